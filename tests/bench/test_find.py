@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,14 +10,13 @@ import pytest
 from bench import find
 from bench.__main__ import main
 from bench.find import CHANGES, TOKENS, FindOptions, run_find
-from bench.find_texts import LANGUAGES, every_text, source
+from bench.find_texts import LANGUAGES, every_text
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.errors import InputError
 from stream_dedup.search.clue import Clue
 from stream_dedup.search.facts import FoundText
 from stream_dedup.search.texts import TextIndex
 
-ROOT = Path(__file__).parent.parent.parent
 SMALL = FindOptions(documents=90, size_bytes=1000, clues=4, scans=27)
 
 
@@ -53,32 +50,6 @@ def test_a_seed_makes_the_same_texts_and_every_text_is_another() -> None:
     sizes = [len(text.encode()) for _, text in texts]
     assert 1350 < sum(sizes) / 300 < 1650
     assert min(sizes) < 900 < 2100 < max(sizes)
-
-
-@pytest.mark.parametrize("code", LANGUAGES)
-def test_words_are_as_unlike_as_in_real_texts(code: str) -> None:
-    """A few words and pairs are in most texts, most pairs in one only; no two texts share a sentence."""
-    words = [Languages().words(text) for text in source(1, code, 1000).texts(0, 300)]
-    of_words = Counter(word for own in words for word in set(own))
-    of_pairs = Counter(pair for own in words for pair in set(pairwise(own)))
-
-    assert of_words.most_common(1)[0][1] > 250
-    assert sum(count == 1 for count in of_pairs.values()) > 0.5 * len(of_pairs)
-    assert of_pairs.most_common(20)[-1][1] > 30
-    runs = Counter(run for own in words for run in {tuple(own[at : at + 8]) for at in range(len(own) - 8)})
-    assert sum(count > 1 for count in runs.values()) < 0.002 * len(runs)
-
-
-def test_walks_keep_to_the_pairs_of_the_real_texts(corpus: Path) -> None:
-    """Every neighbour is one in a real text, and the walks differ."""
-    walks = source(1, "en", 600, corpus).texts(0, 8)
-    real = json.loads((corpus / "a.jsonl").read_text().splitlines()[0])["text"]
-    known = set(pairwise(Languages().words(real))) | {("sea", "the")}
-
-    assert len(set(walks)) == 8
-    assert {pair for walk in walks for pair in pairwise(Languages().words(walk))} <= known
-    with pytest.raises(InputError, match="no texts in 'th'"):
-        source(1, "th", 600, corpus)
 
 
 def test_every_clue_finds_its_text_and_the_scan_agrees() -> None:

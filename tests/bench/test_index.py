@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,8 @@ import numpy as np
 import pytest
 
 from bench.__main__ import main
-from bench.index import IndexOptions, IndexReport, _complain, run_index
-from bench.index_peers import SortedArrays, ValuePerKey, run_layouts
+from bench.index import IndexOptions, run_index
+from bench.index_peers import SortedArrays, ValuePerKey
 from bench.index_truth import Truth
 from bench.nearness import candidates, generated
 from bench.stream import BEGIN_MS, PrintStream, StreamRecord
@@ -50,16 +49,6 @@ def test_the_other_layouts_find_every_planted_copy(plan: Plan, tmp_path: Path) -
         layout.close()
 
 
-def test_layouts_say_over_how_many_documents(tmp_path: Path) -> None:
-    """Each runs over what it can do; a plan without tables has no other layout."""
-    runs = run_layouts(Plan(64, 4, 2, 3), 10**7, 0.1, 1, tmp_path, lambda _: None)
-
-    assert [run.found == run.planted for run in runs] == [True, True]
-    assert {run.documents for run in runs} == {2000}
-    assert [run.durable for run in runs] == [False, True]
-    assert run_layouts(Plan(64, 0, 0, 3), 3000, 0.1, 1, tmp_path / "none", lambda _: None) == []
-
-
 def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> None:
     """All copies found, the same volume after each; a copy that was not found would be a complaint."""
     target = tmp_path / "figures.json"
@@ -84,17 +73,6 @@ def judged(stream: PrintStream) -> Iterator[tuple[StreamRecord, bytes]]:
     for record in stream.records():
         ((_, raw),) = index.apply([(record.offset, record.append_ms, record.raw)])
         yield record, raw
-
-
-def test_strangers_that_are_near_by_chance_are_told_from_faults() -> None:
-    """Of 12,000 prints of 32 bits some are near a stranger; each verdict on them is right, and none of what is planted."""
-    stream = PrintStream(Plan(32, 4, 0, 3), 12_000, 0.1, 3, seed=2)
-    truth = Truth(stream)
-    counted = [truth.compare(record, raw) for record, raw in judged(stream)]
-    planted, found, by_chance = (sum(one) for one in zip(*counted, strict=True))
-
-    assert 900 < found == planted < 1200
-    assert 60 < by_chance < 600
 
 
 def test_a_wrong_answer_is_no_chance() -> None:
@@ -147,35 +125,6 @@ def test_a_bucket_that_all_share_costs_no_more_than_its_cap() -> None:
 
     assert few < more < 1.2 * few < 8 * bands.tables
     assert all_more > 1.8 * all_few > 10 * more
-
-
-def test_plans_of_one_run_are_shown_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One page of a template after another, with two plans; nothing but judging."""
-    target = str(tmp_path / "figures.json")
-    plans = ["--plan", "bands", "--plan", "classic"]
-    code = main(["index", "--documents", "4000", *plans, "--template", "--judging-only", "--json", target])
-    runs = json.loads(Path(target).read_text(encoding="utf-8"))["runs"]
-
-    assert code == 0
-    assert [(run["plan"], run["planted_missed"], run["template"]) for run in runs] == [
-        (PLANS[name].id, 0, True) for name in ("bands", "classic")
-    ]
-    assert runs[0]["candidates_per_document"] > 30
-    assert "rebuilt" not in runs[0]
-    assert re.search(r"^classic +\S+ +1\.00 ", capsys.readouterr().out, re.MULTILINE)
-
-
-def test_a_missed_copy_and_another_volume_are_complaints() -> None:
-    """What is wrong is said in sentences."""
-    same = {"statistics": {"applied": 3}, "chain": "00"}
-    report = IndexReport(IndexOptions(2000, PLANS["classic"], 0.1, seed=3), curve=[{"wrong": 2}], rebuild_curve=[{"wrong": 0}])
-    report.filled = report.after_kill = report.after_close = report.restored = same
-    report.rebuilt = {"statistics": {"applied": 3}, "chain": "11"}
-
-    _complain(report)
-
-    assert len(report.complaints) == 2
-    assert "2 planted copies" in report.complaints[0]
 
 
 def test_what_a_kill_left_is_opened_with_other_memory_and_judged_on(tmp_path: Path) -> None:

@@ -11,16 +11,13 @@ import pytest
 
 from bench.__main__ import main
 from bench.children import MeasuredChild
-from bench.latency import Latency
-from bench.path import Bench, BenchCluster, by_role
+from bench.path import Bench, BenchCluster
 from bench.path_bytes import on_disk, over_loopback
 from bench.path_peers import PEERS, CopyPeer, find_peers
-from bench.path_report import VARIANTS, PathOptions, PathReading, PathReport, Sample, Start, medians, order, window
+from bench.path_report import VARIANTS, PathOptions, PathReading, PathReport, Sample, Start, order, window
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import wait_until
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def reading(seconds: float, committed: int) -> PathReading:
@@ -40,17 +37,6 @@ def test_the_window_begins_at_5_percent_and_ends_when_all_is_committed() -> None
 
     assert (first.seconds, last.seconds) == (3, 5)
     assert last.committed - first.committed == 940
-
-
-def test_a_run_too_short_for_a_window_has_no_throughput() -> None:
-    """If more than half was committed by the first reading that counts, there is no figure rather than a wrong one."""
-    first, last = window([reading(1, 40), reading(2, 501), reading(3, 1000)], 1000)
-
-    assert first is last
-
-    first, last = window([reading(1, 40), reading(2, 500), reading(3, 1000)], 1000)
-
-    assert first is not last
 
 
 def test_the_window_waits_for_all_workers() -> None:
@@ -83,27 +69,6 @@ def test_a_start_is_over_when_all_have_joined_and_every_partition_has_moved_sinc
     assert Start(workers=1, partitions=3).is_over
 
 
-def test_figures_are_of_roles() -> None:
-    """Several workers' times are added up and the largest memory counts; names that only look numbered stay."""
-    found = [("index", 1), ("worker-1", 2), ("worker-10", 3), ("copy-x", 4)]
-
-    assert by_role(found, sum) == {"index": 1, "worker": 5, "copy-x": 4}
-    assert by_role(found, max) == {"index": 1, "worker": 3, "copy-x": 4}
-
-
-def test_the_order_turns_around() -> None:
-    """Each variant is first as often as last, so that a machine that slows down favours none."""
-    assert order(1, VARIANTS) == VARIANTS
-    assert order(2, VARIANTS) == VARIANTS[::-1]
-    assert order(3, VARIANTS) == order(1, VARIANTS)
-
-
-def test_medians_are_of_those_that_have_a_value() -> None:
-    """A process that only some measurements have is not counted as zero in the others."""
-    assert medians([{"a": 1.0, "b": 4.0}, {"a": 3.0}, {"a": 2.0, "b": 6.0}]) == {"a": 2.0, "b": 5.0}
-    assert medians([]) == {}
-
-
 def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
     """The median of paired ratios, not the ratio of medians; a round without a figure has no ratio."""
     rounds: dict[str, list[float | None]] = {
@@ -123,12 +88,6 @@ def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
     assert report.documents_per_second("classic") is None
 
 
-def test_times_are_per_document_of_the_window() -> None:
-    """CPU and stages are divided by the documents that they were spent on."""
-    assert sample("wide", 1, 100.0).per_document_us({"worker": 0.05}) == {"worker": pytest.approx(50.0)}
-    assert sample("wide", 1, None).per_document_us({"worker": 0.05}) == {}
-
-
 def test_what_is_lost_or_doubled_is_a_complaint() -> None:
     """In must be out, to a document, dead letters included."""
     fields = {"in": 10, "unique": 6, "duplicates": 3, "dead_letters": 1}
@@ -140,20 +99,6 @@ def test_what_is_lost_or_doubled_is_a_complaint() -> None:
 
     assert len(report.complaints) == 1
     assert "In round 2 of classic, 10 documents went in and 5 unique, 3 duplicates, 1 dead_letters" in report.complaints[0]
-
-
-def test_transactions_are_smaller_in_a_short_run() -> None:
-    """As many documents as the filter takes by default, but at least twenty transactions, or a window would hold none."""
-    assert PathOptions(documents=1_000_000).transaction_documents == 8000
-    assert PathOptions(documents=2000).transaction_documents == 100
-
-
-def test_latency_figures() -> None:
-    """Percentiles are of all records; nothing is left out at either end."""
-    found = Latency(100.0, [float(age) for age in range(1001)]).as_json()
-
-    assert found["documents"] == 1001
-    assert (found["p50_ms"], found["p99_ms"], found["p99_9_ms"], found["max_ms"]) == (500.0, 990.0, 999.0, 1000.0)
 
 
 def test_a_child_that_ends_by_itself_is_an_error_with_its_last_words(tmp_path: Path) -> None:
@@ -232,29 +177,9 @@ def test_bytes_over_loopback_are_those_sent(tmp_path: Path) -> None:
     assert over_loopback(tmp_path / "none") is None
 
 
-def test_bytes_are_per_document() -> None:
-    """All that lies on disk and all that went over the wire, for each that went in; what is unknown is absent."""
-    one = sample("wide", 1, 100.0, **{"in": 4000, "unique": 4000})
-
-    assert one.bytes_per_document == {}
-
-    one = replace(one, disk_bytes={"documents": 2_000_000}, loopback_bytes=3_000_000)
-
-    assert one.bytes_per_document == {"documents": 500.0, "over loopback": 750.0}
-
-
 def peer(name: str) -> CopyPeer:
     (found,) = [one for one in PEERS if one.name == name]
     return found
-
-
-def test_a_ratio_to_quix_is_of_one_round_too() -> None:
-    """What the filter does beside another program's bare copy; a round that lacks either has no ratio."""
-    report = PathReport(PathOptions(), {}, peers={"quix": peer("quix")})
-    report.samples = [sample("quix", 1, 50.0), sample("wide", 1, 100.0), sample("wide", 2, 70.0), sample("quix", 3, 10.0)]
-
-    assert report.ratios("wide", "quix") == [2.0]
-    assert report.variants == ("copy", "quix", "bands", "wide", "classic")
 
 
 def test_a_copy_at_least_once_may_copy_twice_and_not_less() -> None:
@@ -276,14 +201,6 @@ def test_a_copy_at_least_once_may_copy_twice_and_not_less() -> None:
         "its figures do not count, ask Faust.",
         "its figures do not count, ask Quix Streams.",
     ]
-
-
-def test_a_slow_peer_gets_fewer_documents() -> None:
-    """Faust would take a minute for what the others do in seconds, at the same rate."""
-    options = PathOptions(documents=100_000)
-
-    assert [options.documents_for(one) for one in (None, peer("quix"), peer("faust"))] == [100_000, 100_000, 20_000]
-    assert PathOptions(documents=5000).documents_for(peer("faust")) == 5000
 
 
 def test_a_peer_that_is_not_here_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from bench import quality
 from bench.__main__ import main
 from bench.corpus import GROUPS, Corpus, CorpusDocument, KnownPairs, group_of, read_corpora
 from bench.peers import Peers
-from bench.quality import PairCounts, QualityOptions, count_pairs, greedy, near_pairs, run_quality
-from bench.templates import template_language, template_pages
+from bench.quality import PairCounts, QualityOptions, count_pairs, near_pairs, run_quality
+from bench.templates import template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice, Writer, language
-from stream_dedup.ground.errors import ConfigurationError, InputError
+from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
 from tests.bench.test_peers import FAKE
 
@@ -109,18 +109,6 @@ def test_every_pair_is_counted_once_in_its_group() -> None:
     assert {group: counted.get(group, PairCounts()) for group in GROUPS} == expected
 
 
-def test_a_greedy_pass_keeps_what_no_kept_document_resembles() -> None:
-    """In the order given; a duplicate names the first of its kept neighbours, and duplicates represent nobody."""
-    verdicts = greedy({(0, 1), (1, 2), (0, 3), (2, 3)}, [3, 1, 0, 2])
-
-    assert verdicts == {
-        3: truth.TrueJudgement(False, None),
-        1: truth.TrueJudgement(False, None),
-        0: truth.TrueJudgement(True, 3),
-        2: truth.TrueJudgement(True, 3),
-    }
-
-
 def test_template_pages_are_negatives_and_share_their_boilerplate() -> None:
     """No two pages reach a Jaccard of 0.5, most share a good part, and the pairs listed are the exact measure's."""
     made = template_pages("fr", 7, 40)
@@ -131,11 +119,6 @@ def test_template_pages_are_negatives_and_share_their_boilerplate() -> None:
     }
     assert max(made.nearest) < truth.GREY_FROM
     assert made.quantiles()[1] > 0.25
-
-
-def test_another_language_gets_english_pages() -> None:
-    """A set in a language without a text generator is still given hard negatives."""
-    assert [template_language(code) for code in ("zh-Hant", "ja", "sw", "unknown")] == ["zh", "ja", "en", "en"]
 
 
 def test_the_bench_finds_the_copies_and_drops_nothing_else(tiny: Path) -> None:
@@ -166,19 +149,6 @@ def test_peers_are_measured_beside(tiny: Path) -> None:
     assert report.peers_missing
 
 
-def test_a_peer_that_names_nothing_is_measured_by_what_it_drops(tiny: Path) -> None:
-    """It has no pairs; a drop is false if nothing that it kept before is like it."""
-    with Peers([sys.executable, str(FAKE), "mixed"]) as peers:
-        report = run_quality(QualityOptions(tiny, plans=()), peers, lambda _: None)
-    lines = {line.method: line for line in report.summaries() if line.name == "all"}
-
-    named, flagged = lines["first letter"].counts, lines["seen letter"].counts
-    assert (flagged.dup, flagged.diff, flagged.found) == (0, 0, 0)
-    assert json.loads(json.dumps(report.as_json()))["peers_failed"].keys() == {"broken"}
-    assert flagged.distinct == named.distinct
-    assert 0 < flagged.false_drops <= named.false_drops  # what it would have named falsely is not held against it
-
-
 def test_a_peer_that_fails_costs_its_own_figures_only(tiny: Path) -> None:
     """The failed method is named with the set and the reason; the methods after it are asked of a new child."""
     with Peers([sys.executable, str(FAKE), "mixed"]) as peers:
@@ -205,22 +175,6 @@ def test_the_command_prints_a_table_and_writes_the_same_figures(
     assert figures["templates"]["en"]["pages"] == 100
 
 
-def test_documents_of_a_set_are_counted_by_their_nearest_kept_one(tiny: Path) -> None:
-    """Each document of the set once; the copies, or what they are copies of, are dropped in the last band."""
-    report = run_quality(QualityOptions(tiny, plans=(quality.PLANS["bands"],)), None, lambda _: None)
-
-    counts = report.bands()["tiny", "words", "bands"]
-    assert sum(counts.documents) == 16
-    assert counts.documents[-1] == counts.dropped[-1] == 4
-    assert sum(counts.dropped) == 4
-
-
-def test_nothing_to_measure_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither real texts nor made-up sites: the command says what to give."""
-    assert main(["quality"]) == 2
-    assert "--sites" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -238,14 +192,6 @@ def test_a_bad_corpus_is_refused_by_line(tiny: Path, tmp_path: Path, name: str, 
 
     with pytest.raises(InputError, match=said):
         read_corpora(tmp_path)
-
-
-def test_an_empty_folder_and_an_unknown_recipe_are_refused(tmp_path: Path) -> None:
-    """Neither gives an empty table."""
-    with pytest.raises(InputError, match="There are no sets"):
-        read_corpora(tmp_path)
-    with pytest.raises(ConfigurationError):
-        quality.presets_named(["wrods"])
 
 
 def test_recall_of_the_default_on_real_texts(corpora: Path) -> None:

@@ -8,11 +8,10 @@ import os
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bench.__main__ import main
-from bench.bands import BANDS, BandCounts, band_of, count_bands, nearest_kept
+from bench.bands import count_bands
 from bench.quality import KnownPrints, fingerprinter_of
 from bench.sites import (
     LANGUAGES,
@@ -22,7 +21,6 @@ from bench.sites import (
     jaccards,
     judge_site,
     measure_sites,
-    nearest_before,
     summarised,
 )
 from stream_dedup import Index
@@ -30,45 +28,6 @@ from stream_dedup.demo.truth import jaccard, shingles
 from stream_dedup.ground.plan import PLANS
 
 SMALL = SiteOptions(pages=24, copies=6, keys=1)
-
-
-def test_a_jaccard_belongs_to_one_band() -> None:
-    """An edge belongs to the band above it."""
-    cases = (0.0, 0.49, 0.5, 0.599, 0.6, 0.65, 0.79, 0.8, 1.0)
-    assert [BANDS[band_of(one)] for one in cases] == [
-        *("below .5", "below .5", ".5 to .6", ".5 to .6", ".6 to .65"),
-        *(".65 to .8", ".65 to .8", "from .8", "from .8"),
-    ]
-
-
-def test_counts_of_bands_add_up() -> None:
-    """Drops are counted in the band of their document, and a sum is band by band."""
-    one = count_bands([0.1, 0.55, 0.9], [True, False, True])
-
-    assert one == BandCounts((1, 1, 0, 0, 1), (1, 0, 0, 0, 1))
-    assert sum((one, one), BandCounts()) == BandCounts((2, 2, 0, 0, 2), (2, 0, 0, 0, 2))
-
-
-def test_the_nearest_is_among_those_kept_before() -> None:
-    """Neither what comes later nor what was dropped is anybody's nearest."""
-    alike = {0: [(0.9, 1), (0.6, 2)], 1: [(0.9, 0)], 2: [(0.6, 0), (0.7, 1)]}
-
-    assert nearest_kept(alike, [0, 1, 2], {0: False, 1: True, 2: False}) == [0.0, 0.9, 0.6]
-    assert nearest_kept(alike, [2, 0, 1], {0: False, 1: False, 2: False}) == [0.0, 0.6, 0.9]
-
-
-def test_the_nearest_page_of_a_site_is_among_those_kept_before() -> None:
-    """The same of a site, whose pages are all compared: as a loop over random Jaccards says."""
-    seed = int(os.environ["TEST_SEED"])
-    print("TEST_SEED", seed)
-    dice = np.random.default_rng(seed)
-    alike, when, dropped = dice.random((30, 30)).astype(np.float32), dice.permutation(30), dice.random(30) < 0.5
-
-    found = nearest_before(alike, when, dropped)
-
-    for page in range(30):
-        before = [float(alike[page, other]) for other in range(30) if when[other] < when[page] and not dropped[other]]
-        assert found[page] == max(before, default=0.0)
 
 
 def test_jaccards_are_those_of_every_pair() -> None:
@@ -140,23 +99,6 @@ def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
     if template == 60:
         assert sum(finding.bands.dropped) == 0
         assert (finding.copies[0].planted, finding.copies[0].found, finding.copies[0].misnamed) == (6, 6, 0)
-
-
-def test_a_copy_that_names_a_stranger_is_told() -> None:
-    """Where a template makes up nearly all of a page, its copies are found and name the one page of the site that was kept."""
-    pages = SitePages("en", 85, 12, SMALL)
-    counted = judge_site(
-        pages,
-        KnownPrints(fingerprinter_of("words", 0), [*pages.texts, *(c.text for c in pages.copies)]),
-        PLANS["bands"],
-        "words",
-        0,
-    )
-    named = [jaccard(pages.features(copy.text), pages.features(pages.texts[copy.of])) for copy in pages.copies]
-
-    assert min(named) > 0.7
-    assert sum(one.misnamed for one in counted.copies) > 0
-    assert all(one.misnamed <= one.found <= one.planted for one in counted.copies)
 
 
 def test_findings_are_put_together_over_languages_and_keys() -> None:

@@ -12,7 +12,6 @@ from stream_dedup.__main__ import main
 from stream_dedup.cli import audit, replay
 from stream_dedup.ground.document import Headers, Message
 from stream_dedup.kafka import LoadProducer, Output
-from stream_dedup.proof.findings import Kind
 from stream_dedup.proof.letters import RedriveProgress
 from tests.broker.harness import Filter, Outcome, header, synthetic
 
@@ -151,62 +150,3 @@ def test_dead_letters_go_back_once(
     assert (again_all["letters"], again_all["sent_before"]) == (2, 3)
     assert audit.examine(crawl.settings).findings.shown == []
     assert RedriveProgress.parse(9, "stream-dedup left=1,4-6").left == {1, 4, 5, 6}
-
-
-def test_each_damage_is_named(make_filter: Callable[..., Filter]) -> None:
-    """Records twice, from nowhere, changed, with a wrong verdict, or naming what is not there: all in one audit."""
-    crawl = judge(make_filter)
-    crawl.wait_until_committed(1504)
-    unique, duplicates = crawl.read(crawl.names.unique), crawl.read(crawl.names.duplicates)
-    near = next(one for one in duplicates if header(one, "dedup.reason") == "near")
-    stranger = Output(
-        crawl.names.unique, 0, b"x", b"y", 1_790_000_000_000, [("dedup.verdict", b"unique"), ("dedup.reason", b"empty")]
-    )
-    write(
-        crawl,
-        again(unique[7]),
-        again(unique[8], dedup_reason=b"too-short"),
-        again(unique[9], value=b"changed"),
-        again(unique[10], dedup_log=b"999999/0"),
-        again(near, dedup_of_position=f"{crawl.names.documents}-0@999999".encode()),
-        again(near, dedup_distance=b"0"),
-        stranger,
-    )
-    ended = len(crawl.read(crawl.names.unique))
-
-    report = audit.examine(crawl.settings)
-
-    found = report.findings.counts
-    assert ended == len(unique) + 5
-    assert found[Kind.TWICE] == 5
-    assert found[Kind.CHANGED] == 1
-    assert found[Kind.NOWHERE] == 2
-    assert found[Kind.REPRESENTATIVE] == 1
-    assert found[Kind.REACH] == 1
-    assert found[Kind.VERDICT] == 4
-    assert found.keys() <= {Kind.TWICE, Kind.CHANGED, Kind.NOWHERE, Kind.REPRESENTATIVE, Kind.REACH, Kind.VERDICT, Kind.ORDER}
-    wrong = next(one for one in report.findings.shown if "too-short" in one.sentence)
-    assert "dedup.reason is 'too-short', not 'new'" in wrong.sentence
-    assert wrong.where.startswith(f"{crawl.names.unique}-")
-    lost = audit.examine(crawl.settings, scan_max=100)
-    assert (lost.scan, lost.findings.counts[Kind.REACH], lost.findings.counts[Kind.TWICE]) == ("none", 1, 5)
-
-
-def test_what_is_missing_is_named(make_filter: Callable[..., Filter]) -> None:
-    """Documents that the group committed past and no output has are lost, and named."""
-    crawl = judge(make_filter)
-    crawl.wait_until_committed(1504)
-    for role in crawl.roles:
-        role.stop()
-    whole = audit.examine(crawl.settings, finished=True)
-    crawl.produce([(0, b"late", b'{"text": "late"}', [])] * 3)
-    waiting = audit.examine(crawl.settings, finished=True)
-    ends = crawl.committed_by_partition()
-    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, {0: (ends[0] + 2, "stream-dedup epoch=0")})
-    lost = audit.examine(crawl.settings)
-
-    assert whole.is_clean
-    assert (waiting.findings.counts, waiting.waiting) == ({Kind.COMMITTED: 3}, 3)
-    assert (lost.findings.counts, lost.waiting) == ({Kind.LOST: 2}, 1)
-    assert lost.findings.shown[0].where == f"{crawl.names.documents}-0@{ends[0]}"
-    assert "in none of the outputs" in lost.findings.shown[0].sentence

@@ -172,19 +172,6 @@ def large_table() -> list[Row]:
     ]
 
 
-def pages_table() -> list[Row]:
-    """Return rows for a worker that gets the bytes of web pages: anybody writes what a page declares."""
-    body = f"<body><p>{LONG}</p></body>".encode()
-    encodings = ("punycode", "undefined", "unicode_escape", "raw-unicode-escape", "zlib", "utf-16", "no-such")
-    return [
-        Row("an encoding that is no page's", b"<meta charset=idna>" + body, "unique", "new"),
-        *(Row(f"a page in {name}", b"<meta charset=%s>" % name.encode() + body, "duplicates", "exact") for name in encodings),
-        Row("a page that keeps the extractor busy", b"<div>" * 100_000 + b"text", "dead", "fingerprint"),
-        Row("an encoding that is cut off", b"\xff\xfe" + body[:7], "unique", "too-short"),
-        Row("a last good one", b"<meta charset=utf-8>" + body, "duplicates", "exact"),
-    ]
-
-
 # Copies beyond the first of what is unique are exact duplicates of it.
 UNREADABLE = ("one record that zstd made a thousandth", "three records of a damaged batch")
 
@@ -321,24 +308,6 @@ def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., F
 
 
 @pytest.mark.thorough
-def test_whatever_a_page_declares_it_leaves(make_filter: Callable[..., Filter]) -> None:
-    """Pages come from strangers, and their bytes reach the decoder: each leaves once, and the worker lives."""
-    crawl = make_filter(partitions=1, text_is="html", page_cpu="500ms")
-    crawl.start("index")
-    worker = crawl.start("worker")
-    crawl.produce([(0, b"warm", b"<p>the first good one</p>", [])])
-    names, _ = produce_table(crawl, pages_table())
-    crawl.wait_until_committed(1 + len(names))
-
-    outcome = Outcome(crawl)
-
-    outcome.check()
-    assert ends_of(outcome, names) == expected_ends(names, pages_table())
-    assert "does not know" not in worker.log
-    assert worker.process.poll() is None
-
-
-@pytest.mark.thorough
 def test_a_timestamp_of_zero_is_none(make_filter: Callable[..., Filter]) -> None:
     """librdkafka cannot write it, and other clients do: the record leaves without a timestamp, and `audit` finds nothing."""
     crawl = make_filter(partitions=1)
@@ -394,47 +363,6 @@ def expected_ends(names: list[str], table: list[Row]) -> list[tuple[str, str, st
         seen.add(name)
         expected.append((name, "duplicates", "exact") if is_copy else (name, row.ends, row.why))
     return expected
-
-
-@pytest.mark.thorough
-def test_forged_headers_cannot_forge_a_verdict(make_filter: Callable[..., Filter]) -> None:
-    """Headers in our namespace are moved aside with their values; ours are the filter's own; foreign ones pass."""
-    crawl = make_filter(partitions=1)
-    crawl.start("index")
-    crawl.start("worker")
-    crawl.produce([(0, b"a", LONG.encode(), FORGED)])
-    crawl.wait_until_committed(1)
-
-    (one,) = Outcome(crawl).unique
-
-    names = [name for name, _ in one.headers]
-    assert names.count("dedup.verdict") == 1
-    assert header(one, "dedup.verdict") == "unique"
-    assert header(one, "dedup.prior.verdict") == "duplicate"
-    assert header(one, "dedup.prior.of.id") == "https://forged.example/"
-    assert header(one, "traceparent").startswith("00-0af7")
-
-
-@pytest.mark.thorough
-def test_a_dead_letter_says_what_was_wrong_and_where(make_filter: Callable[..., Filter]) -> None:
-    """A dead letter carries Kafka's own error headers, the stage, and the raw key and value."""
-    crawl = make_filter(partitions=2, value_format="json")
-    crawl.start("index")
-    crawl.start("worker")
-    crawl.produce([(1, b"\xff\x00", b"{not json", [("x", b"y")])])
-    crawl.wait_until_committed(1)
-
-    (one,) = Outcome(crawl).dead
-
-    assert (one.key, one.value, one.partition) == (b"\xff\x00", b"{not json", 1)
-    assert header(one, "__dlq.errors.topic") == crawl.names.documents
-    assert header(one, "__dlq.errors.partition") == "1"
-    assert header(one, "__dlq.errors.offset") == "0"
-    assert header(one, "__dlq.errors.group") == crawl.settings.group
-    assert header(one, "__dlq.errors.message").startswith("The value is not JSON that can be read")
-    assert header(one, "dedup.error.class") == "JSONDecodeError"
-    assert header(one, "dedup.error.timestamp").isdecimal()
-    assert header(one, "x") == "y"
 
 
 def wait_until_refused(crawl: Filter, topic: str, value: bytes) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -14,13 +12,11 @@ from confluent_kafka.admin import AdminClient
 from stream_dedup.checks.finding import CheckState
 from stream_dedup.cli import audit
 from stream_dedup.cli.doctor import examine
-from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.ground.document import Headers
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log import records
-from stream_dedup.proof.findings import Kind
 from stream_dedup.settings.layers import load_settings
-from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, synthetic, wait_until
 from tests.broker.test_orders import told
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
@@ -127,42 +123,3 @@ def test_a_topic_created_again_begins_once(make_filter: Callable[..., Filter]) -
 
     refuses(crawl, 0)
     assert left(crawl) == once
-
-
-@pytest.mark.parametrize("has_offsets", [True, False])
-def test_a_log_older_than_the_topic_is_known_too(make_filter: Callable[..., Filter], *, has_offsets: bool) -> None:
-    """Before the topic `begun` was there, the group's offsets said what was begun; without those, the log's documents do."""
-    crawl = make_filter(partitions=2, value_format="json")
-    seed_many(crawl)
-    crawl.start("index")
-    total = crawl.produce(documents(300, 14))
-    work(crawl, total)
-    make_again(crawl, crawl.names.begun)
-    if has_offsets:
-        work(crawl, total)
-    once = left(crawl)
-    forget_offsets(crawl)
-
-    refuses(crawl, 0)
-    assert left(crawl) == once
-
-
-def test_an_audit_tells_what_left_twice(make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that takes vanished offsets for a first start delivers all again, and the audit names each such document."""
-    crawl = make_filter(partitions=2, value_format="json")
-    seed_many(crawl)
-    crawl.start("index")
-    total = crawl.produce(documents(40, 15))
-    work(crawl, total)
-    forget_offsets(crawl)
-    monkeypatch.setattr(Beginnings, "has", lambda *_: False)
-    stop = threading.Event()
-    settings = load_settings(environ=crawl.environment)
-    with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(run_in_process, "worker", settings, stop)
-        wait_until(lambda: running.done() or crawl.committed() >= total, "all is read again")
-        stop.set()
-        assert running.result(60) is None
-
-    found = audit.examine(settings, finished=True).findings
-    assert found.counts[Kind.TWICE] == total

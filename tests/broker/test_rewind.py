@@ -223,33 +223,3 @@ def test_an_offset_set_by_another_tool_is_repaired(make_filter: Callable[..., Fi
     outcome._check_verdicts()
     assert len(outcome.unique) + len(outcome.duplicates) == count + ends[0][0] - 20
     assert committed(crawl) == {0: (ends[0][0], 7), 1: ends[1]}
-
-
-@pytest.mark.thorough
-def test_vanished_offsets_are_restored(make_filter: Callable[..., Filter]) -> None:
-    """Kafka forgot the group: its partitions are set, with epochs from the log; one that is left out is not read."""
-    crawl = make_filter(partitions=2)
-    count = crawl.produce(synthetic(300, 26, partitions=2))
-    crawl.start("index")
-    run_to(crawl, count)
-    ends = committed(crawl)
-    cluster = AdminClient({"bootstrap.servers": crawl.bootstrap})
-    for future in cluster.delete_consumer_groups([crawl.settings.group]).values():
-        future.result(20)
-
-    foreign = rewind(crawl, f"0@{ends[0][0]}", f"1@{ends[1][0]}", "--set", "group=another")
-    assert foreign.returncode == 78
-    assert f"The log belongs to group '{crawl.settings.group}', and the setting names 'another'" in foreign.stderr
-
-    done(crawl, f"0@{ends[0][0]}")
-    half = crawl.start("worker")
-    assert half.wait(60) == 78, half.log[-3000:]
-    assert f"no committed offset for {crawl.names.documents}-1" in half.log
-    assert set(crawl.admin.committed(crawl.settings.group)) == {(crawl.names.documents, 0)}
-    crawl.roles.remove(half)
-    done(crawl, f"1@{ends[1][0]}")
-
-    assert committed(crawl) == {part: (offset, 1) for part, (offset, _) in ends.items()}
-    more = crawl.produce(synthetic(200, 27, partitions=2))
-    run_to(crawl, count + more)
-    Outcome(crawl).check()

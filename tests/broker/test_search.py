@@ -93,52 +93,6 @@ def test_a_killed_search_has_everything_exactly_once(make_filter: Callable[..., 
     assert len(found_in(folder, "late comer")[0]) == 2
 
 
-def test_it_is_filled_anew_and_refuses_what_is_not_its_own(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
-    """A deleted folder is filled again; the folder of another filter, or of other settings, is refused in a sentence."""
-    crawl, other = make_filter(partitions=1), make_filter(partitions=1)
-    folder = tmp_path / "engine"
-    crawl.produce([(0, b"a", "一段关于北京大学的文字".encode(), KEPT), (0, None, None, KEPT)], topic=crawl.names.unique)
-    for _ in range(2):
-        role = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(folder), STREAM_DEDUP_SEARCH_TEXTS="engine")
-        wait_until(lambda role=role: is_ready(role), "it is ready")
-        assert role.stop() == 0
-        (one,) = found_in(folder, "关于北京大学")[0]
-        assert (one.facts.at, one.facts.id, one.text) == (f"{crawl.names.unique}-0@0", "a", "一段关于北京大学的文字")
-        for path in folder.iterdir():
-            path.unlink()
-    role = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(folder))
-    wait_until(lambda: is_ready(role), "it is ready")
-    assert role.stop() == 0
-
-    refused = other.start("search", STREAM_DEDUP_SEARCH_DIR=str(folder))
-    assert refused.wait() == 78
-    assert "was made for something else" in refused.log
-    refused = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(folder), STREAM_DEDUP_HAN_VARIANTS="same")
-    assert refused.wait() == 78
-    assert "(words differ)" in refused.log
-
-
-def test_the_old_are_found_no_more_and_new_partitions_are_read(make_filter: Callable[..., Filter]) -> None:
-    """SEARCH_KEEP leaves out what is older; a partition that is added later is read from its beginning."""
-    crawl = make_filter(partitions=1)
-    crawl.admin.set_config(crawl.names.unique, {"retention.ms": "-1"})
-    crawl.produce([(0, b"old", b"quick brown fox", KEPT)], topic=crawl.names.unique, timestamp_ms=1_000_000_000_000)
-    crawl.produce([(0, b"new", b"quick brown fox", KEPT)], topic=crawl.names.unique)
-    role = crawl.start("search", STREAM_DEDUP_SEARCH_KEEP="1d")
-    wait_until(lambda: is_ready(role), "it is ready")
-    crawl.admin.add_partitions(crawl.names.unique, 2)
-    role.says("partitions are new")
-    # A producer of its own: the other one does not know of the partition yet.
-    crawl.produce([(1, b"later", b"quick brown fox", KEPT)], topic=crawl.names.unique, **{"client.id": "later"})
-
-    def holds_two() -> bool:
-        return asked(role, "/readyz")["text"].startswith("3 documents")
-
-    wait_until(holds_two, "two documents and the place are there")
-    assert role.stop() == 0
-    assert sorted(one.facts.id for one in found_in(crawl.folder / "state" / "search", "quick brown fox")[0]) == ["later", "new"]
-
-
 @pytest.mark.parametrize("step", ["search.before-commit", "search.after-commit"])
 def test_what_is_forgotten_is_found_no_more(step: str, make_filter: Callable[..., Filter]) -> None:
     """Through worker, index and the command `forget`: at once, killed on the way, filled anew; crawled anew it is found."""

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,28 +30,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 def log_batches(crawl: Filter) -> int:
     """Return how many records of documents the log holds."""
     return sum(isinstance(records.decode(one.value), records.Batch) for one in crawl.read(crawl.names.fingerprints))
-
-
-def test_waiting_for_the_index_keeps_the_group_and_the_log(make_filter: Callable[..., Filter]) -> None:
-    """With no index a worker waits longer than max.poll.interval without leaving its group, and asks only once."""
-    interval_seconds = 6
-    crawl = make_filter(partitions=2, kafka_max_poll_interval_ms=interval_seconds * 1000)
-    count = crawl.produce(synthetic(5000, 3, partitions=2))
-    worker = crawl.start("worker")
-    worker.says("partitions assigned")
-    wait_until(lambda: log_batches(crawl) >= 1, "the first record is in the log")
-    # Time itself is what is tested here: a worker that stopped polling is thrown out after the interval.
-    until = time.monotonic() + 1.5 * interval_seconds
-    wait_until(lambda: time.monotonic() > until, "the interval has passed", 2 * interval_seconds)
-    assert log_batches(crawl) == 1
-    assert "partitions lost" not in worker.log
-    assert "partitions revoked" not in worker.log
-    assert worker.log.count("partitions assigned") == 1
-
-    crawl.start("index")
-    crawl.wait_until_committed(count)
-
-    Outcome(crawl).check()
 
 
 def test_two_filters_of_one_cluster_never_meet(make_filter: Callable[..., Filter]) -> None:
@@ -175,31 +152,6 @@ def test_partitions_that_the_outputs_lack_wait(make_filter: Callable[..., Filter
     Outcome(crawl).check()
 
 
-def test_vanished_offsets_are_not_taken_for_a_first_start(make_filter: Callable[..., Filter]) -> None:
-    """A group whose offsets are gone is refused until an operator says so; then all is read again, with equal verdicts."""
-    crawl = make_filter(partitions=2, batch_documents=100)
-    count = crawl.produce(synthetic(1000, 6, partitions=2))
-    crawl.start("index")
-    worker = crawl.start("worker")
-    crawl.wait_until_committed(count)
-    before = Outcome(crawl).reasons()
-    assert worker.stop() == 0
-    admin = AdminClient({"bootstrap.servers": crawl.bootstrap})
-    for future in admin.delete_consumer_groups([crawl.settings.group]).values():
-        future.result(20)
-
-    refused = crawl.start("worker")
-    assert refused.wait() == 78
-    assert "STREAM_DEDUP_FIRST_START=true" in refused.log
-    crawl.roles.remove(refused)
-
-    crawl.start("worker", STREAM_DEDUP_FIRST_START="true")
-    crawl.wait_until_committed(count)
-    after = Outcome(crawl)
-
-    assert {reason: 2 * many for reason, many in before.items()} == after.reasons()
-
-
 def test_another_recipe_or_group_is_refused(make_filter: Callable[..., Filter]) -> None:
     """A worker whose key or group is not the log's ends with 78 and the remedy, before it reads anything."""
     crawl = make_filter(partitions=1)
@@ -218,16 +170,6 @@ def test_another_recipe_or_group_is_refused(make_filter: Callable[..., Filter]) 
     other_group = crawl.start("worker", STREAM_DEDUP_GROUP="another")
     assert other_group.wait() == 78
     assert "The log belongs to group" in other_group.log
-
-
-def test_missing_topics_are_a_sentence(make_filter: Callable[..., Filter]) -> None:
-    """Roles without topics wait for them, name the command that makes them, and end when they are told to."""
-    crawl = make_filter(partitions=1)
-    for name in ("worker", "index"):
-        role = crawl.start(name, STREAM_DEDUP_TOPIC_PREFIX="nowhere")
-        role.says("waiting for its topics")
-        assert "stream-dedup topics apply" in role.log
-        assert role.stop() == 0
 
 
 def test_a_client_that_does_not_close_is_left_behind(make_filter: Callable[..., Filter]) -> None:

@@ -33,18 +33,6 @@ def test_check_finds_what_only_use_would_show(run: Callable[..., Any], tmp_path:
     assert "s3cret" not in ended.out + ended.err
 
 
-def test_check_lists_wrong_values(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that `load_settings` refuses is listed, one line each."""
-    monkeypatch.setenv("STREAM_DEDUP_PLAN", "narrow")
-    monkeypatch.setenv("STREAM_DEDUP_NONSENSE", "1")
-
-    ended = run("config", "check")
-
-    assert ended.code == 78
-    assert len(ended.err.splitlines()) == 2
-    assert ended.out == ""
-
-
 def test_check_finds_bad_properties_beside_bad_values(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """All at once: values, names, and each Kafka property, whichever of them would end the reading of settings."""
     monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "99999")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +23,6 @@ if _LACKING:
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(_LACKING), reason=_LACKING)]
 
 WAIT_SECONDS = 20.0
-HANDBOOK = Path(__file__).parents[2] / "docs" / "handbook.md"
 
 
 @pytest.fixture(scope="module")
@@ -165,25 +162,3 @@ def test_keys_and_names(chrome: Chrome) -> None:
         assert chrome.execute_script("return document.activeElement.className") == "skip"
         chrome.switch_to.active_element.send_keys("\ue007")  # Enter
         wait_for(chrome, "location.hash === '#content'")
-
-
-def test_from_the_runbook_to_the_decision_in_three_clicks(chrome: Chrome) -> None:
-    """As the alert's entry in the handbook says: Now, the reason that grew, one of the decisions, with both texts."""
-    entry = HANDBOOK.read_text(encoding="utf-8").partition("### StreamDedupRatioJumped")[2].partition("\n### ")[0]
-    assert re.search(r"page \*Now\* \(at `/`\) leads over the reason that grew to its decisions, with both\s+texts", entry)
-    with serving(sources()) as port:
-        follow_the_runbook(chrome, f"http://127.0.0.1:{port}")
-
-
-def test_an_editor_finds_a_copy(chrome: Chrome) -> None:
-    """Two sentences pasted into Find lead to the documents, and from there to what differs."""
-    with serving(sources()) as port:
-        chrome.get(f"http://127.0.0.1:{port}/")
-        chrome.find_element("link text", "Find").click()
-        chrome.find_element("id", "q").send_keys("The harbour council voted on Tuesday")
-        chrome.find_element("css selector", "main form button").click()
-        wait_for(chrome, "document.querySelectorAll('.found li').length === 2")
-        assert chrome.find_elements("css selector", ".found mark")
-        chrome.find_element("link text", "its group").click()
-        chrome.find_element("css selector", "tbody a").click()
-        wait_for(chrome, "document.querySelectorAll('.sides ins').length > 0")

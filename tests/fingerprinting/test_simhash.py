@@ -7,11 +7,12 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from stream_dedup.fingerprinting import hamming, hashes, simhash
+from stream_dedup.fingerprinting import hashes, simhash
 from stream_dedup.fingerprinting.simhash import COUNT_MAX, WEIGHT_ONE, WEIGHTS, log_count_weight, simhash_reference
 from tests.fingerprinting import reference
 
@@ -21,44 +22,22 @@ def bits(*written: str) -> list[int]:
     return [int(one, 2) for one in written]
 
 
-def test_worked_example_of_five_features() -> None:
-    """Five hashes of six bits with weights 5, 2, 3, 1, 4."""
-    sums, made = simhash_reference(bits("100101", "101011", "100111", "101111", "111011"), [5, 2, 3, 1, 4], 6)
+@pytest.mark.parametrize(
+    ("hashes", "weights", "sums", "made"),
+    [
+        (("100101", "101011", "100111", "101111", "111011"), (5, 2, 3, 1, 4), (15, -7, -1, 3, 5, 15), "100111"),
+        (("01011001", "11001011"), (45.11, 32.09), (-13.02, 77.2, -77.2, 13.02, 77.2, -77.2, -13.02, 77.2), "01011001"),
+        (("101", "011", "100", "001", "110"), (1, 2, 0, 3, 0), (-4, -2, 6), "001"),
+        (("10", "01", "11"), (3.0, 2.0, 4.0), (5.0, 3.0), "11"),
+    ],
+    ids=["five features", "real weights", "counts, two of them zero", "a projection on signs"],
+)
+def test_worked_examples(hashes: Sequence[str], weights: Sequence[float], sums: Sequence[float], made: str) -> None:
+    """Of papers: hashes of some bits with weights, the sums bit by bit, and the print."""
+    found, print_ = simhash_reference(bits(*hashes), weights, len(made))
 
-    assert sums == (15, -7, -1, 3, 5, 15)
-    assert f"{made:06b}" == "100111"
-
-
-def test_worked_example_of_real_weights() -> None:
-    """Two hashes of eight bits with weights that are no integers."""
-    sums, made = simhash_reference(bits("01011001", "11001011"), [45.11, 32.09], 8)
-
-    assert sums == pytest.approx((-13.02, 77.20, -77.20, 13.02, 77.20, -77.20, -13.02, 77.20))
-    assert f"{made:08b}" == "01011001"
-
-
-def test_worked_example_of_counts() -> None:
-    """Counts as weights, two of them zero: the sums are dot products."""
-    sums, made = simhash_reference(bits("101", "011", "100", "001", "110"), [1, 2, 0, 3, 0], 3)
-
-    assert sums == (-4, -2, 6)
-    assert f"{made:03b}" == "001"
-
-
-def test_worked_example_as_projection() -> None:
-    """The sums are projections of the weight vector on one vector of signs per bit."""
-    weights = (3.0, 2.0, 4.0)
-    sums, made = simhash_reference(bits("10", "01", "11"), weights, 2)
-
-    assert sums == (5.0, 3.0)
-    assert f"{made:02b}" == "11"
-    assert sums == tuple(float(np.dot(weights, signs)) for signs in ((1, -1, 1), (-1, 1, 1)))
-
-
-def test_worked_distances() -> None:
-    """Hamming distances of two printed pairs."""
-    assert hamming((0b00101110, 0), (0b00001111, 0)) == 2
-    assert hamming((0b100101, 0), (0b101100, 0)) == 2
+    assert found == pytest.approx(sums)
+    assert f"{print_:0{len(made)}b}" == made
 
 
 def test_a_tie_gives_zero() -> None:

@@ -153,36 +153,10 @@ def test_the_frame_says_which_message_it_is(stand: SchemaServer, page: dict[str,
     assert read(decoder(stand, "title"), other).text == "of the first message"
 
 
-def test_files_may_import_others(stand: SchemaServer, tmp_path: Path) -> None:
-    word = 'syntax = "proto2"; package w; message Word { optional string body = 1 [default = "not this"]; }'
-    both = 'syntax = "proto3"; import "word.proto"; message Doc { w.Word page = 1; }'
-    kinds = classes_of(tmp_path, both, word=word)
-    raw = written(stand, kinds["Doc"](page={"body": "abc"}))
-    assert read(decoder(stand, "page.body"), raw).text == "abc"
-    stand.schemas[1000]["schema"] = word
-    assert read(decoder(stand, "page.body"), as_text(stand, raw, both)).text == "abc"
-    assert refused(decoder(stand, "page.body"), written(stand, kinds["Doc"](page={}))).error_class == "MissingField"
-
-
 @pytest.mark.parametrize("imported", ["confluent/meta.proto", "confluent/type/decimal.proto", "google/type/date.proto"])
 def test_what_clients_take_for_granted_is_there(stand: SchemaServer, imported: str) -> None:
     text = f'syntax = "proto3"; import "{imported}"; message Page {{ string body = 1; }}'
     assert read(decoder(stand), framed(stand, text, b"\0\x0a\x03abc")).text == "abc"
-
-
-def test_a_renamed_field_is_read_by_the_readers_schema(stand: SchemaServer) -> None:
-    first = 'syntax = "proto3"; package c; message Page { string url = 1; string body = 2; }'
-    renamed = 'syntax = "proto3"; package c; message New {} message Page { string text = 2; string url = 1; int32 n = 3; }'
-    stand.has(8, renamed, schemaType="PROTOBUF")
-    old = framed(stand, first, b"\0\x0a\x01u\x12\x03abc")
-    new = b"\0\0\0\0\x08\x02\x02\x12\x03def\x18\x05"
-    by = decoder(stand, "text", reader_schema="8")
-    assert read(by, old)[:2] == ("abc", b"u")
-    assert read(by, new).text == "def"
-    assert refused(decoder(stand, "text"), old).error_class == "MissingField"
-    assert refused(by, framed(stand, first, b"\x02\x02")).message.endswith("the schema has no message at 1.")
-    with pytest.raises(RegistryAwayError, match="READER_SCHEMA=9 cannot be used: the registry does not have it"):
-        decoder(stand, reader_schema="9").decode(message(old))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import io
 import json
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -24,15 +23,6 @@ PAGE = {
         {"name": "url", "type": "string"},
         {"name": "body", "type": "string"},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-    ],
-}
-RENAMED = {
-    "type": "record",
-    "name": "Page",
-    "fields": [
-        {"name": "url", "type": "string"},
-        {"name": "text", "aliases": ["body"], "type": "string"},
-        {"name": "host", "type": "string", "default": ""},
     ],
 }
 RECURSIVE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
@@ -66,24 +56,6 @@ def test_reads_by_the_schema_and_asks_for_it_once(stand: SchemaServer) -> None:
     for _ in range(3):
         assert read(by, framed(7, PAGE, FIRST))[:3] == ("one text", b"u1", 1_700_000_000_123)
     assert stand.asked == ["/schemas/ids/7"]
-
-
-def test_a_field_renamed_with_an_alias_is_read_by_the_readers_schema(stand: SchemaServer) -> None:
-    stand.has(7, PAGE)
-    stand.has(8, RENAMED)
-    by = decoder(stand, text_field="text", reader_schema="8")
-    assert read(by, framed(7, PAGE, FIRST)).text == "one text"
-    assert read(by, framed(8, RENAMED, {"url": "u2", "text": "two", "host": "h"})).text == "two"
-    assert refused(decoder(stand, text_field="text"), framed(7, PAGE, FIRST)).error_class == "MissingField"
-
-
-def test_a_schema_may_refer_to_another(stand: SchemaServer) -> None:
-    word = {"type": "record", "name": "Word", "fields": [{"name": "body", "type": "string"}]}
-    stand.has(90, word, "word")
-    page = {"type": "record", "name": "Doc", "fields": [{"name": "page", "type": "Word"}]}
-    stand.has(9, page, references=[{"name": "Word", "subject": "word", "version": 1}])
-    by = decoder(stand, text_field="page.body")
-    assert read(by, struct.pack(">bI", 0, 9) + b"\x06abc").text == "abc"
 
 
 def test_an_unknown_id_is_a_dead_letter_and_not_asked_for_each_time(stand: SchemaServer) -> None:
@@ -122,13 +94,6 @@ def test_a_registry_that_is_not_there_is_away() -> None:
     settings = load_settings({"value_format": "avro", "registry_url": "http://127.0.0.1:9"}, environ={})
     with pytest.raises(RegistryAwayError):
         Decoder(settings).decode(message(framed(7, PAGE, FIRST)))
-
-
-def test_basic_authentication(stand: SchemaServer, tmp_path: Path) -> None:
-    stand.has(7, PAGE)
-    stand.login = "crawler:secret"
-    (tmp_path / "login").write_text("crawler:secret\n", "utf-8")
-    assert read(decoder(stand, registry_credentials_file=str(tmp_path / "login")), framed(7, PAGE, FIRST)).text == "one text"
 
 
 @pytest.mark.parametrize(

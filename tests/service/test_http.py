@@ -147,21 +147,6 @@ def test_a_broken_route_tells_nothing_and_breaks_nothing(server: HttpServer) -> 
     assert ask_json(server, "/livez")[0] == 200
 
 
-def test_rude_bytes_do_not_end_the_server(server: HttpServer) -> None:
-    """Bytes that are no HTTP are answered or dropped, and the next probe works."""
-    for rude in (b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"GET /" + b"a" * 100_000, b"\x00" * 1000):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
-            connection.sendall(rude)
-            connection.shutdown(socket.SHUT_WR)
-            try:
-                while connection.recv(65536):
-                    pass
-            except ConnectionResetError:
-                pass
-
-    assert ask_json(server, "/livez")[0] == 200
-
-
 def test_the_port_is_free_after_stop_and_a_taken_one_is_a_sentence(health: Health) -> None:
     """A taken port ends the role at start with exit code 78 and the setting to change; stop gives the port back."""
     first = HttpServer("127.0.0.1", 0, health, CollectorRegistry())

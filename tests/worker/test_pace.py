@@ -61,16 +61,6 @@ def test_what_comes_is_read_once_in_a_while(clock: VirtualClock, in_flight: int,
     assert min(apart) >= GATHER_SECONDS - 1e-9
 
 
-def test_the_loop_rests_while_nothing_is_on_its_way(clock: VirtualClock) -> None:
-    """It sleeps until it may read again: a turn for each read, and one behind it."""
-    worker = Paced(clock)
-
-    worker.turn_until(clock.now + 1.0)
-
-    assert worker.turns <= 2 * len(worker.reads) + 1
-    assert max(clock.slept) <= GATHER_SECONDS
-
-
 @pytest.mark.parametrize(("in_flight", "is_preparing"), [(1, False), (0, True)])
 def test_the_loop_is_awake_while_something_is_on_its_way(clock: VirtualClock, in_flight: int, is_preparing: bool) -> None:
     """A verdict, a commit or a prepared batch is not slept over; those who wait for it wait for a moment each."""
