@@ -73,16 +73,6 @@ def test_topics_are_planned_created_and_then_right(run: Callable[..., Any], pref
     assert run("topics", "plan", "--fit-brokers").out.splitlines()[1].startswith(f"{prefix}.documents")
 
 
-@pytest.mark.thorough
-def test_too_few_brokers_for_the_declared_replicas(run: Callable[..., Any], prefix: str) -> None:
-    """Without --fit-brokers a single broker is refused with the way out, and nothing is created."""
-    for command in ("plan", "apply"):
-        ended = run("topics", command)
-        assert ended.code == 78
-        assert "--fit-brokers" in ended.err
-    assert f"{prefix}.documents does not exist" in run("topics", "plan", "--fit-brokers").out
-
-
 def test_load_needs_its_topic(run: Callable[..., Any], prefix: str, tmp_path: Path) -> None:
     """A topic is never created by loading into it."""
     ended = load_some(run, tmp_path)
@@ -147,25 +137,6 @@ def test_children_end_with_a_killed_parent(
 
     gone, alive = psutil.wait_procs(children, timeout=60)
     assert (len(gone), alive) == (3, [])
-
-
-@pytest.mark.thorough
-def test_a_killed_role_takes_the_other_with_it(
-    run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path
-) -> None:
-    """When the index is killed the worker is stopped, and the exit code is that of a killed process."""
-    run("topics", "apply", "--fit-brokers", "--partitions", "1")
-    err = tmp_path / "err"
-    parent = start("run", "all", out=tmp_path / "out", err=err)
-    wait_until(lambda: "worker started" in err.read_text() and "index started" in err.read_text(), "both roles run")
-    children = psutil.Process(parent.pid).children()
-    index = next(child for child in children if "index" in child.cmdline())
-
-    index.kill()
-
-    assert parent.wait(60) == 128 + signal.SIGKILL
-    assert "The index ended by itself (killed by signal 9)" in err.read_text()
-    assert psutil.wait_procs(children, timeout=1)[1] == []
 
 
 @pytest.mark.thorough

@@ -103,23 +103,6 @@ def test_those_before_one_that_is_away_go_on_their_way(pages: Pages) -> None:
     assert [pages.asked.count(f"/{number}") for number in range(COUNT) if number != 5] == [1] * (COUNT - 1)
 
 
-def test_one_that_stays_away_while_all_others_come_is_a_dead_letter_and_costs_no_other(pages: Pages) -> None:
-    pages.by_path["/5"] = Reply(status=401)
-    preparer = preparer_of(pages, text_patience="1s")
-    left, batches = messages_of(pages), []
-    while left:
-        try:
-            batches.append(preparer.prepare(left, SOURCES, b""))
-        except TextAwayError:
-            continue
-        left = left.part(len(batches[-1].messages), len(left))
-    prints = [one for batch in batches for one in prints_of(batch)]
-    assert [at for at, (one, other) in enumerate(zip(prints, inside(), strict=True)) if one != other] == [5]
-    (found,) = (one for batch in batches for _, one in batch.decided_here())
-    assert isinstance(found, DeadLetter)
-    assert (found.stage, found.error_class, found.is_timed) == ("fetch", "GivenUp", True)
-
-
 def test_records_before_the_first_address_do_not_wait_for_it(pages: Pages) -> None:
     pages.by_path["/2"] = Reply(status=503)
     messages = messages_of(pages, at_0={"text": "inside"}, at_1={"text": "inside as well"})
