@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import main
 from bench.fingerprint import FingerprintOptions, FingerprintReport, Speed, run_fingerprint
 from bench.peers import Peers
 from stream_dedup.ground.errors import InputError
@@ -31,14 +30,6 @@ def test_everybody_gets_the_same_texts() -> None:
     assert report.peer_versions == {"fake": "1.0"}
 
 
-def test_rates_are_of_the_median_round() -> None:
-    """One slow round changes nothing; sizes are of UTF-8."""
-    one = Speed("any", "en", 10, 2_000_000, (0.5, 9.0, 0.25))
-
-    assert one.megabytes_per_second == 4.0
-    assert one.documents_per_second == 20.0
-
-
 def test_texts_of_a_corpus_are_those_of_the_language(tmp_path: Path) -> None:
     """With --corpus the sets' own texts are measured, and a language that no set has is refused by name."""
     lines = [
@@ -54,17 +45,6 @@ def test_texts_of_a_corpus_are_those_of_the_language(tmp_path: Path) -> None:
     assert [(one.documents, one.size_bytes) for one in report.speeds] == [(2, 12)]
     with pytest.raises(InputError, match="'fr'"):
         run_fingerprint(FingerprintOptions(("fr",), corpus=tmp_path), None, lambda _: None)
-
-
-def test_the_command_shows_rates_and_raw_samples(capsys: pytest.CaptureFixture[str]) -> None:
-    """`bench fingerprint --json -` writes figures to standard output and the table to standard error."""
-    code = main(["fingerprint", "--languages", "en", "--documents", "3", "--rounds", "2", "--preset", "words", "--json", "-"])
-    shown = capsys.readouterr()
-
-    assert code == 0
-    (speed,) = json.loads(shown.out)["speeds"]
-    assert len(speed["cpu_seconds"]) == 2
-    assert "stream-dedup words" in shown.err
 
 
 def test_a_peer_is_held_against_the_first_preset_and_the_one_of_like_features() -> None:
