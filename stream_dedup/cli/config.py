@@ -9,7 +9,8 @@ import typer
 
 from stream_dedup.cli.options import Given, JsonOption, command
 from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.ground.terminal import console, note, print_json, print_table
+from stream_dedup.ground.topics import ALL
 
 if TYPE_CHECKING:
     from stream_dedup.settings.layers import CheckedSettings
@@ -38,18 +39,25 @@ def config_show_command(
     origin: Annotated[bool, typer.Option("--origin", help="Also say where each value came from.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Show every setting in force, secrets masked."""
-    shown = list(given.settings().shown())
+    """Show every setting in force, secrets masked; then the plan, the similarity and the topics that follow from them."""
+    settings = given.settings()
+    shown = list(settings.shown())
+    plan = settings.judging_plan
+    similarity = plan.similarity / 100 or None
+    topics = {kind: settings.topic_names.named(kind) for kind in ALL}
     if as_json:
-        print_json(
-            {
-                one.name: {"value": one.value, "source": one.origin.source, "where": one.origin.where} if origin else one.value
-                for one in shown
-            }
-        )
+        found: dict[str, object] = {
+            one.name: {"value": one.value, "source": one.origin.source, "where": one.origin.where} if origin else one.value
+            for one in shown
+        }
+        print_json(found | {"in_force": {"plan": plan.id, "similarity": similarity, "topics": topics}})
         return 0
     headings = ["setting", "value", "origin"] if origin else ["setting", "value"]
     print_table(headings, [[one.name, one.value, *([str(one.origin)] if origin else [])] for one in shown])
+    console().print()
+    alike = "" if similarity is None else f"{similarity:.2f}"
+    rows = [["plan", plan.id], ["similarity", alike], *([f"topic {kind}", name] for kind, name in topics.items())]
+    print_table(["in force", "value"], rows)
     return 0
 
 

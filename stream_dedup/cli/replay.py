@@ -308,10 +308,14 @@ def _print_difference(difference: replay.Difference, plan: str | None) -> None:
 
 
 def _judgement(judgement: answers.Judgement) -> str:
+    from stream_dedup.ground.sketch import share
+
     if judgement.of is None:
         return judgement.reason.label
     better = f", better than all before by the rule {BETTER_LABELS[judgement.better]}" if judgement.better else ""
-    return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{better}"
+    similarity = share(judgement.similarity)
+    alike = "" if similarity is None else f", {similarity:.2f} alike"
+    return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{alike}{better}"
 
 
 def _bounds(settings: Settings, topics: Sequence[str]) -> dict[str, dict[int, Bounds]]:

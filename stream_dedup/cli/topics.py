@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
@@ -13,6 +13,8 @@ from stream_dedup.cli.options import FitOption, JsonOption, PartitionsOption, Se
 from stream_dedup.ground.errors import ConfigurationError, TopicExistsError
 from stream_dedup.ground.terminal import print_json, print_table
 from stream_dedup.ground.topics import (
+    RECORD_BYTES,
+    Action,
     Topic,
     TopicChange,
     apply,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 # What was made just now may not be in every list yet.
 _AGAIN_SECONDS = 0.1
+_DONE = {"create": "created", "grow": "grown"}
 _COLOURS = {"create": "green", "grow": "green", "set": "yellow", "refuse": "bold red", "none": "dim"}
 
 
@@ -42,9 +45,9 @@ def topics_plan_command(
     as_json: JsonOption = False,
 ) -> int:
     """Show what the cluster's topics lack, and change nothing. Ends with 78 if something cannot be corrected."""
-    _, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
-    _print(desired, changes, as_json=as_json)
-    return ConfigurationError.exit_code if refusals(changes) else 0
+    found = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
+    _print(found, as_json=as_json)
+    return ConfigurationError.exit_code if refusals(found.changes) else 0
 
 
 @command("topics apply", example="stream-dedup topics apply --partitions 24")
@@ -56,40 +59,44 @@ def topics_apply_command(
     as_json: JsonOption = False,
 ) -> int:
     """Create missing topics, add partitions, correct settings. Nothing is ever deleted or shrunk."""
-    desired, changes = _carry_out(settings, folder, partitions, fit_brokers=fit_brokers)
-    _print(desired, changes, as_json=as_json)
+    _print(_carry_out(settings, folder, partitions, fit_brokers=fit_brokers), as_json=as_json, is_done=True)
     return 0
 
 
 def apply_topics(settings: Settings, *, partitions: int | None = None, fit_brokers: bool = True) -> list[TopicChange]:
     """Bring a cluster to the declared topics without printing, as `broker` and `demo` do; return what was changed."""
-    return _carry_out(settings, None, partitions, fit_brokers=fit_brokers)[1]
+    return _carry_out(settings, None, partitions, fit_brokers=fit_brokers).changes
 
 
-def _carry_out(
-    settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool
-) -> tuple[Sequence[Topic], list[TopicChange]]:
+class _Compared(NamedTuple):
+    """The declared topics, what must change, and how many bytes a record of each that is there may have."""
+
+    admin: Admin
+    desired: Sequence[Topic]
+    changes: list[TopicChange]
+    record_bytes: Mapping[str, str]
+
+
+def _carry_out(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool) -> _Compared:
     """Plan and apply; where somebody else does the same at the same moment (`broker` makes the topics too), plan anew.
 
     Each new plan finds one topic more, so there are no more of them than topics.
     """
-    admin, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
-    for left in reversed(range(len(desired))):
+    found = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
+    for left in reversed(range(len(found.desired))):
         try:
-            apply(changes, admin)
+            apply(found.changes, found.admin)
         except TopicExistsError:
             if not left:
                 raise
             time.sleep(_AGAIN_SECONDS)
-            admin, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
+            found = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
         else:
             break
-    return desired, changes
+    return found
 
 
-def _compare(
-    settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool
-) -> tuple[Admin, Sequence[Topic], list[TopicChange]]:
+def _compare(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool) -> _Compared:
     from stream_dedup.kafka import Admin
 
     desired: Sequence[Topic] = read_topics(settings.topic_names, folder)
@@ -99,18 +106,29 @@ def _compare(
     brokers = admin.broker_count()
     if fit_brokers:
         desired = fit_to_brokers(desired, brokers)
-    changes = plan(desired, admin.describe([topic.name for topic in desired]))
+    existing = admin.describe([topic.name for topic in desired])
+    changes = plan(desired, existing)
     if problem := replicas_problem(changes, brokers):
         raise ConfigurationError(problem)
-    return admin, desired, changes
+    limits = {name: topic.config[RECORD_BYTES] for name, topic in existing.items() if RECORD_BYTES in topic.config}
+    return _Compared(admin, desired, changes, limits)
 
 
-def _print(desired: Sequence[Topic], changes: Sequence[TopicChange], *, as_json: bool) -> None:
-    rows = as_rows(desired, changes)
+def _print(found: _Compared, *, as_json: bool, is_done: bool = False) -> None:
+    """Show each step, or what came of it, and how large a record of each topic may be then."""
+    changed = {change.topic.name: change.topic for change in found.changes}
+    table: list[list[str | Text]] = []
+    rows = as_rows(found.desired, found.changes)
+    for row in rows:
+        name, action, sentence = (str(row[key]) for key in ("topic", "action", "sentence"))
+        limit = changed[name].config.get(RECORD_BYTES, "") if name in changed else found.record_bytes.get(name, "")
+        if limit.isdigit():
+            row["record_bytes"] = int(limit)
+        if is_done and action == Action.CREATE:
+            row["sentence"] = sentence = sentence.replace("does not exist: create it with", "was created with")
+        shown = Text(_DONE.get(action, action) if is_done else action, _COLOURS[action])
+        table.append([name, shown, f"{int(limit):,} bytes" if limit.isdigit() else "", sentence])
     if as_json:
         print_json(rows)
-        return
-    print_table(
-        ["topic", "", "what"],
-        [[str(row["topic"]), Text(str(row["action"]), _COLOURS[str(row["action"])]), str(row["sentence"])] for row in rows],
-    )
+    else:
+        print_table(["topic", "", "a record may have", "what"], table)

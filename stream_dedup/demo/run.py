@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -149,6 +149,7 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
             print_json(outcome.as_json(seed))
         else:
             outcome.show(out)
+            out.print(_NEXT)
         for complaint in outcome.complaints:
             sys.stderr.write(complaint + "\n")
         if has_search:
@@ -329,6 +330,16 @@ def _read_all(settings: Settings, topic: str, count: int) -> list[Message]:
     return found
 
 
+_NEXT: Final = """
+Of two copies the one is kept that came onto the log first. Between partitions that is a matter of moments, so another run may
+name a pair the other way round.
+
+Next: stream-dedup demo --serve    the same, to look into with a browser
+      stream-dedup check FILE      your own documents, without Kafka
+      stream-dedup broker          a Kafka to play with, for a topic of your own (see "Your own topic" in README)
+"""
+
+
 class _Outcome:
     """What came out, beside what went in and what is true."""
 
@@ -405,6 +416,7 @@ class _Outcome:
             f"{total.near_recall:.3f} without exact copies), false drops {total.false_drops} of {total.negatives} other pages, "
             f"{total.grey} grey"
         )
+        out.print("grey: .5 to .8 like a page before it, so neither called a copy nor counted as another page")
         out.print()
         explain.show_languages(out, self.score.by_language)
         chosen = explain.choose(self.pages, seen.duplicates, self.number_at, ("edit", "re-crawl", "mirror"))

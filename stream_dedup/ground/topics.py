@@ -23,7 +23,7 @@ from stream_dedup.ground.errors import ConfigurationError
 HEADER_BUDGET_BYTES = 65_536
 NAME_CHARACTERS_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9.-]+\Z")
-_MAX_BYTES = "max.message.bytes"
+RECORD_BYTES = "max.message.bytes"
 _MIN_ISR = "min.insync.replicas"
 
 DOCUMENTS = "documents"
@@ -437,11 +437,11 @@ def _contradictions(topics: Sequence[Topic]) -> list[str]:
 def _follow(topic: Topic, documents: ExistingTopic) -> Topic:
     """Return an output topic grown to what an existing `documents` needs."""
     config = dict(topic.config)
-    taken = documents.config.get(_MAX_BYTES, "")
-    if taken.isdigit() and _MAX_BYTES in config:
+    taken = documents.config.get(RECORD_BYTES, "")
+    if taken.isdigit() and RECORD_BYTES in config:
         # A dead letter may be what the other outputs found too large, so it gets the budget once more.
         budget = HEADER_BUDGET_BYTES * (2 if topic.kind == DEAD_LETTERS else 1)
-        config[_MAX_BYTES] = str(max(int(config[_MAX_BYTES]), int(taken) + budget))
+        config[RECORD_BYTES] = str(max(int(config[RECORD_BYTES]), int(taken) + budget))
     return replace(topic, partitions=documents.partitions, config=config)
 
 
@@ -474,7 +474,7 @@ def _changes(topic: Topic, found: ExistingTopic) -> list[TopicChange]:
 
 
 def _satisfied(topic: Topic, name: str, now: str | None, wanted: str) -> bool:
-    if now is not None and name == _MAX_BYTES and topic.kind in _OUTPUTS and now.isdigit() and wanted.isdigit():
+    if now is not None and name == RECORD_BYTES and topic.kind in _OUTPUTS and now.isdigit() and wanted.isdigit():
         return int(now) >= int(wanted)
     return now == wanted
 
