@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
+from bench.show_files import bench_files_command
 from bench.show_find import bench_find_command
 from bench.show_fingerprint import bench_fingerprint_command
 from bench.show_index import bench_index_command
@@ -26,6 +27,7 @@ for _one in (
     bench_quality_command,
     bench_fingerprint_command,
     bench_find_command,
+    bench_files_command,
 ):
     _one.add_to(app)
 
