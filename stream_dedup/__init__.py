@@ -20,8 +20,23 @@ if TYPE_CHECKING:
     from stream_dedup.local.api import Print as Print
     from stream_dedup.local.api import fingerprint as fingerprint
     from stream_dedup.local.datasets import dedup as dedup
+    from stream_dedup.local.datasets import judge as judge
+    from stream_dedup.local.datasets import prints as prints
 
-__all__ = ["Answer", "Index", "Match", "Plan", "Print", "Recipe", "StreamDedupError", "__version__", "dedup", "fingerprint"]
+__all__ = [
+    "Answer",
+    "Index",
+    "Match",
+    "Plan",
+    "Print",
+    "Recipe",
+    "StreamDedupError",
+    "__version__",
+    "dedup",
+    "fingerprint",
+    "judge",
+    "prints",
+]
 
 _HOMES = {
     "Answer": "stream_dedup.local.api",
@@ -33,6 +48,8 @@ _HOMES = {
     "StreamDedupError": "stream_dedup.ground.errors",
     "dedup": "stream_dedup.local.datasets",
     "fingerprint": "stream_dedup.local.api",
+    "judge": "stream_dedup.local.datasets",
+    "prints": "stream_dedup.local.datasets",
 }
 
 
@@ -45,4 +62,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return list(__all__)

@@ -161,6 +161,34 @@ def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
         assert [(match.id, match.similarity) for match in index.query(one)] == [("1", None)]
 
 
+def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
+    """Ids in their order, also after it was opened again; what was removed is not found any more, and may come again."""
+    pages = [(f"page {number}", " ".join(f"word{number * 7 + place}" for place in range(40))) for number in range(0, 90, 9)]
+    with Index(tmp_path / "a") as index:
+        assert list(index) == []
+        assert "page 0" not in index
+        index.add_many([*pages, ("a copy", pages[0][1]), ("empty", " ")])
+        assert list(index) == [name for name, _ in pages]
+        assert "page 9" in index
+        assert "a copy" not in index
+        assert 5 not in index  # type: ignore[comparison-overlap]
+        assert index.remove("page 9") == 1
+        assert index.remove("page 9") == 0
+        assert index.remove("a copy") == 0
+    with Index(tmp_path / "a") as index:
+        assert list(index) == [name for name, _ in pages if name != "page 9"]
+        assert len(index) == 9
+        assert "page 9" not in index
+        assert index.query(pages[1][1]) == []
+        assert index.add("again", pages[1][1]).reason == "new"
+        asked = [text for _, text in pages] + [" ", fingerprint(pages[2][1])]
+        assert index.query_many(asked) == [index.query(one) for one in asked]
+        assert [[match.id for match in found] for found in index.query_many(asked)[:3]] == [["page 0"], ["again"], ["page 18"]]
+        assert index.query_many([]) == []
+        with pytest.raises(InputError, match=r"^Row 1: A text or a Print is needed, and a int"):
+            index.query_many(["a", 5])  # type: ignore[list-item]
+
+
 def test_a_print_keeps_its_value() -> None:
     """Prints are plain values: equal, hashable, and shown with what one wants to see."""
     one = fingerprint("Grüße")

@@ -30,6 +30,7 @@ from stream_dedup.cli.find import find_command
 from stream_dedup.cli.forget import forget_command
 from stream_dedup.cli.group import group_command
 from stream_dedup.cli.index import index_restore_command, index_snapshot_command, index_stats_command, index_verify_command
+from stream_dedup.cli.judge import judge_command, prints_command
 from stream_dedup.cli.load import load_command
 from stream_dedup.cli.options import Command, command
 from stream_dedup.cli.release import release_command
@@ -89,6 +90,8 @@ PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
         group_command,
         similar_command,
         check_command,
+        prints_command,
+        judge_command,
     ),
     "Change what it keeps": (
         declare_command,

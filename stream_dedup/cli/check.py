@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import enum
+import secrets
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -16,172 +19,303 @@ from stream_dedup.cli.options import (
     DocumentFormat,
     FormatOption,
     Given,
+    IdFieldOption,
+    IndexOption,
     JsonOption,
+    PlanOption,
+    RecipeOption,
+    RowsOption,
     Settings,
     SimilarityOption,
     StrictOption,
     TextFieldOption,
+    VectorFieldOption,
     command,
 )
 from stream_dedup.cli.remarks import Losses, Remarks, told
-from stream_dedup.ground.document import DeadLetter, Message, Reason, Verdict, shorten_id
-from stream_dedup.ground.errors import InputError, InvariantError
+from stream_dedup.ground.document import TOPIC_ID_BYTES, DeadLetter, Message, Reason, Verdict, shorten_id
+from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
 if TYPE_CHECKING:
+    from stream_dedup.fingerprinting import Recipe
+    from stream_dedup.index.index import LogIndex
+    from stream_dedup.inputs.decoder import DecodedDocument
     from stream_dedup.inputs.sources import RawDocument, SourceFile
-    from stream_dedup.local.offline import Judged, OfflineDocument
+    from stream_dedup.local.offline import Judged, OfflineDocument, PrintedBatch
+
+Pending: TypeAlias = "deque[tuple[str, DeadLetter | None]]"
+Advance: TypeAlias = Callable[[int, int], None]
 
 
 @command("check", example="stream-dedup check pages.jsonl --text-field body --plan classic", asks_kafka=False)
 def check_command(
     given: Given,
-    target: Annotated[
-        str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, Parquet, Arrow, WARC, text or pages; - is standard input.")
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|DIR|-...", help="JSONL, Parquet, Arrow, WARC, text or pages; - is standard input."),
     ],
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against", metavar="FILE|DIR", help="Documents that are there already: judged before, and not shown. Repeatable."
+        ),
+    ] = None,
+    index: IndexOption = None,
     document_format: FormatOption = DocumentFormat.AUTO,
     lines: Annotated[bool, typer.Option("--lines", help="Plain text, one document a line (= --format lines).")] = False,
     text_field: TextFieldOption = None,
-    id_field: Annotated[
-        str | None, typer.Option("--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]")
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option("--recipe", help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.")
-    ] = None,
-    plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with: bands, wide, classic, or in numbers.")] = None,
+    vector_field: VectorFieldOption = None,
+    id_field: IdFieldOption = None,
+    recipe: RecipeOption = None,
+    plan: PlanOption = None,
     similarity: SimilarityOption = None,
-    rows: Annotated[
-        int, typer.Option("--rows", min=0, help="Most duplicates to list, and most dead letters; 0 lists all.")
-    ] = 50,
+    rows: RowsOption = 50,
     to: Annotated[
         Path | None,
         typer.Option(
             "--to", metavar="FOLDER", help="Write kept rows and duplicates there; run again after a kill, it goes on."
         ),
     ] = None,
+    written_as: Annotated[
+        WrittenAs | None, typer.Option("--as", help="Write all files of --to so.  [default: as their source]")
+    ] = None,
+    keep: Annotated[
+        str,
+        typer.Option(
+            "--keep",
+            metavar="WHICH",
+            help="Of copies: first, longest, newest (TIME_FIELD), or the greatest in a COLUMN.",
+        ),
+    ] = "first",
     strict: StrictOption = False,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="End with 0 though files cannot be read as a whole.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the duplicates in a file with the same core, without Kafka. With --json one object per document."""
-    from stream_dedup.inputs.sources import find_files
+    """Find the duplicates in files with the same core, without Kafka. With --json one object per document."""
+    from stream_dedup.inputs.columnar import need_pyarrow
+    from stream_dedup.inputs.sources import find_all, whole_name
+    from stream_dedup.settings.recipe import recipe_of
 
-    chosen = DocumentFormat.LINES if lines else document_format
-    files = find_files(target, chosen.value)
+    if vector_field is not None:
+        text_field, recipe = vector_field, recipe or "vector"
+    chosen = (DocumentFormat.LINES if lines else document_format).value
+    files, old = find_all(targets, chosen), find_all(against or [], chosen)
+    if old or index is not None:
+        files, old = [whole_name(file) for file in files], [whole_name(file) for file in old]
     settings = settings_for(
-        files, given, text_field=text_field, id_field=id_field, recipe=recipe, plan=plan, similarity=similarity
+        [*files, *old], given, text_field=text_field, id_field=id_field, recipe=recipe, plan=plan, similarity=similarity
     )
-    if to is not None:
-        return _check_into(settings, target, files, to, rows, is_strict=strict, as_json=as_json)
-    return _check(settings, target, files, rows, is_strict=strict, as_json=as_json)
+    if keep != "first" and index is not None:
+        raise ConfigurationError("An index that is kept has kept what came first; leave out --keep or --index.")
+    if written_as is WrittenAs.PARQUET:
+        need_pyarrow("Parquet files")
+    task = CheckTask(settings, recipe_of(settings), targets, files, old, index, rows, as_json, strict, skip_damaged, keep)
+    return check_files(task) if to is None else _check_into(task, to, written_as)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTask:
+    """What is to be judged: `files`, against each other, `old` files, and an index that is kept; and what is shown of it."""
+
+    settings: Settings
+    recipe: Recipe
+    targets: Sequence[str]
+    files: Sequence[SourceFile]
+    old: Sequence[SourceFile]
+    index: Path | None
+    rows_max: int
+    as_json: bool
+    is_strict: bool
+    skips_damaged: bool = False
+    keep: str = "first"
+
+    def progress(self) -> AbstractContextManager[Advance]:
+        """Show how far it is."""
+        return progress(f"checking {' '.join(self.targets)}", sum(file.size_bytes for file in (*self.files, *self.old)))
+
+    def batches(
+        self, files: Sequence[SourceFile], pending: Pending, remarks: Remarks, advance: Advance
+    ) -> Iterator[PrintedBatch]:
+        """Yield the documents of files with their prints; `pending` as `decode_documents` takes it."""
+        from stream_dedup.inputs.sources import read_documents
+        from stream_dedup.local.offline import fingerprinted
+
+        raws = read_documents(files, advance, remarks.passed_over)
+        takes_vectors = self.recipe.method.takes_vectors
+        rank = rank_by(self.keep)
+        documents = decode_documents(raws, self.settings, pending, takes_vectors=takes_vectors, remarks=remarks, rank=rank)
+        return fingerprinted(documents, self.recipe)
+
+    def judged(self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int) -> Iterator[Judged]:
+        """Yield the verdicts on documents that begin with a number, in their order."""
+        from stream_dedup.local.offline import judge_batches, judge_ranked
+
+        if self.keep == "first":
+            return judge_batches(batches, self.recipe, index, run=run, first=first)
+        return iter(judge_ranked(batches, self.recipe, index))
+
+    def take_old(self, index: LogIndex, remarks: Remarks, lost: Losses, advance: Advance) -> None:
+        """Judge the documents of the old files; nothing is said of them but what cannot be read."""
+        from stream_dedup.local.offline import judge_batches
+
+        pending: Pending = deque()
+        batches = self.batches(self.old, pending, remarks, advance)
+        for _ in judge_batches(batches, self.recipe, index, run=secrets.token_bytes(TOPIC_ID_BYTES)):
+            while (letter := pending[0][1]) is not None:
+                lost.tell(pending.popleft()[0], letter)
+            pending.popleft()
+        for where, letter in pending:
+            if letter is not None:
+                lost.tell(where, letter)
+
+    def ranked(self, advance: Advance) -> list[Judged]:
+        """Return the verdicts on all documents, which are read once for that."""
+        from stream_dedup.index.memory import MemoryStore
+        from stream_dedup.local.offline import judge_ranked, open_index
+
+        index = open_index(MemoryStore(), self.recipe, self.settings.judging_plan)
+        remarks, nothing = Remarks(self.settings), Losses(1)
+        self.take_old(index, remarks, nothing, advance)
+        return judge_ranked(self.batches(self.files, deque(), remarks, advance), self.recipe, index)
+
+
+class WrittenAs(enum.StrEnum):
+    """In which format files are written."""
+
+    PARQUET = "parquet"
+    JSONL = "jsonl"
 
 
 @dataclass(slots=True)
 class _Result:
-    """What is shown at the end; of the duplicates only as many as are listed."""
+    """What is shown at the end; of the duplicates, and of what cannot be read, only as many as are listed: 0 is all."""
 
     rows_max: int
+    names_letters: bool
     reasons: Counter[Reason] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     stages: Counter[str] = field(default_factory=Counter)
     rows: list[list[str]] = field(default_factory=list)
     lost: Losses = field(default_factory=lambda: Losses(0))
 
-    def add(self, where: str, judged: Judged) -> None:
+    def told(self, verdicts: Iterator[Judged], pending: Pending) -> Iterator[dict[str, object]]:
+        """Count and yield, as a JSON object each, verdicts and dead letters in the order of the documents.
+
+        `pending` has what was read and not yet shown: the name of a document that is being judged, or a dead letter beside it.
+        """
+        for judged in verdicts:
+            yield from self._letters(pending)
+            where, _ = pending.popleft()
+            self._add(where, judged)
+            yield _as_json(where, judged)
+        yield from self._letters(pending)
+
+    def _letters(self, pending: Pending) -> Iterator[dict[str, object]]:
+        while pending and (letter := pending[0][1]) is not None:
+            where, _ = pending.popleft()
+            self.stages[letter.stage] += 1
+            self.lost.add(letter)
+            if self.names_letters and (not self.rows_max or self.lost.count <= self.rows_max):
+                note(told(where, letter))
+            yield {"where": where, "verdict": "dead-letter", "reason": letter.stage, "message": letter.message}
+
+    def _add(self, where: str, judged: Judged) -> None:
         self.reasons[judged.reason] += 1
         self.verdicts[judged.verdict.value] += 1
         if judged.verdict is Verdict.DUPLICATE and (not self.rows_max or len(self.rows) < self.rows_max):
-            of = (judged.of_id or b"").decode("utf-8", "replace") or f"number {judged.of_number}"
+            of = (judged.of_id or b"").decode("utf-8", "replace")
             name = judged.id.decode("utf-8", "replace")
             similarity = "" if judged.similarity is None else f"{judged.similarity:.2f}"
             self.rows.append([name or where, judged.reason.label, similarity, str(judged.distance), of, where])
 
 
-def _check(
-    settings: Settings, target: str, files: Sequence[SourceFile], rows_max: int, *, is_strict: bool, as_json: bool
-) -> int:
-    """Judge every document in order, print duplicates and totals (or one JSON object each); return the exit code."""
-    from stream_dedup.inputs.sources import read_documents
-    from stream_dedup.local.offline import judge_documents
-    from stream_dedup.settings.recipe import recipe_of
+def check_files(task: CheckTask, write: Callable[[str, Sequence[dict[str, object]]], None] | None = None) -> int:
+    """Judge every document in order, print duplicates and totals (or one JSON object each); return the exit code.
 
-    recipe = recipe_of(settings)
-    plan = settings.judging_plan
-    result = _Result(rows_max)
-    # What was read and not yet shown: the name of a document that is being judged, or a dead letter beside its name.
-    pending: deque[tuple[str, DeadLetter | None]] = deque()
-    remarks = Remarks(settings)
+    `write` gets of each file, by its name, what `--json` would print of its documents, which then is not printed.
+    """
+    from stream_dedup.local.offline import open_index, store_at
 
-    def show_letters() -> None:
-        while pending and (letter := pending[0][1]) is not None:
-            where, _ = pending.popleft()
-            result.stages[letter.stage] += 1
-            result.lost.add(letter)
-            if as_json:
-                print_json({"where": where, "verdict": "dead-letter", "reason": letter.stage, "message": letter.message})
-            elif not rows_max or sum(result.stages.values()) <= rows_max:
-                note(told(where, letter))
-
-    with progress(f"checking {target}", sum(file.size_bytes for file in files)) as advance:
-        takes_vectors = recipe.method.takes_vectors
-        raws = read_documents(files, advance, remarks.passed_over)
-        documents = decode_documents(raws, settings, pending, takes_vectors=takes_vectors, remarks=remarks)
-        for judged in judge_documents(documents, recipe, plan):
-            show_letters()
-            where, _ = pending.popleft()
-            result.add(where, judged)
-            if as_json:
-                print_json(_as_json(where, judged))
-        show_letters()
-    if not as_json:
+    result, remarks = _Result(task.rows_max, write is not None or not task.as_json), Remarks(task.settings)
+    first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
+    with closing(store_at(task.index)) as store, task.progress() as advance:
+        index = open_index(store, task.recipe, task.settings.judging_plan)
+        task.take_old(index, remarks, result.lost, advance)
+        for files in [task.files] if write is None else [[file] for file in task.files]:
+            pending: Pending = deque()
+            batches = task.batches(files, pending, remarks, advance)
+            rows = result.told(task.judged(batches, index, run, first), pending)
+            if write is not None:
+                write(files[0].name, list(rows))
+                first = sum(result.verdicts.values())
+                continue
+            for row in rows:
+                if task.as_json:
+                    print_json(row)
+    if result.names_letters:
         _print(result)
     remarks.close()
-    return result.lost.exit_code(sum(result.verdicts.values()), is_strict=is_strict)
+    return result.lost.exit_code(sum(result.verdicts.values()), is_strict=task.is_strict, skips_damaged=task.skips_damaged)
 
 
-def _check_into(
-    settings: Settings, target: str, files: Sequence[SourceFile], folder: Path, rows_max: int, *, is_strict: bool, as_json: bool
-) -> int:
-    """Judge every document of `target` and write kept rows and duplicates into `folder`; return the exit code.
+def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> int:
+    """Judge every document and write kept rows and duplicates into `folder`; return the exit code.
 
     Raises:
         InputError: it cannot be read twice, or the folder holds something else.
     """
-    from stream_dedup.local.parts import PartedOutput
-    from stream_dedup.settings.recipe import recipe_of
+    from stream_dedup.local.offline import judge_documents
+    from stream_dedup.local.parts import Judge, PartedOutput
 
+    settings, files = task.settings, task.files
     if any(file.path is None for file in files):
         raise InputError("Standard input cannot be gone back to; name a file or a folder with --to.")
-    if folder.resolve().is_relative_to(Path(target).resolve()):
-        raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside with --to.")
-    recipe, plan = recipe_of(settings), settings.judging_plan
-    inputs = ("value_format", "text_is", "text_encoding", "text_field", "id_field", "time_field", "scope_field")
+    for target in task.targets:
+        if folder.resolve().is_relative_to(Path(target).resolve()):
+            raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside with --to.")
+    recipe, plan = task.recipe, settings.judging_plan
     identity = {
-        "files": [[file.name, file.size_bytes, file.path.stat().st_mtime_ns] for file in files if file.path],
-        "settings": {name: str(getattr(settings, name)) for name in inputs}
-        | ({} if settings.text_at is None else {"text_at": settings.text_at}),
+        "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old)],
+        "index": None if task.index is None else str(task.index.resolve()),
+        "settings": reading_of(settings),
         "recipe": recipe.id,
         "plan": plan.id,
+        "keep": task.keep,
+        "as": written_as,
     }
-    remarks, lost = Remarks(settings), Losses(rows_max)
-    output = PartedOutput(folder, files, identity, lost.tell, remarks.passed_over)
+    remarks, lost = Remarks(settings), Losses(task.rows_max)
+    output = PartedOutput(folder, files, identity, task.index, written_as, lost.tell, remarks.passed_over)
     output.open()
     if output.resumed:
         is_over = ", which is complete" if output.is_done else ""
         note(f"{output.resumed:,} rows were written by an earlier run{is_over}.")
     if not output.is_done:
-        with progress(f"checking {target}", sum(file.size_bytes for file in files)) as advance:
+        with task.progress() as advance, contextlib.ExitStack() as stack:
             takes_vectors = recipe.method.takes_vectors
             decode = partial(decode_documents, settings=settings, takes_vectors=takes_vectors, remarks=remarks)
-            output.run(lambda raws, pending: decode(raws, pending=pending), recipe, plan, advance)
+            judge: Judge
+            if task.keep == "first":
+                index = stack.enter_context(output.opened_index(recipe, plan))
+                if not output.judged:
+                    task.take_old(index, remarks, lost, advance)
+                in_order = partial(judge_documents, recipe=recipe, plan=plan, index=index, run=output.run_id)
+                judge = lambda documents, first: in_order(documents, first=first, safe=lambda: output.judged)  # noqa: E731
+            else:
+                verdicts = task.ranked(advance)
+                judge = lambda documents, first: (one for _, one in zip(documents, verdicts[first:], strict=False))  # noqa: E731
+            output.run(lambda raws, pending: decode(raws, pending=pending), judge, advance)
     counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
-    if as_json:
+    if task.as_json:
         print_json({"to": str(folder), **counts})
     else:
         print_table(["", "rows"], [[kind, f"{count:,}"] for kind, count in counts.items()])
     remarks.close()
     lost.count, lost.damaged = counts["unreadable"], output.counts["damaged"]  # of earlier runs, too
     lost.close()
-    return lost.exit_code(counts["kept"] + counts["duplicates"], is_strict=is_strict)
+    return lost.exit_code(counts["kept"] + counts["duplicates"], is_strict=task.is_strict, skips_damaged=task.skips_damaged)
 
 
 def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> Settings:
@@ -200,12 +334,19 @@ def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> 
     return settings
 
 
+def reading_of(settings: Settings) -> dict[str, str]:
+    """Return what of the settings decides how documents are read."""
+    names = ("value_format", "text_is", "text_encoding", "text_field", "id_field", "time_field", "scope_field")
+    at = {} if settings.text_at is None else {"text_at": str(settings.text_at)}
+    return {name: str(getattr(settings, name)) for name in names} | at
+
+
 def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
     """Raise `InputError` if a file of columns that can be read has none for the text, or the id: no row would have one."""
     from stream_dedup.inputs.columnar import columns_of
 
     for file in files:
-        if file.form == "columns" and file.path is not None:
+        if file.form == "columns" and file.path is not None and file.elsewhere is None:
             try:
                 names = columns_of(file.path)
             except (InputError, OSError):
@@ -220,10 +361,11 @@ def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> Non
 def decode_documents(
     raws: Iterator[RawDocument],
     settings: Settings,
-    pending: deque[tuple[str, DeadLetter | None]],
+    pending: Pending,
     *,
     takes_vectors: bool = False,
     remarks: Remarks | None = None,
+    rank: Callable[[RawDocument, DecodedDocument], float] = lambda _raw, _decoded: 0.0,
 ) -> Iterator[OfflineDocument]:
     """Yield what can be judged, decoded as the worker decodes a record with these settings; web pages by their main text.
 
@@ -253,13 +395,12 @@ def decode_documents(
                 pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
                 continue
             key = key_of(raw.fields, None) if is_json else raw.name
-            if key is None and raw.row is not None:
-                key = raw.name  # a row without an id is known by its number, so that its duplicates can name it
-            written = None if key is None else key.encode("utf-8", "replace")
+            # What has no id is known by its place, so that its duplicates can name it.
+            written = (raw.name if key is None else key).encode("utf-8", "replace")
             decoded: DecodedDocument | DeadLetter | Reason
             if raw.is_page or raw.form == "warc":
                 text = pages.text_of(raw)
-                decoded = text if isinstance(text, DeadLetter) else DecodedDocument(text, shorten_id(written or b""), 0, 0)
+                decoded = text if isinstance(text, DeadLetter) else DecodedDocument(text, shorten_id(written), 0, 0)
             else:
                 decoded = (json_decoder if is_json else text_decoder).decode(
                     Message("file", 0, number, written, raw.raw, None, [])
@@ -270,9 +411,25 @@ def decode_documents(
             elif isinstance(decoded, DecodedDocument):
                 remarks.read(raw, decoded.text)
                 pending.append((raw.name, None))
-                yield OfflineDocument(decoded.id, decoded.text, decoded.scope)
+                yield OfflineDocument(decoded.id, decoded.text, decoded.scope, rank(raw, decoded))
             else:
                 raise InvariantError(f"{raw.name} was passed on as {decoded.label}, which a file cannot ask for.")
+
+
+def rank_by(keep: str) -> Callable[[RawDocument, DecodedDocument], float]:
+    """Return what says how high a document stands, by what `--keep` names; one without such a value comes last."""
+    from stream_dedup.inputs.fields import field_at
+
+    def of_column(raw: RawDocument, _decoded: DecodedDocument) -> float:
+        found = field_at(raw.fields, keep)
+        return float(found) if isinstance(found, int | float) and found == found else float("-inf")
+
+    ranks: dict[str, Callable[[RawDocument, DecodedDocument], float]] = {
+        "first": lambda _raw, _decoded: 0.0,
+        "longest": lambda _raw, decoded: float(len(decoded.text)),
+        "newest": lambda _raw, decoded: float(decoded.time_ms),
+    }
+    return ranks.get(keep, of_column)
 
 
 def _as_json(where: str, judged: Judged) -> dict[str, object]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from filelock import FileLock, Timeout
 
 from stream_dedup.ground.errors import InputError
-from stream_dedup.inputs.sources import SourceFile
+from stream_dedup.inputs.sources import SourceFile, whole_name
 
 
 class Reached(NamedTuple):
@@ -86,22 +86,20 @@ class Journal:
             self._path.unlink(missing_ok=True)
         self._lock.release()
 
-    def _read(self) -> dict[tuple[str, int, int], Reached]:
-        found: dict[tuple[str, int, int], Reached] = {}
+    def _read(self) -> dict[tuple[str, int, str], Reached]:
+        found: dict[tuple[str, int, str], Reached] = {}
         if not self._path.exists():
             return found
         for line in self._path.read_bytes().splitlines():
             try:
                 fields = json.loads(line)
-                key = (str(fields["file"]), int(fields["bytes"]), int(fields["mtime_ns"]))
+                key = (str(fields["file"]), int(fields["bytes"]), str(fields["mtime_ns"]))
                 found[key] = Reached(int(fields["documents"]), bool(fields["done"]), int(fields.get("lost", 0)))
             except (ValueError, KeyError, TypeError):
                 continue
         return found
 
 
-def _key(file: SourceFile) -> tuple[str, int, int]:
-    if file.path is None:
-        return file.name, 0, 0
-    found = file.path.stat()
-    return str(file.path.resolve()), found.st_size, found.st_mtime_ns
+def _key(file: SourceFile) -> tuple[str, int, str]:
+    name = whole_name(file).name if file.path is None or file.elsewhere is not None else str(file.path.resolve())
+    return name, file.size_bytes, str(file.stamp)

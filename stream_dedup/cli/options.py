@@ -162,6 +162,24 @@ FormatOption = Annotated[
     ),
 ]
 TextFieldOption = Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")]
+VectorFieldOption = Annotated[
+    str | None,
+    typer.Option("--vector-field", metavar="PATH", help="Field of a vector, to be judged by the recipe vector for the text."),
+]
+IdFieldOption = Annotated[
+    str | None, typer.Option("--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]")
+]
+RecipeOption = Annotated[
+    str | None, typer.Option("--recipe", help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.")
+]
+PlanOption = Annotated[str | None, typer.Option("--plan", help="Plan to judge with: bands, wide, classic, or in numbers.")]
+RowsOption = Annotated[int, typer.Option("--rows", min=0, help="Most duplicates to list, and most dead letters; 0 lists all.")]
+IndexOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--index", metavar="FOLDER", help="Keep the fingerprints there, and judge against those of earlier runs, too."
+    ),
+]
 SimilarityOption = Annotated[
     str | None, typer.Option("--similarity", metavar="SHARE", help="From which similarity on two texts are near: 0.65, or 65%.")
 ]

@@ -91,9 +91,13 @@ class Losses:
         if self.most and self.count > self.most:
             note(f"... and {self.count - self.most:,} more that cannot be read.")
 
-    def exit_code(self, read: int, *, is_strict: bool) -> int:
-        """Return 1 if a file could not be read as a whole, or nothing of what there was; with `is_strict` if anything."""
-        return 1 if self.damaged or (self.count and (is_strict or not read)) else 0
+    def exit_code(self, read: int, *, is_strict: bool, skips_damaged: bool = False) -> int:
+        """Return 1 if a file could not be read as a whole (unless it `skips_damaged`), or nothing of what there was.
+
+        With `is_strict` if anything could not be read.
+        """
+        is_too_much = is_strict or not read or (self.damaged and not skips_damaged)
+        return 1 if self.count and is_too_much else 0
 
 
 def told(where: str, letter: DeadLetter) -> str:

@@ -138,18 +138,19 @@ def _of_files(
     if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
         note("Each line is taken whole as its text, since VALUE_FORMAT is raw; if a field holds it: --set value_format=json.")
     hint_of_pages(settings, files)
-    for file in files:
-        source = file_source(file.name, file.path)
+    for one in files:
+        with one.here() as file:
+            source = file_source(file.name, file.path)
 
-        def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]
-            for number, document in enumerate(read_documents([file], passed_over=totals.passed_over)):
-                if document.lost is not None:
-                    totals.lost.tell(document.name, document.lost)
-                    continue
-                key, value = record_of(settings, document, key_field)
-                yield Message(source.topic, 0, number, key, value, None, [])
+            def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]
+                for number, document in enumerate(read_documents([file], passed_over=totals.passed_over)):
+                    if document.lost is not None:
+                        totals.lost.tell(document.name, document.lost)
+                        continue
+                    key, value = record_of(settings, document, key_field)
+                    yield Message(source.topic, 0, number, key, value, None, [])
 
-        yield source, messages()
+            yield source, messages()
 
 
 def _of_topic(settings: Settings, target: str) -> Iterator[tuple[Source, Iterator[Message]]]:

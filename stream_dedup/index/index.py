@@ -46,7 +46,7 @@ from stream_dedup.index.copies import CopyCounts
 from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries
-from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart
+from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart, ids_of
 from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.owed import Owed
 from stream_dedup.index.state import IndexState
@@ -324,6 +324,12 @@ class LogIndex:
             shown = tuple(described(entries, state.sources, found[:most]))
             told = described_apart(entries, state.sources, apart, sketch)
             return Similar(self._applied, shown, len(found), by_digest_only=is_short, apart=told)
+
+    def kept_ids(self, ids: Sequence[bytes] | None = None) -> list[bytes]:
+        """Return the id of each representative, in log order; with `ids` of those that have one of these. Any thread."""
+        self._check()
+        with self._lock:
+            return [] if self._state.entries is None else ids_of(self._state.entries, ids)
 
     def memory_for(self, plan: Plan) -> PlanMemory:
         """Return what the live entries need under a plan, and what there is. Safe from any thread; changes nothing."""

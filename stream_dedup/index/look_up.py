@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -115,3 +116,15 @@ def described(entries: Entries, sources: Sources, found: Sequence[tuple[int, int
         )
         for (distance, number), detail in zip(found, details, strict=True)
     ]
+
+
+def ids_of(entries: Entries, ids: Sequence[bytes] | None) -> list[bytes]:
+    """Return the id of each live entry, in log order; with `ids` of those that have one of these."""
+    if ids is not None:
+        numbers, is_live = entries.find_ids(set(ids))
+        return [detail.id for detail in entries.details(numbers[is_live].tolist())]
+    found: list[bytes] = []
+    for _, sizes, blob in entries.live():
+        ends = np.cumsum(sizes).tolist()
+        found += [blob[begin:end] for begin, end in itertools.pairwise([0, *ends])]
+    return found

@@ -7,18 +7,22 @@ stands as a document with `lost` at its place, and costs no other. A path that n
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import io
 import itertools
 import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.printable import printable
+from stream_dedup.inputs.addressed import GLOB, FileAt, copied, files_at, is_address
 from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, need_pyarrow, read_rows
 from stream_dedup.inputs.packed import Stretch, need, read_stretches, suffixes_of
 from stream_dedup.inputs.warc import read_pages
@@ -45,16 +49,42 @@ _BY_SUFFIX: dict[str, Format] = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to read; `path` None is standard input. `name` is how it is called in messages and keys."""
+    """A file to read; `path` None is standard input. `name` is how it is called in messages and keys.
+
+    One that lies elsewhere has the path below its address: see `here`.
+    """
 
     path: Path | None
     name: str
     form: Format
+    elsewhere: FileAt | None = None
 
     @property
     def size_bytes(self) -> int:
         """The size on disk; 0 for standard input."""
+        if self.elsewhere is not None:
+            return self.elsewhere.size_bytes
         return self.path.stat().st_size if self.path else 0
+
+    @property
+    def stamp(self) -> int | str:
+        """What changes when the file is written anew."""
+        if self.elsewhere is not None:
+            return self.elsewhere.stamp
+        return self.path.stat().st_mtime_ns if self.path else 0
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[SourceFile]:
+        """Yield the file on this machine, a copy that is gone afterwards if it lies elsewhere.
+
+        Raises:
+            InputError: it cannot be copied.
+        """
+        if self.elsewhere is None:
+            yield self
+        else:
+            with copied(self.elsewhere.address, self.elsewhere.name) as path:
+                yield replace(self, path=path, elsewhere=None)
 
     @property
     def is_page(self) -> bool:
@@ -92,7 +122,8 @@ class RawDocument:
 
 
 def find_files(target: str, form: str) -> list[SourceFile]:
-    """Return the files that `target` (a file, a folder, or `-`) stands for; `form` is a `Format` or `auto`.
+    """Return the files that `target` stands for: a path of a file or folder, or of several by `*`, `**` and `?`; an address of
+    such; or `-`. `form` is a `Format` or `auto`.
 
     Raises:
         InputError: there is nothing to read there, or its format cannot be told.
@@ -100,17 +131,21 @@ def find_files(target: str, form: str) -> list[SourceFile]:
     if target == STANDARD_INPUT:
         return [SourceFile(None, "standard input", "jsonl" if form == "auto" else _form(form))]
     path = Path(target)
-    if path.is_dir():
-        found = [
-            SourceFile(one, one.relative_to(path).as_posix(), _guess(one) or "text" if form == "auto" else _form(form))
-            for one in sorted(path.rglob("*"))
-            if one.is_file() and (form != "auto" or _guess(one))
-        ]
-        if not found:
-            kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
-            raise InputError(f"The folder {path} holds no {kinds} files (plain, .gz or .zst).")
-        return found
-    if not path.exists():
+    if is_address(target):
+        return _all_of([(Path(one.name), one.name, one) for one in files_at(target)], form, target)
+    try:
+        is_there, is_folder = path.exists(), path.is_dir()
+    except OSError as error:
+        raise InputError(
+            f"{printable(target[:60])!r}... is no path ({error.strerror}); name a file or a folder, and give texts as a list."
+        ) from error
+    if is_folder:
+        found = [one for one in sorted(path.rglob("*")) if one.is_file()]
+        return _all_of([(one, one.relative_to(path).as_posix(), None) for one in found], form, f"The folder {path}")
+    if not is_there and any(sign in target for sign in GLOB):
+        found = [Path(one) for one in sorted(glob.glob(target, recursive=True)) if Path(one).is_file()]  # noqa: PTH207 - also absolute
+        return _all_of([(one, one.as_posix(), None) for one in found], form, f"{target}, as a pattern,")
+    if not is_there:
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
     guessed = _guess(path) if form == "auto" else _form(form)
     if guessed is None:
@@ -118,6 +153,37 @@ def find_files(target: str, form: str) -> list[SourceFile]:
             f"How {path} holds documents cannot be told from its name; add --format jsonl, text, lines, warc or columns."
         )
     return [SourceFile(path, path.name, guessed)]
+
+
+def _all_of(found: Sequence[tuple[Path, str, FileAt | None]], form: str, where: str) -> list[SourceFile]:
+    """Return the files among (path, name, where else it lies) that hold documents."""
+    files = [
+        SourceFile(path, name, _guess(path) or "text" if form == "auto" else _form(form), elsewhere)
+        for path, name, elsewhere in found
+        if form != "auto" or _guess(path)
+    ]
+    if not files:
+        kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
+        raise InputError(f"{where} holds no {kinds} files (plain, .gz or .zst).")
+    return files
+
+
+def find_all(targets: Sequence[str], form: str) -> list[SourceFile]:
+    """Return the files of several targets, in their order; of more than one each is called by its target's name, too.
+
+    Raises:
+        InputError: as `find_files` raises it.
+    """
+    if len(targets) == 1:
+        return find_files(targets[0], form)
+    return [whole_name(file) for target in targets for file in find_files(target, form)]
+
+
+def whole_name(file: SourceFile) -> SourceFile:
+    """Return a file that is called by its whole path, so that files of several folders are told apart."""
+    if file.elsewhere is not None:
+        return replace(file, name=file.elsewhere.address)
+    return file if file.path is None else replace(file, name=file.path.as_posix())
 
 
 def read_documents(
@@ -137,12 +203,13 @@ def read_documents(
         need_packages(file)
     for file in files:
         try:
-            if file.form == "columns" and file.path is not None:
-                yield from _rows(file, file.path, advance, first)
-            else:
-                yield from itertools.islice(
-                    _read(file, advance, Counter() if passed_over is None else passed_over), first, None
-                )
+            with file.here() as there:
+                if there.form == "columns" and there.path is not None:
+                    yield from _rows(there, there.path, advance, first)
+                else:
+                    yield from itertools.islice(
+                        _read(there, advance, Counter() if passed_over is None else passed_over), first, None
+                    )
         except InputError as error:
             yield _rest(file, str(error))
         except OSError as error:

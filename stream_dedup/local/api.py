@@ -10,33 +10,28 @@ a path; a `Print` names its recipe, and prints of two recipes are never compared
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.ground.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
+from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, as_vector
+from stream_dedup.ground.document import Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import share
 from stream_dedup.ground.sketch import similarity as sketch_similarity
-from stream_dedup.index.contract import Store
-from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
 from stream_dedup.inputs.fields import scope_number
-from stream_dedup.local.offline import plan_of
+from stream_dedup.local.offline import apply_record, judge_prints, open_index, store_at
+from stream_dedup.local.rows import column_values
 from stream_dedup.log import answers, records
 
-_LOG = "a library's index"
-_TOPIC = "library"
-_NONCE = bytes(NONCE_BYTES)
 _LIMB_BITS = 64
 
 
@@ -111,12 +106,20 @@ class Match:
     similarity: float | None = None
 
 
-def fingerprint(text: str, recipe: Recipe | None = None) -> Print:
-    """Return the fingerprint of a text, by the recipe `words` if none is given.
+Vector: TypeAlias = Sequence[float] | NDArray[np.floating[Any]]
+"""A row of finite numbers, for recipes that take vectors: `Recipe("vector")`."""
+Given: TypeAlias = str | Vector | Print
+
+
+def fingerprint(content: str | Vector, recipe: Recipe | None = None) -> Print:
+    """Return the fingerprint of a text, by the recipe `words` if none is given, or of a vector, by a recipe that takes those.
 
     The first call takes a second or two, in which the compiled kernels are loaded.
+
+    Raises:
+        InputError: the content is nothing that the recipe takes.
     """
-    return _prints([text], recipe or Recipe())[0]
+    return _prints([content], recipe or Recipe())[0]
 
 
 class Index:
@@ -147,11 +150,9 @@ class Index:
         self.path = None if path is None else os.fspath(path)
         self.recipe = recipe or Recipe()
         self._lock = threading.Lock()
-        self._store = _open(path)
+        self._store = store_at(path)
         try:
-            self._index = LogIndex(self._store)
-            self._index.bind(_LOG)
-            self._begin(plan, similarity)
+            self._index = open_index(self._store, self.recipe, plan, similarity)
         except BaseException:
             self._store.close()
             raise
@@ -164,7 +165,7 @@ class Index:
             raise InvariantError("The index was begun, and no plan is in force.")
         return plan
 
-    def add(self, identifier: str, content: str | Print, *, scope: str | None = None) -> Answer:
+    def add(self, identifier: str, content: Given, *, scope: str | None = None) -> Answer:
         """Judge a document, and keep it if it is unique. `scope`: only documents of the same one are compared.
 
         Raises:
@@ -177,7 +178,7 @@ class Index:
         with self._lock:
             return self._judge([pair[0]], prints, number)[0]
 
-    def add_many(self, documents: Iterable[tuple[str, str | Print]], *, scope: str | None = None) -> list[Answer]:
+    def add_many(self, documents: Iterable[tuple[str, Given]], *, scope: str | None = None) -> list[Answer]:
         """Judge documents in their order, each also against those before it; a thousand at a time, which is much faster.
 
         All are read and fingerprinted before the first is judged, so one that cannot be used leaves the index as it was.
@@ -213,16 +214,41 @@ class Index:
             raise InputError(f"The columns are not equally long: {len(names):,} ids and {len(texts):,} contents.")
         return self.add_many(zip(names, texts, strict=True), scope=scope)
 
-    def query(self, content: str | Print, *, scope: str | None = None, limit: int = 100) -> list[Match]:
+    def query(self, content: Given, *, scope: str | None = None, limit: int = 100) -> list[Match]:
         """Return the kept documents near a text or print, the one with the same text first, then by distance; keep nothing."""
         (wanted,) = self._prints([content])
+        return self._near(wanted, _scope(scope), limit)
+
+    def query_many(self, contents: Iterable[Given], *, scope: str | None = None, limit: int = 100) -> list[list[Match]]:
+        """Return for each text or print what `query` does; their prints are made at once, which is much faster."""
+        number = _scope(scope)
+        return [self._near(wanted, number, limit) for wanted in self._prints(list(contents), 0)]
+
+    def _near(self, wanted: Print, scope: int, limit: int) -> list[Match]:
         if wanted.is_empty:
             return []
-        similar = self._index.similar(_limbs(wanted), wanted.digest, wanted.features, _scope(scope), limit, wanted.sketch)
-        return [
-            Match(entry.id.decode("utf-8", "replace"), distance, _similarity(wanted.sketch, entry.sketch))
-            for distance, entry in similar.found
-        ]
+        similar = self._index.similar(_limbs(wanted), wanted.digest, wanted.features, scope, limit, wanted.sketch)
+        return [Match(_name(entry.id), distance, _similarity(wanted.sketch, entry.sketch)) for distance, entry in similar.found]
+
+    def remove(self, identifier: str) -> int:
+        """Take the kept documents with an id out, and return how many there were; later documents do not find them.
+
+        An `Answer` that was given stays what it was.
+        """
+        wanted = _stored(identifier)
+        with self._lock:
+            count = len(self._index.kept_ids([wanted]))
+            if count:
+                apply_record(self._index, records.encode_control(records.Control("forget", {"ids": [wanted.hex()]})))
+        return count
+
+    def __contains__(self, identifier: object) -> bool:
+        """Whether a document with that id is kept; one that was a duplicate is not."""
+        return isinstance(identifier, str) and bool(self._index.kept_ids([_stored(identifier)]))
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the ids of the kept documents, in the order in which they were added, as they are now."""
+        return map(_name, self._index.kept_ids())
 
     def __repr__(self) -> str:
         """Say how many documents are kept, where, and by which recipe and plan."""
@@ -245,52 +271,12 @@ class Index:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _begin(self, wanted: Plan | str | None, similarity: float | None) -> None:
-        """Declare recipe and plan in a new index; hold them against those of an old one."""
-        declared = self._index.declared
-        if declared is None:
-            plan = plan_of(wanted, similarity, self.recipe)
-            limbs = -(-self.recipe.width // _LIMB_BITS)
-            if plan.width > limbs * _LIMB_BITS:
-                raise ConfigurationError(
-                    f"The plan {plan.name} judges {plan.width} bits, and the recipe {self.recipe.id} makes "
-                    f"{self.recipe.width}; choose a plan of at most that width, such as classic for 64."
-                )
-            if plan.needs_sketch and not self.recipe.sketch_bytes:
-                raise ConfigurationError(
-                    f"The plan {plan.name} compares sketches, and the recipe {self.recipe.id} makes none; choose a plan "
-                    "without them, such as wide."
-                )
-            fields = {
-                "recipe": self.recipe.id,
-                "width": limbs * _LIMB_BITS,
-                "floor": self.recipe.floor,
-                "plan": plan.to_fields(),
-                "group": _TOPIC,
-                "mode": int(Mode.ENFORCE),
-            }
-            self._apply(records.encode_control(records.Control("declare", fields)))
-            return
-        if declared.recipe != self.recipe.id:
-            raise ConfigurationError(
-                f"The index holds prints of the recipe {declared.recipe}, and {self.recipe.id} was asked for; open it with the "
-                "recipe and the key that began it."
-            )
-        asked = plan_of(wanted or self.plan, similarity, self.recipe)
-        if asked != self.plan:
-            raise ConfigurationError(
-                f"The index judges by the plan {self.plan.name}, and {asked.name} was asked for; open it without a plan and a "
-                "similarity, or begin another index."
-            )
-
-    def _prints(self, contents: Sequence[str | Print], first_row: int | None = None) -> list[Print]:
-        """Return the prints of texts and prints; `first_row`: how the caller counts the first of many."""
-        made = iter(_prints([content for content in contents if isinstance(content, str)], self.recipe))
-        found = [next(made) if isinstance(content, str) else content for content in contents]
+    def _prints(self, contents: Sequence[Given], first_row: int | None = None) -> list[Print]:
+        """Return the prints of texts, vectors and prints; `first_row`: how the caller counts the first of many."""
+        made = iter(_prints([one for one in contents if not isinstance(one, Print)], self.recipe, first_row))
+        found = [content if isinstance(content, Print) else next(made) for content in contents]
         for place, one in enumerate(found):
             where = "" if first_row is None else f"Row {first_row + place}: "
-            if not isinstance(one, Print):
-                raise InputError(f"{where}A text or a Print is needed, and a {type(one).__name__} was given.")
             if one.recipe != self.recipe.id:
                 raise ConfigurationError(
                     f"{where}The index has the recipe {self.recipe.id}, and a print of {one.recipe} was given; make it with "
@@ -304,63 +290,19 @@ class Index:
         return found
 
     def _judge(self, names: Sequence[str], prints: Sequence[Print], scope: int) -> list[Answer]:
-        rows = [row for row, one in enumerate(prints) if not one.is_empty]
-        ids = [shorten_id(name.encode("utf-8", "replace")) for name in names]
-        judged: dict[int, answers.Judgement] = {}
-        start = 0
-        width = -(-self.recipe.width // _LIMB_BITS) * _LIMB_BITS
-        for count in records.split_sizes([len(ids[row]) for row in rows], width, self.recipe.sketch_bytes, 1):
-            part = rows[start : start + count]
-            start += count
-            answer = answers.decode(self._apply(self._record(part, ids, prints, scope)), "An answer of the index")
-            if not isinstance(answer, answers.LogAnswer):
-                raise InvariantError(f"The index did not judge a batch: {answer!r}.")
-            judged.update(zip(part, answer.judgements, strict=True))
-        return [_answer(name, prints[row], judged.get(row)) for row, name in enumerate(names)]
-
-    def _record(self, rows: Sequence[int], ids: Sequence[bytes], prints: Sequence[Print], scope: int) -> bytes:
-        count = len(rows)
+        count = len(prints)
+        made = Prints(
+            np.array([_limbs(one) for one in prints], np.uint64),
+            np.frombuffer(b"".join(one.sketch for one in prints), np.uint8).reshape(count, self.recipe.sketch_bytes),
+            np.array([one.features for one in prints], np.uint32),
+            np.frombuffer(b"".join(one.digest for one in prints), np.uint8).reshape(count, -1),
+            np.array([one.is_empty for one in prints], np.bool_),
+        )
+        ids = [_stored(name) for name in names]
         # Every log record has as many places as a record may have documents, so positions only grow, also over restarts.
         first = self._index.applied * records.DOCUMENTS_MAX
-        chosen = [prints[row] for row in rows]
-        # Tells a redelivery from another document at the same position; here nothing is delivered twice.
-        digests = [hashlib.blake2b(one.digest, digest_size=8).digest() for one in chosen]
-        return records.encode_batch(
-            records.Batch(
-                recipe=self.recipe.id,
-                mode=Mode.ENFORCE,
-                nonce=_NONCE,
-                number=self._index.applied,
-                sources=(records.Source(_TOPIC, NO_TOPIC_ID, 0, 0, first),),
-                source=np.zeros(count, np.uint16),
-                offset=np.arange(first, first + count, dtype=np.int64),
-                value_digest=np.array([int.from_bytes(digest, "little") for digest in digests], np.uint64),
-                text_digest=np.frombuffer(b"".join(one.digest for one in chosen), np.uint8).reshape(count, -1),
-                prints=np.array([_limbs(one) for one in chosen], np.uint64),
-                sketches=np.frombuffer(b"".join(one.sketch for one in chosen), np.uint8).reshape(
-                    count, self.recipe.sketch_bytes
-                ),
-                features=np.array([one.features for one in chosen], np.uint32),
-                scope=np.full(count, scope, np.uint64),
-                time_ms=np.zeros(count, np.int64),
-                ids=tuple(ids[row] for row in rows),
-            )
-        )
-
-    def _apply(self, raw: bytes) -> bytes | None:
-        """Apply one record; nobody waits for its answer later, so it is not kept."""
-        offset = self._index.applied
-        self._index.answered(offset + 1)
-        found = self._index.apply([(offset, 0, raw)])
-        return found[0][1] if found else None
-
-
-def _open(path: str | os.PathLike[str] | None) -> Store:
-    if path is None:
-        return MemoryStore()
-    from stream_dedup.index.store import RocksStore  # noqa: PLC0415 - an index in memory needs no RocksDB
-
-    return RocksStore(os.fspath(path))
+        judged = judge_prints(self._index, self.recipe, ids, made, np.full(count, scope, np.uint64), (first, first))
+        return [_answer(*one) for one in zip(names, prints, judged, strict=True)]
 
 
 @functools.lru_cache(maxsize=8)
@@ -368,16 +310,14 @@ def _fingerprinter(recipe: Recipe) -> Fingerprinter:
     return Fingerprinter(recipe)
 
 
-def _prints(texts: Sequence[str], recipe: Recipe) -> list[Print]:
-    if not texts:
+def _prints(contents: Sequence[str | Vector], recipe: Recipe, first_row: int | None = None) -> list[Print]:
+    if not contents:
         return []
-    for text in texts:
-        if not isinstance(text, str):
-            raise InputError(f"A text is needed, and a {type(text).__name__} was given.")
-    made = _fingerprinter(recipe).fingerprint(texts)
+    places = [""] * len(contents) if first_row is None else [f"Row {first_row + row}: " for row in range(len(contents))]
+    made = _fingerprinter(recipe).fingerprint([_taken(*one, recipe) for one in zip(contents, places, strict=True)])
     digits = -(-recipe.width // 4)
     found = []
-    for row in range(len(texts)):
+    for row in range(len(contents)):
         number = sum(word << _LIMB_BITS * place for place, word in enumerate(made.prints[row].tolist()))
         found.append(
             Print(
@@ -392,6 +332,21 @@ def _prints(texts: Sequence[str], recipe: Recipe) -> list[Print]:
     return found
 
 
+def _taken(content: object, where: str, recipe: Recipe) -> Content:
+    """Return a content as the recipe takes it: a text or a vector."""
+    takes_vectors, is_row = recipe.method.takes_vectors, isinstance(content, list | tuple | np.ndarray)
+    if isinstance(content, str) and not takes_vectors:
+        return content
+    if takes_vectors and is_row:
+        try:
+            return as_vector(content)  # type: ignore[arg-type]
+        except InputError as error:
+            raise InputError(f"{where}{error}") from error
+    wanted = "vector" if takes_vectors else "text"
+    hint = ' A vector needs a recipe that takes those: Recipe("vector").' if is_row else ""
+    raise InputError(f"{where}A {wanted} or a Print is needed, and a {type(content).__name__} was given.{hint}")
+
+
 def _limbs(one: Print) -> list[int]:
     """Return a print as the index takes it: limbs of 64 bits, the low one first."""
     number = int(one.hex, 16)
@@ -400,24 +355,20 @@ def _limbs(one: Print) -> list[int]:
 
 
 def _column(values: object, what: str) -> list[Any]:
-    """Return a column as a list; each library has a method for that, by a name of its own."""
-    for name in ("to_pylist", "to_list", "tolist"):
-        if callable(as_list := getattr(values, name, None)):
-            return list(as_list())
-    if isinstance(values, list | tuple):
-        return list(values)
-    raise InputError(f"The {what} must be a column or a list, and a {type(values).__name__} was given.")
+    """Return a column as a list."""
+    found = list(values) if isinstance(values, list | tuple) else column_values(values)
+    if found is None:
+        raise InputError(f"The {what} must be a column or a list, and a {type(values).__name__} was given.")
+    return found
 
 
-def _pair(document: object, where: str = "") -> tuple[str, str | Print]:
-    """Return a document's id and content if they are of the kinds that are needed."""
+def _pair(document: object, where: str = "") -> tuple[str, Any]:
+    """Return a document's id and content if there are two, and the id is a text."""
     if not isinstance(document, tuple | list) or len(document) != 2:
         raise InputError(f"{where}A pair of an id and a text or Print is needed, and a {type(document).__name__} was given.")
     identifier, content = document
     if not isinstance(identifier, str):
         raise InputError(f"{where}An id must be a text, and a {type(identifier).__name__} was given.")
-    if not isinstance(content, str | Print):
-        raise InputError(f"{where}A text or a Print is needed, and a {type(content).__name__} was given.")
     return identifier, content
 
 
@@ -427,6 +378,15 @@ def _scope(name: str | None) -> int:
     return 0 if name is None else scope_number(name)
 
 
+def _stored(identifier: str) -> bytes:
+    """Return an id as the index keeps it; `_name` gives it back."""
+    return shorten_id(identifier.encode("utf-8", "replace"))
+
+
+def _name(stored: bytes) -> str:
+    return stored.decode("utf-8", "replace")
+
+
 def _similarity(one: bytes, other: bytes) -> float | None:
     return sketch_similarity(one, other) if one and other else None
 
@@ -434,7 +394,7 @@ def _similarity(one: bytes, other: bytes) -> float | None:
 def _answer(name: str, of_text: Print, judgement: answers.Judgement | None) -> Answer:
     if judgement is None:
         return Answer(name, Reason.EMPTY.label, False, None, None, of_text)
-    of = None if judgement.of is None else judgement.of.id.decode("utf-8", "replace")
+    of = None if judgement.of is None else _name(judgement.of.id)
     is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
     distance = judgement.distance if is_duplicate else None
     return Answer(name, judgement.reason.label, is_duplicate, distance, of, of_text, share(judgement.similarity))

@@ -1,4 +1,4 @@
-"""Duplicates in a table, in rows of any kind, or in files: `dedup`, which returns columns.
+"""Duplicates in a table, in rows of any kind, or in files: `dedup`, and the same in two steps, `prints` and `judge`.
 
 Invariants: a row of the result for each row of the source, in its order, whatever the source is; the verdicts are those of
 `check` on the same documents. What cannot be read of files costs no other document.
@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import DeadLetter, Reason, Verdict
-from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.document import Reason, Verdict
+from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.index.memory import MemoryStore
 from stream_dedup.inputs.columnar import need_pyarrow
-from stream_dedup.inputs.markup import looks_like_markup
-from stream_dedup.inputs.pages import Pages
-from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
-from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents, plan_of
+from stream_dedup.local.offline import Judged, PrintedBatch, fingerprinted, judge_batches, judge_documents, open_index, plan_of
+from stream_dedup.local.rows import DocumentRows, is_table
 
-_MISSING = object()
-UNREADABLE = "unreadable"
+UNREADABLE, MISSING = "unreadable", "missing"
 COLUMNS = ("id", "is_duplicate", "reason", "of", "of_row", "distance", "similarity", "group")
 
 
@@ -32,42 +32,126 @@ def dedup(
     *,
     text: str = "text",
     id: str | None = None,  # noqa: A002 - what the column is called by those who have one
+    vector: str | None = None,
     recipe: Recipe | None = None,
     plan: Plan | str | None = None,
     similarity: float | None = None,
-) -> dict[str, list[Any]]:
-    """Return for each row of `source` whether it is a duplicate, and of what: columns, a list of n values each.
+    nulls: Literal["error", "keep", "drop"] = "error",
+    returns: Literal["columns", "mask", "kept"] = "columns",
+) -> Any:
+    """Return for each row of `source` whether it is a duplicate, and of what.
 
-    `source`: a table (Arrow, pandas, polars, or a dictionary of columns); rows (dictionaries, texts, or pairs of id and
-    text), also of a generator; or the path of a file or folder that `check` reads, of whose web pages the main text is taken.
-    `text` and `id` name the columns or fields, also inside others (`page.text`). Without `id` a row is known by its number.
+    `source`: a table (Arrow, pandas, polars, also lazy, a dataset of Hugging Face, also of several splits, which are judged one
+    after another, or a dictionary of columns); a column of texts (Series, ChunkedArray, NumPy); rows (dictionaries, texts, or
+    pairs of id and text) or tables, also of an iterator; or the path of a file or folder that `check` reads. `text` and `id`
+    name the columns or fields, also inside others (`page.text`). Without `id` a row is known by its number. `vector` names a
+    column of vectors, which are judged instead of texts, by `Recipe("vector")`; a matrix (n, d) needs that recipe and no name.
 
-    `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the plan's own.
+    `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the plan's own. `nulls`: a row
+    without a text is an error, or is kept, or dropped; then it is no duplicate, and its reason is `missing`.
 
-    Columns: `id`; `is_duplicate`; `reason`, as in the header `dedup.reason`; `of` and `of_row`, id and number of the kept
-    row, `distance` in bits, `similarity` from 0 to 1, None for kept rows (`similarity` also where the plan knows none);
-    `group`, the number of the kept row, which a kept row shares with its duplicates. Memory holds the result and the
-    fingerprints. What cannot be read of a file has the reason `unreadable` and is no duplicate; a warning says how many.
+    `returns="columns"`: a dictionary of lists of n values. `id`, as it was given; `is_duplicate`; `reason`, as in the header
+    `dedup.reason`; `of` and `of_row`, id and number of the kept row, `distance` in bits, `similarity` from 0 to 1, None for
+    kept rows (`similarity` also where the plan knows none); `group`, the number of the kept row, which a kept row shares with
+    its duplicates. `"mask"`: a NumPy array (n,) of bool, True for rows that are kept. `"kept"`: the kept rows, as the kind of
+    table or column that `source` is, or as a list.
+
+    Memory holds the result and the fingerprints. What cannot be read of a file has the reason `unreadable`, is no duplicate,
+    and is not kept; a warning says how many there are.
 
     Raises:
         InputError: the source is nothing of that kind; a row has no text (the sentence names the first one, counted from 0); or
             nothing in the files can be read.
         ConfigurationError: the plan judges more bits than the recipe's prints have, or compares no sketches and a similarity is
-            given; or an extra is not installed.
+            given; the recipe does not take what the column holds; or an extra is not installed.
     """
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    _known("nulls", nulls, ("error", "keep", "drop"))
+    _known("returns", returns, ("columns", "mask", "kept"))
+    if returns == "kept" and isinstance(source, str | os.PathLike):
+        raise ConfigurationError("Kept rows of files are written by `stream-dedup check FILE --to FOLDER`; or take the mask.")
+    if returns == "kept" and isinstance(source, Iterator):
+        source = list(source)
+    made_by = _recipe(recipe, vector)
+    rows = DocumentRows(source, vector or text, id, made_by.method.takes_vectors, allows_nulls=nulls != "error")
+    judged = judge_documents(rows.documents(), made_by, plan_of(plan, similarity, made_by))
+    columns = _columns(judged, rows.ids)
+    _say_unreadable(rows, len(columns["id"]))
+    for number in rows.unreadable:
+        columns["reason"][number] = UNREADABLE
+    for number in rows.missing:
+        columns["reason"][number] = MISSING
+    if returns == "columns":
+        return columns
+    mask = ~np.array(columns["is_duplicate"], np.bool_)
+    mask[list(rows.unreadable)] = False
+    if nulls == "drop":
+        mask[list(rows.missing)] = False
+    return mask if returns == "mask" else _kept(source, mask)
+
+
+def prints(
+    source: object,
+    *,
+    text: str = "text",
+    id: str | None = None,  # noqa: A002 - as in `dedup`
+    vector: str | None = None,
+    recipe: Recipe | None = None,
+) -> Any:
+    """Return the prints of the rows of `source`, a `pyarrow.Table` of as many rows, for `judge`: anywhere, in any order.
+
+    `source`, `text`, `id`, `vector`: as `dedup` takes them. Columns: `id`, `recipe`, `print`, `features`, `digest`, `sketch`,
+    `is_empty`, `scope`. A row depends on its document and the recipe only, so tables that were made in several places, put
+    together in the order of the rows, are the table that one call would have made.
+
+    Raises:
+        InputError: as `dedup` raises it; or something in the files cannot be read.
+        ConfigurationError: likewise.
+    """
+    need_pyarrow("Prints in a table")
+    from stream_dedup.local.columns import table_of  # noqa: PLC0415 - which needs pyarrow
+
+    made_by = _recipe(recipe, vector)
+    rows = DocumentRows(source, vector or text, id, made_by.method.takes_vectors)
+    batch = PrintedBatch.joined(made_by, list(fingerprinted(rows.documents(), made_by)))
+    if rows.unreadable:
+        raise InputError(next(iter(rows.unreadable.values())))
+    return table_of(made_by, batch, rows.ids)
+
+
+def judge(
+    source: object,
+    *,
+    recipe: Recipe | None = None,
+    plan: Plan | str | None = None,
+    similarity: float | None = None,
+) -> dict[str, list[Any]]:
+    """Return what `dedup` returns of documents, as columns, from their prints alone.
+
+    `source`: a table that `prints` made, whatever library it went through; several, in their order, also of an iterator; or the
+    path of a file or folder of them, which are read in the order of their names. `recipe`: the one that made them.
+
+    Raises:
+        InputError: it holds no prints.
+        ConfigurationError: they are of another recipe.
+    """
+    need_pyarrow("Prints in a table")
+    from stream_dedup.local.columns import rows_of  # noqa: PLC0415 - which needs pyarrow
+
     made_by = recipe or Recipe()
-    unreadable: dict[int, str] = {}
-    rows = _documents(source, text, id, unreadable)
-    for judged in judge_documents(rows, made_by, plan_of(plan, similarity, made_by)):
-        _add(columns, judged)
+    ids: list[Any] = []
+    unreadable: list[int] = []
+
+    def batches() -> Iterator[PrintedBatch]:
+        for table, what in _tables(source):
+            for rows in rows_of(table, made_by, what):
+                unreadable.extend(len(ids) + row for row, (_, letter) in enumerate(rows.outcomes) if letter is not None)
+                ids.extend(rows.ids)
+                yield rows.whole(made_by)
+
+    index = open_index(MemoryStore(), made_by, plan, similarity)
+    columns = _columns(judge_batches(batches(), made_by, index), ids)
     for number in unreadable:
         columns["reason"][number] = UNREADABLE
-    if unreadable:
-        count, first = len(columns["id"]), next(iter(unreadable.values()))
-        if len(unreadable) == count:
-            raise InputError(f"Nothing can be read: {first}")
-        warnings.warn(f"{len(unreadable):,} of {count:,} rows cannot be read, the first: {first}", stacklevel=2)
     return columns
 
 
@@ -76,146 +160,89 @@ def similarity_of(judged: Judged) -> float | None:
     return 1.0 if judged.reason in (Reason.EXACT, Reason.UNCHANGED) else judged.similarity
 
 
-def _add(columns: dict[str, list[Any]], judged: Judged) -> None:
-    is_duplicate = judged.verdict is Verdict.DUPLICATE
-    of = judged.of_id.decode("utf-8", "replace") if is_duplicate and judged.of_id is not None else None
-    of_row = judged.of_number if is_duplicate else None
-    values = (
-        judged.id.decode("utf-8", "replace"),
-        is_duplicate,
-        judged.reason.label,
-        of,
-        of_row,
-        judged.distance if is_duplicate else None,
-        similarity_of(judged) if is_duplicate else None,
-        judged.number if of_row is None else of_row,
-    )
-    for name, value in zip(COLUMNS, values, strict=True):
-        columns[name].append(value)
+def _known(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigurationError(f"{name}={value!r} says nothing; it may be {', '.join(map(repr, known))}.")
 
 
-def _documents(source: object, text: str, identifier: str | None, unreadable: dict[int, str]) -> Iterator[OfflineDocument]:
-    """Yield the rows; of files also those that cannot be read, as empty ones, of which `unreadable` says why, by number."""
-    with closing(Pages()) as pages:
-        yield from _read_rows(_rows_of(source, text, identifier), text, identifier, pages, unreadable)
+def _recipe(recipe: Recipe | None, vector: str | None) -> Recipe:
+    made_by = recipe or Recipe("words" if vector is None else "vector")
+    if vector is not None and not made_by.method.takes_vectors:
+        raise ConfigurationError(f"The recipe {made_by.id} takes texts, and vector= names vectors; leave one of the two out.")
+    return made_by
 
 
-def _read_rows(
-    rows: Iterable[object], text: str, identifier: str | None, pages: Pages, unreadable: dict[int, str]
-) -> Iterator[OfflineDocument]:
-    name: object
-    content: object
-    is_told = False
-    for number, row in enumerate(rows):
-        name = number
-        if isinstance(row, RawDocument):
-            where = row.name
-            try:
-                name, content = _of_file(row, text, identifier, pages)
-            except InputError as error:
-                unreadable[number] = str(error)
-                name, content = where, ""
-        elif isinstance(row, str):
-            content, where = row, f"Row {number}"
-        elif isinstance(row, Mapping):
-            where = f"Row {number}"
-            content = _at(row, text)
-            name = number if identifier is None else _at(row, identifier)
-        elif isinstance(row, tuple | list) and len(row) == 2:
-            where, (name, content) = f"Row {number}", row
-        else:
-            raise InputError(
-                f"Row {number} is a {type(row).__name__}; a dictionary, a text, or a pair of id and text is needed."
-            )
-        if not isinstance(content, str):
-            raise InputError(_without_text(where, content, text))
-        if not isinstance(name, str | int):
-            raise InputError(_without_id(where, name))
-        if not is_told and not (isinstance(row, RawDocument) and row.is_page) and looks_like_markup(content):
-            is_told = True
-            warnings.warn(f"{where} looks like a web page, and is judged with its tags; extract its text first.", stacklevel=2)
-        yield OfflineDocument(str(name).encode("utf-8", "replace"), content)
+def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any]]:
+    """Return the columns of verdicts on documents with these ids, which are there when the verdict comes."""
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for one in judged:
+        is_duplicate = one.verdict is Verdict.DUPLICATE
+        of_row = one.of_number if is_duplicate else None
+        values = (
+            ids[one.number],
+            is_duplicate,
+            one.reason.label,
+            None if of_row is None else ids[of_row],
+            of_row,
+            one.distance if is_duplicate else None,
+            similarity_of(one) if is_duplicate else None,
+            one.number if of_row is None else of_row,
+        )
+        for name, value in zip(COLUMNS, values, strict=True):
+            columns[name].append(value)
+    return columns
 
 
-def _of_file(row: RawDocument, text: str, identifier: str | None, pages: Pages) -> tuple[object, str]:
-    """Return id and text; raise InputError if it has none that can be read."""
-    if row.lost is not None:
-        raise InputError(row.lost.message)
-    if row.form != "jsonl":
-        content = pages.text_of(row)
-        if isinstance(content, DeadLetter):
-            raise InputError(f"{row.name}: {content.message}")
-        return row.name, content
-    if row.fields is None:
-        raise InputError(row.problem or f"{row.name} is no JSON object.")
-    found = _at(row.fields, text)
-    if not isinstance(found, str):
-        raise InputError(_without_text(row.name, found, text))
-    if identifier is None:
-        named: object = key_of(row.fields, None)
-        return row.name if named is None else named, found
-    named = _at(row.fields, identifier)
-    if not isinstance(named, str | int):
-        raise InputError(_without_id(row.name, named))
-    return named, found
+def _say_unreadable(rows: DocumentRows, count: int) -> None:
+    if rows.unreadable:
+        first = next(iter(rows.unreadable.values()))
+        if len(rows.unreadable) == count:
+            raise InputError(f"Nothing can be read: {first}")
+        warnings.warn(f"{len(rows.unreadable):,} of {count:,} rows cannot be read, the first: {first}", stacklevel=3)
 
 
-def _without_id(where: str, found: object) -> str:
-    what = "has no id" if found is _MISSING else f"has the id {found!r}"
-    return f"{where} {what}; a text or a whole number is needed, in the column that id= names."
-
-
-def _without_text(where: str, found: object, text: str) -> str:
-    what = f"has no column {text!r}" if found is _MISSING else f"holds no text in {text!r} but {type(found).__name__}"
-    return f"{where} {what}; drop such rows first, or name another column with text=."
-
-
-def _rows_of(source: object, text: str, identifier: str | None) -> Iterable[object]:
-    if isinstance(source, str | os.PathLike):
-        return read_documents(find_files(os.fspath(source), "auto"))
+def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
+    """Return the rows of a source that are True in `mask`, as the kind that it is."""
+    if hasattr(source, "collect") and hasattr(source, "lazy"):
+        source = source.collect()
     if isinstance(source, Mapping):
-        return _rows_of_columns(source, text, identifier)
-    if hasattr(source, "__arrow_c_stream__"):
-        need_pyarrow("Tables")
-        import pyarrow as pa  # noqa: PLC0415 - an extra
+        if source and all(map(is_table, source.values())):
+            ends = np.cumsum([len(table) for table in source.values()])[:-1]
+            parts = zip(source.items(), np.split(mask, ends), strict=True)
+            return type(source)({name: _kept(table, part) for (name, table), part in parts})  # type: ignore[call-arg]
+        return {name: _kept(column, mask) for name, column in source.items()}
+    if hasattr(source, "iloc") or isinstance(source, np.ndarray):
+        return source[mask]
+    if hasattr(source, "select") and hasattr(source, "cast_column"):  # a dataset of Hugging Face
+        return source.select(np.flatnonzero(mask))
+    if hasattr(source, "filter"):
+        if hasattr(source, "to_pylist"):
+            import pyarrow as pa  # noqa: PLC0415 - an extra
 
-        return _rows_of_table(pa.RecordBatchReader.from_stream(source), text, identifier)
-    if hasattr(source, "columns") and hasattr(source, "iloc"):  # pandas before it spoke Arrow
-        return _rows_of_columns({name: source[name].tolist() for name in source.columns}, text, identifier)  # type: ignore[index]
-    if isinstance(source, bytes) or not isinstance(source, Iterable):
-        raise InputError(f"A table, rows or a path is needed, and a {type(source).__name__} was given.")
-    return source
-
-
-def _rows_of_columns(columns: Mapping[Any, Any], text: str, identifier: str | None) -> Iterator[object]:
-    names = [text] if identifier is None else [text, identifier]
-    for name in names:
-        if name not in columns:
-            raise InputError(f"There is no column {name!r}; the columns are {', '.join(map(str, columns))}.")
-    if len({len(columns[name]) for name in names}) != 1:
-        raise InputError(f"The columns {' and '.join(names)} are not equally long.")
-    for values in zip(*(columns[name] for name in names), strict=True):
-        yield dict(zip(names, values, strict=True))
+            return source.filter(pa.array(mask))
+        return source.filter(mask)
+    return [row for row, is_kept in zip(source, mask.tolist(), strict=True) if is_kept]
 
 
-def _rows_of_table(reader: Any, text: str, identifier: str | None) -> Iterator[object]:
-    """Yield rows with the columns that are needed only; of a nested field, its outermost one."""
-    names = reader.schema.names
-    wanted = []
-    for path in [text] if identifier is None else [text, identifier]:
-        name = path if path in names else path.split(".")[0]
-        if name not in names:
-            raise InputError(f"There is no column {path!r}; the columns are {', '.join(names)}.")
-        wanted.append(name)
-    for batch in reader:
-        for values in zip(*(batch.column(name).to_pylist() for name in wanted), strict=True):
-            yield dict(zip(wanted, values, strict=True))
+def _tables(source: Any) -> Iterator[tuple[Any, str]]:
+    """Yield (table or batch of Arrow, what it is called)."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
 
+    from stream_dedup.local.columns import batches_of, files_of_prints  # noqa: PLC0415 - which needs pyarrow
 
-def _at(fields: Mapping[Any, Any], path: str) -> object:
-    if path in fields:
-        return fields[path]
-    found: object = fields
-    for name in path.split("."):
-        found = found.get(name, _MISSING) if isinstance(found, Mapping) else _MISSING
-    return found
+    if isinstance(source, str | os.PathLike):
+        for file in files_of_prints([os.fspath(source)]):
+            for batch in batches_of(file):
+                yield batch, file.name
+    elif hasattr(source, "__arrow_c_stream__"):
+        for batch in pa.RecordBatchReader.from_stream(source):
+            yield batch, "The table"
+    elif is_table(source) and hasattr(source, "to_dict"):
+        yield pa.Table.from_pandas(source), "The table"
+    elif is_table(source) and hasattr(source, "to_pylist"):
+        yield source, "The table"
+    elif isinstance(source, Iterable) and not isinstance(source, Mapping):
+        for one in source:
+            yield from _tables(one)
+    else:
+        raise InputError(f"Prints in a table are needed, and a {type(source).__name__} was given.")

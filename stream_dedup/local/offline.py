@@ -1,22 +1,24 @@
 """The filter without Kafka: documents in, verdicts out, through the very same fingerprints, log records and index.
 
 Invariants: the verdicts are those of a log that holds the same documents in the same order, with one partition; nothing
-is kept on disk, unless a store on disk is given; memory grows with the representatives (their prints and ids), never with the
-texts. On a store that stays, a document judged again gets its first verdict, as a redelivered record does.
+is kept on disk, unless an index on disk is given; memory grows with the representatives (their prints and ids), never with the
+texts. In an index that stays, a document of one run judged again gets its first verdict, as a redelivered record does.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe
-from stream_dedup.ground.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
+from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, format_prints
+from stream_dedup.ground.document import DIGEST_BYTES, NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
@@ -27,7 +29,7 @@ from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers, records
 
 BATCH_DOCUMENTS = records.DOCUMENTS_MAX
-_TOPIC = "file"
+_LOG, _TOPIC = "a library's index", "library"
 _NONCE = bytes(NONCE_BYTES)
 
 
@@ -35,12 +37,13 @@ _NONCE = bytes(NONCE_BYTES)
 class OfflineDocument:
     """A document to judge: a text, or the vector of a recipe that takes vectors.
 
-    `scope`: judged only against documents with the same one; 0 is the common scope.
+    `scope`: judged only against documents with the same one; 0 is the common scope. `rank`: see `judge_ranked`.
     """
 
     id: bytes
     text: Content
     scope: int = 0
+    rank: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +88,131 @@ def check_widths(recipe: Recipe, plan: Plan) -> None:
     if plan.width > recipe.width:
         raise ConfigurationError(
             f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
-            "at most that width with STREAM_DEDUP_PLAN, such as classic for 64 bits."
+            "at most that width, such as classic for 64 bits."
         )
     if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
-            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them with "
-            "STREAM_DEDUP_PLAN, such as wide."
+            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them, "
+            "such as wide."
         )
 
 
-class MakesPrints(Protocol):
-    """What fingerprints a batch: a `Fingerprinter`, or whoever has its prints already."""
+def store_at(path: str | os.PathLike[str] | None) -> Store:
+    """Return a store on a path, or in memory if there is none.
 
-    recipe: Recipe
+    Raises:
+        StoreError: it cannot be opened, or another process has it open.
+    """
+    if path is None:
+        return MemoryStore()
+    from stream_dedup.index.store import RocksStore  # noqa: PLC0415 - an index in memory needs no RocksDB
+
+    return RocksStore(os.fspath(path))
+
+
+def open_index(store: Store, recipe: Recipe, plan: Plan | str | None = None, similarity: float | None = None) -> LogIndex:
+    """Return the index on a store: begun there with this recipe and plan, or the one that is there, if it has both.
+
+    `plan` None: what the index has; for a new one the plan of those who name none. `similarity`: as `plan_of` takes it.
+
+    Raises:
+        ConfigurationError: the index there has another recipe or plan, or belongs to a filter on Kafka; or the plan judges more
+            than the recipe makes: more bits, or sketches.
+        StoreError: it is damaged.
+    """
+    index = LogIndex(store)
+    index.bind(_LOG)
+    if index.declared is not None and index.plan is not None:
+        if index.declared.recipe != recipe.id:
+            raise ConfigurationError(
+                f"The index holds prints of the recipe {index.declared.recipe}, and {recipe.id} was asked for; open it with "
+                "the recipe and the key that began it."
+            )
+        asked = plan_of(plan or index.plan, similarity, recipe)
+        if asked != index.plan:
+            raise ConfigurationError(
+                f"The index judges by the plan {index.plan.name}, and {asked.name} was asked for; open it without a plan and a "
+                "similarity, or begin another index."
+            )
+        return index
+    chosen = plan_of(plan, similarity, recipe)
+    check_widths(recipe, chosen)
+    fields = {
+        "recipe": recipe.id,
+        "width": 64 * recipe.limbs,
+        "floor": recipe.floor,
+        "plan": chosen.to_fields(),
+        "group": _TOPIC,
+        "mode": int(Mode.ENFORCE),
+    }
+    apply_record(index, records.encode_control(records.Control("declare", fields)))
+    return index
+
+
+def apply_record(index: LogIndex, raw: bytes) -> bytes | None:
+    """Apply one record and return its answer; nobody waits for it later, so it is not kept."""
+    index.answered(index.applied + 1)
+    found = index.apply([(index.applied, 0, raw)])
+    return found[0][1] if found else None
+
+
+class PrintedBatch(NamedTuple):
+    """Documents as an index takes them, at most `BATCH_DOCUMENTS`: ids, `prints`, one row each, `scopes` and `ranks` (n,)."""
+
+    ids: Sequence[bytes]
+    prints: Prints
+    scopes: NDArray[np.uint64]
+    ranks: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, recipe: Recipe, count: int = 0) -> PrintedBatch:
+        """Return documents without a text."""
+        prints = Prints(
+            np.zeros((count, recipe.limbs), np.uint64),
+            np.zeros((count, recipe.sketch_bytes), np.uint8),
+            np.zeros(count, np.uint32),
+            np.zeros((count, DIGEST_BYTES), np.uint8),
+            np.ones(count, np.bool_),
+        )
+        return cls([b""] * count, prints, np.zeros(count, np.uint64), np.zeros(count))
+
+    @classmethod
+    def joined(cls, recipe: Recipe, parts: Sequence[PrintedBatch]) -> PrintedBatch:
+        """Return those of some batches, one after another; they may be more than a batch."""
+        if not parts:
+            return cls.empty(recipe)
+        ids = [one for part in parts for one in part.ids]
+        scopes, ranks = (np.concatenate(column) for column in zip(*((part.scopes, part.ranks) for part in parts), strict=True))
+        return cls(ids, Prints.joined([part.prints for part in parts]), scopes, ranks)
+
+    def taken(self, rows: NDArray[np.intp]) -> PrintedBatch:
+        """Return some of the documents, in the order of `rows`."""
+        made = self.prints
+        prints = Prints(made.prints[rows], made.sketches[rows], made.features[rows], made.digests[rows], made.empty[rows])
+        return PrintedBatch([self.ids[row] for row in rows.tolist()], prints, self.scopes[rows], self.ranks[rows])
+
+
+class MakesPrints(Protocol):
+    """What fingerprints a batch: a `Fingerprinter`, or what has its prints already."""
 
     def fingerprint(self, contents: Sequence[Content]) -> Prints:
         """Return one row for each, in their order."""
         ...
+
+
+def fingerprinted(
+    documents: Iterable[OfflineDocument], recipe: Recipe, fingerprinter: MakesPrints | None = None
+) -> Iterator[PrintedBatch]:
+    """Yield the documents with their prints, in order, a batch at a time; `fingerprinter`: of that recipe."""
+    fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
+    source = iter(documents)
+    while batch := list(islice(source, BATCH_DOCUMENTS)):
+        yield PrintedBatch(
+            [shorten_id(document.id) for document in batch],
+            fingerprinter.fingerprint([document.text for document in batch]),
+            np.fromiter((document.scope for document in batch), np.uint64, len(batch)),
+            np.fromiter((document.rank for document in batch), np.float64, len(batch)),
+        )
 
 
 def judge_documents(
@@ -110,105 +221,124 @@ def judge_documents(
     plan: Plan,
     fingerprinter: MakesPrints | None = None,
     *,
-    store: Store | None = None,
+    index: LogIndex | None = None,
+    run: bytes = NO_TOPIC_ID,
     first: int = 0,
     safe: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
     """Yield a verdict for each document, in order; documents are taken in as verdicts are taken out, a batch at a time.
 
-    `fingerprinter`: of that recipe, made here if there is none. `store`: where the index lives, in memory if there is none;
-    it is not closed. `first`: the number of the first document. `safe`: says up to which number nobody will ask again; verdicts
-    on those behind it are kept in the store.
+    `fingerprinter`: of that recipe, made here if it is None. `index`: in memory if it is None. `run`, 16 bytes: numbers of
+    documents are those of this run; a kept one of another run is named by its id alone. `first`: the number of the first
+    document. `safe`: says up to which number nobody will ask again; verdicts on those behind it are kept in the index.
 
     Raises:
         ConfigurationError: the plan judges more bits than the recipe's prints have.
     """
-    check_widths(recipe, plan)
-    fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
-    index = LogIndex(MemoryStore() if store is None else store)
-    index.bind("documents judged without Kafka")
-    declaration = {
-        "recipe": recipe.id,
-        "width": 64 * recipe.limbs,
-        "floor": recipe.floor,
-        "plan": plan.to_fields(),
-        "group": "offline",
-        "mode": int(Mode.ENFORCE),
-    }
-    if index.declared is None:
-        index.apply([(0, 0, records.encode_control(records.Control("declare", declaration)))])
-    source = iter(documents)
-    while batch := list(islice(source, BATCH_DOCUMENTS)):
-        yield from _judge(batch, first, first if safe is None else safe(), fingerprinter, index)
-        first += len(batch)
+    index = open_index(MemoryStore(), recipe, plan) if index is None else index
+    yield from judge_batches(fingerprinted(documents, recipe, fingerprinter), recipe, index, run=run, first=first, safe=safe)
 
 
-def _judge(
-    batch: Sequence[OfflineDocument], first: int, safe: int, fingerprinter: MakesPrints, index: LogIndex
+def judge_batches(
+    batches: Iterable[PrintedBatch],
+    recipe: Recipe,
+    index: LogIndex,
+    *,
+    run: bytes = NO_TOPIC_ID,
+    first: int = 0,
+    safe: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
-    prints = fingerprinter.fingerprint([document.text for document in batch])
-    ids = [shorten_id(document.id) for document in batch]
-    rows = [row for row, is_empty in enumerate(prints.empty.tolist()) if not is_empty]
-    judgements: dict[int, answers.Judgement] = {}
-    start = 0
-    for count in records.split_sizes(
-        [len(ids[row]) for row in rows], 64 * fingerprinter.recipe.limbs, fingerprinter.recipe.sketch_bytes, 1
-    ):
-        part = rows[start : start + count]
-        start += count
-        raw = records.encode_batch(_log_record(batch, ids, prints, part, (first, safe), fingerprinter.recipe))
-        ((_, answer_raw),) = index.apply([(index.applied, 0, raw)])
-        answer = answers.decode(answer_raw, "An answer of the index in memory")
+    """Do what `judge_documents` does with documents whose prints were made."""
+    for ids, prints, scopes, _ in batches:
+        numbers = first, first if safe is None else safe()
+        written = format_prints(prints.prints, recipe.width)
+        for row, judgement in enumerate(judge_prints(index, recipe, ids, prints, scopes, numbers, run)):
+            yield _judged(first + row, ids[row], judgement, written[row].decode(), run)
+        first += len(ids)
+
+
+def judge_ranked(batches: Iterable[PrintedBatch], recipe: Recipe, index: LogIndex) -> list[Judged]:
+    """Return the verdicts that documents get if those of a higher rank come first, in the order in which they really came.
+
+    Of equal ranks the earlier one is first. Memory holds the prints of all.
+    """
+    whole = PrintedBatch.joined(recipe, list(batches))
+    order = np.argsort(-whole.ranks, kind="stable")
+    parts = (whole.taken(order[first : first + BATCH_DOCUMENTS]) for first in range(0, len(order), BATCH_DOCUMENTS))
+    numbers = order.tolist()
+    found: list[Judged | None] = [None] * len(numbers)
+    for judged in judge_batches(parts, recipe, index):
+        of = None if judged.of_number is None else numbers[judged.of_number]
+        number = numbers[judged.number]
+        found[number] = replace(judged, number=number, of_number=of)
+    return [judged for judged in found if judged is not None]
+
+
+def judge_prints(
+    index: LogIndex,
+    recipe: Recipe,
+    ids: Sequence[bytes],
+    prints: Prints,
+    scopes: NDArray[np.uint64],
+    numbers: tuple[int, int],
+    run: bytes = NO_TOPIC_ID,
+) -> list[answers.Judgement | None]:
+    """Judge n documents, at most `BATCH_DOCUMENTS`, in their order; None for one without a text.
+
+    `numbers`: of the first document, and up to which one nobody will ask again. `run`: as `judge_documents` takes it.
+    """
+    rows = np.flatnonzero(~prints.empty)
+    found: list[answers.Judgement | None] = [None] * len(ids)
+    lengths = [len(ids[row]) for row in rows.tolist()]
+    for count in records.split_sizes(lengths, 64 * recipe.limbs, recipe.sketch_bytes, 1):
+        part, rows = rows[:count], rows[count:]
+        raw = apply_record(index, records.encode_batch(_log_record(recipe, ids, prints, part, scopes, numbers, run)))
+        answer = answers.decode(raw, "An answer of the index")
         if not isinstance(answer, answers.LogAnswer):
-            raise InvariantError(f"The index in memory did not judge a batch: {answer!r}.")
-        judgements.update(zip(part, answer.judgements, strict=True))
-        # Nothing is ever sent, so nothing needs to be stored for sending again.
-        index.answered(index.applied)
-    for row, identifier in enumerate(ids):
-        judgement = judgements.get(row)
-        if judgement is None:
-            yield Judged(first + row, identifier, Reason.EMPTY, None)
-            continue
-        fingerprint = fingerprinter.recipe.format(prints.prints[row].tolist())
-        if judgement.of is None:
-            yield Judged(first + row, identifier, judgement.reason, fingerprint)
-        else:
-            of, alike = judgement.of, share(judgement.similarity)
-            kept = of.position.offset, of.id
-            yield Judged(first + row, identifier, judgement.reason, fingerprint, judgement.distance, *kept, alike)
+            raise InvariantError(f"The index did not judge a batch: {answer!r}.")
+        for row, judgement in zip(part.tolist(), answer.judgements, strict=True):
+            found[row] = judgement
+    return found
+
+
+def _judged(number: int, identifier: bytes, judgement: answers.Judgement | None, fingerprint: str, run: bytes) -> Judged:
+    if judgement is None:
+        return Judged(number, identifier, Reason.EMPTY, None)
+    if judgement.of is None:
+        return Judged(number, identifier, judgement.reason, fingerprint)
+    place, alike = judgement.of.position, share(judgement.similarity)
+    of_number = place.offset if place.topic_id == run else None
+    return Judged(number, identifier, judgement.reason, fingerprint, judgement.distance, of_number, judgement.of.id, alike)
 
 
 def _log_record(
-    batch: Sequence[OfflineDocument],
+    recipe: Recipe,
     ids: Sequence[bytes],
     prints: Prints,
-    rows: Sequence[int],
+    rows: NDArray[np.intp],
+    scopes: NDArray[np.uint64],
     numbers: tuple[int, int],
-    recipe: Recipe,
+    run: bytes,
 ) -> records.Batch:
     first, safe = numbers
-    chosen = np.asarray(rows, dtype=np.intp)
     count = len(rows)
-    digests = (hashlib.blake2b(_bytes_of(batch[row].text), digest_size=8).digest() for row in rows)
+    # Tells a document that is given again from another one at the same position.
+    values = [hashlib.blake2b(digest.tobytes(), digest_size=8).digest() for digest in prints.digests[rows]]
     return records.Batch(
         recipe=recipe.id,
         mode=Mode.ENFORCE,
         nonce=_NONCE,
-        number=first + rows[0],
+        number=first + int(rows[0]),
         # As a worker says what it committed: the index keeps the verdicts behind that, and no others.
-        sources=(records.Source(_TOPIC, NO_TOPIC_ID, 0, 0, safe),),
+        sources=(records.Source(_TOPIC, run, 0, 0, safe),),
         source=np.zeros(count, np.uint16),
-        offset=chosen.astype(np.int64) + first,
-        value_digest=np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint64, count),
-        text_digest=prints.digests[chosen],
-        prints=prints.prints[chosen],
-        sketches=prints.sketches[chosen],
-        features=prints.features[chosen],
-        scope=np.fromiter((batch[row].scope for row in rows), np.uint64, count),
+        offset=rows.astype(np.int64) + first,
+        value_digest=np.frombuffer(b"".join(values), "<u8").astype(np.uint64),
+        text_digest=prints.digests[rows],
+        prints=prints.prints[rows],
+        sketches=prints.sketches[rows],
+        features=prints.features[rows],
+        scope=scopes[rows],
         time_ms=np.zeros(count, np.int64),
-        ids=tuple(ids[row] for row in rows),
+        ids=tuple(ids[row] for row in rows.tolist()),
     )
-
-
-def _bytes_of(content: Content) -> bytes:
-    return content.encode("utf-8", "replace") if isinstance(content, str) else content.tobytes()

@@ -3,7 +3,7 @@
     FOLDER/kept/part-00000.parquet         rows as they are in the source; .jsonl if the source has no columns
     FOLDER/duplicates/part-00000.parquet   rows with dedup_of, dedup_group, dedup_reason, dedup_distance, dedup_similarity
     FOLDER/unreadable/part-00000.parquet   rows that cannot be judged, with dedup_problem; .jsonl where there is not even a row
-    FOLDER/index                           the fingerprints
+    FOLDER/index                           the fingerprints, unless they are in an index that is kept
     FOLDER/progress.json                   how far it is; of which files and settings
 
 Invariants: a part holds rows of one file, and where it ends depends on the source alone. `progress.json` counts a part once
@@ -13,23 +13,27 @@ verdicts that the index gave first. So a run that was killed and goes on ends wi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stream_dedup.fingerprinting import Content, Recipe
-from stream_dedup.ground.document import DeadLetter, Verdict
+from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES, DeadLetter, Verdict
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.index.index import LogIndex
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, read_documents
 from stream_dedup.local.datasets import similarity_of
-from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents
+from stream_dedup.local.offline import Judged, OfflineDocument, open_index, store_at
 
 PART_ROWS, PART_BYTES = 20_000, 64 << 20
 KINDS = ("kept", "duplicates", "unreadable")
@@ -37,6 +41,7 @@ _PROGRESS = "progress.json"
 
 Pending = deque[tuple[str, DeadLetter | None]]
 Decode = Callable[[Iterator[RawDocument], Pending], Iterator[OfflineDocument]]
+Judge = Callable[[Iterator[OfflineDocument], int], Iterator[Judged]]
 Tell = Callable[[str, DeadLetter], None]
 
 
@@ -59,13 +64,19 @@ class _Row(NamedTuple):
 class PartedOutput:
     """A run over `files` into `folder`. `identity` says of which files and settings its output is.
 
-    `tell` gets each row that cannot be judged, by its place; `passed_over` counts what a WARC file holds beside pages.
+    `index` is where the fingerprints are, if they are kept. `tell` gets each row that cannot be judged, by its place;
+    `passed_over` counts what a WARC file holds beside pages.
+    `written_as` parquet or jsonl is the format of all that is written; else columns give Parquet, and all others JSONL.
+    `judged` documents are in parts that were written; `run_id` tells their numbers from those of other runs on one index.
+
     `counts` has `kept`, `duplicates`, `unreadable`, and of these, as `damaged`, the files that cannot be read as a whole.
     """
 
     folder: Path
     files: Sequence[SourceFile]
     identity: dict[str, Any]
+    index: Path | None = None
+    written_as: str | None = None
     tell: Tell = lambda _where, _letter: None
     passed_over: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -73,7 +84,8 @@ class PartedOutput:
     resumed: int = 0
     _next: tuple[int, int] = (0, 0)
     _parts: int = 0
-    _safe: int = 0
+    judged: int = 0
+    run_id: bytes = NO_TOPIC_ID
 
     def open(self) -> None:
         """Begin the folder, or find out how far a former run came.
@@ -90,47 +102,50 @@ class PartedOutput:
                         f"{self.folder} was begun with other files or other settings; name another folder, or remove this one."
                     )
                 self.counts, self.is_done = Counter(found["counts"]), found["done"]
-                self._next, self._parts, self._safe = tuple(found["next"]), found["parts"], found["judged"]
+                self._next, self._parts, self.judged = tuple(found["next"]), found["parts"], found["judged"]
+                self.run_id = bytes.fromhex(found["run"])
                 self.resumed = sum(self.counts[kind] for kind in KINDS)
             elif any(self.folder.iterdir()):
                 raise InputError(f"{self.folder} is not empty, and was not begun by this command; name another folder.")
             else:
+                if self.index is not None:  # which numbers documents of other runs, too
+                    self.run_id = secrets.token_bytes(TOPIC_ID_BYTES)
                 self._save()
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.folder / _PROGRESS} is damaged; remove the folder, and begin anew.") from error
         except OSError as error:
             raise InputError(f"The folder {self.folder} cannot be used: {error.strerror}.") from error
 
-    def run(self, decode: Decode, recipe: Recipe, plan: Plan, advance: Callable[[int, int], None]) -> None:
-        """Judge and write what a former run did not.
+    @contextlib.contextmanager
+    def opened_index(self, recipe: Recipe, plan: Plan) -> Iterator[LogIndex]:
+        """Yield the index that the fingerprints are in.
 
         Raises:
-            StoreError: the index in the folder is damaged, or another process has it open.
+            ConfigurationError: the index that is kept has another recipe or plan.
+            StoreError: it is damaged, or another process has it open.
         """
-        from stream_dedup.index.store import RocksStore  # noqa: PLC0415 - only who writes into a folder needs RocksDB
+        with contextlib.closing(store_at(self.index or self.folder / "index")) as store:
+            yield open_index(store, recipe, plan)
+        if self.is_done and self.index is None:
+            shutil.rmtree(self.folder / "index", ignore_errors=True)  # nobody asks it any more
 
-        store = RocksStore(os.fspath(self.folder / "index"))
+    def run(self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]) -> None:
+        """Judge and write what a former run did not. `judge` yields the verdicts on documents that begin with a number."""
         part: list[_Row] = []
         size = 0
-        try:
-            for row in self._rows(decode, recipe, plan, store, advance):
-                is_full = len(part) == PART_ROWS or size >= PART_BYTES
-                if part and (is_full or row.at[0] != part[0].at[0]):
-                    self._close(part)
-                    part, size = [], 0
-                part.append(row)
-                size += len(row.raw.raw)
-            if part:
+        for row in self._rows(decode, judge, advance):
+            is_full = len(part) == PART_ROWS or size >= PART_BYTES
+            if part and (is_full or row.at[0] != part[0].at[0]):
                 self._close(part)
-        finally:
-            store.close()
+                part, size = [], 0
+            part.append(row)
+            size += len(row.raw.raw)
+        if part:
+            self._close(part)
         self.is_done = True
         self._save()
-        shutil.rmtree(self.folder / "index", ignore_errors=True)  # nobody asks it any more
 
-    def _rows(
-        self, decode: Decode, recipe: Recipe, plan: Plan, store: Any, advance: Callable[[int, int], None]
-    ) -> Iterator[_Row]:
+    def _rows(self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]) -> Iterator[_Row]:
         read: deque[tuple[tuple[int, int], RawDocument]] = deque()
         pending: Pending = deque()
 
@@ -155,26 +170,34 @@ class PartedOutput:
                 texts.append(document.text)
                 yield document
 
-        for judged in judge_documents(documents(), recipe, plan, store=store, first=self._safe, safe=lambda: self._safe):
+        for judged in judge(documents(), self.judged):
             yield from letters()
             pending.popleft()
             yield _Row(*read.popleft(), judged, texts.popleft())
         yield from letters()
 
     def _close(self, part: Sequence[_Row]) -> None:
+        name = f"part-{self._parts:05}"
         for kind in KINDS:
             chosen = [row for row in part if row.kind == kind]
             self.counts[kind] += len(chosen)
             # Of a file with columns, too, there may be no row where it is damaged.
             for has_columns in (True, False):
-                if rows := [row for row in chosen if (row.raw.row is not None) is has_columns]:
-                    _write(self.folder / kind, f"part-{self._parts:05}", rows)
+                (self.folder / kind).mkdir(exist_ok=True)
+                rows = [row for row in chosen if self._as_columns(row) is has_columns]
+                if rows and has_columns:
+                    replace_file(self.folder / kind / f"{name}.parquet", partial(_write_table, _table(rows)))
+                elif rows:
+                    replace_file(self.folder / kind / f"{name}.jsonl", partial(_write_lines, rows))
         self.counts["damaged"] += sum(row.raw.lost is not None and row.raw.lost.error_class == DAMAGED_FILE for row in part)
         number, place = part[-1].at
         self._next = (number, place + 1)
         self._parts += 1
-        self._safe += sum(isinstance(row.outcome, Judged) for row in part)
+        self.judged += sum(isinstance(row.outcome, Judged) for row in part)
         self._save()
+
+    def _as_columns(self, row: _Row) -> bool:
+        return row.raw.row is not None if self.written_as is None else self.written_as == "parquet"
 
     def _save(self) -> None:
         fields = {
@@ -183,24 +206,23 @@ class PartedOutput:
             "done": self.is_done,
             "next": self._next,
             "parts": self._parts,
-            "judged": self._safe,
+            "judged": self.judged,
+            "run": self.run_id.hex(),
         }
-        _replace(self.folder / _PROGRESS, lambda path: path.write_text(json.dumps(fields)))
+        replace_file(self.folder / _PROGRESS, lambda path: path.write_text(json.dumps(fields)))
 
 
-def _write(folder: Path, name: str, rows: Sequence[_Row]) -> None:
-    folder.mkdir(exist_ok=True)
-    if rows[0].raw.row is None:
-        lines = b"".join(_line(row) + b"\n" for row in rows)
-        _replace(folder / f"{name}.jsonl", lambda path: path.write_bytes(lines))
-        return
+def _write_lines(rows: Sequence[_Row], path: Path) -> None:
+    path.write_bytes(b"".join(_line(row) + b"\n" for row in rows))
+
+
+def _write_table(table: Any, path: Path) -> None:
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
-    table = _table(rows)
-    _replace(folder / f"{name}.parquet", lambda path: pq.write_table(table, path))
+    pq.write_table(table, path)
 
 
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file so that it is there as a whole, and on the disk, or not at all."""
     beside = path.with_name(f".{path.name}.new")
     write(beside)
@@ -247,6 +269,8 @@ def _table(rows: Sequence[_Row]) -> Any:
     """Return rows with the columns of their source, and what is added; rows of one batch are taken at once."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
+    if any(row.raw.row is None for row in rows):
+        return _table_of_lines([json.loads(_line(row)) for row in rows])
     taken: list[tuple[Any, list[int]]] = []
     for row in rows:
         batch, place = row.raw.row or (None, 0)
@@ -254,10 +278,28 @@ def _table(rows: Sequence[_Row]) -> Any:
             taken.append((batch, []))
         taken[-1][1].append(place)
     table = pa.Table.from_batches([batch.take(pa.array(places, pa.int64())) for batch, places in taken]).combine_chunks()
-    kinds = {"dedup_group": pa.int64(), "dedup_distance": pa.int32(), "dedup_similarity": pa.float64()}
     added = [_added(row) for row in rows]
     for name in added[0]:
         if name in table.column_names:
             table = table.drop_columns([name])
-        table = table.append_column(name, pa.array([one[name] for one in added], kinds.get(name, pa.string())))
+        table = table.append_column(name, _column([one[name] for one in added], name))
     return table
+
+
+def _table_of_lines(lines: Sequence[dict[str, Any]]) -> Any:
+    """Return JSON objects as columns; one whose values are of several kinds has their JSON."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    names = dict.fromkeys(name for line in lines for name in line)
+    return pa.table({name: _column([line.get(name) for line in lines], name) for name in names})
+
+
+def _column(values: Sequence[Any], name: str) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    kinds = {"dedup_group": pa.int64(), "dedup_distance": pa.int32(), "dedup_similarity": pa.float64()}
+    added = pa.string() if name.startswith("dedup_") else None
+    try:
+        return pa.array(values, kinds.get(name, added))
+    except (pa.ArrowException, OverflowError, TypeError):
+        return pa.array([None if value is None else json.dumps(value) for value in values], pa.string())

@@ -13,7 +13,6 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -103,7 +102,7 @@ def check_settings(
     except ValidationError as error:
         problems += sentences(error, origins)
         return CheckedSettings(None, problems, kafka, origins)
-    settings._origins = MappingProxyType(origins)
+    settings._origins = dict(origins)
     return CheckedSettings(settings, problems, kafka, origins)
 
 

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal, Self, TypeAlias
 
 import platformdirs
@@ -523,7 +522,7 @@ class Settings(BaseModel):
         "else JSON.",
     )
 
-    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
+    _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 
     @field_validator("kafka_bootstrap_servers")
     @classmethod

@@ -6,13 +6,14 @@ import gzip
 import io
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stream_dedup import dedup
+from stream_dedup import Index, dedup
 
 SOURCE = random.Random(20260101)
 WORDS = [f"word{number}" for number in range(600)]
@@ -246,3 +247,51 @@ def test_a_wrong_setting_is_said_before_anything_is_judged(run: Callable[..., An
 
     assert (ended.code, ended.out) == (78, "")
     assert "there is no plan 'widest'" in ended.err
+
+
+def test_new_documents_are_judged_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Nothing of the old ones is shown; a new one that is near one of them names it; what cannot be read of them is told."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "old" / "a.jsonl").write_text(jsonl([{"id": "kept", "text": PAGE}]) + "no JSON\n")
+    (tmp_path / "new" / "a.jsonl").write_text(jsonl([{"text": edited(PAGE)}, {"text": OTHER}, {"text": OTHER}]))
+
+    ended = run("check", tmp_path / "new", "--against", tmp_path / "old", "--json")
+
+    place = f"{tmp_path}/new/a.jsonl"
+    assert verdicts(ended.out) == [
+        (f"{place}:1", "duplicate", "near", "kept"),
+        (f"{place}:2", "unique", "new", None),
+        (f"{place}:3", "duplicate", "exact", f"{place}:2"),
+    ]
+    assert [json.loads(line)["of_number"] for line in ended.out.splitlines()] == [None, None, 1]
+    assert f"{tmp_path}/old/a.jsonl:2: The value is not JSON" in ended.err
+    table = run("check", tmp_path / "new", tmp_path / "old", "--against", tmp_path / "old")
+    assert re.search(r"documents +5\n", table.out)
+    assert "3 (exact 1, near 1, unchanged 1)" in table.out
+
+
+def test_an_index_grows_from_run_to_run(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Each run is judged against all earlier ones, whichever way it came in; a program opens the same index."""
+    for name, content in {"a": PAGE, "b": OTHER, "c": edited(PAGE), "d": edited(OTHER)}.items():
+        (tmp_path / f"{name}.jsonl").write_text(jsonl([{"id": name, "text": content}]))
+    index = tmp_path / "index"
+
+    first = run("check", tmp_path / "a.jsonl", "--index", index, "--json")
+    second = run("check", tmp_path / "c.jsonl", "--against", tmp_path / "b.jsonl", "--index", index, "--json")
+    third = run("check", tmp_path / "d.jsonl", tmp_path / "a.jsonl", "--index", index, "--to", tmp_path / "out", "--json")
+
+    assert verdicts(first.out) == [("a", "unique", "new", None)]
+    assert verdicts(second.out) == [("c", "duplicate", "near", "a")]
+    assert json.loads(third.out) == {"to": str(tmp_path / "out"), "kept": 0, "duplicates": 2, "unreadable": 0}
+    dropped = [json.loads(path.read_text()) for path in sorted((tmp_path / "out" / "duplicates").iterdir())]
+    assert [(one["dedup_of"], one["dedup_reason"], one["dedup_group"]) for one in dropped] == [
+        ("b", "near", None),
+        ("a", "unchanged", None),
+    ]
+    with Index(index) as opened:
+        assert list(opened) == ["a", "b"]
+        assert opened.add("e", edited(PAGE)).of == "a"
+    refused = run("check", tmp_path / "a.jsonl", "--index", index, "--plan", "classic")
+    assert refused.code == 78
+    assert "judges by the plan bands, and classic was asked for" in refused.err

@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_ends_with_equal_output(
     monkeypatch.setattr(parts, "PART_ROWS", 40)
     monkeypatch.setattr(offline, "BATCH_DOCUMENTS", batch)  # more and less than a part
     assert run("check", source, "--to", tmp_path / "whole").code == 0
-    replaced, calls = parts._replace, iter(range(1000))
+    replaced, calls = parts.replace_file, iter(range(1000))
 
     def dying(path: Path, write: Callable[[Path], object]) -> None:
         if next(calls) == dies_after:
@@ -103,10 +103,10 @@ def test_a_run_that_was_killed_ends_with_equal_output(
             raise Killed
         replaced(path, write)
 
-    monkeypatch.setattr(parts, "_replace", dying)
+    monkeypatch.setattr(parts, "replace_file", dying)
     with pytest.raises(Killed):
         run("check", source, "--to", tmp_path / "killed")
-    monkeypatch.setattr(parts, "_replace", replaced)
+    monkeypatch.setattr(parts, "replace_file", replaced)
     ended = run("check", source, "--to", tmp_path / "killed", "--json")
 
     assert json.loads(ended.out)["unreadable"] == 2
@@ -155,6 +155,8 @@ def test_the_page_is_walked_through(
     """The commands of the page in an empty folder with `data/`, then its Python; every row is in one of the three outputs."""
     page = (ROOT / "docs" / "how-to" / "datasets.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:20]))
     for line in re.findall(r"^\$ stream-dedup (.*)$", page, flags=re.MULTILINE):
         assert run(*shlex.split(line)).code == 0
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
@@ -168,10 +170,9 @@ def test_the_page_is_walked_through(
 def test_a_corpus_is_cleaned_as_its_page_says(run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands of the page on corpora that need no Kafka; what is near the test set leaves the corpus behind it."""
     (tmp_path / "data").mkdir()
-    (tmp_path / "corpus-behind-test-set").mkdir()
-    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "data" / "shard-00.parquet")
-    pq.write_table(pa.table({"text": TEXTS[:40]}), tmp_path / "corpus-behind-test-set" / "00-test.parquet")
-    pq.write_table(pa.table({"text": TEXTS[30:90]}), tmp_path / "corpus-behind-test-set" / "01-corpus.parquet")
+    (tmp_path / "test-set").mkdir()
+    pq.write_table(pa.table({"text": TEXTS[30:90]}), tmp_path / "data" / "shard-00.parquet")
+    pq.write_table(pa.table({"text": TEXTS[:40]}), tmp_path / "test-set" / "a.parquet")
     page = (ROOT / "docs" / "how-to" / "llm-corpus.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^\$ stream-dedup (check .*)$", page, flags=re.MULTILINE)
@@ -179,7 +180,6 @@ def test_a_corpus_is_cleaned_as_its_page_says(run: Callable[..., Any], tmp_path:
     for line in commands:
         assert run(*shlex.split(line)).code == 0
 
-    found = [pq.read_table(path) for path in sorted((tmp_path / "decontaminated" / "kept").glob("*.parquet"))]
-    corpus = set(found[1]["text"].to_pylist())
+    corpus = set(pq.read_table(tmp_path / "decontaminated" / "kept" / "part-00000.parquet")["text"].to_pylist())
     assert corpus
     assert not corpus & {text for text in TEXTS[:40] if text}

@@ -1,0 +1,210 @@
+"""`prints` and `judge`: what `check` does, in two steps. Many machines can do the first at once, in any order.
+
+Invariants: `judge` says of the prints of some files what `check` says of the files; a file of prints is there as a whole or not
+at all, whatever process made it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from stream_dedup.cli.check import Advance, CheckTask, Pending, check_files, reading_of, settings_for
+from stream_dedup.cli.options import (
+    DocumentFormat,
+    FormatOption,
+    Given,
+    IdFieldOption,
+    IndexOption,
+    JsonOption,
+    PlanOption,
+    RecipeOption,
+    RowsOption,
+    SimilarityOption,
+    StrictOption,
+    TextFieldOption,
+    VectorFieldOption,
+    command,
+)
+from stream_dedup.cli.remarks import Losses, Remarks
+from stream_dedup.ground.document import DeadLetter
+from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.terminal import note, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from stream_dedup.inputs.sources import SourceFile
+    from stream_dedup.local.offline import PrintedBatch
+
+
+@command("prints", example="stream-dedup prints data/ --to prints/ --jobs 8", asks_kafka=False)
+def prints_command(
+    given: Given,
+    targets: Annotated[list[str], typer.Argument(metavar="FILE|DIR...", help="Documents, as `check` takes them.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where a file of prints is written for each of theirs.")],
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many processes work at once, each at a file of its own.")] = 1,
+    document_format: FormatOption = DocumentFormat.AUTO,
+    text_field: TextFieldOption = None,
+    vector_field: VectorFieldOption = None,
+    id_field: IdFieldOption = None,
+    recipe: RecipeOption = None,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Fingerprint the documents of files: the part of `check` that many machines can do at once, in any order. See `judge`.
+
+    Prints that are there, made of the same file with the same settings, are left as they are, so a run that was killed goes on.
+    """
+    from stream_dedup.inputs.columnar import need_pyarrow
+    from stream_dedup.inputs.sources import find_files
+    from stream_dedup.settings.recipe import recipe_of
+
+    need_pyarrow("Files of prints")
+    if vector_field is not None:
+        text_field, recipe = vector_field, recipe or "vector"
+    files = [file for target in targets for file in find_files(target, document_format.value)]
+    names = [file.name for file in files]
+    if any(file.path is None for file in files) or len(set(names)) < len(names):
+        raise InputError("Prints are written by the names of files; name files or a folder, no two of the same name.")
+    settings = settings_for(files, given, text_field=text_field, id_field=id_field, recipe=recipe)
+    task = CheckTask(settings, recipe_of(settings), targets, files, [], None, 0, as_json, is_strict=strict)
+    work = _PrintsWork(task, to)
+    due = [file for file in files if not work.is_done(file)]
+    if len(due) < len(files):
+        note(f"{len(files) - len(due):,} files of prints were there already.")
+    lost, count = Losses(50), 0
+    with progress(f"printing {' '.join(targets)}", sum(file.size_bytes for file in due)) as advance:
+        for file, (documents, letters) in zip(due, _each(work, due, jobs), strict=True):
+            count += documents
+            advance(documents, file.size_bytes)
+            for where, letter in letters:
+                lost.tell(where, letter)
+    if as_json:
+        print_json({"to": str(to), "files": len(due), "documents": count, "unreadable": lost.count})
+    else:
+        print_table(["", ""], [["files", f"{len(due):,}"], ["documents", f"{count:,}"], ["unreadable", f"{lost.count:,}"]])
+    lost.close()
+    return lost.exit_code(count or len(files) - len(due), is_strict=strict)
+
+
+@command("judge", example="stream-dedup judge prints/ --to verdicts/", asks_kafka=False)
+def judge_command(
+    given: Given,
+    targets: Annotated[list[str], typer.Argument(metavar="FILE|DIR...", help="Files of prints.")],
+    against: Annotated[
+        list[str] | None, typer.Option("--against", metavar="FILE|DIR", help="Prints of documents that are there already.")
+    ] = None,
+    index: IndexOption = None,
+    recipe: RecipeOption = None,
+    plan: PlanOption = None,
+    similarity: SimilarityOption = None,
+    rows: RowsOption = 50,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="FOLDER", help="Write the verdicts there, a Parquet file for each file, a row for each row."
+        ),
+    ] = None,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Judge documents by their prints, in one process: it says what `check` says of the documents, in the order of names."""
+    from stream_dedup.inputs.columnar import need_pyarrow
+    from stream_dedup.local.columns import files_of_prints
+    from stream_dedup.settings.recipe import recipe_of
+
+    need_pyarrow("Files of prints")
+    files, old = files_of_prints(targets), files_of_prints(against or [])
+    settings = given.settings(recipe=recipe, plan=plan, similarity=similarity)
+    task = _PrintsTask(settings, recipe_of(settings), targets, files, old, index, rows, as_json, is_strict=strict)
+    return check_files(task, None if to is None else partial(_write_verdicts, to))
+
+
+class _PrintsTask(CheckTask):
+    """The same of files of prints."""
+
+    __slots__ = ()
+
+    def batches(
+        self,
+        files: Sequence[SourceFile],
+        pending: Pending,
+        remarks: Remarks,  # noqa: ARG002 - who made the prints said what was remarkable
+        advance: Advance,
+    ) -> Iterator[PrintedBatch]:
+        """Yield what the files hold, in their order."""
+        from stream_dedup.local.columns import batches_of, rows_of
+
+        for file in files:
+            for batch in batches_of(file):
+                for part in rows_of(batch, self.recipe, file.name):
+                    pending.extend(part.outcomes)
+                    yield part.batch
+                advance(batch.num_rows, 0)
+            advance(0, file.size_bytes)
+
+
+def _write_verdicts(to: Path, name: str, rows: Sequence[dict[str, object]]) -> None:
+    from stream_dedup.local.columns import write_verdicts
+
+    write_verdicts(to / name, rows)
+
+
+_Made: TypeAlias = tuple[int, list[tuple[str, DeadLetter]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _PrintsWork:
+    """How prints are made of a file, in this process or another: with these settings, into the folder `to`."""
+
+    task: CheckTask
+    to: Path
+
+    def __call__(self, file: SourceFile) -> _Made:
+        """Write the prints of a file; return how many documents can be judged, and the others, with why not."""
+        from stream_dedup.local.columns import write_prints
+
+        pending: Pending = deque()
+        letters: list[tuple[str, DeadLetter]] = []
+        batches = self.task.batches([file], pending, Remarks(self.task.settings), lambda _documents, _bytes: None)
+
+        def noted() -> Iterator[PrintedBatch]:
+            for batch in batches:
+                letters.extend((where, letter) for where, letter in pending if letter is not None)
+                yield batch
+            letters.extend((where, letter) for where, letter in pending if letter is not None)
+
+        return write_prints(self._place(file), noted(), pending, self.task.recipe, self._made_of(file)), letters
+
+    def is_done(self, file: SourceFile) -> bool:
+        """Return whether the prints of the file are there already, made of it as it is now, and with these settings."""
+        from stream_dedup.local.columns import is_made_of
+
+        return is_made_of(self._place(file), self._made_of(file))
+
+    def _place(self, file: SourceFile) -> Path:
+        from stream_dedup.local.columns import PRINTS
+
+        return self.to / f"{file.name}{PRINTS}"
+
+    def _made_of(self, file: SourceFile) -> str:
+        return json.dumps([file.name, file.size_bytes, file.stamp, self.task.recipe.id, reading_of(self.task.settings)])
+
+
+def _each(make: _PrintsWork, files: Sequence[SourceFile], jobs: int) -> Iterator[_Made]:
+    """Yield what was made of each file, in their order."""
+    if jobs == 1 or len(files) < 2:
+        yield from map(make, files)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # Not forked: a process that has started threads, as numerical libraries do, must not be copied.
+    with ProcessPoolExecutor(min(jobs, len(files)), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(make, files)

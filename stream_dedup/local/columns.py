@@ -1,0 +1,229 @@
+"""Prints as the columns of a table: what `prints` makes anywhere, in any order, and `judge` takes in one process, in order.
+
+    id         as it was given
+    recipe     the recipe's id; prints of two recipes are never judged together
+    print      of 128 bits, or as many as the recipe makes: limbs of 8 bytes, little-endian, the low one first
+    features   how many distinct ones
+    digest     of the normalised text, 16 bytes
+    sketch     120 bytes, or none
+    is_empty   whether normalising left nothing
+    scope      only documents of the same one are compared; may be missing
+    where      the place of the document; may be missing
+    problem    null, or why it cannot be judged: stage, class and sentence; may be missing
+
+Invariant: a row is a function of its document and the recipe, so it is the same wherever it is made.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from stream_dedup.fingerprinting import Prints, Recipe
+from stream_dedup.ground.document import DIGEST_BYTES, DeadLetter, shorten_id
+from stream_dedup.ground.errors import ConfigurationError, InputError
+from stream_dedup.inputs.columnar import read_rows
+from stream_dedup.inputs.sources import SourceFile, find_files
+from stream_dedup.local import offline
+from stream_dedup.local.offline import PrintedBatch
+from stream_dedup.local.parts import replace_file
+
+Pending: TypeAlias = "deque[tuple[str, DeadLetter | None]]"
+PRINTS = ".parquet"
+_MADE_OF = b"stream_dedup.made_of"
+_BATCHES_OF_GROUP = 50
+_NEEDED = ("id", "recipe", "print", "features", "digest", "sketch", "is_empty")
+
+
+class PrintedRows(NamedTuple):
+    """Some rows of such a table: for each its id and (place, None or why it cannot be judged); the others are the batch."""
+
+    ids: Sequence[Any]
+    outcomes: Sequence[tuple[str, DeadLetter | None]]
+    batch: PrintedBatch
+
+    def whole(self, recipe: Recipe) -> PrintedBatch:
+        """Return a batch of all rows, in which those that cannot be judged are empty."""
+        whole = PrintedBatch.empty(recipe, len(self.outcomes))
+        judged = [row for row, (_, letter) in enumerate(self.outcomes) if letter is None]
+        ids = list(whole.ids)
+        for row, identifier in zip(judged, self.batch.ids, strict=True):
+            ids[row] = identifier
+        for name in Prints.__slots__:
+            getattr(whole.prints, name)[judged] = getattr(self.batch.prints, name)
+        whole.scopes[judged] = self.batch.scopes
+        return whole._replace(ids=ids)
+
+
+def table_of(
+    recipe: Recipe, batch: PrintedBatch, ids: Sequence[Any], outcomes: Sequence[tuple[str, DeadLetter | None]] | None = None
+) -> Any:
+    """Return a `pyarrow.Table` of a batch with these ids; with `outcomes` of rows that cannot be judged, too."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    if {type(one) for one in ids} not in ({int}, {bytes}):  # else columns of two kinds could not be put together
+        ids = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in ids]
+    fields = [
+        ("id", pa.binary() if outcomes is not None else pa.array(ids, None if ids else pa.string()).type),
+        ("recipe", pa.string()),
+        ("print", pa.binary()),
+        ("features", pa.uint32()),
+        ("digest", pa.binary()),
+        ("sketch", pa.binary()),
+        ("is_empty", pa.bool_()),
+        ("scope", pa.uint64()),
+    ]
+    made = batch.prints
+    limbs = made.prints.astype("<u8")
+    columns = zip(
+        ids,
+        (recipe.id for _ in ids),
+        (row.tobytes() for row in limbs),
+        made.features.tolist(),
+        (row.tobytes() for row in made.digests),
+        (row.tobytes() for row in made.sketches),
+        made.empty.tolist(),
+        batch.scopes.tolist(),
+        strict=True,
+    )
+    names = [name for name, _ in fields]
+    rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in columns]
+    if outcomes is not None:
+        problem = pa.struct([("stage", pa.string()), ("error_class", pa.string()), ("message", pa.string())])
+        fields += [("where", pa.string()), ("problem", problem)]
+        judged = iter(rows)
+        rows = [
+            {"where": where, **next(judged)}
+            if letter is None
+            else {
+                "where": where,
+                "problem": {"stage": letter.stage, "error_class": letter.error_class, "message": letter.message},
+            }
+            for where, letter in outcomes
+        ]
+    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
+    """Yield the rows of a `pyarrow.RecordBatch` or `Table` of prints, as many at once as a batch holds.
+
+    Raises:
+        InputError: it holds no prints; the sentence begins with `what`.
+        ConfigurationError: they are of another recipe.
+    """
+    missing = [name for name in _NEEDED if name not in table.schema.names]
+    if missing:
+        raise InputError(f"{what} holds no prints: it has no column {missing[0]!r}. Make them with prints.")
+    for start in range(0, table.num_rows, offline.BATCH_DOCUMENTS):
+        part = {name: table.column(name)[start : start + offline.BATCH_DOCUMENTS].to_pylist() for name in table.schema.names}
+        count = len(part["id"])
+        letters = [None if one is None else DeadLetter(**one) for one in part.get("problem", [None] * count)]
+        rows = [row for row, letter in enumerate(letters) if letter is None]
+        for made_by in {part["recipe"][row] for row in rows}:
+            if made_by != recipe.id:
+                raise ConfigurationError(
+                    f"{what} holds prints of the recipe {made_by}, and {recipe.id} was asked for; judge them with the recipe "
+                    "and the key that made them."
+                )
+        try:
+            prints = Prints(
+                np.frombuffer(_joined(part["print"], rows), "<u8").astype(np.uint64).reshape(len(rows), recipe.limbs),
+                np.frombuffer(_joined(part["sketch"], rows), np.uint8).reshape(len(rows), recipe.sketch_bytes),
+                np.array([part["features"][row] for row in rows], np.uint32),
+                np.frombuffer(_joined(part["digest"], rows), np.uint8).reshape(len(rows), DIGEST_BYTES),
+                np.array([part["is_empty"][row] for row in rows], np.bool_),
+            )
+            scopes = np.array([part["scope"][row] for row in rows] if "scope" in part else [0] * len(rows), np.uint64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"{what} holds prints that are damaged ({error}); make them anew.") from error
+        ids = [_stored(part["id"][row]) for row in rows]
+        places = part.get("where") or [f"{what}:{start + row}" for row in range(count)]
+        yield PrintedRows(
+            part["id"], list(zip(places, letters, strict=True)), PrintedBatch(ids, prints, scopes, np.zeros(len(ids)))
+        )
+
+
+def files_of_prints(targets: Sequence[str]) -> list[SourceFile]:
+    """Return files of prints in the order in which `check` reads their documents: of the names of these.
+
+    Raises:
+        InputError: there are none.
+    """
+    found = [file for target in targets for file in find_files(target, "auto") if file.form == "columns"]
+    return sorted(found, key=lambda file: Path(file.name.removesuffix(PRINTS)))
+
+
+def batches_of(file: SourceFile) -> Iterator[Any]:
+    """Yield the rows of a file of prints as `pyarrow.RecordBatch`.
+
+    Raises:
+        InputError: a part of it is damaged, which may not be passed over, because the order counts.
+    """
+    with file.here() as there:
+        for rows in () if there.path is None else read_rows(there.path):
+            if rows.lost:
+                raise InputError(f"{rows.lost} Make the prints anew.")
+            yield rows.batch
+
+
+def write_prints(path: Path, batches: Iterable[PrintedBatch], pending: Pending, recipe: Recipe, made_of: str) -> int:
+    """Write a file of prints, whole or not at all; return how many documents it has that can be judged.
+
+    `pending` has the outcomes of a batch when that comes, as `rows_of` gives them back. `made_of`: see `is_made_of`.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+    nothing = PrintedBatch.empty(recipe)
+    count = 0
+
+    def tables() -> Iterator[Any]:
+        nonlocal count
+        for batch in itertools.chain(batches, [nothing]):
+            outcomes = list(pending)
+            pending.clear()
+            count += len(batch.ids)
+            yield table_of(recipe, batch, batch.ids, outcomes)
+
+    def write(beside: Path) -> None:
+        schema = table_of(recipe, nothing, [], []).schema.with_metadata({_MADE_OF: made_of})
+        made = tables()
+        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
+            while group := list(itertools.islice(made, _BATCHES_OF_GROUP)):
+                writer.write_table(pa.concat_tables(group).replace_schema_metadata(schema.metadata))
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, write)
+    return count
+
+
+def is_made_of(path: Path, made_of: str) -> bool:
+    """Return whether there is a file of prints that `write_prints` wrote with the same words."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+    return path.exists() and (pq.read_schema(path).metadata or {}).get(_MADE_OF) == made_of.encode()
+
+
+def write_verdicts(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write verdicts as a Parquet file, whole or not at all."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+    kinds = {"distance": pa.int32(), "similarity": pa.float64(), "of_number": pa.int64()}
+    names = ("where", "id", "verdict", "reason", "of", "of_number", "distance", "similarity", "fingerprint", "message")
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, lambda beside: pq.write_table(pa.Table.from_pylist(rows, schema=schema), beside))
+
+
+def _stored(identifier: object) -> bytes:
+    return shorten_id(identifier if isinstance(identifier, bytes) else str(identifier).encode("utf-8", "replace"))
+
+
+def _joined(values: Sequence[bytes], rows: Sequence[int]) -> bytes:
+    return b"".join(values[row] for row in rows)

@@ -1,0 +1,231 @@
+"""The rows of whatever holds documents (tables, columns, rows, files), as documents to judge.
+
+Invariants: a document for each row, in their order; libraries of tables are known by their methods and never imported, but for
+pyarrow, whose interface the others speak. What cannot be read of a file stands as an empty document, and costs no other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from stream_dedup.fingerprinting import as_vector
+from stream_dedup.ground.document import DeadLetter
+from stream_dedup.ground.errors import InputError
+from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.markup import looks_like_markup
+from stream_dedup.inputs.pages import Pages
+from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
+from stream_dedup.local.offline import OfflineDocument
+
+_MISSING: Final = object()
+_NULL: Final = object()
+
+
+@dataclass(slots=True)
+class DocumentRows:
+    """The rows of `source`: `content` and `identifier` name the columns of text (or vector) and id.
+
+    What is noted while they are read: the `ids`, in their own type; by number of row which are `unreadable`, and why, and which
+    are `missing`, if they may be (`allows_nulls`).
+    """
+
+    source: object
+    content: str
+    identifier: str | None
+    takes_vectors: bool = False
+    allows_nulls: bool = False
+    ids: list[Any] = field(default_factory=list)
+    unreadable: dict[int, str] = field(default_factory=dict)
+    missing: set[int] = field(default_factory=set)
+    _warned: bool = False
+
+    def documents(self) -> Iterator[OfflineDocument]:
+        """Yield a document for each row; an empty one for what is unreadable or missing.
+
+        Raises:
+            InputError: the source holds no rows, or one cannot be used; the sentence names the first one, counted from 0.
+        """
+        with closing(Pages()) as pages:
+            for number, row in enumerate(self._rows()):
+                where = row.name if isinstance(row, RawDocument) else f"Row {number}"
+                name, content = self._read(number, row, where, pages)
+                if content is _NULL:
+                    self.missing.add(number)
+                    content = as_vector([]) if self.takes_vectors else ""
+                if isinstance(content, str) and not self._warned and not (isinstance(row, RawDocument) and row.is_page):
+                    self._warn_of_markup(where, content)
+                self.ids.append(name)
+                yield OfflineDocument(_written(name), content)
+
+    def _read(self, number: int, row: object, where: str, pages: Pages) -> tuple[Any, Any]:
+        """Return id and content of a row."""
+        name: object = str(number)
+        if isinstance(row, RawDocument):
+            try:
+                return self._of_file(row, pages)
+            except InputError as error:
+                self.unreadable[number] = str(error)
+                return where, as_vector([]) if self.takes_vectors else ""
+        if isinstance(row, Mapping):
+            content = _at(row, self.content)
+            name = name if self.identifier is None else _at(row, self.identifier)
+        elif isinstance(row, tuple | list) and len(row) == 2 and not isinstance(row[1], int | float):
+            name, content = row
+        elif self.takes_vectors or isinstance(row, str) or (self.allows_nulls and _is_null(row)):
+            content = row
+        else:
+            raise InputError(f"{where} is a {type(row).__name__}; a dictionary, a text, or a pair of id and text is needed.")
+        if not isinstance(name, str | int | bytes | UUID):
+            raise InputError(_without_id(where, name))
+        return name, self._content(where, content)
+
+    def _content(self, where: str, found: object) -> object:
+        if self.allows_nulls and _is_null(found):
+            return _NULL
+        if not self.takes_vectors:
+            if not isinstance(found, str):
+                raise InputError(_without_text(where, found, self.content))
+            return found
+        if isinstance(found, str) or found is _MISSING or _is_null(found):
+            what = f"has no column {self.content!r}" if found is _MISSING else f"holds no vector but {type(found).__name__}"
+            raise InputError(f"{where} {what}; name the column of vectors with vector=.")
+        try:
+            return as_vector(found)  # type: ignore[arg-type]
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+
+    def _of_file(self, row: RawDocument, pages: Pages) -> tuple[Any, Any]:
+        """Return id and content of a document of a file; raise InputError if it has none that can be read."""
+        if row.lost is not None:
+            raise InputError(row.lost.message)
+        if row.form != "jsonl":
+            if self.takes_vectors:
+                raise InputError(f"{row.name} is a text, and the recipe takes vectors.")
+            text = pages.text_of(row)
+            if isinstance(text, DeadLetter):
+                raise InputError(f"{row.name}: {text.message}")
+            return row.name, text
+        if row.fields is None:
+            raise InputError(row.problem or f"{row.name} is no JSON object.")
+        found = _at(row.fields, self.content)
+        if not self.takes_vectors and not isinstance(found, str):
+            raise InputError(_without_text(row.name, found, self.content))
+        content = self._content(row.name, found)
+        if self.identifier is None:
+            named: object = key_of(row.fields, None)
+            return row.name if named is None else str(named), content
+        named = _at(row.fields, self.identifier)
+        if not isinstance(named, str | int):
+            raise InputError(_without_id(row.name, named))
+        return str(named), content
+
+    def _warn_of_markup(self, where: str, content: str) -> None:
+        if looks_like_markup(content):
+            self._warned = True
+            warnings.warn(f"{where} looks like a web page, and is judged with its tags; extract its text first.", stacklevel=4)
+
+    def _rows(self) -> Iterable[object]:
+        if isinstance(self.source, str | os.PathLike):
+            return read_documents(find_files(os.fspath(self.source), "auto"))
+        return self._rows_of(self.source)
+
+    def _rows_of(self, source: Any) -> Iterator[object]:
+        if hasattr(source, "collect") and hasattr(source, "lazy"):  # a LazyFrame of polars
+            source = source.collect()
+        if isinstance(source, Mapping):
+            if source and all(map(is_table, source.values())):  # a table for each split
+                yield from itertools.chain.from_iterable(map(self._rows_of, source.values()))
+            else:
+                yield from self._rows_of_columns(source)
+        elif is_table(source) and hasattr(source, "iloc"):  # pandas: only the columns that are needed are turned into anything
+            yield from self._rows_of_columns({name: source[name].tolist() for name in self._outermost(source.columns)})
+        elif is_table(source) and hasattr(source, "__arrow_c_stream__"):
+            yield from self._rows_of_stream(source)
+        elif not is_table(source) and (values := column_values(source)) is not None:
+            yield from values
+        elif isinstance(source, bytes) or not isinstance(source, Iterable):
+            raise InputError(f"A table, rows or a path is needed, and a {type(source).__name__} was given.")
+        else:
+            for row in source:
+                yield from self._rows_of(row) if not isinstance(row, Mapping) and is_table(row) else (row,)
+
+    def _rows_of_columns(self, columns: Mapping[Any, Any]) -> Iterator[object]:
+        names = self._outermost(columns)
+        if len({len(columns[name]) for name in names}) != 1:
+            raise InputError(f"The columns {' and '.join(names)} are not equally long.")
+        for values in zip(*(columns[name] for name in names), strict=True):
+            yield dict(zip(names, values, strict=True))
+
+    def _rows_of_stream(self, source: Any) -> Iterator[object]:
+        """Yield rows with the columns that are needed only."""
+        need_pyarrow("Tables")
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        try:
+            reader = pa.RecordBatchReader.from_stream(source)
+            names = self._outermost(reader.schema.names)
+            for batch in reader:
+                for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
+                    yield dict(zip(names, values, strict=True))
+        except pa.ArrowException as error:
+            raise InputError(f"The table cannot be read as Arrow's libraries exchange tables: {error}") from error
+
+    def _outermost(self, names: Iterable[Any]) -> list[str]:
+        """Return the columns that are needed; of a nested field, its outermost one."""
+        there = list(names)
+        wanted = []
+        for path in [self.content] if self.identifier is None else [self.content, self.identifier]:
+            name = path if path in there else path.split(".")[0]
+            if name not in there:
+                raise InputError(f"There is no column {path!r}; the columns are {', '.join(map(str, there))}.")
+            wanted.append(name)
+        return list(dict.fromkeys(wanted))
+
+
+def column_values(source: Any) -> list[Any] | None:
+    """Return a column as a list, None if it is none; each library has a method for that, by a name of its own."""
+    if getattr(source, "ndim", 1) == 2:
+        return list(source)  # a row of a matrix is a vector
+    for name in ("to_pylist", "to_list", "tolist"):
+        if callable(as_list := getattr(source, name, None)):
+            return list(as_list())
+    return None
+
+
+def is_table(source: object) -> bool:
+    """Return whether something has columns, as the tables of all libraries say."""
+    return any(hasattr(source, name) for name in ("columns", "column_names", "schema"))
+
+
+def _is_null(value: object) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+
+
+def _written(name: object) -> bytes:
+    return name if isinstance(name, bytes) else str(name).encode("utf-8", "replace")
+
+
+def _without_id(where: str, found: object) -> str:
+    what = "has no id" if found is _MISSING else f"has the id {found!r}"
+    return f"{where} {what}; a text or a whole number is needed, in the column that id= names."
+
+
+def _without_text(where: str, found: object, text: str) -> str:
+    what = f"has no column {text!r}" if found is _MISSING else f"holds no text in {text!r} but {type(found).__name__}"
+    return f"{where} {what}; drop such rows first, or name another column with text=."
+
+
+def _at(fields: Mapping[Any, Any], path: str) -> object:
+    if path in fields:
+        return fields[path]
+    found: object = fields
+    for name in path.split("."):
+        found = found.get(name, _MISSING) if isinstance(found, Mapping) else _MISSING
+    return found

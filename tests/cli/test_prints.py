@@ -1,0 +1,175 @@
+"""Prints made anywhere and judged in one process: what is said is what one process says that does both."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stream_dedup import Recipe, dedup, judge, prints
+from stream_dedup.demo.crawl import mini_crawl
+from stream_dedup.ground.errors import ConfigurationError, InputError
+
+PAGES = mini_crawl(5, 300)
+TABLE = pa.table({"n": list(range(len(PAGES))), "text": [page.text for page in PAGES]})
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Shards of several kinds, one in a folder within, with a null, a broken line, an empty file and a copy among them."""
+    folder = tmp_path / "data"
+    (folder / "deep").mkdir(parents=True)
+    texts = [page.text for page in PAGES]
+    pq.write_table(pa.table({"id": list(range(100)), "text": [None, *texts[1:100]]}), folder / "b.parquet")
+    (folder / "b.jsonl").write_text("".join(json.dumps({"url": page.id, "text": page.text}) + "\n" for page in PAGES[50:150]))
+    (folder / "b.jsonl.gz").write_bytes(b"no gzip")
+    (folder / "deep" / "a.jsonl").write_text("no JSON\n" + json.dumps({"text": texts[3], "id": "é" * 700}) + "\n")
+    (folder / "z.jsonl").write_text("")
+    return folder
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_two_steps_say_what_one_says(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+    """By two processes, or a file at a time from the last to the first: the same prints, and the verdicts of `check`."""
+    whole = run("check", data, "--json")
+    table = run("check", data)
+
+    made = run("prints", data, "--to", tmp_path / "prints", "--jobs", 2, "--json")
+    for path in sorted((path for path in data.rglob("*") if path.is_file()), reverse=True):
+        run("prints", path, "--to", (tmp_path / "one by one" / path.relative_to(data)).parent)
+    judged = run("judge", tmp_path / "prints", "--json")
+
+    assert made.code == judged.code == whole.code == 1  # one file is no gzip
+    assert json.loads(made.out) == {"to": str(tmp_path / "prints"), "files": 5, "documents": 200, "unreadable": 3}
+    assert judged.out == whole.out
+    assert '"reason": "near"' in judged.out
+    shown = run("judge", tmp_path / "prints")
+    assert (shown.out, shown.code) == (table.out, table.code)
+    of_shard = {name: pq.read_table(tmp_path / "prints" / name) for name in tree(tmp_path / "prints")}
+    assert set(of_shard) == {f"{name}.parquet" for name in tree(data)}
+    for name in set(of_shard) - {"deep/a.jsonl.parquet"}:  # there, the place is told by the file's own name
+        assert of_shard[name] == pq.read_table(tmp_path / "one by one" / name)
+
+
+def test_verdicts_stand_beside_their_documents(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+    """A file of verdicts for each file, a row for each of its rows; together they are what is printed otherwise."""
+    run("prints", data, "--to", tmp_path / "prints")
+    printed = [json.loads(line) for line in run("judge", tmp_path / "prints", "--json").out.splitlines()]
+
+    ended = run("judge", tmp_path / "prints", "--to", tmp_path / "verdicts")
+
+    assert "documents  " in ended.out
+    files = [
+        tmp_path / "verdicts" / f"{name}.parquet" for name in ("b.jsonl", "b.jsonl.gz", "b.parquet", "deep/a.jsonl", "z.jsonl")
+    ]
+    written = [row for path in files for row in pq.read_table(path).to_pylist()]
+    assert [{name: value for name, value in row.items() if value is not None} for row in written] == [
+        {name: value for name, value in row.items() if value is not None} for row in printed
+    ]
+    assert pq.read_metadata(files[2]).num_rows == 100
+
+
+def test_a_run_goes_on_and_sees_what_has_changed(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+    """Prints that are there stay; those of a changed file, or by other settings, are made anew."""
+    command = ("prints", data, "--to", tmp_path / "prints", "--json")
+    run(*command)
+    before = tree(tmp_path / "prints")
+    (tmp_path / "prints" / "b.parquet.parquet").unlink()
+    (data / "z.jsonl").write_text('{"text": "one"}\n')
+    os.utime(data / "z.jsonl", ns=(1, 1))
+
+    again = run(*command)
+
+    assert json.loads(again.out)["files"] == 2
+    assert "3 files of prints were there already" in again.err
+    after = tree(tmp_path / "prints")
+    assert {name for name in after if after[name] != before[name]} == {"z.jsonl.parquet"}
+    assert json.loads(run(*command, "--recipe", "chars").out)["files"] == 5
+    assert "of the recipe chars" in run("judge", tmp_path / "prints").err
+
+
+def test_new_prints_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:
+    """As `check --against` has it, also with an index that is kept."""
+    for name, page in (("old", PAGES[0]), ("new", PAGES[0])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_text(json.dumps({"id": name, "text": page.text}) + "\n")
+        run("prints", tmp_path / name, "--to", tmp_path / f"prints of {name}")
+    new, old = tmp_path / "prints of new", tmp_path / "prints of old"
+
+    for extra in (["--against", old], ["--against", old, "--index", tmp_path / "index"], ["--index", tmp_path / "index"]):
+        found = json.loads(run("judge", new, *extra, "--json").out)
+        assert (found["id"], found["reason"], found["of"]) == ("new", "exact", "old")
+
+
+def _shard(start: int, recipe: Recipe) -> Any:
+    return prints(TABLE.slice(start, 60), id="n", recipe=recipe)
+
+
+def test_tables_of_prints_are_judged_as_the_documents_are(tmp_path: Path) -> None:
+    """Made by other processes in any order; as tables, through a file, and as rows without types."""
+    recipe = Recipe(key=b"a key of sixteen bytes or more")
+    expected = dedup(TABLE, id="n", recipe=recipe)
+    starts = list(range(0, len(PAGES), 60))
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        made = dict(zip(reversed(starts), pool.map(partial(_shard, recipe=recipe), reversed(starts)), strict=True))
+    tables = [made[start] for start in starts]
+
+    assert expected["id"][:2] == [0, 1]
+    assert "near" in expected["reason"]
+    assert judge(pa.concat_tables(tables), recipe=recipe) == expected
+    assert judge(iter(tables), recipe=recipe) == expected
+    assert judge([batch for table in tables for batch in table.to_batches()], recipe=recipe) == expected
+    pq.write_table(pa.concat_tables(tables), tmp_path / "prints.parquet")
+    assert judge(tmp_path, recipe=recipe) == expected
+    through_rows = pa.Table.from_pylist(pa.concat_tables(tables).to_pylist())
+    assert judge(through_rows, recipe=recipe) == expected
+    assert judge(prints(TABLE.slice(0, 0), id="n"))["id"] == []
+    assert judge(prints(TABLE), similarity=0.99)["reason"] == dedup(TABLE, similarity=0.99)["reason"]
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "sentence"),
+    [
+        (TABLE, InputError, "^The table holds no prints: it has no column 'id'"),
+        (prints(TABLE.slice(0, 3), recipe=Recipe("chars")), ConfigurationError, "^The table holds prints of the recipe chars"),
+        (5, InputError, "^Prints in a table are needed, and a int was given"),
+        (
+            prints(TABLE.slice(0, 1)).drop_columns(["print"]).append_column("print", pa.array([b"ab"])),
+            InputError,
+            "^The table holds prints that are damaged",
+        ),
+    ],
+)
+def test_what_is_no_table_of_prints_is_a_sentence(source: object, error: type[Exception], sentence: str) -> None:
+    """Documents, prints of another recipe, and bytes that are no prints are told apart."""
+    with pytest.raises(error, match=sentence):
+        judge(source)
+
+
+def test_what_engines_are_given_on_the_page(tmp_path: Path) -> None:
+    """The function that both engines get there, on the batches of each kind that they cut, is judged as one process judges."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "engines.md").read_text(encoding="utf-8")
+    (block, *_) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block, names)  # noqa: S102 - the page's own code
+    documents = pa.table({"url": [f"https://a.example/{n}" for n in range(len(PAGES))], "text": TABLE["text"]})
+
+    batches = [names["printed"](documents.slice(start, 70)) for start in range(0, len(PAGES), 70)]
+
+    assert names["judge"](iter(batches)) == dedup(documents, id="url")
+    declared = re.search(r'SCHEMA = "(.*)"', page)
+    assert declared is not None
+    assert [column.split()[0] for column in declared[1].split(", ")] == batches[0].column_names

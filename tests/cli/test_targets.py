@@ -1,0 +1,146 @@
+"""What `check` is pointed at, and what it writes: addresses, patterns, several targets, one format, another copy kept."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stream_dedup import dedup, judge
+from stream_dedup.ground.errors import InputError
+
+DICE = random.Random(5)
+PAGE, OTHER, THIRD = (" ".join(f"word{DICE.randrange(500)}" for _ in range(120)) for _ in range(3))
+LONGER = f"{PAGE} and one more sentence"
+ROWS = [
+    {"id": "a", "text": PAGE, "stars": 2, "when": "2026-01-01T00:00:00Z"},
+    {"id": "b", "text": LONGER, "stars": 1, "when": "2026-03-01T00:00:00Z"},
+    {"id": "c", "text": OTHER, "stars": None, "when": "2026-01-01T00:00:00Z"},
+    {"id": "d", "text": PAGE, "stars": 9, "when": "2026-02-01T00:00:00Z"},
+]
+
+
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """A store of objects that fsspec has in memory, with shards of two kinds, one of them packed wrongly."""
+    system = fsspec.filesystem("memory")
+    system.pipe("/shards/a.jsonl", lines(ROWS[:2]))
+    system.pipe("/shards/deep/b.jsonl", lines(ROWS[2:]))
+    with system.open("/shards/c.parquet", "wb") as file:
+        pq.write_table(pa.table({"id": ["e"], "text": [OTHER]}), file)
+    yield "memory://shards"
+    system.rm("/shards", recursive=True)
+
+
+def told(out: str) -> list[tuple[str, str, str | None]]:
+    return [(one["where"], one["reason"], one["of"]) for one in map(json.loads, out.splitlines())]
+
+
+def test_addresses_are_read_as_files_are(run: Callable[..., Any], tmp_path: Path, bucket: str) -> None:
+    """A folder, a pattern, one file; also for `dedup`, with a folder of output, and for prints."""
+    expected = [
+        ("a.jsonl:1", "new", None),
+        ("a.jsonl:2", "near", "a"),
+        ("c.parquet:0", "new", None),
+        ("deep/b.jsonl:1", "exact", "e"),
+        ("deep/b.jsonl:2", "exact", "a"),
+    ]
+    assert told(run("check", bucket, "--json").out) == expected
+    assert told(run("check", f"{bucket}/*.jsonl", "--json").out) == expected[:2]
+    assert told(run("check", f"{bucket}/c.parquet", "--json").out) == expected[2:3]
+    assert dedup(bucket)["reason"] == [reason for _, reason, _ in expected]
+    assert run("check", bucket, "--to", tmp_path / "out").code == 0
+    assert pq.read_table(next((tmp_path / "out" / "kept").glob("*.parquet")))["id"].to_pylist() == ["e"]
+    assert run("prints", bucket, "--to", tmp_path / "prints").code == 0
+    assert judge(tmp_path / "prints")["reason"] == [reason for _, reason, _ in expected]
+    assert [path.name for path in Path("/tmp").glob("stream-dedup-*/*.parquet")] == []
+    missing = run("check", "memory://nowhere/x.jsonl")
+    assert missing.code == 1
+    assert "memory://nowhere/x.jsonl cannot be read" in missing.err
+    with pytest.raises(InputError, match="needs packages that are not installed"):
+        dedup("hf://datasets/somebody/something")
+
+
+def test_patterns_and_several_targets(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Files of several targets are told apart by their whole names."""
+    for name, rows in (("one", ROWS[:2]), ("two", ROWS[2:])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_bytes(lines(rows))
+
+    for targets in ([tmp_path / "one", tmp_path / "two"], [f"{tmp_path}/*/a.jsonl"]):
+        assert told(run("check", *targets, "--json").out) == [
+            (f"{tmp_path}/one/a.jsonl:1", "new", None),
+            (f"{tmp_path}/one/a.jsonl:2", "near", "a"),
+            (f"{tmp_path}/two/a.jsonl:1", "new", None),
+            (f"{tmp_path}/two/a.jsonl:2", "exact", "a"),
+        ]
+    assert "as a pattern, holds no" in run("check", f"{tmp_path}/*/b.jsonl").err
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("first", "ac"), ("longest", "bc"), ("newest", "bc"), ("stars", "cd")])
+def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, kept: str) -> None:
+    """The one that came first, the longest, the newest, or that of the greatest number; each duplicate names it."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl").write_bytes(lines(ROWS[:3]) + b"no JSON\n")
+    (tmp_path / "data" / "b.jsonl").write_bytes(lines(ROWS[3:]) + b"no JSON\n")
+    options = ("--keep", keep, "--set", "time_field=when")
+
+    shown = [json.loads(line) for line in run("check", tmp_path / "data", *options, "--json").out.splitlines()]
+    ended = run("check", tmp_path / "data", *options, "--to", tmp_path / "out", "--json")
+
+    assert "".join(one["id"] for one in shown if one["verdict"] == "unique") == kept
+    assert {one["of"] for one in shown if one["verdict"] == "duplicate"} == {(set(kept) - {"c"}).pop()}
+    judged = [one for one in shown if one["verdict"] != "dead-letter"]
+    assert [judged[one["of_number"]]["id"] for one in judged if one["of"]] == [one["of"] for one in judged if one["of"]]
+    assert json.loads(ended.out) == {"to": str(tmp_path / "out"), "kept": 2, "duplicates": 2, "unreadable": 2}
+    written = [json.loads(line) for path in sorted((tmp_path / "out" / "kept").iterdir()) for line in path.open()]
+    assert "".join(one["id"] for one in written) == kept
+    again = run("check", tmp_path / "data", *options, "--to", tmp_path / "out")
+    assert "complete" in again.err
+
+
+def test_an_index_that_is_kept_keeps_what_came_first(run: Callable[..., Any], tmp_path: Path) -> None:
+    """So it cannot be asked for another copy."""
+    (tmp_path / "a.jsonl").write_bytes(lines(ROWS))
+
+    assert run("check", tmp_path / "a.jsonl", "--keep", "longest", "--index", tmp_path / "index").code == 78
+
+
+def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Lines become columns, and columns lines; a column of several kinds of values has their JSON."""
+    (tmp_path / "data").mkdir()
+    odd = [{"id": "x", "text": THIRD, "stars": "many", "more": [1]}, {"id": "y", "text": f"{THIRD} again", "more": {"a": 1}}]
+    (tmp_path / "data" / "a.jsonl").write_bytes(lines([*ROWS[:3], *odd]) + b"no JSON\n")
+    pq.write_table(pa.table({"id": ["e", "f"], "text": [OTHER, "short"]}), tmp_path / "data" / "b.parquet")
+
+    for written_as in ("parquet", "jsonl"):
+        assert run("check", tmp_path / "data", "--to", tmp_path / written_as, "--as", written_as).code == 0
+        assert {path.suffix for path in (tmp_path / written_as).glob("*/*")} == {f".{written_as}"}
+    kept = pq.read_table(tmp_path / "parquet" / "kept" / "part-00000.parquet").to_pylist()
+    assert [one["stars"] for one in kept] == ["2", None, '"many"']
+    assert [one["more"] for one in kept] == [None, None, [1]]
+    dropped = pq.read_table(tmp_path / "parquet" / "duplicates" / "part-00001.parquet").to_pylist()
+    assert [(one["id"], one["dedup_of"]) for one in dropped] == [("e", "c")]
+    rows = [json.loads(line) for path in sorted((tmp_path / "jsonl" / "kept").iterdir()) for line in path.open()]
+    assert [one["id"] for one in rows] == ["a", "c", "x", "f"]
+
+
+def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -> None:
+    """They cost nothing else, and with --skip-damaged not the exit code either."""
+    (tmp_path / "a.jsonl").write_bytes(lines(ROWS))
+    (tmp_path / "b.jsonl.gz").write_bytes(b"no gzip")
+
+    for to in ([], ["--to", tmp_path.parent / f"{tmp_path.name}-out"]):
+        assert run("check", tmp_path, *to).code == 1
+        assert run("check", tmp_path, *to, "--skip-damaged").code == 0

@@ -1,0 +1,236 @@
+"""What `dedup` takes, and what it gives back: tables and columns of each library, vectors, nulls, ids in their own type."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import stream_dedup
+from stream_dedup import Index, Recipe, dedup, fingerprint
+from stream_dedup.ground.errors import ConfigurationError, InputError
+
+WORDS = [f"word{number}" for number in range(400)]
+DICE = random.Random(11)
+ONE, OTHER = (" ".join(DICE.choice(WORDS) for _ in range(120)) for _ in range(2))
+TEXTS = [ONE, OTHER, ONE.replace("word1", "word2", 1) + " more"]
+KEPT = [True, True, False]
+TABLE = pa.table({"id": [10, 11, 12], "text": TEXTS})
+
+
+class Series:
+    """A column as pandas and polars have it: it says that it is a stream of Arrow, which pyarrow does not take for a table."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def __arrow_c_stream__(self, requested: object = None) -> object:
+        return pa.chunked_array([self.values]).__arrow_c_stream__(requested)
+
+    def to_list(self) -> list[Any]:
+        return self.values
+
+    def filter(self, mask: Any) -> Series:
+        return Series([value for value, keeps in zip(self.values, mask, strict=True) if keeps])
+
+
+class Frame:
+    """A table as polars has it."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.columns = table.column_names
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __arrow_c_stream__(self, requested: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested)
+
+    def filter(self, mask: Any) -> Frame:
+        return Frame(self.table.filter(pa.array(mask)))
+
+    def lazy(self) -> LazyFrame:
+        return LazyFrame(self)
+
+
+class LazyFrame:
+    """What polars has not carried out yet."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.columns = frame.columns
+
+    def lazy(self) -> LazyFrame:
+        return self
+
+    def collect(self) -> Frame:
+        return self.frame
+
+
+class Pandas:
+    """A table as pandas has it, with a column beside that no library can turn into Arrow's."""
+
+    iloc = None
+
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        self.columns = list(columns)
+        self.values = columns
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return np.array([*self.values[key], None], dtype=object)[:-1]
+        chosen = {name: [one for one, keeps in zip(values, key, strict=True) if keeps] for name, values in self.values.items()}
+        return Pandas(chosen)
+
+
+class Dataset:
+    """A dataset of Hugging Face: rows are dictionaries, and some are selected by their numbers."""
+
+    cast_column = None
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.column_names = table.column_names
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.table.to_pylist())
+
+    def select(self, rows: Any) -> Dataset:
+        return Dataset(self.table.take(pa.array(rows)))
+
+
+FRAME = Frame(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        (TABLE, lambda found: found["id"].to_pylist() == [10, 11]),
+        (TABLE["text"], lambda found: isinstance(found, pa.ChunkedArray) and found.to_pylist() == TEXTS[:2]),
+        (TABLE["text"].combine_chunks(), lambda found: found.to_pylist() == TEXTS[:2]),
+        (Series(TEXTS), lambda found: isinstance(found, Series) and found.values == TEXTS[:2]),
+        (FRAME, lambda found: isinstance(found, Frame) and found.table["id"].to_pylist() == [10, 11]),
+        (FRAME.lazy(), lambda found: isinstance(found, Frame) and found.table["id"].to_pylist() == [10, 11]),
+        (Pandas({"text": TEXTS, "odd": [1, "a", None]}), lambda found: found.values == {"text": TEXTS[:2], "odd": [1, "a"]}),
+        (Dataset(TABLE), lambda found: isinstance(found, Dataset) and found.table["id"].to_pylist() == [10, 11]),
+        (
+            {"train": Dataset(TABLE.slice(0, 1)), "test": Dataset(TABLE.slice(1))},
+            lambda found: (
+                {name: split.table["id"].to_pylist() for name, split in found.items()} == {"train": [10], "test": [11]}
+            ),
+        ),
+        ({"text": TEXTS, "n": [1, 2, 3]}, lambda found: found == {"text": TEXTS[:2], "n": [1, 2]}),
+        (np.array(TEXTS), lambda found: found.tolist() == TEXTS[:2]),
+        ((text for text in TEXTS), lambda found: found == TEXTS[:2]),
+        (iter(TABLE.to_batches(2)), len),
+    ],
+)
+def test_each_kind_of_source_gives_a_mask_and_what_is_kept(source: Any, kept: Any) -> None:
+    """A text that is a copy is dropped, whatever holds it; what is kept is of the kind that was given."""
+    rows = list(source) if isinstance(source, Iterator) else source
+    if isinstance(source, Iterator) and isinstance(rows[0], pa.RecordBatch):
+        assert dedup(iter(rows), returns="mask").tolist() == KEPT
+        return
+
+    assert dedup(rows)["is_duplicate"] == [not one for one in KEPT]
+    mask = dedup(rows, returns="mask")
+    assert mask.dtype == np.bool_
+    assert mask.tolist() == KEPT
+    assert kept(dedup(iter(rows) if isinstance(source, Iterator) else rows, returns="kept"))
+
+
+def test_ids_stay_what_they_are() -> None:
+    """Numbers, bytes and UUIDs come back as they were given, also as what a duplicate is of."""
+    for ids in ([10, 11, 12], [b"a", b"b", b"c"], [uuid.UUID(int=number) for number in range(3)]):
+        found = dedup({"id": ids, "text": TEXTS}, id="id")
+        assert found["id"] == ids
+        assert found["of"] == [None, None, ids[0]]
+    with pytest.raises(InputError, match=r"^Row 0 has the id 1\.5"):
+        dedup({"id": [1.5], "text": ["a"]}, id="id")
+
+
+@pytest.mark.parametrize("null", [None, float("nan")])
+def test_rows_without_a_text(null: object) -> None:
+    """They are an error that names the row, or kept, or dropped; the others are judged all the same."""
+    texts = [ONE, null, TEXTS[2], null]
+
+    with pytest.raises(InputError, match=r"^Row 1 holds no text in 'text' but"):
+        dedup({"text": texts})
+    for nulls, mask in (("keep", [True, True, False, True]), ("drop", [True, False, False, False])):
+        assert dedup({"text": texts}, nulls=nulls, returns="mask").tolist() == mask  # type: ignore[arg-type]
+        assert dedup(texts, nulls=nulls)["reason"] == ["new", "missing", "near", "missing"]  # type: ignore[arg-type]
+    assert dedup(pa.table({"text": [ONE, None]}), nulls="drop", returns="kept").num_rows == 1
+
+
+def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
+    """In a column, a matrix, a file and an index; those at a small angle are near; what is no vector is a sentence."""
+    dice = np.random.default_rng(3)
+    one, other = dice.normal(size=64), dice.normal(size=64)
+    rows = np.stack([one, other, one + 0.01 * dice.normal(size=64), one])
+    recipe = Recipe("vector")
+    table = pa.table({"id": ["a", "b", "c", "d"], "at": rows.tolist()})
+
+    found = dedup(table, vector="at", id="id")
+
+    assert found["reason"] == ["new", "new", "near", "exact"]
+    assert found["of"] == [None, None, "a", "a"]
+    assert dedup(rows, recipe=recipe)["reason"] == found["reason"]
+    assert dedup(rows.astype(np.float64), recipe=recipe, returns="kept").tolist() == rows[:2].tolist()
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert dedup(tmp_path, vector="at", id="id") == found
+    assert fingerprint(one, recipe=recipe) == fingerprint(one.tolist(), recipe=recipe)
+    with Index(recipe=recipe) as index:
+        assert index.add("a", one).reason == "new"
+        assert [answer.reason for answer in index.add_many([("b", other), ("c", rows[2])])] == ["new", "near"]
+        assert [match.id for match in index.query(rows[2])] == ["a"]
+        with pytest.raises(InputError, match=r"^A vector or a Print is needed, and a str was given"):
+            index.add("d", "a text")
+        with pytest.raises(InputError, match=r"^Row 0: A vector holds a number that is not finite"):
+            index.add_many([("d", np.array([np.inf]))])
+    with pytest.raises(InputError, match=r"and a ndarray was given. A vector needs a recipe that takes those"):
+        fingerprint(one)
+    with pytest.raises(ConfigurationError, match="takes texts, and vector= names vectors"):
+        dedup(table, vector="at", recipe=Recipe())
+    with pytest.raises(InputError, match=r"^Row 0 holds no vector but str"):
+        dedup(table, vector="id")
+    with pytest.raises(InputError, match=r"^Row 1: A vector holds something that is not a number"):
+        dedup([[1.0, 2.0, 3.0], ["a", 1.0, 2.0]], recipe=recipe)
+    assert dedup({"at": [rows[0], None]}, vector="at", nulls="drop", returns="mask").tolist() == [True, False]
+
+
+def test_what_other_libraries_say_is_said_in_our_words() -> None:
+    """A text where a path belongs, an unknown word for a choice, a path whose rows are to come back, a missing column."""
+    with pytest.raises(InputError, match=r"is no path .*give texts as a list"):
+        dedup(ONE * 10)
+    with pytest.raises(ConfigurationError, match=r"^nulls='skip' says nothing; it may be 'error', 'keep', 'drop'\.$"):
+        dedup(TEXTS, nulls="skip")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="--to FOLDER"):
+        dedup("pages.jsonl", returns="kept")
+    for source in (FRAME, FRAME.lazy(), Pandas({"text": TEXTS}), {"text": TEXTS}):
+        with pytest.raises(InputError, match=r"^There is no column 'body'; the columns are "):
+            dedup(source, text="body")
+    with pytest.raises(InputError, match=r"^Row 0 has no column 'body'"):
+        dedup({"train": Dataset(TABLE)}, text="body")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dedup([])["id"] == []
+
+
+def test_only_public_names_are_listed() -> None:
+    """By dir(), which notebooks complete from; and help() of a function is the function's."""
+    assert dir(stream_dedup) == sorted(stream_dedup.__all__)
+    assert "returns" in inspect.signature(stream_dedup.dedup).parameters
+    assert "kept" in (inspect.getdoc(stream_dedup.dedup) or "")
