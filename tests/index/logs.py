@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stream_dedup.ground.document import Mode
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.index import layout
@@ -20,6 +21,7 @@ from stream_dedup.log.records import (
     Release,
     Seed,
     Source,
+    decode,
     encode_batch,
     encode_control,
     encode_release,
@@ -32,6 +34,14 @@ RULES = ("longest", "newest", "authority")
 TOPIC_ID = bytes(range(16))
 FLOOR = 3
 APPEND_MS = 1_790_000_000_000
+
+
+def read(raw: bytes | None) -> Batch | Control | Seed | Release | None:
+    """Return a log record as the proof's fold takes it: None if it cannot be read."""
+    try:
+        return decode(raw)
+    except FormatError:
+        return None
 
 
 def append_time(offset: int) -> int:

@@ -30,8 +30,10 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import Judgement, LogAnswer
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.scan import PlainScan
 from tests.index.logs import Doc, batch, control, declare, forget, release, retract, seed
-from tests.index.oracle import Oracle
+from tests.index.logs import read as read_record
 
 # The tables below count their distances from 19 bits, and precedence does not depend on it.
 _PLANS = {**PLANS, "wide": Plan(128, 8, 1, 19)}
@@ -490,17 +492,17 @@ def check(table: str, plan: str, reopened: Callable[[int], bool] = lambda _: Tru
     records, expected = read(table)
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
-    oracle = Oracle()
+    plain = Fold(PlainScan())
     for offset, (append_ms, record) in enumerate([(0, declare(_PLANS[plan])), *records]):
         if reopened(offset):
             index = LogIndex(MemoryStore(volume))
         given = index.apply([(offset, append_ms, record)])
-        scanned = oracle.fold(offset, record, append_ms)
+        folded = plain.judge(offset, append_ms, read_record(record))
         answer = answers.decode(given[0][1]) if given else None
         lines = [told(judgement) for judgement in answer.judgements] if isinstance(answer, LogAnswer) else None
 
         assert lines == expected.get(offset)
-        assert scanned == (list(answer.judgements) if isinstance(answer, LogAnswer) else None)
+        assert folded == (answer.judgements if isinstance(answer, LogAnswer) else None)
 
 
 @pytest.mark.parametrize("when", ["never", "once", "always"])

@@ -8,27 +8,19 @@ import random
 import numpy as np
 import pytest
 
-from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.plan import parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.log import answers, records
+from stream_dedup.log import answers
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.scan import AskedTexts, CompiledScan, PlainScan, Reach, Rows, as_number
-from tests.index.logs import RandomLog, append_time, random_sketch
+from tests.index.logs import RandomLog, append_time, random_sketch, read
 from tests.index.machine import KINDS, QUICK_KINDS
 from tests.index.oracle import near
 from tests.tiers import few
 
 SEEDS = [random.Random(os.environ["TEST_SEED"]).randrange(2**32) for _ in range(2)]
 SCANS = {"plain": PlainScan, "compiled": CompiledScan}
-
-
-def read(raw: bytes | None) -> object:
-    try:
-        return records.decode(raw)
-    except FormatError:
-        return None
 
 
 @pytest.mark.parametrize("scan", SCANS)
