@@ -13,23 +13,16 @@ from stream_dedup.control.release import Trace, Traces
 from stream_dedup.control.seed import SeedProgress, file_source
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import NO_TOPIC_ID
-from stream_dedup.ground.errors import ConfigurationError, FormatError
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.window import Window
-from stream_dedup.log.records import LogRecord, Source, decode
-from tests.index.logs import RECIPE, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, forget, release, seed
+from stream_dedup.log.records import Source, decode
+from tests.index.logs import RECIPE, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, forget, read, release, seed
 
 WIDE, CLASSIC = PLANS["wide"], PLANS["classic"]
 LONGEST = BetterRule.LONGEST
-
-
-def decoded(raw: bytes | None) -> LogRecord | None:
-    try:
-        return decode(raw)
-    except FormatError:
-        return None
 
 
 @pytest.mark.parametrize("seed_number", [*range(4), 1706702978, int(os.environ["TEST_SEED"])])
@@ -39,7 +32,7 @@ def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> No
     index, now = LogIndex(MemoryStore()), InForce()
     for offset, raw in enumerate(RandomLog(seed_number, WIDE, plan_changes=True, windows=True).records(150)):
         index.apply([(offset, append_time(offset), raw)])
-        now.fold(decoded(raw))
+        now.fold(read(raw))
 
         assert (now.plan, now.window, now.better) == (index.plan, index.window, index.better)
     assert now.changes > 0
@@ -75,7 +68,7 @@ def test_an_id_is_known_until_it_is_forgotten() -> None:
         None,
     ]
     for offset, raw in enumerate(log):
-        known.fold(offset, decoded(raw))
+        known.fold(offset, read(raw))
 
     assert (known.documents, known.since, known.forgotten_at) == (2, 0, [3])
 
@@ -120,7 +113,7 @@ def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:
         None,
     ]
     for raw in log:
-        progress.fold(decoded(raw))
+        progress.fold(read(raw))
 
     assert progress.of(Source("t", TOPIC_ID, 3, 0, 0)) == 8
     assert progress.of(Source("t", TOPIC_ID, 2, 0, 0)) == 0
@@ -150,7 +143,7 @@ def test_a_trace_holds_every_place_that_judged_a_document_and_its_releases() -> 
         None,
     ]
     for offset, raw in enumerate(log):
-        traces.fold(offset, decoded(raw))
+        traces.fold(offset, read(raw))
 
     assert trace.verdicts_at == {"1/1", "6/0"}
     assert (other.verdicts_at, other.releases) == ({"1/0"}, [])

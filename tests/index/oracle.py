@@ -50,11 +50,6 @@ def stands_out(plan: dict[str, Any], new: bytes, one: bytes, crowd: list[bytes])
     return (first + beyond_chance) / sum(weights) >= Fraction(plan["crowd"], 100)
 
 
-def is_near(plan: dict[str, Any], one: int, other: int, features: int, other_features: int) -> bool:
-    """Return whether two texts without sketches are near."""
-    return any(True for _ in near(plan, (one, features, b""), [(other, other_features, b"")]))
-
-
 def shared(plan: dict[str, Any], one: Text, other: Text) -> set[tuple[str, int]]:
     """Return the keys that two texts share, by number: of the print within the radius, and blocks of the sketch."""
     bits = differing(plan, one, other)

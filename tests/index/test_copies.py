@@ -11,13 +11,12 @@ import pytest
 
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import Position
-from stream_dedup.ground.errors import FormatError, VolumeError
+from stream_dedup.ground.errors import VolumeError
 from stream_dedup.ground.plan import PLANS, Plan, parse
 from stream_dedup.index import layout
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log.answers import LogAnswer, decode
-from stream_dedup.log.records import decode as decode_record
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.scan import PlainScan
 from tests.index.held import folded, held, named
@@ -32,6 +31,7 @@ from tests.index.logs import (
     control,
     declare,
     forget,
+    read,
     release,
     retract,
     seed,
@@ -215,11 +215,7 @@ def test_a_random_log_leads_to_what_the_fold_says(seed_number: int, kind: str) -
     index, fold = opened_plain(volume), Fold(PlainScan())
     for offset, raw in enumerate(RandomLog(seed_number, plan, plan_changes=True, windows=seed_number % 2 == 0).records(120)):
         index.apply([(offset, append_time(offset), raw)])
-        try:
-            record: object = decode_record(raw)
-        except FormatError:
-            record = None
-        fold.judge(offset, append_time(offset), record)
+        fold.judge(offset, append_time(offset), read(raw))
         if offset % 40 == 39:
             index.close()
             index = opened_plain(volume)

@@ -15,7 +15,6 @@ from stream_dedup.index import layout
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.owed import Owed
-from stream_dedup.log.records import decode as decode_record
 from stream_dedup.log.records import encode_batch
 from stream_dedup.log.representatives import encode_key, encode_value
 from stream_dedup.proof import representatives
@@ -32,6 +31,7 @@ from tests.index.logs import (
     declare,
     doubtful_positions,
     forget,
+    read,
     retract,
 )
 from tests.tiers import few
@@ -110,13 +110,6 @@ class Readers:
         assert [one for one in wrong if one.split()[1] not in self._doubtful] == []
 
 
-def record_of(raw: bytes | None) -> object:
-    try:
-        return decode_record(raw)
-    except FormatError:
-        return None
-
-
 @pytest.mark.parametrize("seed", few([*range(12), int(os.environ["TEST_SEED"])], 2))
 def test_a_random_log_told_on_the_way_is_the_fold_s(seed: int) -> None:
     """By one index that is opened anew now and then, and by another that begins on an empty volume and takes over."""
@@ -125,10 +118,10 @@ def test_a_random_log_told_on_the_way_is_the_fold_s(seed: int) -> None:
     index, fold, topic = opened(first), Fold(PlainScan()), Topic()
     owed_by(index).rows.gather()
     raws = RandomLog(seed, parse("64:4:0:3"), plan_changes=True, windows=seed % 2 == 0).records(150)
-    readers = Readers(map(record_of, raws))
+    readers = Readers(map(read, raws))
     for offset, raw in enumerate(raws):
         index.apply([(offset, append_time(offset), raw)])
-        fold.judge(offset, append_time(offset), record_of(raw))
+        fold.judge(offset, append_time(offset), read(raw))
         if offset % 7 == 3:
             topic.fresh(owed_by(index))
             readers.check(fold, topic)

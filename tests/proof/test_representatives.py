@@ -9,18 +9,16 @@ from collections.abc import Sequence
 import pytest
 
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.log import records
 from stream_dedup.log.representatives import PROGRESS_KEY, Progress, encode_key, encode_progress, encode_value
 from stream_dedup.proof.findings import Findings, Violation
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.outline import Outline
 from stream_dedup.proof.representatives import AuditedRepresentatives
 from stream_dedup.proof.scan import PlainScan
-from tests.index.logs import Doc, RandomLog, append_time, batch, declare, doubtful_positions, forget
+from tests.index.logs import Doc, RandomLog, append_time, batch, declare, doubtful_positions, forget, read
 from tests.tiers import few
 
 TOPIC, LOG, TOPIC_ID = "representatives", "cluster/log", "7" * 32
@@ -77,16 +75,9 @@ class Topic:
             audited.take(one)
         for offset, raw in enumerate(self.log[:end]):
             audited.before(outline.verdicts, offset)
-            outline.fold(offset, append_time(offset), _read(raw))
+            outline.fold(offset, append_time(offset), read(raw))
         audited.close(outline, findings)
         return findings.shown, audited
-
-
-def _read(raw: bytes | None) -> object:
-    try:
-        return records.decode(raw)
-    except FormatError:
-        return None
 
 
 @pytest.mark.parametrize("seed", few([*range(20), int(os.environ["TEST_SEED"])], 3))
@@ -102,7 +93,7 @@ def test_what_an_index_tells_is_clean_wherever_it_stands(seed: int) -> None:
             topic.tell(None if chance.random() < 0.5 else chance.randrange(6))
         found, audited = topic.audit()
 
-        doubtful = doubtful_positions(map(_read, log))
+        doubtful = doubtful_positions(map(read, log))
         assert [one for one in found if one.sentence.split()[2] not in doubtful] == []
         if audited.compared > 0:
             break
