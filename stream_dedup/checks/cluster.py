@@ -229,50 +229,12 @@ def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) 
 def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """Documents leave with the timestamps they came with: nothing deletes or refuses an old one on arrival."""
     del settings
-    problems = []
-    age_ms = None if facts.oldest_ms is None else max(0, facts.now_ms - facts.oldest_ms)
-    for name in (names.unique, names.duplicates):
-        topic = facts.topics.get(name)
-        if topic is None:
-            continue
-        kept_ms = _number(topic, "retention.ms", 604_800_000)
-        stamps = topic.config.get("message.timestamp.type", "CreateTime")
-        if kept_ms >= 0 and stamps == "CreateTime" and (age_ms is None or age_ms > kept_ms):
-            seen = "" if age_ms is None else f", and the oldest in {names.documents} is of {_time(age_ms)} ago"
-            problems.append(
-                warning(
-                    "retention",
-                    f"{name} is kept for {_time(kept_ms)} by the documents' own timestamps{seen}: Kafka deletes older ones "
-                    "when "
-                    "they arrive. Limit it by retention.bytes, with retention.ms=-1.",
-                )
-            )
-        if stamps != "CreateTime":
-            problems.append(
-                warning(
-                    "retention",
-                    f"{name} stamps records anew ({stamps}), so documents lose their own time. {_remedy(names, name)}",
-                )
-            )
-        problems += [
-            warning(
-                "retention",
-                f"{name} has {limit}={topic.config[limit]}: a document whose timestamp is further off is refused there, "
-                "and becomes "
-                f"a dead letter. {_remedy(names, name)}",
-            )
-            for limit in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
-            if _number(topic, limit, 2**63 - 1) < 100 * 365 * _DAY_MS
-        ]
-        if "compact" in topic.config.get("cleanup.policy", ""):
-            problems.append(
-                warning(
-                    "retention",
-                    f"{name} is compacted: of documents with one key only the last is kept, and those without a key are "
-                    "refused and "
-                    f"become dead letters. {_remedy(names, name)}",
-                )
-            )
+    problems = [
+        warning("retention", problem)
+        for name in (names.unique, names.duplicates)
+        if (topic := facts.topics.get(name)) is not None
+        for problem in _loses_of_an_output(names, name, topic, facts)
+    ]
     dead = facts.topics.get(names.dead_letters)
     if dead is not None and 0 <= _number(dead, "retention.ms", -1) < _DAY_MS:
         kept = _time(_number(dead, "retention.ms", -1))
@@ -286,8 +248,7 @@ def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) 
             problems.append(
                 warning(
                     "retention",
-                    f"{names.documents} is kept for {_time(kept_ms)}: what is not judged within that time is lost. "
-                    "Keep it for "
+                    f"{names.documents} is kept for {_time(kept_ms)}: what is not judged within that time is lost. Keep it for "
                     "longer than the longest outage, a week.",
                 )
             )
@@ -296,12 +257,37 @@ def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) 
                 warning(
                     "retention",
                     f"{names.documents} is compacted: a document may vanish under a newer one of its key before it was "
-                    "judged. Set "
-                    "cleanup.policy=delete.",
+                    "judged. Set cleanup.policy=delete.",
                 )
             )
     if facts.topics.keys() & {names.unique, names.documents}:
         yield from problems or [ok("retention", "Documents keep their timestamps, and none is deleted for its age.")]
+
+
+def _loses_of_an_output(names: TopicNames, name: str, topic: ExistingTopic, facts: Facts) -> Iterator[str]:
+    """Yield what an output does to documents that arrive with a timestamp of their own."""
+    age_ms = None if facts.oldest_ms is None else max(0, facts.now_ms - facts.oldest_ms)
+    kept_ms = _number(topic, "retention.ms", 604_800_000)
+    stamps = topic.config.get("message.timestamp.type", "CreateTime")
+    if kept_ms >= 0 and stamps == "CreateTime" and (age_ms is None or age_ms > kept_ms):
+        seen = "" if age_ms is None else f", and the oldest in {names.documents} is of {_time(age_ms)} ago"
+        yield (
+            f"{name} is kept for {_time(kept_ms)} by the documents' own timestamps{seen}: Kafka deletes older ones when they "
+            "arrive. Limit it by retention.bytes, with retention.ms=-1."
+        )
+    if stamps != "CreateTime":
+        yield f"{name} stamps records anew ({stamps}), so documents lose their own time. {_remedy(names, name)}"
+    for limit in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
+        if _number(topic, limit, 2**63 - 1) < 100 * 365 * _DAY_MS:
+            yield (
+                f"{name} has {limit}={topic.config[limit]}: a document whose timestamp is further off is refused there, and "
+                f"becomes a dead letter. {_remedy(names, name)}"
+            )
+    if "compact" in topic.config.get("cleanup.policy", ""):
+        yield (
+            f"{name} is compacted: of documents with one key only the last is kept, and those without a key are refused and "
+            f"become dead letters. {_remedy(names, name)}"
+        )
 
 
 def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:

@@ -49,7 +49,23 @@ def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str,
                 f"would have two names. Set it to {log_ids}, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
             )
         )
-    plan, wanted = Plan.from_fields(declared.get("plan")), settings.judging_plan
+    if settings.better == BetterRule.AUTHORITY.label and settings.host_ranks is None:
+        findings.append(
+            refused(
+                "better",
+                "STREAM_DEDUP_BETTER is authority, and no file says which hosts stand high; name one with "
+                "STREAM_DEDUP_HOST_RANKS, such as a list of Tranco's.",
+            )
+        )
+    plan = Plan.from_fields(declared.get("plan"))
+    findings += _not_in_force(settings, declared, plan)
+    return findings or [ok("declaration", f"The log was begun with this recipe, plan {plan.id} and group {settings.group}.")]
+
+
+def _not_in_force(settings: Settings, declared: Mapping[str, Any], plan: Plan) -> list[CheckFinding]:
+    """Return which settings of what is alike are not in force, because the log says something else."""
+    findings: list[CheckFinding] = []
+    wanted = settings.judging_plan
     if plan != wanted:
         findings.append(
             warning(
@@ -88,15 +104,7 @@ def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str,
                 "STREAM_DEDUP_TOPIC_PREFIX.",
             )
         )
-    if settings.better == BetterRule.AUTHORITY.label and settings.host_ranks is None:
-        findings.append(
-            refused(
-                "better",
-                "STREAM_DEDUP_BETTER is authority, and no file says which hosts stand high; name one with "
-                "STREAM_DEDUP_HOST_RANKS, such as a list of Tranco's.",
-            )
-        )
-    return findings or [ok("declaration", f"The log was begun with this recipe, plan {plan.id} and group {settings.group}.")]
+    return findings
 
 
 def _window(fields: Mapping[str, Any] | None) -> str:
