@@ -16,9 +16,8 @@ one thread each.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +31,7 @@ from bench.stream import WORDS, PrintStream, StreamRecord
 from stream_dedup.demo.crawl import endless
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES, alike
-from stream_dedup.index.blocks import Tables, tables_of
+from stream_dedup.index.blocks import Tables, table_count, tables_of
 from stream_dedup.index.store import RocksStore
 from stream_dedup.local.api import Index
 
@@ -48,6 +47,7 @@ _OURS: Final = "stream-dedup, texts"
 _MERGE_SHARE: Final = 16
 _MERGE_MIN: Final = 4096
 _WRITE_DOCUMENTS: Final = 1000
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,8 @@ def run_peers(plan: Plan, documents: int, duplicates: float, seed: int, peers: P
 
 def run_layouts(plan: Plan, documents: int, duplicates: float, seed: int, folder: Path, say: Say) -> list[Run]:
     """Measure the other layouts over the stream; they know no bound on who is asked."""
-    count = max(2 * _WRITE_DOCUMENTS, min(documents, PROBES_MAX // max(1, plan.probes)) // _WRITE_DOCUMENTS * _WRITE_DOCUMENTS)
+    most = PROBES_MAX // table_count(tables_of(plan))
+    count = max(2 * _WRITE_DOCUMENTS, min(documents, most) // _WRITE_DOCUMENTS * _WRITE_DOCUMENTS)
     stream = PrintStream(plan, count, duplicates, plan.distance_guaranteed, seed)
     if plan.blocks == 0:
         return []
@@ -124,7 +125,7 @@ class SortedArrays:
 
     def __init__(self, plan: Plan) -> None:
         self._reach = _Reach(plan)
-        tables = plan.tables
+        tables = table_count(self._reach.tables)
         self._keys = [np.empty(0, np.int64) for _ in range(tables)]
         self._numbers = [np.empty(0, np.int64) for _ in range(tables)]
         self._prints = np.empty((0, _TEXT_WORDS), np.uint64)
@@ -140,15 +141,12 @@ class SortedArrays:
         added: list[int] = []
         for place, print_limbs in enumerate(prints):
             best = -1
-            for table, visited in enumerate(reach.visited(keys[place])):
-                begins = np.searchsorted(self._keys[table], visited)
-                ends = np.searchsorted(self._keys[table], visited, side="right")
-                for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-                    if begin < end:
-                        numbers = self._numbers[table][begin:end]
-                        near = numbers[reach.near(self._prints[numbers], print_limbs)]
-                        if len(near) and (best < 0 or near[0] < best):
-                            best = int(near.min())
+            for table, key in enumerate(keys[place]):
+                begin, end = (np.searchsorted(self._keys[table], key, side=side) for side in ("left", "right"))
+                numbers = self._numbers[table][begin:end]
+                near = numbers[reach.near(self._prints[numbers], print_limbs)]
+                if len(near) and (best < 0 or near[0] < best):
+                    best = int(near.min())
             if best < 0:
                 tail = self._sorted + np.flatnonzero(reach.near(self._prints[self._sorted :], print_limbs))
                 mine = prints[added]
@@ -196,8 +194,7 @@ class ValuePerKey:
         named = np.full(len(prints), -1)
         keys = reach.keys(prints)
         for place, print_limbs in enumerate(prints):
-            tables = reach.visited(keys[place])
-            names = [self._name(table, key) for table, visited in enumerate(tables) for key in visited.tolist()]
+            names = [self._name(table, key) for table, key in enumerate(keys[place].tolist())]
             values = self._store.get_many(names)
             best = -1
             for value in values:
@@ -211,9 +208,7 @@ class ValuePerKey:
                 continue
             row = np.zeros(1, self._row)
             row["document"], row["print"] = first + place, print_limbs
-            own = [self._name(table, int(key)) for table, key in enumerate(keys[place])]
-            found = dict(zip(names, values, strict=True))
-            self._store.write({name: (found[name] or b"") + row.tobytes() for name in own}, [])
+            self._store.write({name: (rows or b"") + row.tobytes() for name, rows in zip(names, values, strict=True)}, [])
         return named
 
     def close(self) -> None:
@@ -235,35 +230,25 @@ class _Reach:
     def __init__(self, plan: Plan) -> None:
         self.tables: Tables = tables_of(plan)
         self._plan = plan
-        self._flips = [
-            self.tables.flips[begin:end].astype(np.int64)
-            for begin, end in zip([0, *self.tables.flips_end[:-1].tolist()], self.tables.flips_end.tolist(), strict=True)
-        ]
 
     def keys(self, prints: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the keys (n, T)."""
-        tables, ends = self.tables, self.tables.piece_end.tolist()
-        keys = np.zeros((len(prints), len(ends)), np.uint64)
-        for table, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            for piece in range(begin, end):
-                limb, low = int(tables.limb[piece]), int(tables.shift[piece])
-                bits = prints[:, limb] >> np.uint64(low)
-                if low and limb + 1 < prints.shape[1]:
-                    bits = bits | prints[:, limb + 1] << np.uint64(64 - low)
-                keys[:, table] ^= (bits & tables.piece[piece]) << tables.onto[piece]
+        """Return the keys (n, T): of the print hashed, of the sketch its values."""
+        tables = self.tables
+        keys = np.zeros((len(prints), len(tables.masks)), np.uint64)
+        for table, mask in enumerate(tables.masks):
+            for limb, bits in enumerate(mask):
+                keys[:, table] = (keys[:, table] ^ (prints[:, limb] & bits)) * _ODD
+                keys[:, table] ^= keys[:, table] >> np.uint64(32)
         bands = np.zeros((len(prints), tables.bands), np.int64)
         first = _sketches(prints)[:, :SKETCH_VALUES].reshape(len(prints), max(1, tables.bands), -1)
         for value in first.transpose(2, 0, 1) if tables.bands else ():
             bands = bands * 257 + value
-        return np.concatenate([keys.astype(np.int64), bands], 1)
-
-    def visited(self, keys: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Yield, table by table, the keys that a search visits, given a print's own (T,)."""
-        return (key ^ flips for key, flips in itertools.zip_longest(keys, self._flips, fillvalue=np.zeros(1, np.int64)))
+        return np.concatenate([keys.view(np.int64), bands], 1)
 
     def near(self, prints: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which texts (n, W) are within reach of another (W,)."""
-        whole, masks, plan = self.tables.whole, self.tables.masks, self._plan
+        whole, plan = self.tables.whole, self._plan
+        masks = self.tables.keys if len(self.tables.keys) else self.tables.masks
         differing = (prints[:, : len(whole)] ^ wanted[: len(whole)]) & whole
         near: NDArray[np.bool_] = np.bitwise_count(differing).sum(axis=1) <= plan.threshold
         for row in np.flatnonzero(near).tolist():

@@ -20,7 +20,7 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.settings.settings import Settings
 
 COPY = "copy"
-PLANS = ("bands", "wide", "classic")
+PLANS = ("bands", "blocks", "classic")
 VARIANTS = (COPY, *PLANS)
 LOOPBACK = "over loopback"
 PARTITIONS = 4

@@ -50,7 +50,7 @@ def bench_path_command(
     ] = 0,
     target: FiguresOption = None,
 ) -> int:
-    """Measure the whole path with the plans bands, wide and classic beside a plain exactly-once copy of the same documents.
+    """Measure the whole path with the plans bands, blocks and classic beside a plain exactly-once copy of the same documents.
 
     Ratios are what can be compared; figures per second are the machine's as much as the filter's.
     """

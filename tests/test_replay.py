@@ -31,7 +31,7 @@ def difference(log: list[bytes | None], *texts: str, step_ms: int = 0) -> Differ
 def test_another_plan_shows_what_would_change() -> None:
     """A near copy beyond classic's reach would be kept; the sample says which, where, and of what."""
     docs = [Doc(0, 0, 1, b"a" * 16, PRINT), Doc(0, 1, 2, b"b" * 16, PRINT ^ 0x1F, id=b"two"), Doc(0, 2, 3, b"a" * 16, PRINT)]
-    log: list[bytes | None] = [declare(PLANS["wide"]), batch(docs), batch(docs[1:])]
+    log: list[bytes | None] = [declare(PLANS["blocks"]), batch(docs), batch(docs[1:])]
 
     found = difference(log, "plan=classic")
 
@@ -57,15 +57,15 @@ def test_another_similarity_shows_what_would_change() -> None:
     assert difference(log, "similarity=0.8").kinds == {}
     found = difference(log, "similarity=0.81")
     assert (found.documents, dict(found.kinds)) == (2, {"duplicate to unique": 1})
-    assert difference(log, "plan=wide", "threshold=4").kinds == {"duplicate to unique": 1}
-    assert difference(log, "plan=wide").kinds == {}
+    assert difference(log, "plan=blocks", "threshold=4").kinds == {"duplicate to unique": 1}
+    assert difference(log, "plan=blocks").kinds == {}
 
 
 def test_another_window_shows_what_would_change() -> None:
     """What expired before its copy came would still stand without a window, and the other way round."""
     docs = [Doc(0, at, at, b"a" * 16, PRINT) for at in range(2)]
-    log: list[bytes | None] = [declare(PLANS["wide"]), batch(docs[:1]), control("note"), control("note"), batch(docs[1:])]
-    windowed: list[bytes | None] = [declare(PLANS["wide"], window={"length_ms": 16_000, "refresh": False}), *log[1:]]
+    log: list[bytes | None] = [declare(PLANS["blocks"]), batch(docs[:1]), control("note"), control("note"), batch(docs[1:])]
+    windowed: list[bytes | None] = [declare(PLANS["blocks"], window={"length_ms": 16_000, "refresh": False}), *log[1:]]
 
     assert difference(log, "window=16s", step_ms=60_000).kinds == {}
     many = [*log[:2], *[control("note")] * 40, log[-1]]
@@ -83,7 +83,7 @@ def test_another_rule_shows_which_copies_would_be_better() -> None:
         Doc(0, 2, 3, b"c" * 16, PRINT ^ 2, 101, id=b"later", time_ms=6000),
         Doc(0, 3, 4, b"d" * 16, PRINT ^ 4, 102, id=b"of rank", time_ms=4500, rank=7),
     ]
-    log: list[bytes | None] = [declare(PLANS["wide"]), batch(docs[:2]), batch(docs[2:])]
+    log: list[bytes | None] = [declare(PLANS["blocks"]), batch(docs[:2]), batch(docs[2:])]
 
     assert difference(log, "better=longest").kinds == {}
     found = difference(log, "better=newest")
@@ -95,14 +95,14 @@ def test_another_rule_shows_which_copies_would_be_better() -> None:
     assert [one.id for one in difference(log, "better=authority").samples] == ["longer", "of rank"]
     changed: list[bytes | None] = [*log[:2], control("plan", better="newest"), log[2]]
     assert difference(changed, "better=longest").kinds == {"another best copy": 1}
-    assert difference(changed, "plan=wide").kinds == {}
+    assert difference(changed, "plan=blocks").kinds == {}
 
 
 def test_the_same_plan_changes_nothing() -> None:
     """Whatever a log holds: redelivery, rewinds, retractions, nonsense."""
-    log = RandomLog(7, PLANS["wide"], windows=True).records(60)
+    log = RandomLog(7, PLANS["blocks"], windows=True).records(60)
 
-    found = difference(log, "plan=wide")
+    found = difference(log, "plan=blocks")
 
     assert found.documents > 50
     assert (dict(found.kinds), found.was) == ({}, found.would_be)
@@ -129,11 +129,11 @@ def test_a_plan_that_the_log_cannot_serve_is_refused() -> None:
 
 def test_numbers_take_the_place_of_the_logs_own() -> None:
     """Alone, or over a named plan; thresholds by length as a plan is written."""
-    wide = PLANS["wide"].to_fields()
+    blocks = PLANS["blocks"].to_fields()
 
-    assert Alternative.parse(["threshold=18"]).of(wide) == parse("128:8:1:18:75%")
-    assert Alternative.parse(["plan=classic", "ratio=60%"]).of(wide) == parse("64:4:0:3:60%")
-    assert Alternative.parse(["by_length=24@5,22@40"]).of(wide) == parse("128:8:1:24@5,22@40,21:75%")
+    assert Alternative.parse(["threshold=18"]).of(blocks) == parse("128:8:0:18:75%~0:0%:1000")
+    assert Alternative.parse(["plan=classic", "ratio=60%"]).of(blocks) == parse("64:4:0:3:60%")
+    assert Alternative.parse(["by_length=24@5,22@40"]).of(blocks) == parse("128:8:0:24@5,22@40,17:75%~0:0%:1000")
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)

@@ -252,7 +252,7 @@ class TestErrors:
         environ = {"STREAM_DEDUP_HTTP_PORT": "70000", "STREAM_DEDUP_NONSENSE": "1", "STREAM_DEDUP_VALUE_FORMAT": "jsn"}
 
         with pytest.raises(ConfigurationError) as caught:
-            load_settings({"plan": "wid"}, file, environ)
+            load_settings({"plan": "blok"}, file, environ)
 
         text = str(caught.value)
         assert caught.value.exit_code == 78
@@ -265,7 +265,7 @@ class TestErrors:
             "STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be raw or json or confluent-json or avro or protobuf "
             "(did you mean json?)." in text
         )
-        assert "--set plan is 'wid', but there is no plan 'wid'; did you mean 'wide'?" in text
+        assert "--set plan is 'blok', but there is no plan 'blok'; did you mean 'blocks'?" in text
 
     @pytest.mark.parametrize(
         ("variable", "nearest"),
@@ -557,12 +557,20 @@ class TestReferencePage:
         """What the page says of the named plans is what they are."""
         text = Settings.model_fields["plan"].description or ""
 
-        for name in ("wide", "classic"):
+        for name in ("blocks", "classic"):
             plan = PLANS[name]
             (said,) = re.findall(rf"`{name}`: ([^.;]*)", text)
             numbers = re.findall(r"\d+", said)
             last = [plan.threshold, *([plan.ratio] if plan.ratio else [])]
             assert [*numbers[:2], *numbers[-len(last) :]] == [str(number) for number in (plan.width, plan.blocks, *last)]
+
+    @pytest.mark.parametrize(
+        ("recipe", "plan"),
+        [("words", "bands"), ("shingles", "bands"), ("chars", "blocks"), ("vector", "blocks"), ("keywords", "classic")],
+    )
+    def test_who_names_no_plan_gets_the_one_for_the_recipe(self, recipe: str, plan: str) -> None:
+        """With sketches, without, and with prints of 64 bits."""
+        assert load_settings({"recipe": recipe}, None, {}).judging_plan == PLANS[plan]
 
     def test_a_similarity_changes_what_the_plan_asks_for(self) -> None:
         """However it is written; it is shown as a share, and without it the plan is as it is named."""
@@ -574,7 +582,7 @@ class TestReferencePage:
     @pytest.mark.parametrize(
         ("plan", "similarity", "says"),
         [
-            ("wide", "0.8", "the plan wide compares no sketches"),
+            ("blocks", "0.8", "the plan blocks compares no sketches"),
             ("bands", "8", "a similarity is written as a share from 0 to 1"),
         ],
     )

@@ -150,8 +150,8 @@ def test_a_picture_is_whole(path: Path) -> None:
 
 
 def test_the_picture_of_blocks_is_true() -> None:
-    """Its numbers are those of plan `wide`: blocks, keys of a table, what is found, how much may differ."""
-    plan = parse("wide")
+    """Its numbers are those of plan `blocks`: blocks, what is found, how much may differ."""
+    plan = parse("blocks")
     text = (ROOT / "docs" / "explanation" / "permuted-blocks.svg").read_text(encoding="utf-8")
     differs = [int(count) for count in re.findall(r">(\d+) bits?<", text)]
     said = (ROOT / "docs" / "explanation" / "permuted-blocks.md").read_text(encoding="utf-8")
@@ -160,9 +160,8 @@ def test_the_picture_of_blocks_is_true() -> None:
     assert len(differs) == plan.blocks
     assert plan.distance(0, one) == sum(differs) == int(re.search(r"; (\d+) bits differ", text)[1])  # type: ignore[index]
     assert plan.within_reach(0, one, (90, 90))
-    assert f"{plan.probes // plan.tables} keys a table" in text
-    near = [str(place) for place, count in enumerate(differs, 1) if count <= plan.radius]
-    assert f"Blocks {', '.join(near[:-1])} and {near[-1]} are within" in text
+    equal = [str(place) for place, count in enumerate(differs, 1) if not count]
+    assert f"Blocks {', '.join(equal[:-1])} and {equal[-1]} are equal" in text
     assert f"up to {plan.threshold} may" in text
     assert f"within\n{plan.distance_guaranteed} bits" in said or f"within {plan.distance_guaranteed} bits" in said
 

@@ -18,7 +18,7 @@ from stream_dedup.cli.check import decode_documents, settings_for
 from stream_dedup.cli.options import DocumentFormat, FormatOption, Given, JsonOption, Settings, TextFieldOption, command
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, InputError
-from stream_dedup.ground.plan import Plan, plan_for
+from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
@@ -73,8 +73,7 @@ def calibrate_command(
             "STREAM_DEDUP_RECIPE=words, or judge by distance."
         )
     is_other_plan = not plan.needs_sketch
-    usual = plan_for(has_sketches=True)
-    plan = usual if is_other_plan else plan
+    plan = PLANS["bands"] if is_other_plan else plan
     check_widths(recipe, plan)
     with progress(f"reading {target}", None) as advance:
         sample = _sample(islice(found, documents), recipe, advance)
@@ -87,7 +86,7 @@ def calibrate_command(
             f"texts, long enough), and fewer than {DOCUMENTS_MIN} say nothing about a threshold; give a larger sample."
         )
     pairs = nearest_pairs(sample.prints, sample.scopes, rows, plan)
-    in_force = plan.similarity or usual.similarity
+    in_force = plan.similarity or PLANS["bands"].similarity
     proposal = propose(pairs, len(rows), in_force)
     said = _said(sample, len(rows), pairs, proposal, plan, in_force)
     if proposal.similarity not in (None, in_force):

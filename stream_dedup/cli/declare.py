@@ -15,6 +15,7 @@ from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.index.blocks import table_count, tables_of
 from stream_dedup.index.window import Window
 from stream_dedup.service.asking import ask_role
 from stream_dedup.service.ports import addresses
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from stream_dedup.control.inforce import InForce
 
 
-@command("declare", example="stream-dedup declare --plan wide --window 30d --dry-run")
+@command("declare", example="stream-dedup declare --plan classic --window 30d --dry-run")
 def declare_command(
     settings: Settings,
-    plan: Annotated[str | None, typer.Option("--plan", help="Plan from now on: bands, wide, classic, or in numbers.")] = None,
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan from now on: bands, blocks, classic, or in numbers.")] = None,
     similarity: Annotated[
         str | None,
         typer.Option("--similarity", metavar="SHARE", help="Similarity from which on texts are near from now on, such as 0.7."),
@@ -82,7 +83,7 @@ def declare_command(
     plan_then = plan_then if asked is None else plan_then.with_similarity(asked)
     becomes = (plan_then, _window(now.window, window, refresh), rule or now.better)
     fields = change_fields(now, *becomes)
-    if "plan" in fields and not (plan_then.is_keyed and now.plan.is_keyed and plan_then.tables == now.plan.tables):
+    if "plan" in fields and table_count(tables_of(plan_then)) != table_count(tables_of(now.plan)):
         indexes = [[url] for url in index] if index else [addresses(settings)]
         for own_addresses in [] if unasked else indexes:
             _ask_for_memory(own_addresses, plan_then)
@@ -130,7 +131,7 @@ def _in_force(settings: Settings, wanted: Plan | None) -> InForce:
     if wanted is not None and wanted.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
             f"The plan {wanted.name} compares sketches, and this log's recipe {recipe.id} makes none; name a plan without "
-            "them, such as wide."
+            "them, such as blocks."
         )
     now = InForce()
     with progress("reading the log", None) as advance:

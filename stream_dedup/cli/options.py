@@ -172,7 +172,7 @@ IdFieldOption = Annotated[
 RecipeOption = Annotated[
     str | None, typer.Option("--recipe", help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.")
 ]
-PlanOption = Annotated[str | None, typer.Option("--plan", help="Plan to judge with: bands, wide, classic, or in numbers.")]
+PlanOption = Annotated[str | None, typer.Option("--plan", help="Plan to judge with: bands, blocks, classic, or in numbers.")]
 RowsOption = Annotated[int, typer.Option("--rows", min=0, help="Most duplicates to list, and most dead letters; 0 lists all.")]
 IndexOption = Annotated[
     Path | None,

@@ -23,7 +23,6 @@ from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.copies import Copies, CopyCounts
-from stream_dedup.index.keyed import Keyed
 from stream_dedup.index.layout import row_type
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.neighbours import Neighbours
@@ -85,9 +84,8 @@ def use_index() -> None:
         index.bucket_lengths(0)
         index.look_at_buckets()
         index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_BYTES))
-        if isinstance(index._tables, Keyed):
-            index._tables.finder.merge(0)
-            index._seal([0])
+        index._tables.finder.merge(0)
+        index._seal([0])
         index.change_plan(plan)
         index.drop(np.arange(1))
         tags, states = np.zeros(_DOCUMENTS, np.uint32), np.full(_DOCUMENTS, FULL, np.uint8)

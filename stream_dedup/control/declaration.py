@@ -40,7 +40,7 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
     if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
             f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them with "
-            "STREAM_DEDUP_PLAN, such as wide."
+            "STREAM_DEDUP_PLAN, such as blocks."
         )
     fields: dict[str, Any] = {
         "recipe": recipe.id,

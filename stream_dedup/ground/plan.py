@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -54,7 +53,6 @@ RADIUS_MAX: Final = 3
 THRESHOLD_MAX: Final = 255
 STEPS_MAX: Final = 8
 FEATURES_MAX: Final = (1 << 32) - 1
-ADDRESS_BITS_MAX: Final = 20
 ASKED_MAX: Final = 65_535
 _FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
 _NUMBERS: Final = ("width", "blocks", "radius", "threshold")
@@ -145,13 +143,8 @@ class Plan:
 
     @property
     def tables(self) -> int:
-        """How many tables serve it: one for each way of choosing a key's blocks, and one for each block of the sketch."""
+        """How many keys it has: one for each way of choosing a key's blocks, and one for each block of the sketch."""
         return len(self.keys) + self.bands
-
-    @property
-    def is_keyed(self) -> bool:
-        """Whether its tables are of whole keys: those of the print, then the sketch blocks."""
-        return bool(self.bands or self.asked)
 
     @property
     def asked_last(self) -> int:
@@ -187,19 +180,6 @@ class Plan:
     def keys(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """The blocks, as (first bit, end bit), that make the key of each table of the print."""
         return tuple(itertools.combinations(self.bounds, self.key_blocks))
-
-    @property
-    def key_bits(self) -> tuple[int, ...]:
-        """How many bits the key of each table of the print has."""
-        return tuple(sum(end - first for first, end in key) for key in self.keys)
-
-    @property
-    def probes(self) -> int:
-        """How many buckets a look-up visits, over all tables."""
-        if self.is_keyed:
-            return self.tables
-        addresses = (min(bits, ADDRESS_BITS_MAX) for bits in self.key_bits)
-        return sum(math.comb(bits, flips) for bits in addresses for flips in range(min(self.radius, bits) + 1))
 
     @property
     def judges_length(self) -> bool:
@@ -382,13 +362,15 @@ class Plan:
 
 PLANS: Final[dict[str, Plan]] = {}
 PLANS["bands"] = Plan(width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64, crowd=40)
-PLANS["wide"] = Plan(width=128, blocks=8, radius=1, threshold=21, ratio=75)
+PLANS["blocks"] = Plan(width=128, blocks=8, radius=0, threshold=17, ratio=75, asked=1000)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
 
 
-def plan_for(*, has_sketches: bool) -> Plan:
-    """Return the plan of those who name none, for a recipe that makes sketches or none."""
-    return PLANS["bands" if has_sketches else "wide"]
+def plan_for(width: int, *, has_sketches: bool) -> Plan:
+    """Return the plan of those who name none, for a recipe whose prints have `width` bits and that makes sketches or none."""
+    if has_sketches:
+        return PLANS["bands"]
+    return PLANS["blocks" if width >= PLANS["blocks"].width else "classic"]
 
 
 def parse_similarity(text: str) -> int:

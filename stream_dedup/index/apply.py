@@ -105,7 +105,7 @@ def refusal(declared: Declaration | None, plan: Plan | None, held: tuple[int, in
     if plan.needs_sketch and size != SKETCH_BYTES:
         return (
             f"The batch carries sketches of {size} bytes, and the plan {plan.name} compares {SKETCH_BYTES}: change "
-            "to a plan without sketches, such as wide, or begin a log with a recipe that makes them."
+            "to a plan without sketches, such as blocks, or begin a log with a recipe that makes them."
         )
     if print_limbs and size != sketch_bytes:
         return f"The batch carries sketches of {size} bytes, and under this log's recipe they have {sketch_bytes}."

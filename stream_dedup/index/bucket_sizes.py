@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 class BucketSizes:
     """How full the buckets of some tables are.
 
-    `sizes`: (n, how many buckets hold more than n / 2 and up to n entries), n being powers of two; `hottest`: (table, key,
-    entries) of the longest ones, longest first. In a scope other than the common one a key is mixed with the scope.
+    `sizes`: (n, how many buckets hold more than n / 2 and up to n entries), n being powers of two; `hottest`: (table, bucket,
+    entries) of the longest ones, longest first; a bucket holds what some bits of the hashed key have in common.
     `full`: how many blocks more entries share than the plan asks of one.
     """
 

@@ -1,11 +1,10 @@
 """A memory budget: which tables and columns stay in memory, and files for those that do not.
 
-Sketches lie in a file wherever there is a folder for it: only what the print lets pass is compared by them. Of tables of whole
-keys, a budget that does not hold everything moves all that is read by single rows to files: row numbers, prints, features and
-tags; what tells a search where to look stays (12 bits of the key beside each row number, and where each bucket begins), so a
-document that nothing resembles reads one row in four on average. Of tables of blocks as many stay as fit, and the others are
-mapped: a search touches a page of them for each bucket it visits, and what it touched is given back after every `share` of the
-budget. Answers are the same, only slower: the price is in docs/explanation/index-layout.md.
+Sketches lie in a file wherever there is a folder for it: only what the print lets pass is compared by them. A budget that does
+not hold everything moves all that is read by single rows to files: row numbers, prints, features and tags; what tells a search
+where to look stays (12 bits of the key beside each row number, and where each bucket begins), so a document that nothing
+resembles reads one row in four on average with `bands`, and each row that shares a block where all are asked. Answers are the
+same, only slower: the price is in docs/explanation/index-layout.md.
 
 Invariants: the files have no name, and go with the process; what cannot be held even so is refused with a sentence before
 memory is taken; nothing here is needed to open a volume again.
@@ -29,7 +28,6 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, StoreError
 
 _OTHER_BYTES: Final = 480 << 20  # Python, compiled code, RocksDB and its caches: 430 MiB with 3,600,000 entries, and spikes
-_TOUCHED_BYTES: Final = 64 << 10  # Linux maps up to 16 pages around one that is touched (fault_around_bytes)
 _SHARE: Final = 20
 _MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # Python's mmap does not name it
 _ROWS_AT_ONCE: Final = 1 << 16
@@ -49,26 +47,6 @@ class Budget:
         """
         return self.memory_bytes - self.memory_bytes // _SHARE - _OTHER_BYTES - bytes_needed
 
-    def tables_resident(self, fixed_bytes: int, table_bytes: int, tables: int) -> int:
-        """Return how many sealed tables of `table_bytes` may stay in memory beside the `fixed_bytes` of everything else.
-
-        Raises:
-            ConfigurationError: not even the rest fits.
-        """
-        if not self.memory_bytes:
-            return tables
-        needed = self.least_of_tables(fixed_bytes, table_bytes)
-        self.demand(needed)
-        return min(tables, self.room(needed) // max(1, table_bytes))
-
-    @staticmethod
-    def least_of_tables(fixed_bytes: int, table_bytes: int) -> int:
-        """Return how many bytes tables of `table_bytes` need that all lie in files, with the `fixed_bytes` of all else.
-
-        One table is being made while the others stand; rows and open parts grow by an eighth until the next time.
-        """
-        return fixed_bytes + fixed_bytes // 8 + table_bytes
-
     @staticmethod
     def least_for(bytes_needed: int) -> int:
         """Return the least budget into which so many bytes fit."""
@@ -86,32 +64,6 @@ class Budget:
                 f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} MiB of memory, and index_memory "
                 f"allows {self.memory_bytes >> 20} MiB; raise it, or split the index into slices."
             )
-
-    def documents_at_once(self, probes: int, bucket_bytes: int) -> int:
-        """Return how many documents may search a mapped table before its pages are given back."""
-        return max(1, self.memory_bytes // _SHARE // max(1, probes * (bucket_bytes + _TOUCHED_BYTES)))
-
-
-class Mapped:
-    """Arrays in a file without a name; `arrays` are theirs, and their pages come and go with `release`."""
-
-    def __init__(self, folder: Path, arrays: list[NDArray[Any]]) -> None:
-        self.arrays: list[NDArray[Any]] = []
-        self._maps: list[mmap.mmap] = []
-        for array in arrays:
-            with tempfile.TemporaryFile(dir=folder) as file:
-                array.tofile(file)
-                file.truncate(max(1, array.nbytes))
-                # Private and writable only so that the compiled functions see the same kind of array; nothing writes.
-                mapped = mmap.mmap(file.fileno(), max(1, array.nbytes), mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
-            mapped.madvise(mmap.MADV_RANDOM)
-            self._maps.append(mapped)
-            self.arrays.append(np.frombuffer(mapped, array.dtype, len(array)))
-
-    def release(self) -> None:
-        """Give all resident pages back."""
-        for mapped in self._maps:
-            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class Column:
@@ -153,13 +105,6 @@ class Column:
             except OSError as error:
                 raise _no_room(error) from error
             self.write(0, rows)
-
-    def to_memory(self) -> None:
-        """Move the rows back into memory."""
-        if self._file is not None:
-            rows, file = self.read(0, self.count), self._file
-            self._file, self.array = None, rows
-            file.close()
 
     def renew(self, count: int) -> None:
         """Have room for `count` rows instead of those there are; what is not written takes no memory, and nothing on a disk.

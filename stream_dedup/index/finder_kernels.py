@@ -4,7 +4,7 @@ A key is 64 bits. Its low ones choose the bucket; twelve others are its *tag*, o
 array of halves of bytes, which is asked where the eight pass. A bucket holds some 24 entries, so a search reads a line of tags
 for each table, and by chance one entry in twenty tables passes once in eight searches, however many there are.
 
-The sealed part is sorted by bucket, without a gap; what came since lies in an arena of blocks, as in `table_kernels`, which all
+The sealed part is sorted by bucket, without a gap; what came since lies in an arena of blocks, as in `arena_kernels`, which all
 tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. The sealed parts of
 the tables of one finder lie in one array, each with room for far more than it holds, so each is merged with its open part, or
 gets twice as many buckets, by itself. The row numbers of the sealed parts may lie in a file.
@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.index.arena_kernels import UNIT, give_back, larger_block
 from stream_dedup.index.rows import REMOVED
-from stream_dedup.index.table_kernels import UNIT, give_back, larger_block
 from stream_dedup.machine.compiled import inlined, kernel, prefetch, read_at
 
 int64: Any = np.int64
@@ -44,8 +44,8 @@ class KeyTables(NamedTuple):
     `masks` (T,) uint64: how many buckets each has, a power of two of at most B, less one. Sealed: `heads` (T, B + 1) uint32
     where each bucket begins, and after them where the last ends, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows`
     (T * m,) uint32, or (0,) where they lie in the file of number `file` (1,) int64, else -1. Open: `open_heads` (T, B / 4, 2)
-    uint32 first unit and length, `open_tags` uint16, `open_rows` uint32 (units * 4,), `free` as in
-    `table_kernels.Table`.
+    uint32 first unit and length, `open_tags` uint16, `open_rows` uint32 (units * 4,), `free` (SIZES + 1,) int64 the first free
+    block of each size, plus one, and how many units were ever taken.
     """
 
     masks: NDArray[np.uint64]

@@ -18,7 +18,6 @@ from stream_dedup.index.rows import HeldRows, StoredRows, no_row_taken
 
 _ROWS_MIN: Final = 2048
 TAGS: Final = ("digest_tags", "position_tags")
-BY_PLAN: Final = ("prints", "features")
 _ALWAYS_BYTES: Final = 5  # of a row: its number and its state
 _BY_ROW_BYTES: Final = 12  # features and tags
 
@@ -78,14 +77,8 @@ class HeldColumns:
 
     def to_files(self, folder: Path) -> None:
         """Move what is read by single rows to files."""
-        for name in (*BY_PLAN, *TAGS):
+        for name in ("prints", "features", *TAGS):
             self._columns[name].to_file(folder)
-        self._take()
-
-    def to_memory(self) -> None:
-        """Move what plans without keys look at back into memory."""
-        for name in BY_PLAN:
-            self._columns[name].to_memory()
         self._take()
 
     @property
@@ -112,7 +105,7 @@ class HeldColumns:
 
 
 def bytes_for(tables: int, rows: int, full: int, print_bytes: int, *, in_files: bool, open_share: float) -> int:
-    """Return how many bytes of memory rows need under a keyed plan while such a share of them is open.
+    """Return how many bytes of memory rows need while such a share of them is open.
 
     `full` of them are in the plan's `tables`; `in_files`: what is read by single rows lies there. Scopes are left out.
     """

@@ -1,4 +1,4 @@
-"""Tables of whole keys for plans with sketch blocks, or with a cap on who is asked; `finder` tells how they lie.
+"""The tables of a plan, by which a document finds who may be near; `finder` tells how they lie, `blocks` which there are.
 
 Invariant: what they find equals `Plan.scan` over the live entries.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.index import key_kernels, keyed_kernels, walk_kernels
-from stream_dedup.index.blocks import Tables
+from stream_dedup.index.blocks import Tables, table_count
 from stream_dedup.index.budget import unreadable
 from stream_dedup.index.finder import Each, RowFinder
 from stream_dedup.index.rows import (
@@ -38,11 +38,11 @@ ReadRows = Callable[[str, int, int], NDArray[np.generic]]
 
 
 class Keyed:
-    """The tables of a keyed plan over the rows of one index; not safe for use by several threads at once."""
+    """The tables of a plan over the rows of one index; not safe for use by several threads at once."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self.count = len(tables.masks) + tables.bands
+        self.count = table_count(tables)
         self.finder = RowFinder(self.count)
 
     def keys(self, batch: Columns) -> NDArray[np.uint64]:
@@ -81,10 +81,6 @@ class Keyed:
         check_read(held)
         return count
 
-    def add(self, _: HeldRows, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
-        """Add rows (k,), later than all there, with their keys (k, T)."""
-        self.finder.add(rows, keys)
-
     def collect(self, held: HeldRows, wanted: Columns) -> AlikeRows:
         """Return all that is like one document, in log order, also what its crowd turns away."""
         held, keys = with_own_row(held, wanted), self.keys(wanted)
@@ -111,16 +107,6 @@ class Keyed:
 
         self.finder.seal(keys_of, states, FULL, full, each, numbers)
 
-    @property
-    def bytes_used(self) -> int:
-        """Bytes of memory that the arrays hold."""
-        return self.finder.bytes_used
-
-    @property
-    def bytes_in_file(self) -> int:
-        """Bytes that lie in files."""
-        return self.finder.bytes_in_file
-
     def full_blocks(self, number: int) -> int:
         """Return how many keys of one table more entries have than are asked, as far as tags tell keys apart.
 
@@ -128,14 +114,6 @@ class Keyed:
         """
         asked = self._tables.asked
         return self.finder.fuller(number, asked) if asked else 0
-
-    def lengths(self, number: int) -> NDArray[np.int64]:
-        """Return how many entries each bucket of one table holds, (B,)."""
-        return self.finder.lengths(number)
-
-    def longest(self, number: int) -> int:
-        """Return how many entries a look-up reads at most in one table."""
-        return self.finder.longest(number)
 
 
 def with_own_row(held: HeldRows, batch: Columns) -> HeldRows:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from stream_dedup.index.arena_kernels import UNIT
 from stream_dedup.index.finder_kernels import (
     GROUP_BITS,
     bucket_of,
@@ -29,9 +30,8 @@ from stream_dedup.index.finder_kernels import (
 from stream_dedup.index.key_kernels import counts, near_if_found, near_if_found_held, shares
 from stream_dedup.index.near_kernels import same_in_batch
 from stream_dedup.index.rows import NONE, OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
-from stream_dedup.index.table_kernels import UNIT
 from stream_dedup.index.walk_kernels import walk
-from stream_dedup.machine.compiled import kernel, prefetch
+from stream_dedup.machine.compiled import inlined, kernel, popcount, prefetch
 
 int64: Any = np.int64
 uint64: Any = np.uint64
@@ -133,7 +133,7 @@ def search(
             group = bucket >> GROUP_BITS
             at = number * places + int64(heads[number, bucket])
             stop = number * places + int64(heads[number, bucket + 1])
-            open_length = int64(open_heads[number, group, 1])
+            open_length, is_over = int64(open_heads[number, group, 1]), False  # over: all that follow are later than the best
             if asked > 0 and stop - at + open_length > asked and _passes_more(table, number, key, asked):
                 row, distance, found = _ask_in_order(tables, table, held, batch, doc, number, key, best[doc])
                 candidates[doc] += found
@@ -145,7 +145,9 @@ def search(
                     if gathered == room:
                         _resolve(table, held, passed, gathered)
                         _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
-                        gathered = 0
+                        is_over, gathered = _ends(passed, number, best[doc]), 0
+                        if is_over:
+                            break
                     passed[0, gathered], passed[1, gathered] = at, number
                     if rows.shape[0] > 0:
                         prefetch(rows, at)
@@ -153,18 +155,27 @@ def search(
                     candidates[doc] += 1
                 at += 1
             at, wanted = int64(open_heads[number, group, 0]) * UNIT, open_tag(key)
-            for place in range(at, at + open_length):
+            for place in range(at, at if is_over else at + open_length):
                 if open_tags[place] == wanted:
                     if gathered == room:
                         _resolve(table, held, passed, gathered)
                         _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
                         gathered = 0
+                        if _ends(passed, number, best[doc]):
+                            break
                     passed[0, gathered], passed[1, gathered] = -1 - place, number
                     prefetch(open_rows, place)
                     gathered += 1
                     candidates[doc] += 1
         _resolve(table, held, passed, gathered)
         _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
+
+
+@inlined
+def _ends(passed: Any, number: int, best: Any) -> Any:
+    """Return whether the last row that was gathered is of this table and not before the best, and so all that follow."""
+    last = passed.shape[1] - 1
+    return passed[1, last] == number and passed[0, last] >= best
 
 
 @kernel
@@ -180,10 +191,12 @@ def _resolve(table: Any, held: Any, passed: Any, gathered: int) -> None:
 @kernel
 def _look_up(tables: Any, held: Any, batch: Any, doc: int, passed: Any, gathered: int, best: Any, best_distance: Any) -> None:
     """Lower the document's best by those of the rows `passed[0]`, found in the tables `passed[1]`, that are within reach."""
+    prints, in_memory, threshold = held.prints, held.files[0] < 0, tables.threshold
+    wanted, whole = batch.prints[doc, 0], tables.whole[0]
     for at in range(gathered):
         row = passed[0, at]
-        if row < best[doc]:
-            # The print first: it turns nearly all away, by one line of memory.
+        # Half a print first: it turns nearly all away, by one line of memory and before anything is copied.
+        if row < best[doc] and (not in_memory or popcount((prints[row, 0] ^ wanted) & whole) <= threshold):
             distance = int64(near_if_found_held(tables, held, row, batch, doc))
             if distance >= 0 and counts(tables, passed[1, at], held, row, batch, doc):
                 best[doc], best_distance[doc] = row, distance
@@ -229,9 +242,10 @@ def _first_in_batch(tables: Any, batch: Any, doc: int, number: int, key: Any, ke
 def settle(
     tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, reached: Any, settled: Any
 ) -> int:
-    """Judge documents in order, each seeing those before it, as `near_kernels.settle` does; chains begin with the earliest.
+    """Judge documents in order, each seeing those before it; return how many become entries, rows `known.next_row`..
 
-    `walking` and `reached`, which has room for one, are those of `walk_kernels.walk`.
+    The batch's new entries are found by their keys (n, T), by chains that begin with the earliest. `walking` and `reached`,
+    which has room for one, are those of `walk_kernels.walk`.
     """
     floor, next_row, same, best, best_distance, tags = known
     seen, heads, tails, links, backs = chains

@@ -28,11 +28,10 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.ground.sketch_columns import per_cents
 from stream_dedup.index import slot_kernels
-from stream_dedup.index.blocked import Blocked
-from stream_dedup.index.blocks import tables_of
+from stream_dedup.index.blocks import table_count, tables_of
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.finder import RowFinder
-from stream_dedup.index.held import BY_PLAN, TAGS, HeldColumns
+from stream_dedup.index.held import TAGS, HeldColumns
 from stream_dedup.index.keyed import Keyed
 from stream_dedup.index.rows import (
     FEATURES_UNKNOWN,
@@ -55,9 +54,8 @@ from stream_dedup.index.rows import (
 )
 
 ROWS_MAX: Final = 0xFFFFFFF0
-# A table is sealed again when its open part is such a part of what is sealed: of a table of blocks, of one of keys, and of one
-# whose row numbers lie in a file; and when it has at least so many entries. See `_due`.
-SEALED_AGAIN: Final = 8
+# A table is merged when its open part is such a part of what is sealed, in memory, or with its row numbers in a file; and when
+# the open part has at least so many entries. See `_due`.
 MERGED_AGAIN: Final = 12
 MERGED_AGAIN_IN_FILES: Final = 36
 _OPEN_MIN: Final = 32_768
@@ -72,7 +70,7 @@ Identities = Callable[[NDArray[np.int64]], Columns]
 
 
 class Found:
-    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `near_kernels.settle`.
+    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `keyed_kernels.settle`.
 
     `similarity` (n,) uint8: how alike the sketches of a document and of what it is near are, in per cent, else `NOT_COMPARED`.
     """
@@ -258,13 +256,9 @@ class Neighbours:
 
     def least_bytes(self, plan: Plan) -> int:
         """Return how many bytes of memory the entries need at least under a plan, with what may lie in files there."""
-        columns = self._columns
-        if not plan.is_keyed:
-            moved = sum(columns.column(name).bytes_in_file for name in BY_PLAN)
-            return Blocked(tables_of(plan), self._budget).least_bytes(self.full, self._other_bytes + moved)
         shares = {True: MERGED_AGAIN_IN_FILES} if self._in_files else {True: MERGED_AGAIN_IN_FILES, False: MERGED_AGAIN}
-        rows = (plan.tables, self._rows, self.full)
-        return min(columns.bytes_for(*rows, in_files=where, open_share=1 / share) for where, share in shares.items())
+        rows, bytes_for = (table_count(tables_of(plan)), self._rows, self.full), self._columns.bytes_for
+        return min(bytes_for(*rows, in_files=where, open_share=1 / share) for where, share in shares.items())
 
     def ask_for_memory(self, plan: Plan) -> None:
         """Raise ConfigurationError unless the budget holds the entries under a plan."""
@@ -284,12 +278,8 @@ class Neighbours:
         self._seal()
 
     def _lay_tables(self) -> None:
-        """Make empty tables for the plan; those of blocks look at prints in memory."""
-        tables = tables_of(self.plan)
-        self._tables: Keyed | Blocked = Keyed(tables) if self.plan.is_keyed else Blocked(tables, self._budget)
-        if isinstance(self._tables, Blocked):
-            self._in_files = False
-            self._columns.to_memory()
+        """Make empty tables for the plan."""
+        self._tables = Keyed(tables_of(self.plan))
         (self._longest, self._full), self._next_table = np.zeros((2, self._tables.count), np.int64), 0
 
     def _fit(self, rows: int, full: int) -> None:
@@ -300,7 +290,7 @@ class Neighbours:
             StoreError: there is no room for the files.
         """
         budget, columns = self._budget, self._columns
-        if budget is None or not budget.memory_bytes or isinstance(self._tables, Blocked):  # which asks the budget itself
+        if budget is None or not budget.memory_bytes:
             return
         count, share = self._tables.count, 1 / MERGED_AGAIN
         if not self._in_files and budget.room(columns.bytes_for(count, rows, full, in_files=False, open_share=share)) >= 0:
@@ -314,17 +304,12 @@ class Neighbours:
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays hold, without what lies in files."""
-        return self._other_bytes + self._tables.bytes_used
-
-    @property
-    def _other_bytes(self) -> int:
-        """Bytes of memory that the arrays hold apart from the plan's tables."""
-        return self._columns.bytes_used + self._known.bytes_used
+        return self._columns.bytes_used + self._known.bytes_used + self._tables.finder.bytes_used
 
     @property
     def bytes_mapped(self) -> int:
         """Bytes that lie in files: sketches, and what the memory budget does not hold."""
-        return self._columns.bytes_in_file + self._known.bytes_in_file + self._tables.bytes_in_file
+        return self._columns.bytes_in_file + self._known.bytes_in_file + self._tables.finder.bytes_in_file
 
     @property
     def tables(self) -> int:
@@ -333,12 +318,12 @@ class Neighbours:
 
     def bucket_lengths(self, table: int) -> NDArray[np.int64]:
         """Return how many entries each bucket of one table holds."""
-        return self._tables.lengths(table)
+        return self._tables.finder.lengths(table)
 
     def look_at_buckets(self) -> int:
         """Look at the buckets of the next table; return the most that a look-up reads of one, in any table as last seen."""
         number = self._next_table
-        self._longest[number], self._full[number] = self._tables.longest(number), self.full_blocks(number)
+        self._longest[number], self._full[number] = self._tables.finder.longest(number), self.full_blocks(number)
         self._next_table = (number + 1) % self._tables.count
         return int(self._longest.max())
 
@@ -407,7 +392,7 @@ class Neighbours:
         )
         is_full = outcome[made] != OUTCOME_SHORT
         added, keys = first + np.flatnonzero(is_full), buckets[made[is_full]]
-        self._tables.add(self._columns.rows, added, keys)
+        self._tables.finder.add(added, keys)
         self._rows += count
         self.entries += count
         self.live += count
@@ -436,20 +421,15 @@ class Neighbours:
 
     def _seal_if_due(self) -> None:
         """Seal open parts that have grown, table by table: verdicts wait meanwhile."""
-        tables, again = self._tables, MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
+        finder, again = self._tables.finder, MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
         for number in _due(self._known, again):
             self._fit(self._rows, self.full)
             if not self._known.merge(number):
                 self._seal_known([number])
             self._beat()
-        if isinstance(tables, Blocked):
-            for number in _due(tables, SEALED_AGAIN):
-                tables.seal_one(number, self._columns.rows, self._rows, self.full, self._other_bytes)
-                self._beat()
-            return
-        for number in _due(tables.finder, again):
+        for number in _due(finder, again):
             self._fit(self._rows, self.full)
-            if not tables.finder.merge(number):
+            if not finder.merge(number):
                 self._seal([number])
             self._beat()
 
@@ -462,12 +442,9 @@ class Neighbours:
         self._known.seal(keys_of, self._columns.rows.states[: self._rows], SHORT, self.live, self._each, numbers)
 
     def _seal(self, numbers: Sequence[int] | None = None) -> None:
-        """Sort everything into the sealed parts of the tables, or of some of them: tables of keys only."""
-        if isinstance(self._tables, Blocked):
-            self._tables.seal(self._columns.rows, self._rows, self.full, self._each, self._other_bytes)
-        else:
-            self._fit(self._rows, self.full)
-            self._tables.seal(self._columns.read, self._columns.rows.states[: self._rows], self.full, self._each, numbers)
+        """Sort everything into the sealed parts of the tables, or of some of them."""
+        self._fit(self._rows, self.full)
+        self._tables.seal(self._columns.read, self._columns.rows.states[: self._rows], self.full, self._each, numbers)
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         """Do the work for each part, on all threads, and beat once a part: always from the caller's thread."""
@@ -480,7 +457,7 @@ class Neighbours:
             self._beat()
 
 
-def _due(tables: RowFinder | Blocked, again: int) -> Iterator[int]:
+def _due(tables: RowFinder, again: int) -> Iterator[int]:
     """Yield the table with the fullest open part, which is to be sealed, as long as the open parts hold too much together.
 
     That is what they hold when they are filled evenly from nearly nothing to full: so all are sealed as often as if each waited

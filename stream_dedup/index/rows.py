@@ -140,7 +140,7 @@ class Known(NamedTuple):
 class Chains(NamedTuple):
     """How the new entries of a batch find each other; all -1 to begin with, but `links`, which are filled as they are made.
 
-    By digest: `seen` (S,) int64, S a power of two above 2n. By the keys of T tables, T maybe 0: `heads`, `tails` (T, S) int32,
+    By digest: `seen` (S,) int64, S a power of two above 2n. By the keys of T tables: `heads`, `tails` (T, S) int32,
     `links` (n, T) int32 to the next one, `backs` (n, T) int32 to the one before.
     """
 

@@ -139,8 +139,8 @@ class Index:
         """Open the index at `path`, or begin one there; without a path it lives in memory.
 
         `recipe` None is `words` with the public demonstration key; `plan` None is what the index has; for a new one
-        `bands`, or `wide` if the recipe makes no sketches. `similarity`: from which share on, 0 to 1 in hundredths, two texts
-        are near, in place of the plan's own.
+        `bands`, or of recipes without sketches `blocks`, at 64 bits `classic`. `similarity`: from which share on, 0 to 1 in
+        hundredths, two texts are near, in place of the plan's own.
 
         Raises:
             ConfigurationError: the index there has another recipe, plan or similarity, or belongs to a filter on Kafka; or the

@@ -79,7 +79,8 @@ def plan_of(plan: Plan | str | None, similarity: float | None, recipe: Recipe) -
     Raises:
         ConfigurationError: there is no such plan or similarity, or the plan compares no sketches.
     """
-    chosen = parse_plan(plan) if isinstance(plan, str) else plan or plan_for(has_sketches=bool(recipe.sketch_bytes))
+    usual = plan_for(recipe.width, has_sketches=bool(recipe.sketch_bytes))
+    chosen = parse_plan(plan) if isinstance(plan, str) else plan or usual
     return chosen if similarity is None else chosen.with_similarity(parse_similarity(str(similarity)))
 
 
@@ -93,7 +94,7 @@ def check_widths(recipe: Recipe, plan: Plan) -> None:
     if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
             f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them, "
-            "such as wide."
+            "such as blocks."
         )
 
 

@@ -34,7 +34,7 @@ from pydantic import (
 from stream_dedup.ground.addresses import parse_prefixes
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
+from stream_dedup.ground.plan import PLANS, Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.topics import NAMED, TopicNames, normalise_prefix
 from stream_dedup.settings.environment import PREFIX
@@ -174,11 +174,11 @@ class Settings(BaseModel):
     )
     plan: str | None = Field(
         default=None,
-        description="Which texts count as near. `bands`: by sketch and print, at a cost that does not grow. `wide`: "
-        "without sketches, 128 bits in 8 blocks, within 21, lengths within 75 %. `classic`: the textbook's 64 "
-        "bits in 4 blocks, within 3. Or numbers, as in `128:8:1:21:75%` (see `plans.md`). The first worker of "
+        description="Which texts count as near. `bands`: by sketch and print, at a cost that does not grow. `blocks`: "
+        "without sketches, 128 bits in 8 blocks, within 17, lengths within 75 %. `classic`: the textbook's 64 "
+        "bits in 4 blocks, within 3. Or numbers, as in `128:8:0:19` (see `plans.md`). The first worker of "
         "an empty log takes it; later the log's own plan is in force.",
-        json_schema_extra={"default_text": "`bands`; `wide` for recipes that make no sketches"},
+        json_schema_extra={"default_text": "`bands`; for recipes without sketches `blocks`, at 64 bits `classic`"},
     )
     similarity: str | None = Field(
         default=None,
@@ -653,17 +653,19 @@ class Settings(BaseModel):
         return Mode[self.mode.upper()]
 
     @property
-    def _makes_sketches(self) -> bool:
+    def _usual_plan(self) -> Plan:
+        """The plan for the recipe, where none is named."""
         if self.recipe == _DEFAULT_RECIPE:
-            return True
+            return PLANS["bands"]
         from stream_dedup.fingerprinting.grammar import parse as parse_recipe  # noqa: PLC0415 - it takes a second
 
-        return parse_recipe(self.recipe).makes_sketches
+        method = parse_recipe(self.recipe)
+        return plan_for(method.width, has_sketches=method.makes_sketches)
 
     @property
     def judging_plan(self) -> Plan:
         """The plan that the settings name, or else the one for their recipe, with their similarity in place of its own."""
-        plan = plan_for(has_sketches=self._makes_sketches) if self.plan is None else parse_plan(self.plan)
+        plan = self._usual_plan if self.plan is None else parse_plan(self.plan)
         return plan if self.similarity is None else plan.with_similarity(parse_similarity(self.similarity))
 
     @property

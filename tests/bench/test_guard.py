@@ -50,7 +50,7 @@ class Path:
         self._outputs = OutputWriter("unique", "duplicates", "dead", "group", recipe.id, 1_000_000)
         self._flow = Flow(1, DOCUMENTS, nonce)
         self._index = LogIndex(MemoryStore())
-        fields = Declaration(recipe.id, plans.parse("wide"), "group", 48).to_fields()
+        fields = Declaration(recipe.id, plans.parse("blocks"), "group", 48).to_fields()
         self._index.apply([(0, 0, records.encode_control(records.Control("declare", fields)))])
         self._log_offset = 1
         self._flow.assigned(("documents", 0), bytes(16), 0, 1)

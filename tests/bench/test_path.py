@@ -74,7 +74,7 @@ def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
     rounds: dict[str, list[float | None]] = {
         "copy": [100.0, 400.0, 50.0, None],
         "bands": [20.0, 30.0, 40.0, 50.0],
-        "wide": [50.0, 100.0, 40.0, 90.0],
+        "blocks": [50.0, 100.0, 40.0, 90.0],
         "classic": [None, None, None, None],
     }
     report = PathReport(PathOptions(), {})
@@ -82,16 +82,16 @@ def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
         sample(variant, number, rounds[variant][number - 1]) for number in (1, 2, 3, 4) for variant in order(number, VARIANTS)
     ]
 
-    assert report.ratios("wide") == pytest.approx([0.5, 0.25, 0.8])
+    assert report.ratios("blocks") == pytest.approx([0.5, 0.25, 0.8])
     assert report.ratios("classic") == []
-    assert report.documents_per_second("wide") == pytest.approx(70.0)
+    assert report.documents_per_second("blocks") == pytest.approx(70.0)
     assert report.documents_per_second("classic") is None
 
 
 def test_what_is_lost_or_doubled_is_a_complaint() -> None:
     """In must be out, to a document, dead letters included."""
     fields = {"in": 10, "unique": 6, "duplicates": 3, "dead_letters": 1}
-    report = PathReport(PathOptions(), {}, [sample("wide", 1, 100.0, **fields)])
+    report = PathReport(PathOptions(), {}, [sample("blocks", 1, 100.0, **fields)])
 
     assert report.complaints == []
 
@@ -242,7 +242,7 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [(one["variant"], one["round"]) for one in result["samples"]] == [
         ("copy", 1),
         ("bands", 1),
-        ("wide", 1),
+        ("blocks", 1),
         ("classic", 1),
     ]
     copied, *judged = (one["balance"] for one in result["samples"])
@@ -273,7 +273,7 @@ def test_the_index_holds_entries_before_the_first_document(bootstrap: str, tmp_p
     """The roles take the log for one of their own, and each entry stands in the index as a representative."""
     bench = Bench(PathOptions(documents=2000, index_entries=3500), BenchCluster(bootstrap), tmp_path, lambda _: None)
 
-    with bench._prepared("wide") as (settings, _, folder), bench._running("wide", settings, folder) as (index, worker):
+    with bench._prepared("blocks") as (settings, _, folder), bench._running("blocks", settings, folder) as (index, worker):
 
         def entries() -> float:
             index.check()
@@ -322,7 +322,7 @@ def test_a_tiny_latency_run(bootstrap: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("bench.latency._WARM_UP_DOCUMENTS", 50)
     bench = Bench(PathOptions(documents=2000, rates=(40.0, 400.0)), BenchCluster(bootstrap), tmp_path, lambda _: None)
 
-    found = bench.latency("wide", seconds=0.5)
+    found = bench.latency("blocks", seconds=0.5)
 
     assert [(one.documents_per_second, len(one.ages_ms)) for one in found] == [(40.0, 5), (400.0, 50)]
     assert all(age > 0 for one in found for age in one.ages_ms)

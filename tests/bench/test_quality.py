@@ -127,12 +127,12 @@ def test_the_bench_finds_the_copies_and_drops_nothing_else(tiny: Path) -> None:
     lines = {(line.name, line.plan): line for line in report.summaries()}
 
     for name, dup in (("en", 4), ("zh", 4), ("tiny", 8), ("all", 8)):
-        counts = lines[name, "wide"].counts
+        counts = lines[name, "blocks"].counts
         assert (counts.found, counts.dup, counts.false_pairs) == (dup, dup, 0)
-        assert lines[name, "wide"].recall_min == 1.0
+        assert lines[name, "blocks"].recall_min == 1.0
     # Two keys; 16 documents without the four copies, and 100 template pages in each of two languages.
-    assert lines["all", "wide"].counts.distinct == 2 * (12 + 200)
-    assert lines["all", "wide"].counts.false_drops <= 2
+    assert lines["all", "blocks"].counts.distinct == 2 * (12 + 200)
+    assert lines["all", "blocks"].counts.false_drops <= 2
     assert ("all", "classic") in lines
 
 
@@ -165,7 +165,7 @@ def test_the_command_prints_a_table_and_writes_the_same_figures(
     """`bench quality` shows sets and groups; the JSON holds the counts of the table."""
     target = tmp_path / "figures.json"
 
-    assert main(["quality", "--corpus", str(tiny), "--plan", "wide", "--preset", "words", "--json", str(target)]) == 0
+    assert main(["quality", "--corpus", str(tiny), "--plan", "blocks", "--preset", "words", "--json", str(target)]) == 0
 
     shown = capsys.readouterr().out
     assert "4 of 4" in shown

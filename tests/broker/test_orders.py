@@ -266,10 +266,10 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
         "becomes": "newest",
     }
     assert told(crawl, "declare")["better"]["in_force"] == "newest"
-    wide = ("declare", "--plan", "wide", "--index", index.address())
-    assert told(crawl, *wide)["plan"]["becomes"] == "wide (128:8:1:21:75%)"
+    blocks = ("declare", "--plan", "blocks", "--index", index.address())
+    assert told(crawl, *blocks)["plan"]["becomes"] == "blocks (128:8:0:17:75%~0:0%:1000)"
     _, refusal = run(crawl, "declare", "--similarity", "0.7", code=78)
-    assert "The plan wide compares no sketches" in refusal
+    assert "The plan blocks compares no sketches" in refusal
 
 
 def test_a_plan_beyond_the_memory_of_an_index_is_refused(make_filter: Callable[..., Filter]) -> None:

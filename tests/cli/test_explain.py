@@ -74,13 +74,13 @@ def test_the_better_of_two_copies(run: Callable[..., Any], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("other", "why"), [(edited(PAGE), "bits differ, and up to 21 may"), (OTHER, "bits differ, and only up to 21 may")]
+    ("other", "why"), [(edited(PAGE), "bits differ, and up to 17 may"), (OTHER, "bits differ, and only up to 17 may")]
 )
 def test_a_plan_without_sketches_speaks_of_bits(
     run: Callable[..., Any], files: Callable[..., Any], other: str, why: str
 ) -> None:
-    """`wide` knows one witness."""
-    assert why in json.loads(run("explain", *files(PAGE, other), "--plan", "wide", "--json").out)["why"]
+    """`blocks` knows one witness."""
+    assert why in json.loads(run("explain", *files(PAGE, other), "--plan", "blocks", "--json").out)["why"]
 
 
 def test_the_figures_are_those_of_plan_and_recipe(run: Callable[..., Any], files: Callable[..., Any]) -> None:
@@ -111,7 +111,7 @@ def test_near_enough_but_in_no_block_is_said(run: Callable[..., Any], files: Cal
 
 def test_the_page_can_be_read(run: Callable[..., Any], files: Callable[..., Any]) -> None:
     """Verdict and sentence first, then prints, blocks, and the features that differ most with both weights."""
-    lines = run("explain", *files(PAGE, edited(PAGE)), "--plan", "wide", "--rows", 2).out.splitlines()
+    lines = run("explain", *files(PAGE, edited(PAGE)), "--plan", "128:8:1:21:75%", "--rows", 2).out.splitlines()
 
     assert lines[0].startswith("duplicate (near): ")
     assert any(line.startswith("blocks") and "of 8 within 1 bit; differences" in line for line in lines)
@@ -144,7 +144,7 @@ def test_lengths_too_far_apart_are_said(run: Callable[..., Any], files: Callable
 
 
 @pytest.mark.parametrize(
-    ("recipe", "plan", "digits"), [("chars", "wide", 32), ("chars:64", "classic", 16), ("keywords:32", "32:4:0:3", 8)]
+    ("recipe", "plan", "digits"), [("chars", "blocks", 32), ("chars:64", "classic", 16), ("keywords:32", "32:4:0:3", 8)]
 )
 def test_the_recipe_is_that_of_the_settings(
     run: Callable[..., Any], files: Callable[..., Any], recipe: str, plan: str, digits: int
@@ -160,7 +160,7 @@ def test_the_recipe_is_that_of_the_settings(
     assert found["features_all"] == len(weights[0] | weights[1])
     assert {one["feature"] for one in found["differing"]} <= weights[0].keys() | weights[1].keys()
     if digits < 32:
-        assert "judges 128 bits" in run(*asked, "--plan", "wide").err
+        assert "judges 128 bits" in run(*asked, "--plan", "blocks").err
 
 
 def test_vectors_are_explained_by_their_numbers(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def volume(tmp_path: Path) -> Path:
     docs = documents(TEXTS)
     index = LogIndex(RocksStore(tmp_path / "state" / "index"))
     index.bind("cluster/0123")
-    declaration = declare(PLANS["wide"], recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
+    declaration = declare(PLANS["blocks"], recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
     index.apply([(0, APPEND_MS, declaration), (1, APPEND_MS, batch(docs, recipe=recipe.id))])
     index.close()
     assert len(docs) <= records.DOCUMENTS_MAX
@@ -89,7 +89,7 @@ def test_a_text_is_looked_up_in_a_volume(run: Callable[..., Any], volume: Path, 
     assert found(run("similar", tmp_path / "page.txt", "--volume", volume, "--json")) == [("http://a/", 0)]
     assert found(run("similar", PAGE.upper(), "--volume", volume, "--json")) == [("http://a/", 0)]
     assert [name for name, _ in near] == ["http://a/"]
-    assert 0 < near[0][1] <= PLANS["wide"].threshold
+    assert 0 < near[0][1] <= PLANS["blocks"].threshold
     assert found(run("similar", FAR, "--volume", volume, "--json")) == []
     assert found(run("similar", PAGE, "--volume", volume, "--scope", "other", "--json")) == []
 
@@ -134,7 +134,7 @@ def test_what_is_found_can_be_read(run: Callable[..., Any], volume: Path) -> Non
     ended = run("similar", PAGE, "--volume", volume)
 
     assert ended.out.splitlines()[1].split() == ["0", "http://a/", "documents-0@0", "2026-09-21T14:13:15.000Z", "1/0"]
-    assert ended.err == f"1 document within reach of {PLANS['wide'].id}.\n"
+    assert ended.err == f"1 document within reach of {PLANS['blocks'].id}.\n"
 
 
 def test_a_page_of_a_large_site_is_told_from_a_copy(run: Callable[..., Any], tmp_path: Path) -> None:

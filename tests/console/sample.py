@@ -23,7 +23,7 @@ INDEX = {
     "applied": 4_210,
     "unanswered": 0,
     "plan": "128:8x16,21",
-    "plan_name": "wide",
+    "plan_name": "blocks",
     "recipe": "words.1:abc",
     "mode": "enforce",
     "entries": {"live": 24_310, "removed": 112},

@@ -21,7 +21,7 @@ from stream_dedup.index.window import Window
 from stream_dedup.log.records import Source, decode
 from tests.index.logs import RECIPE, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, forget, read, release, seed
 
-WIDE, CLASSIC = PLANS["wide"], PLANS["classic"]
+BLOCKS, CLASSIC = PLANS["blocks"], PLANS["classic"]
 LONGEST = BetterRule.LONGEST
 
 
@@ -30,7 +30,7 @@ def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> No
     """Over random logs with changes and nonsense the command and the index agree after every record."""
     print(f"seed {seed_number}")
     index, now = LogIndex(MemoryStore()), InForce()
-    for offset, raw in enumerate(RandomLog(seed_number, WIDE, plan_changes=True, windows=True).records(150)):
+    for offset, raw in enumerate(RandomLog(seed_number, BLOCKS, plan_changes=True, windows=True).records(150)):
         index.apply([(offset, append_time(offset), raw)])
         now.fold(read(raw))
 
@@ -39,16 +39,16 @@ def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> No
 
 
 def test_only_what_differs_is_written() -> None:
-    """A change names what it changes; what is in force already is no change; a plan wider than the prints is refused."""
+    """A change names what it changes; what is in force already is no change; a plan blocksr than the prints is refused."""
     now = InForce()
     for raw in (
-        declare(WIDE, width=128, window={"length_ms": 5000, "refresh": False}),
+        declare(BLOCKS, width=128, window={"length_ms": 5000, "refresh": False}),
         control("plan", plan=CLASSIC.to_fields()),
     ):
         now.fold(decode(raw))
 
     assert change_fields(now, CLASSIC, Window(5000), LONGEST) == {}
-    assert change_fields(now, WIDE, Window(5000), LONGEST) == {"plan": WIDE.to_fields()}
+    assert change_fields(now, BLOCKS, Window(5000), LONGEST) == {"plan": BLOCKS.to_fields()}
     assert change_fields(now, CLASSIC, None, LONGEST) == {"window": None}
     assert change_fields(now, CLASSIC, Window(5000), BetterRule.NEWEST) == {"better": "newest"}
     assert change_fields(now, CLASSIC, Window(5000, refresh=True), LONGEST) == {"window": {"length_ms": 5000, "refresh": True}}
@@ -60,7 +60,7 @@ def test_an_id_is_known_until_it_is_forgotten() -> None:
     """Documents and seeds with the id count; those behind the last take-down count again."""
     known = KnownId(b"url")
     log = [
-        declare(WIDE),
+        declare(BLOCKS),
         batch([Doc(0, 0, 0, bytes(16), 0, id=b"url"), Doc(0, 1, 0, bytes(16), 0, id=b"other")]),
         seed([Doc(0, 0, 0, bytes(16), 0, id=b"url")], topic="seed:pages.txt"),
         forget(b"x", b"url"),
@@ -81,7 +81,7 @@ def test_a_document_that_is_asked_for_again_is_one() -> None:
     """A worker repeats a batch that no index answered; behind a take-down it counts again, as nobody can tell."""
     known = KnownId(b"url")
     ours, copy = (Doc(1, offset, offset, bytes(16), 0, id=b"url") for offset in (4, 6))
-    for offset, raw in enumerate((declare(WIDE), batch([ours, copy]), batch([ours, copy]), batch([copy], {1: (1, 5)}))):
+    for offset, raw in enumerate((declare(BLOCKS), batch([ours, copy]), batch([ours, copy]), batch([copy], {1: (1, 5)}))):
         known.fold(offset, decode(raw))
 
     assert (known.documents, known.since) == (2, 2)
@@ -106,7 +106,7 @@ def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:
     """By source, under this recipe only; a file that changed is another source."""
     progress = SeedProgress(RECIPE)
     log = [
-        declare(WIDE),
+        declare(BLOCKS),
         seed([Doc(3, 7, 0, bytes(16), 0)], topic="t"),
         seed([Doc(3, 9, 0, bytes(16), 0)], topic="t", recipe="x"),
         batch([Doc(3, 50, 0, bytes(16), 0)], topic="t"),
@@ -133,7 +133,7 @@ def test_a_trace_holds_every_place_that_judged_a_document_and_its_releases() -> 
     trace, other = Trace(1, 5, 77), Trace(0, 5, 77)
     traces = Traces(TOPIC_ID, RECIPE, [trace, other])
     log = [
-        declare(WIDE),
+        declare(BLOCKS),
         batch([Doc(0, 5, 77, bytes(16), 0), wanted]),
         batch([Doc(1, 5, 78, bytes(16), 0)]),
         batch([wanted], recipe="another"),

@@ -241,7 +241,7 @@ def test_long_endless_originals_are_as_unlike_as_real_texts(size_bytes: int, pag
     bits = np.unpackbits(found.view(np.uint8), axis=1).astype(np.int32)
     apart = (bits @ (1 - bits).T + (1 - bits) @ bits.T)[np.triu_indices(pages, 1)]
 
-    assert apart.min() > PLANS["wide"].threshold
+    assert apart.min() > PLANS["blocks"].threshold
     assert 50 < apart.mean() < 64
 
 

@@ -117,7 +117,7 @@ def test_values_do_what_they_say(helm: Path, tmp_path: Path) -> None:
     [
         ("workers.replicas=3", "workers"),
         ("image.digest=latest", "digest"),
-        ("settings.PLAN=wide", "PLAN"),
+        ("settings.PLAN=blocks", "PLAN"),
         ("worker.replicas=-1", "replicas"),
     ],
 )

@@ -144,7 +144,7 @@ def _server() -> str:
 def _serve_children(address: str) -> None:
     """Fork a child for each connection, until standard input ends."""
     index = LogIndex(MemoryStore())  # compiles what the children will need
-    index.apply([(0, APPEND_MS, declare(PLANS["wide"])), (1, APPEND_MS, batch([Doc(0, 0, 0, bytes(16), 0)]))])
+    index.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch([Doc(0, 0, 0, bytes(16), 0)]))])
     index.neighbours([0, 0])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them, so the system does
     listener = socket.socket(socket.AF_UNIX)

@@ -37,11 +37,13 @@ from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, random_sketc
 from tests.index.oracle import BYTES, near
 
 KINDS = (
-    "128:8:1:21:75%",  # wide
+    "128:8:1:21:75%",
+    "128:8:0:17:75%~0:0%:1000",  # blocks
     "64:4:0:3",  # classic
     "64:0:0:6",  # no blocks: a plain scan
     "128:0:0:18",
     "64:64:0:9",  # blocks of one bit
+    "64:64:0:9~0:0%:5",  # half of all share each
     "64:3:0:3",  # blocks of 21 and 22 bits, longer than an address
     "32:4:1:7",
     "32:5/2:2:9",

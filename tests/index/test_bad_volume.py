@@ -28,7 +28,7 @@ FLUSHED = 40  # of these the state lies in tables, what follows in the write-ahe
 
 @pytest.fixture(scope="module")
 def records() -> list[bytes | None]:
-    return RandomLog(SEED, PLANS["wide"]).records(RECORDS)
+    return RandomLog(SEED, PLANS["blocks"]).records(RECORDS)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, random_sketch, retract
 
-_MANY = Plan(128, 4, 1, 24)
+_MANY = Plan(128, 8, 0, 24, key_blocks=2)  # 28 tables
 
 
 @pytest.fixture
@@ -42,10 +42,11 @@ def applied(index: LogIndex, log: list[bytes]) -> bytes:
     return index.chain
 
 
-@pytest.mark.parametrize("kind", ["keyed", "blocked"])
-def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(kind: str, docs: list[Doc], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("first", "then"), [(PLANS["classic"], PLANS["bands"]), (PLANS["bands"], _MANY)])
+def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
+    first: Plan, then: Plan, docs: list[Doc], tmp_path: Path
+) -> None:
     """Nothing of the record is written; with more memory it goes on, and says what every other index says."""
-    first, then = (PLANS["classic"], PLANS["bands"]) if kind == "keyed" else (PLANS["bands"], _MANY)
     log = log_of(docs, first, then)
     whole = LogIndex(MemoryStore(), Budget(0, tmp_path))
     chain = applied(whole, log)
@@ -84,7 +85,7 @@ def test_an_index_that_is_still_empty_stops_in_front_of_the_first_documents(docs
     """A plan costs nothing before there are documents; with the first of them its tables are made, and then memory is asked."""
     volume: dict[bytes, bytes] = {}
     log = [declare(PLANS["bands"]), control("plan", plan=_MANY.to_fields()), batch(docs)]
-    small = Budget(540 << 20, tmp_path)
+    small = Budget(505 << 20, tmp_path)
     index = LogIndex(MemoryStore(volume), small)
     applied(index, log[:2])
     before = dict(volume)

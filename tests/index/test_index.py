@@ -31,7 +31,7 @@ from tests.tiers import few
 
 FRESH_SEED = int(os.environ["TEST_SEED"])  # set in tests/conftest.py
 SEEDS = [*range(6), FRESH_SEED]
-WIDE = PLANS["wide"]
+BLOCKS = PLANS["blocks"]
 Opener = Callable[[], Store]
 
 
@@ -76,7 +76,7 @@ def test_random_logs_hold_every_reason() -> None:
     """What the index is compared with the fold on includes all that an index can answer."""
     seen: set[Reason] = set()
     for seed in range(8):
-        log = RandomLog(seed, WIDE).records(160)
+        log = RandomLog(seed, BLOCKS).records(160)
         seen |= check_against_fold(log, fold(log)[0])[1]
 
     assert set(Reason) - {Reason.EMPTY, Reason.TOMBSTONE, Reason.BYPASS, Reason.FAIL_OPEN, Reason.RELEASED} == seen
@@ -87,7 +87,7 @@ def test_grouping_and_restarts_change_nothing(seed: int, opener: Opener) -> None
     """However the log is cut into calls, and wherever the volume is opened again, answers and chain are the same bytes."""
     print(f"seed {seed}")
     chance = random.Random(seed)
-    log = RandomLog(seed, PLANS[chance.choice(["wide", "classic"])], plan_changes=True).records(120)
+    log = RandomLog(seed, PLANS[chance.choice(["blocks", "classic"])], plan_changes=True).records(120)
     expected, chain = fold(log)
     given: list[tuple[int, bytes]] = []
     records = number(log)
@@ -144,7 +144,7 @@ def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
     """A write that fails, before or after it took effect, ends the index; opened again it goes on to the same answers."""
     print(f"seed {seed}")
     chance = random.Random(seed)
-    log = RandomLog(seed, WIDE).records(120)
+    log = RandomLog(seed, BLOCKS).records(120)
     expected, chain = fold(log)
     volume: dict[bytes, bytes] = {}
     records = number(log)
@@ -169,7 +169,7 @@ def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
 def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> None:
     """Stored answers are those given out; confirmed ones are gone, for good once anything was written."""
     index = LogIndex(opener())
-    given = index.apply(number([declare(WIDE), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(6))]))
+    given = index.apply(number([declare(BLOCKS), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(6))]))
 
     assert given == list(index.answers_since(0))
     assert given[2:] == list(index.answers_since(3))
@@ -190,7 +190,7 @@ def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> N
 
 def test_answers_that_nobody_waits_for_are_not_stored() -> None:
     """A rebuilt replica that answers from log offset 3 on stores nothing below, and gives out the same bytes."""
-    log = [declare(WIDE), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(4))]
+    log = [declare(BLOCKS), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(4))]
     expected, _ = fold(log)
     index = LogIndex(MemoryStore())
     index.answered(3)
@@ -202,7 +202,7 @@ def test_answers_that_nobody_waits_for_are_not_stored() -> None:
 
 def test_the_log_must_follow_on_what_was_applied() -> None:
     """A gap, a repetition and a start in mid-log are broken invariants, and leave the index as it was."""
-    log = number([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 1, bytes(16), 0)])])
+    log = number([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 1, bytes(16), 0)])])
     index = LogIndex(MemoryStore())
     with pytest.raises(InvariantError, match="offset 0 is missing before 1"):
         index.apply(log[1:])
@@ -218,7 +218,7 @@ def test_the_log_must_follow_on_what_was_applied() -> None:
 
 def test_a_record_of_the_future_stops_the_index_behind_what_came_before() -> None:
     """Records before one of a newer version are applied and their answers stored; the newer one is never passed."""
-    log = number([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), framed(b"SDF3", 9, 1, b"?"), None])
+    log = number([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)]), framed(b"SDF3", 9, 1, b"?"), None])
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     for _ in range(2):
@@ -234,20 +234,20 @@ def test_a_record_of_the_future_stops_the_index_behind_what_came_before() -> Non
     ("log", "why"),
     [
         ([batch([Doc(0, 0, 0, bytes(16), 0)])], "must begin with a declaration"),
-        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], recipe="words:128:other")], "'words:128:other'"),
-        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], mode=Mode.SHADOW)], "its own log"),
+        ([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)], recipe="words:128:other")], "'words:128:other'"),
+        ([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)], mode=Mode.SHADOW)], "its own log"),
         ([declare(PLANS["classic"], mode=2), batch([Doc(0, 0, 0, bytes(16), 0)])], "declared for 'shadow'"),
-        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], limbs=1)], "64 bits, and the plan wide judges 128"),
-        ([declare(WIDE, width=128), batch([Doc(0, 0, 0, bytes(16), 0)], limbs=4)], "they have 128"),
-        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 0, bytes(16), 0)], limbs=3)], "have 128"),
-        ([declare(WIDE), batch([Doc(0, -4, 0, bytes(16), 0)])], "no Kafka partition"),
-        ([declare(WIDE), batch([Doc(0, 4, 0, bytes(16), 0)], {0: (0, 1 << 63)})], "no Kafka partition"),
+        ([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)], limbs=1)], "64 bits, and the plan blocks judges 128"),
+        ([declare(BLOCKS, width=128), batch([Doc(0, 0, 0, bytes(16), 0)], limbs=4)], "they have 128"),
+        ([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 0, bytes(16), 0)], limbs=3)], "have 128"),
+        ([declare(BLOCKS), batch([Doc(0, -4, 0, bytes(16), 0)])], "no Kafka partition"),
+        ([declare(BLOCKS), batch([Doc(0, 4, 0, bytes(16), 0)], {0: (0, 1 << 63)})], "no Kafka partition"),
         (
             [control("declare", recipe=RECIPE, group="g", floor=1, plan=None), batch([Doc(0, 0, 0, bytes(16), 0)])],
             "must begin with a declaration",
         ),
-        ([declare(WIDE, width=64), batch([Doc(0, 0, 0, bytes(16), 0)])], "must begin with a declaration"),
-        ([declare(WIDE), b"rubbish"], "too short to be a record"),
+        ([declare(BLOCKS, width=64), batch([Doc(0, 0, 0, bytes(16), 0)])], "must begin with a declaration"),
+        ([declare(BLOCKS), b"rubbish"], "too short to be a record"),
     ],
 )
 def test_what_cannot_be_judged_is_rejected_with_its_reason(log: list[bytes], why: str) -> None:
@@ -271,11 +271,11 @@ def escaped(kind: str, **fields: Any) -> bytes:
 
 
 HOSTILE = [
-    escaped("declare", recipe="\ud800", plan=WIDE.to_fields(), group="g", floor=1),
+    escaped("declare", recipe="\ud800", plan=BLOCKS.to_fields(), group="g", floor=1),
     escaped("declare", recipe=7, plan=[], group=None, floor=-1),
-    escaped("declare", recipe="r" * 300, plan=WIDE.to_fields(), group="g", floor=10**30),
-    escaped("declare", recipe=RECIPE, plan={**WIDE.to_fields(), "radius": True}, group="g", floor=1),
-    escaped("declare", recipe=RECIPE, plan={**WIDE.to_fields(), "radius": 1.0}, group="g", floor=1),
+    escaped("declare", recipe="r" * 300, plan=BLOCKS.to_fields(), group="g", floor=10**30),
+    escaped("declare", recipe=RECIPE, plan={**BLOCKS.to_fields(), "radius": True}, group="g", floor=1),
+    escaped("declare", recipe=RECIPE, plan={**BLOCKS.to_fields(), "radius": 1.0}, group="g", floor=1),
     escaped("declare", recipe=RECIPE, plan={"width": 64, "blocks": 1, "radius": 3, "threshold": 64}, group="g", floor="3"),
     escaped("plan", plan={"width": 10**40, "blocks": 0, "radius": 0, "threshold": 0}),
     escaped("plan", plan={"width": 256, "blocks": 8, "radius": 0, "threshold": 0}),
@@ -314,7 +314,8 @@ def test_no_record_can_stop_the_index(record: bytes, declared: bool) -> None:
     """Whatever a record holds, the index goes on to the next one, and its volume can be opened again."""
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
-    log = [declare(WIDE, width=128)] * declared + [record, record, declare(WIDE), batch([Doc(5, 0, 0, bytes(16), 0)]), record]
+    other = batch([Doc(5, 0, 0, bytes(16), 0)])
+    log = [declare(BLOCKS, width=128)] * declared + [record, record, declare(BLOCKS), other, record]
     given = index.apply(number(log))
     index.close()
 
@@ -326,12 +327,12 @@ def test_no_record_can_stop_the_index(record: bytes, declared: bool) -> None:
 def test_ignored_control_records_are_counted() -> None:
     """An unknown type, a second and different declaration, and an impossible plan change nothing but a count."""
     index = LogIndex(MemoryStore())
-    index.apply(number([declare(WIDE), declare(WIDE), declare(WIDE, group="b"), control("x"), control("plan", plan={})]))
+    index.apply(number([declare(BLOCKS), declare(BLOCKS), declare(BLOCKS, group="b"), control("x"), control("plan", plan={})]))
     declared = index.declared
 
     assert index.statistics()["ignored_control_records"] == 3
     assert declared is not None
-    assert (declared.group, declared.plan, declared.floor) == ("test", WIDE, 3)
+    assert (declared.group, declared.plan, declared.floor) == ("test", BLOCKS, 3)
     assert index.chain == CHAIN_START
 
 
@@ -347,7 +348,7 @@ def test_neighbours_are_listed_nearest_first_in_their_scope(opener: Opener) -> N
     ]
     index = LogIndex(opener())
     assert index.neighbours([0, 0]) == []
-    index.apply(number([declare(PLANS["classic"]), batch(docs), control("plan", plan=WIDE.to_fields())]))
+    index.apply(number([declare(PLANS["classic"]), batch(docs), control("plan", plan=BLOCKS.to_fields())]))
     index.close()
     index = LogIndex(opener())
     found = index.neighbours([0, 0])
@@ -400,7 +401,7 @@ def test_a_volume_follows_one_log(opener: Opener) -> None:
     """A volume bound to one log refuses another with a sentence, also after it was opened again."""
     index = LogIndex(opener())
     index.bind("cluster/topic-1")
-    index.apply(number([declare(WIDE)]))
+    index.apply(number([declare(BLOCKS)]))
     index.close()
     index = LogIndex(opener())
     index.bind("cluster/topic-1")
@@ -408,7 +409,7 @@ def test_a_volume_follows_one_log(opener: Opener) -> None:
         index.bind("cluster/topic-2")
     index.close()
     other = LogIndex(MemoryStore())
-    other.apply(number([declare(WIDE)]))
+    other.apply(number([declare(BLOCKS)]))
     with pytest.raises(InvariantError, match="bind"):
         other.bind("cluster/topic-1")
 
@@ -417,7 +418,7 @@ def test_a_damaged_or_foreign_volume_is_refused() -> None:
     """Missing pages, missing marks, foreign data and newer versions are errors with a remedy, never a silent empty start."""
     volume: dict[bytes, bytes] = {}
     docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)]
-    LogIndex(MemoryStore(volume)).apply(number([declare(WIDE), batch(docs)]))
+    LogIndex(MemoryStore(volume)).apply(number([declare(BLOCKS), batch(docs)]))
 
     def without(start: bytes, value: bytes | None = None) -> LogIndex:
         damaged = dict(volume)
@@ -444,7 +445,7 @@ def test_a_page_lost_while_running_stops_the_index() -> None:
     volume: dict[bytes, bytes] = {}
     docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)]
     index = LogIndex(MemoryStore(volume))
-    index.apply(number([declare(WIDE), batch(docs)]))
+    index.apply(number([declare(BLOCKS), batch(docs)]))
     del volume[b"e" + bytes(8)]
     with pytest.raises(StoreError, match="lacks a page"):
         index.apply([(2, 0, batch([Doc(0, 900, 0, docs[3].digest, 0)]))])
@@ -456,7 +457,7 @@ def test_figures_add_up(opener: Opener) -> None:
     """The statistics count representatives by kind, kept verdicts, what is removed, and bytes."""
     docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128), 50 if n % 4 else 1) for n in range(100)]
     index = LogIndex(opener())
-    index.apply(number([declare(WIDE), batch(docs, {0: (0, 10)}), retract(docs[21]), retract(docs[24]), retract(docs[99])]))
+    index.apply(number([declare(BLOCKS), batch(docs, {0: (0, 10)}), retract(docs[21]), retract(docs[24]), retract(docs[99])]))
     figures = index.statistics()
 
     assert figures["entries"] == 90

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
-from stream_dedup.index import blocked, budget, finder, keyed, near_kernels, neighbours, slot_kernels, table_kernels
-from stream_dedup.index.blocks import addresses_of, tables_of, to_limbs
+from stream_dedup.index import budget, finder, key_kernels, neighbours, slot_kernels
+from stream_dedup.index.blocks import table_count, tables_of, to_limbs
 from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.rows import (
     FEATURES_UNKNOWN,
@@ -46,6 +46,7 @@ PLANS_TRIED = [
     *PLANS.values(),
     Plan(64, 0, 0, 6),
     Plan(64, 64, 0, 9),
+    Plan(64, 64, 0, 9, asked=5),
     Plan(64, 3, 1, 7),
     Plan(100, 5, 2, 14),
     Plan(128, 3, 1, 9),
@@ -70,26 +71,18 @@ PLANS_TRIED = [
     Plan(32, 5, 0, 9, key_blocks=2, bands=5, similarity=30, asked=2, ratio=60),
     Plan(128, 4, 0, 40, bands=16, similarity=40),
 ]
-KEYED = [plan for plan in PLANS_TRIED if plan.is_keyed]
 FLOOR = 3
 
 
-@pytest.mark.parametrize("plan", [plan for plan in PLANS_TRIED if not plan.is_keyed], ids=lambda plan: plan.id)
-def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
-    """A print's bucket is its address in each table, tables share no bucket, and the compiled predicate is the plan's."""
+@pytest.mark.parametrize("plan", [plan for plan in PLANS_TRIED if not plan.asked], ids=lambda plan: plan.id)
+def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
+    """Two texts within reach share a key of some table, and of two that do the compiled predicate is the plan's."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     tables = tables_of(plan)
-    bucket = np.zeros(len(tables.base), np.int64)
     for _ in range(200):
-        number, scope = chance.getrandbits(256), chance.choice([0, chance.getrandbits(64)])
-        table_kernels.find_buckets(tables, to_limbs(number, 4).reshape(1, 4), 0, np.uint64(scope), bucket)
-        for table, key in enumerate(addresses_of(plan, number)):
-            address = int(tables.address[table])
-            assert int(tables.base[table]) + ((key ^ scope) & address) == bucket[table]
-            assert table == 0 or int(tables.base[table]) > int(tables.base[table - 1]) + int(tables.address[table - 1])
-        other = number
+        number, other = [chance.getrandbits(256)] * 2
         for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))):
             other ^= 1 << bit
         features = (chance.randint(0, 60), chance.randint(0, 60))
@@ -97,12 +90,34 @@ def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
         sketches = bytes(SKETCH_BYTES), bytes(int(chance.random() < 0.4) for _ in range(SKETCH_BYTES))
         pair.sketches[:] = [list(one) for one in sketches]
         pair.prints[0], pair.prints[1], pair.features[:] = to_limbs(number, 4), to_limbs(other, 4), features
-        expected = plan.distance(number, other) if plan.within_reach(number, other, features, sketches) else -1
-        assert expected == near_kernels.within_reach(tables, pair, 0, pair, 1)
-        pair.features[1] = FEATURES_UNKNOWN
-        alike = plan.within_reach(number, other, (features[0], features[0]), sketches)
-        expected = plan.distance(number, other) if alike else -1
-        assert expected == near_kernels.within_reach(tables, pair, 0, pair, 1)
+        keys = np.empty((2, table_count(tables)), np.uint64)
+        key_kernels.keys_of(tables, pair, keys)
+        shared = [key_kernels.shares(tables, table, pair, 0, pair, 1) for table in range(table_count(tables))]
+        assert (keys[0] == keys[1]).tolist() == shared
+        for its in (features[1], FEATURES_UNKNOWN):
+            pair.features[1] = its
+            is_near = plan.within_reach(number, other, (features[0], features[0] if its == FEATURES_UNKNOWN else its), sketches)
+            found = key_kernels.near_if_found(tables, pair, 0, 1) if any(shared) else -1
+            assert found == (plan.distance(number, other) if is_near else -1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "tables", "bits"),
+    [
+        (Plan(64, 4, 0, 3), 4, {16}),
+        (Plan(64, 6, 0, 3, key_blocks=3), 20, {31, 32, 33}),
+        (Plan(128, 8, 1, 21), 16, {8}),  # one of two halves of a key within a bit is equal
+        (Plan(64, 64, 0, 9), 1, {0}),  # each block of a bit would give half of all
+        (Plan(64, 0, 0, 6), 1, {0}),
+        (Plan(64, 64, 0, 9, asked=7), 64, {1}),  # of each block some are asked, so each has its own table
+    ],
+    ids=lambda one: one.id if isinstance(one, Plan) else "",
+)
+def test_a_plan_is_found_by_the_fewest_it_has_to_look_at(plan: Plan, tables: int, bits: set[int]) -> None:
+    """By its own keys, by parts of them where some bits may differ, or by none where keys would give everybody many times."""
+    found_by = tables_of(plan).masks
+
+    assert (len(found_by), set(np.bitwise_count(found_by).sum(axis=1).tolist())) == (tables, bits)
 
 
 @dataclass
@@ -142,10 +157,6 @@ def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
 class HoldsNoTable(budget.Budget):
     """What has to be in memory may be there, and no sealed table."""
 
-    def tables_resident(self, fixed_bytes: int, table_bytes: int, tables: int) -> int:
-        assert min(fixed_bytes, table_bytes, tables) >= 0
-        return 0
-
     def room(self, bytes_needed: int) -> int:
         """Return that there is none, until what may lie in files lies there."""
         assert bytes_needed >= 0
@@ -158,12 +169,10 @@ class HoldsNoTable(budget.Budget):
 class AgainstAList(RuleBasedStateMachine):
     """Batches, removals, look-ups and changes of plan, beside a list that is searched from its beginning."""
 
-    tried = PLANS_TRIED
-
     @initialize(seed=st.integers(0, 2**32 - 1), limbs=st.sampled_from([2, 4]))
     def begin(self, seed: int, limbs: int) -> None:
         self.chance = random.Random(seed)
-        self.plans = [plan for plan in self.tried if plan.limbs <= limbs]
+        self.plans = [plan for plan in PLANS_TRIED if plan.limbs <= limbs]
         self.plan = self.chance.choice(self.plans)
         self.limbs = limbs
         self.model: list[Modelled] = []
@@ -290,20 +299,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "_BUCKET_ENTRIES", 4)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
     monkeypatch.setattr(finder, "_ENTRIES_AT_ONCE", 50)
-    monkeypatch.setattr(blocked, "_STEP_COMPARISONS", 0)
     monkeypatch.setattr(neighbours, "_THREAD_DOCUMENTS", 8)
 
 
-class KeyedAgainstAList(AgainstAList):
-    """The same under plans with sketch blocks or a cap."""
-
-    tried = KEYED
-
-
 TestAgainstAList = AgainstAList.TestCase
-TestKeyedAgainstAList = KeyedAgainstAList.TestCase
-TestAgainstAList.settings = TestKeyedAgainstAList.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+TestAgainstAList.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -366,7 +367,7 @@ def test_a_look_at_the_buckets_looks_at_one_table(is_sealed: bool) -> None:
     assert max(seen[:19]) < 300
     assert seen[19:] == [300] * 6
     assert int(tables.bucket_lengths(18).max()) < int(tables.bucket_lengths(19).max()) == 300
-    tables.change_plan(PLANS["wide"])
+    tables.change_plan(PLANS["blocks"])
     assert tables.look_at_buckets() < 300
 
 
@@ -391,7 +392,7 @@ def test_blocks_that_more_share_than_are_asked_are_counted(is_sealed: bool) -> N
     for _ in range(20):
         tables.look_at_buckets()
     assert tables.full_blocks() == 3
-    tables.change_plan(PLANS["wide"])
+    tables.change_plan(PLANS["blocks"])
     assert tables.full_blocks(0) == tables.full_blocks() == 0
 
 
@@ -450,7 +451,7 @@ def test_the_earliest_stays_the_earliest_when_the_plan_changes() -> None:
     assert found.entry.tolist() == list(range(1500))
 
 
-@pytest.mark.parametrize("plan", [PLANS["wide"], Plan(128, 0, 0, 0)], ids=["small buckets", "one bucket"])
+@pytest.mark.parametrize("plan", [PLANS["blocks"], Plan(128, 0, 0, 0)], ids=["small buckets", "one bucket"])
 def test_room_given_back_is_used_again(plan: Plan) -> None:
     """Adding and removing over and over does not make the arena grow without end."""
     tables = Neighbours(plan, 2, strangers)
@@ -468,14 +469,14 @@ def test_room_given_back_is_used_again(plan: Plan) -> None:
     assert used[-1] < 1.5 * used[0]
 
 
-@pytest.mark.parametrize("plan", ["bands", "wide"])
+@pytest.mark.parametrize("plan", ["bands", "blocks"])
 def test_tables_are_sealed_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step waits for few of them, also when buckets double, and each is sealed as often as if all were sealed at once."""
     limit, step, steps = 400, 10, 180
     monkeypatch.setattr(neighbours, "_OPEN_MIN", limit)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 1 << 12)
     index = Neighbours(PLANS[plan], 2, strangers, values=SKETCH_BYTES)
-    tables = index._tables.finder if isinstance(index._tables, keyed.Keyed) else index._tables
+    tables = index._tables.finder
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
     sealed = np.zeros((steps, tables.count), np.bool_)
     for number in range(steps):
@@ -494,36 +495,7 @@ def test_tables_are_sealed_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPa
     assert np.allclose(np.sort(tables.opened), np.arange(tables.count) * limit / tables.count, atol=limit / 8)
 
 
-class FewerAndFewer(budget.Budget):
-    """Holds one table less each time that it is asked."""
-
-    def tables_resident(self, fixed_bytes: int, table_bytes: int, tables: int) -> int:
-        resident.append(max(0, (resident or [tables])[-1] - 1))
-        return resident[-1]
-
-
-resident: list[int] = []
-
-
-def test_tables_that_fit_no_more_move_to_files(tmp_path: Path) -> None:
-    """Though it is another one's turn to be sealed; what is found stays the same."""
-    resident.clear()
-    plan, chance = PLANS["wide"], np.random.default_rng(int(os.environ["TEST_SEED"]))
-    index, plain = (Neighbours(plan, 2, strangers, budget=of) for of in (FewerAndFewer(1, tmp_path), None))
-    prints = chance.integers(0, 1 << 64, (300, 2), np.uint64)
-    for first in range(0, 300, 5):
-        batch = no_columns(2, 5)
-        batch.prints[:] = prints[first : first + 5] if chance.random() < 0.8 else prints[:5] ^ np.uint64(1)
-        batch.digests[:] = chance.integers(0, 1 << 64, (5, 2), np.uint64)
-        of_both = [of.judge(batch, np.full(5, FLOOR, np.uint32), FLOOR).entry.tolist() for of in (index, plain)]
-        assert of_both[0] == of_both[1]
-        assert isinstance(index._tables, blocked.Blocked)
-        in_files = index._tables.sealed[resident[-1] if resident else plan.tables :]
-        assert index.bytes_mapped == in_files.sum() * 12
-    assert resident[-1] == 0
-
-
-@pytest.mark.parametrize(("plan", "tables"), [("bands", 20), ("wide", 8)])
+@pytest.mark.parametrize(("plan", "tables"), [("bands", 20), ("blocks", 8)])
 def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -> None:
     """Among a hundred million it takes minutes; a role that said nothing meanwhile would be restarted, and begin again.
 
@@ -543,15 +515,15 @@ def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -
 
 
 def test_memory_per_entry_is_as_the_module_says() -> None:
-    """At 50,000 entries the wide plan takes less than 230 bytes an entry beside the heads of its buckets."""
-    tables = Neighbours(PLANS["wide"], 2, strangers)
+    """At 50,000 entries the plan blocks takes less than 200 bytes an entry."""
+    tables = Neighbours(PLANS["blocks"], 2, strangers)
     empty = tables.bytes_used
     chance = random.Random(6)
     columns = columns_of([chance.getrandbits(128) for _ in range(50_000)])
     tables.judge(columns, np.full(50_000, FLOOR, np.uint32), FLOOR)
 
     assert tables.live == 50_000
-    assert 60 < (tables.bytes_used - empty) / 50_000 < 230
+    assert 60 < (tables.bytes_used - empty) / 50_000 < 200
 
 
 def test_a_bucket_of_a_million_costs_what_it_holds() -> None:
@@ -576,11 +548,9 @@ def test_a_bucket_of_a_million_costs_what_it_holds() -> None:
         searching.append(sorted(times)[2] / 200)
         times = []
         for _ in range(5):  # short ones go into no table, so what is left is the cost of full ones' places
-            keys = np.zeros((200, 4), np.int64)
+            keys = np.zeros((200, 4), np.uint64)
             begin = time.thread_time()
-            table_kernels.add_open(
-                tables._tables._tables, tables._tables.parts[0], tables._columns.rows, np.arange(200), keys, 0
-            )
+            tables._tables.finder.add(np.arange(200), keys)
             times.append(time.thread_time() - begin)
         adding.append(sorted(times)[2] / 200)
     print(f"microseconds a document: searching {searching[0] * 1e6:.0f}, {searching[1] * 1e6:.0f}; adding {adding}")
@@ -614,9 +584,8 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path:
     look_up(60 << 20)
     with pytest.raises(ConfigurationError, match=r"need at least \d+ MiB") as refused:
         look_up(1 << 20)
-    # What is refused first is the empty tables; with some more the rest fits, and not all of the tables.
     least = int(re.findall(r"at least (\d+) MiB", str(refused.value))[0])
-    look_up(least + 2 << 20 if plan.is_keyed else least * 5 << 18)
+    look_up(least + 2 << 20)
     assert found[0][:300] == list(range(300))
     assert found == [found[0]] * len(found)
     assert mapped[:2] == [0, 0]
@@ -628,7 +597,7 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path:
 def test_entries_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """More entries than four bytes can number are refused with a sentence, before anything changes."""
     monkeypatch.setattr(neighbours, "ROWS_MAX", 10)
-    tables = Neighbours(PLANS["wide"], 2, strangers)
+    tables = Neighbours(PLANS["blocks"], 2, strangers)
     tables.judge(columns_of(list(range(0, 1 << 60, 1 << 57))), np.full(8, 0, np.uint32), FLOOR)
     with pytest.raises(InvariantError, match="slices"):
         tables.judge(columns_of([1, 2, 3]), np.full(3, 0, np.uint32), FLOOR)
@@ -660,10 +629,10 @@ def test_compiles_where_nothing_can_be_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_in_a_file_are_those_that_were_written(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Growing, writing, leaving some out and moving to a file and back change nothing of what is read."""
+    """Growing, writing, leaving some out and moving to a file change nothing of what is read."""
     monkeypatch.setattr(budget, "_ROWS_AT_ONCE", 7)
     chance = np.random.default_rng(seed)
-    column = budget.Column(np.uint8, SKETCH_BYTES, folder=tmp_path)
+    column = budget.Column(np.uint8, SKETCH_BYTES)
     model = np.zeros((0, SKETCH_BYTES), np.uint8)
     for _ in range(12):
         more = chance.integers(0, 256, (int(chance.integers(1, 900)), SKETCH_BYTES), dtype=np.uint8)
@@ -678,10 +647,7 @@ def test_rows_in_a_file_are_those_that_were_written(seed: int, tmp_path: Path, m
         assert np.array_equal(column.gather(some), model[some])
         assert column.bytes_in_file + column.array.nbytes == model.nbytes
         assert (column.number >= 0) == (column.bytes_in_file > 0)
-        if chance.random() < 0.5:
-            column.to_memory()
-        else:
-            column.to_file(tmp_path)
+        column.to_file(tmp_path)
     assert list(tmp_path.iterdir()) == []  # the file has no name: it goes with the process
 
 
@@ -708,7 +674,6 @@ def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
     documents.offsets[:] = np.arange(3_000)
     tables = Neighbours(PLANS["bands"], 2, strangers, budget=HoldsNoTable(1, tmp_path), values=SKETCH_BYTES)
     tables.judge(documents, np.full(3_000, FLOOR, np.uint32), FLOOR)
-    assert isinstance(tables._tables, keyed.Keyed)
     columns = {"rows": tables._tables.finder._rows, "known": tables._known._rows}.get(lost) or tables._columns.column(lost)
     asked = documents._replace(digests=documents.digests + np.uint64(lost != "known"))
     assert columns.bytes_in_file > 0

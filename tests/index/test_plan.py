@@ -19,7 +19,7 @@ from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import PLANS, Plan, parse, parse_similarity
 from tests.index.oracle import near
 
-WIDE, CLASSIC = PLANS["wide"], PLANS["classic"]
+BLOCKS, CLASSIC, WITHIN_A_BIT = PLANS["blocks"], PLANS["classic"], Plan(128, 8, 1, 21, ratio=75)
 STEPS = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 60)), max_size=4, unique_by=lambda step: step[0])
 
 
@@ -48,7 +48,7 @@ def plans(draw: st.DrawFn) -> Plan:
 def test_the_named_plans_are_what_they_are_called() -> None:
     """Named plans are frozen: they are written into logs by their numbers."""
     assert (PLANS["bands"].id, PLANS["bands"].name) == ("128:4:0:28~16:65%:64:40%", "bands")
-    assert (WIDE.id, WIDE.name) == ("128:8:1:21:75%", "wide")
+    assert (BLOCKS.id, BLOCKS.name) == ("128:8:0:17:75%~0:0%:1000", "blocks")
     assert (CLASSIC.id, CLASSIC.name) == ("64:4:0:3", "classic")
     assert Plan(64, 4, 1, 7).name == "64:4:1:7"
 
@@ -87,16 +87,16 @@ def test_text_and_fields_lead_back(plan: Plan) -> None:
 
 def test_names_are_read_as_people_write_them() -> None:
     """Case and surrounding space do not matter."""
-    assert WIDE is parse(" Wide\n")
+    assert BLOCKS is parse(" Blocks\n")
     assert CLASSIC is parse("CLASSIC")
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("wid", "did you mean 'wide'"),
+        ("blok", "did you mean 'blocks'"),
         ("clasic", "did you mean 'classic'"),
-        ("", "wide, classic"),
+        ("", "blocks, classic"),
         ("128:8:1", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
         ("128:8:1:-1", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
         ("128:8:1:½", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
@@ -142,20 +142,20 @@ def test_what_is_no_plan_is_told_in_a_sentence(text: str, told: str) -> None:
     [
         None,
         [],
-        "wide",
+        "blocks",
         {},
         {"width": 64, "blocks": 4, "radius": 0},
-        {**WIDE.to_fields(), "more": 1},
-        {**WIDE.to_fields(), "width": "128"},
-        {**WIDE.to_fields(), "blocks": 8.0},
-        {**WIDE.to_fields(), "radius": True},
-        {**WIDE.to_fields(), "threshold": None},
-        {**WIDE.to_fields(), "by_length": {}},
-        {**WIDE.to_fields(), "by_length": [[1]]},
-        {**WIDE.to_fields(), "by_length": [[1, "2"]]},
-        {**WIDE.to_fields(), "by_length": [1]},
-        {**WIDE.to_fields(), "ratio": 0.5},
-        {**WIDE.to_fields(), "key_blocks": None},
+        {**BLOCKS.to_fields(), "more": 1},
+        {**BLOCKS.to_fields(), "width": "128"},
+        {**BLOCKS.to_fields(), "blocks": 8.0},
+        {**BLOCKS.to_fields(), "radius": True},
+        {**BLOCKS.to_fields(), "threshold": None},
+        {**BLOCKS.to_fields(), "by_length": {}},
+        {**BLOCKS.to_fields(), "by_length": [[1]]},
+        {**BLOCKS.to_fields(), "by_length": [[1, "2"]]},
+        {**BLOCKS.to_fields(), "by_length": [1]},
+        {**BLOCKS.to_fields(), "ratio": 0.5},
+        {**BLOCKS.to_fields(), "key_blocks": None},
     ],
 )
 def test_fields_of_no_plan_are_refused(fields: object) -> None:
@@ -165,19 +165,19 @@ def test_fields_of_no_plan_are_refused(fields: object) -> None:
 
 
 def test_within_reach_is_a_block_within_r_and_the_whole_within_t() -> None:
-    """The predicate, on cases counted by hand (classic: 4 blocks of 16, r 0, t 3; wide: 8 of 16, r 1, t 21, 75 %)."""
+    """The predicate, on cases counted by hand (classic: 4 blocks of 16, r 0, t 3; one of 8 of 16, r 1, t 21, 75 %)."""
     assert CLASSIC.within_reach(0, 0b111)
     assert CLASSIC.within_reach(0, 1 | 1 << 16 | 1 << 32)
     assert not CLASSIC.within_reach(0, 0b1111)
     assert CLASSIC.within_reach(0, 1 << 64)
     two_a_block = sum(0b11 << 16 * block for block in range(8))
     alike = (100, 100)
-    assert not WIDE.within_reach(0, two_a_block, alike)
-    assert WIDE.within_reach(0, two_a_block ^ 1, alike)
-    assert WIDE.within_reach(0, (1 << 21) - 1, alike)
-    assert not WIDE.within_reach(0, (1 << 22) - 1, alike)
-    assert WIDE.within_reach(0, 0, (75, 100))
-    assert not WIDE.within_reach(0, 0, (74, 100))
+    assert not WITHIN_A_BIT.within_reach(0, two_a_block, alike)
+    assert WITHIN_A_BIT.within_reach(0, two_a_block ^ 1, alike)
+    assert WITHIN_A_BIT.within_reach(0, (1 << 21) - 1, alike)
+    assert not WITHIN_A_BIT.within_reach(0, (1 << 22) - 1, alike)
+    assert WITHIN_A_BIT.within_reach(0, 0, (75, 100))
+    assert not WITHIN_A_BIT.within_reach(0, 0, (74, 100))
     assert Plan(64, 0, 0, 5).within_reach(0, 0b11111)
     assert not Plan(64, 0, 0, 5).within_reach(0, 0b111111)
 
@@ -242,9 +242,10 @@ def test_guaranteed_distances_of_the_literature() -> None:
     """3 bits: 4 blocks, keys of 2 of 5, or of 3 of 6 (Manku et al. 2007); 4 blocks with radius 1: 7 (Norouzi et al. 2012)."""
     assert [Plan(64, 5, 0, 3, key_blocks=2).distance_guaranteed, Plan(64, 6, 0, 3, key_blocks=3).distance_guaranteed] == [3, 3]
     assert [Plan(64, 5, 0, 5, key_blocks=2).distance_guaranteed, Plan(64, 6, 0, 9, key_blocks=3).distance_guaranteed] == [3, 3]
-    assert [plan.distance_guaranteed for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [3, 7, 15, 18]
-    assert [plan.probes for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [4, 17 * 4, 17 * 8, 1]
-    assert (Plan(64, 6, 0, 3, key_blocks=3).tables, set(Plan(64, 6, 0, 3, key_blocks=3).key_bits)) == (20, {31, 32, 33})
+    assert [plan.distance_guaranteed for plan in (CLASSIC, Plan(64, 4, 1, 9), WITHIN_A_BIT, BLOCKS)] == [3, 7, 15, 7]
+    assert Plan(128, 0, 0, 18).distance_guaranteed == 18
+    keys = Plan(64, 6, 0, 3, key_blocks=3).keys
+    assert (len(keys), {sum(end - first for first, end in key) for key in keys}) == (20, {31, 32, 33})
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -282,8 +283,8 @@ def test_a_similarity_takes_the_place_of_a_plan_s_own() -> None:
     """Nothing else of the plan changes; a plan that compares no sketches is refused by name."""
     assert PLANS["bands"].with_similarity(80) == parse("128:4:0:28~16:80%:64:40%")
     assert parse("128:8:1:21~0:50%:0").with_similarity(65) == parse("128:8:1:21~0:65%:0")
-    with pytest.raises(ConfigurationError, match="The plan wide compares no sketches"):
-        PLANS["wide"].with_similarity(65)
+    with pytest.raises(ConfigurationError, match="The plan blocks compares no sketches"):
+        BLOCKS.with_similarity(65)
 
 
 def sketch(**changed: int) -> bytes:

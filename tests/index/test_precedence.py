@@ -36,7 +36,7 @@ from tests.index.logs import Doc, batch, control, declare, forget, release, retr
 from tests.index.logs import read as read_record
 
 # The tables below count their distances from 19 bits, and precedence does not depend on it.
-_PLANS = {**PLANS, "wide": Plan(128, 8, 1, 19)}
+_PLANS = {**PLANS, "within a bit": Plan(128, 8, 1, 19)}
 
 TABLES = {
     "the same text wins over whatever is near, the earliest over the nearest": """
@@ -507,13 +507,13 @@ def check(table: str, plan: str, reopened: Callable[[int], bool] = lambda _: Tru
 
 @pytest.mark.parametrize("when", ["never", "once", "always"])
 @pytest.mark.parametrize("name", TABLES)
-def test_wide(name: str, when: str) -> None:
-    """The rule that the table's name states, under the wide plan; what was read anew is another thing than what was kept."""
+def test_within_a_bit(name: str, when: str) -> None:
+    """The rule that the table's name states, where a bit of a block may differ, and what was read anew or kept."""
     if when == "once":
         for at in range(1, len(read(TABLES[name])[0]) + 1):
-            check(TABLES[name], "wide", at.__eq__)
+            check(TABLES[name], "within a bit", at.__eq__)
     else:
-        check(TABLES[name], "wide", lambda _: when == "always")
+        check(TABLES[name], "within a bit", lambda _: when == "always")
 
 
 def test_classic_judges_the_low_half_within_3_bits() -> None:

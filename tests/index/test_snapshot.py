@@ -33,7 +33,7 @@ def numbered(records: list[bytes | None], first: int, end: int) -> list[tuple[in
 @pytest.fixture(scope="module")
 def records() -> list[bytes | None]:
     """A log with everything that can happen in one."""
-    return RandomLog(SEED, PLANS["wide"], plan_changes=True).records(90)
+    return RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(90)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ from tests.index.logs import APPEND_MS, RandomLog
 from stream_dedup.ground.plan import PLANS
 index = LogIndex(RocksStore(sys.argv[1]))
 desk = SnapshotDesk(Path(sys.argv[1]))
-records = RandomLog(int(sys.argv[2]), PLANS["wide"], plan_changes=True).records(int(sys.argv[3]))
+records = RandomLog(int(sys.argv[2]), PLANS["blocks"], plan_changes=True).records(int(sys.argv[3]))
 print("open", index.applied, flush=True)
 while True:
     offset = index.applied
@@ -144,7 +144,7 @@ def test_a_snapshot_of_a_running_index_is_a_whole_step(
     said = child.stdout.readline().split()
     fold = LogIndex(RocksStore(tmp_path / "fold"))
     fold.bind(LOG)
-    log = RandomLog(SEED, PLANS["wide"], plan_changes=True).records(2000)
+    log = RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(2000)
     fold.apply(numbered(log, 0, manifest.applied))
 
     assert manifest.applied == int(said[1])

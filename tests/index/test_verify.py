@@ -35,7 +35,7 @@ def compared(volume: dict[bytes, bytes], records: list[bytes | None], end: int |
 
 def test_a_sound_volume_has_no_differences() -> None:
     """The digests are equal, every stored answer was compared, and no line is said."""
-    records = RandomLog(SEED, PLANS["wide"], plan_changes=True).records(80)
+    records = RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(80)
     volume = volume_of(records)
     result = compared(volume, records)
 
@@ -46,7 +46,7 @@ def test_a_sound_volume_has_no_differences() -> None:
 
 def test_a_part_of_the_log_is_compared_in_what_was_made_by_then() -> None:
     """A fold that ends earlier agrees with a sound volume, and says what it could not compare."""
-    records = RandomLog(SEED, PLANS["wide"]).records(80)
+    records = RandomLog(SEED, PLANS["blocks"]).records(80)
     result = compared(volume_of(records), records, 40)
 
     assert result.lines == []
@@ -188,7 +188,7 @@ def test_what_differs_of_copies_is_told(prefix: bytes, told: str, number: int) -
     for at in range(2):
         kept = Doc(0, at, at, b"k%015d" % at, 0xFFFF << 40 * at)
         docs += [kept, replace(kept, offset=9 + at, digest=b"c%015d" % at, features=120, id=b"better")]
-    records: list[bytes | None] = [declare(PLANS["wide"], count_copies=True), batch(docs)]
+    records: list[bytes | None] = [declare(PLANS["blocks"], count_copies=True), batch(docs)]
     key = prefix + number.to_bytes(8, "big")
     volume = volume_of(records)
     assert compared(volume, records).lines == []

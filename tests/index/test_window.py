@@ -24,7 +24,7 @@ from tests.index.test_index import check_against_fold
 from tests.tiers import few
 
 SEEDS = [*range(6), int(os.environ["TEST_SEED"])]
-WIDE = PLANS["wide"]
+BLOCKS = PLANS["blocks"]
 
 
 @pytest.mark.parametrize("seed", few(SEEDS))
@@ -103,7 +103,7 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
 def test_a_volume_on_disk_shrinks_with_its_window(tmp_path: Path) -> None:
     """What expired is not read at the next opening, and what stands is."""
     index = LogIndex(RocksStore(tmp_path / "volume"))
-    index.apply([(0, 0, declare(WIDE, window={"length_ms": 1600, "refresh": False}))])
+    index.apply([(0, 0, declare(BLOCKS, window={"length_ms": 1600, "refresh": False}))])
     for step in range(1, 60):
         docs = documents(step, 100)
         index.apply([(step, step * 100, batch(docs, {0: (0, docs[0].offset)}))])
@@ -128,7 +128,7 @@ def test_forgetting_leaves_no_trace_in_the_volume() -> None:
     name = b"https://secret.example/page"
     docs = [replace(one, id=name) if one.offset % 7 == 0 else one for one in documents(0, 150)]
     copies = [Doc(1, n, n, docs[n].digest, docs[n].print, id=b"copy") for n in range(150)]
-    index.apply([(0, 0, declare(WIDE)), (1, 0, batch(docs)), (2, 0, batch(copies))])
+    index.apply([(0, 0, declare(BLOCKS)), (1, 0, batch(docs)), (2, 0, batch(copies))])
     index.answered(3)
     before = index.statistics()
     assert any(name in value for value in volume.values())
@@ -167,7 +167,7 @@ def test_generations_lead_back_and_damage_is_told() -> None:
 
     assert (again.now_ms, len(again), again.first(9), again.current(9)) == (7, 1, 3, 3)
     index = LogIndex(MemoryStore(volume := {}))
-    index.apply([(0, 5, declare(WIDE)), (1, 6, batch(documents(1, 3)))])
+    index.apply([(0, 5, declare(BLOCKS)), (1, 6, batch(documents(1, 3)))])
     for key, damaged in ((KEY_LOG_TIME, b"x"), (KEY_LOG_TIME, None), (KEY_GENERATIONS, b"x"), (KEY_GENERATIONS, None)):
         broken = {name: value for name, value in volume.items() if name != key}
         if damaged is not None:
@@ -180,16 +180,16 @@ def test_a_declared_window_is_in_force_and_stays_so() -> None:
     """A window comes with the declaration or a control record, alone or beside a plan, and outlives a restart."""
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
-    index.apply([(0, 0, declare(WIDE, window={"length_ms": 60_000, "refresh": True}))])
+    index.apply([(0, 0, declare(BLOCKS, window={"length_ms": 60_000, "refresh": True}))])
     assert LogIndex(MemoryStore(volume)).window == Window(60_000, refresh=True)
     index.apply([(1, 0, control("plan", window={"length_ms": 5_000, "refresh": False}))])
-    assert (LogIndex(MemoryStore(volume)).window, LogIndex(MemoryStore(volume)).plan) == (Window(5_000), WIDE)
+    assert (LogIndex(MemoryStore(volume)).window, LogIndex(MemoryStore(volume)).plan) == (Window(5_000), BLOCKS)
     index.apply([(2, 0, control("plan", plan=PLANS["classic"].to_fields()))])
     assert (index.window, index.plan) == (Window(5_000), PLANS["classic"])
-    index.apply([(3, 0, control("plan", plan=WIDE.to_fields(), window=None))])
+    index.apply([(3, 0, control("plan", plan=BLOCKS.to_fields(), window=None))])
     reopened = LogIndex(MemoryStore(volume))
 
-    assert (reopened.window, reopened.plan) == (None, WIDE)
+    assert (reopened.window, reopened.plan) == (None, BLOCKS)
     assert reopened.declared is not None
     assert reopened.declared.window == Window(60_000, refresh=True)
     assert reopened.statistics()["ignored_control_records"] == 0

@@ -35,7 +35,7 @@ DOCS = [
 def index(tmp_path: Path) -> Iterator[LogIndex]:
     one = LogIndex(RocksStore(tmp_path / "volume"))
     one.bind("cluster/0123")
-    one.apply([(0, APPEND_MS, declare(PLANS["wide"])), (1, APPEND_MS, batch(DOCS))])
+    one.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch(DOCS))])
     yield one
     one.close()
 
@@ -67,7 +67,7 @@ def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) 
     status, found = similar(server)
 
     assert status == 200
-    assert (found["applied"], found["recipe"], found["plan"], found["total"]) == (2, RECIPE, PLANS["wide"].id, 1)
+    assert (found["applied"], found["recipe"], found["plan"], found["total"]) == (2, RECIPE, PLANS["blocks"].id, 1)
     assert found["found"] == [
         {
             "id": "http://a/",

@@ -45,7 +45,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.outline = Outline(Fold(PlainScan() if self.scan else None))
-        log = [declare(PLANS["wide"]), batch(DOCS[:2]), batch(DOCS[2:], {0: (0, 2)})]
+        log = [declare(PLANS["blocks"]), batch(DOCS[:2]), batch(DOCS[2:], {0: (0, 2)})]
         log += [batch(DOCS, {0: mark}) for mark in self.epochs.values()]
         for offset, raw in enumerate(log):
             self.outline.fold(offset, APPEND_MS + 1000 * offset, decode(raw))
@@ -59,7 +59,7 @@ class Scene:
         fold = Fold(PlainScan())
         judged = [
             fold.judge(at, 0, decode(raw))
-            for at, raw in enumerate([declare(PLANS["wide"]), batch(DOCS[:2]), batch(DOCS[2:], {0: (0, 2)})])
+            for at, raw in enumerate([declare(PLANS["blocks"]), batch(DOCS[:2]), batch(DOCS[2:], {0: (0, 2)})])
         ]
         for at, place in enumerate(reasons):
             if place is None:
@@ -261,7 +261,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     rewind may bring it there instead of the command."""
     outline = Outline(Fold(PlainScan()))
     one, copy = Doc(0, 7, 7, b"s" * 16, FAR, id=b"s"), Doc(0, 0, 1, b"s" * 16, FAR, id=b"a")
-    log = [declare(PLANS["wide"]), seed([one]), batch([copy]), release(copy)]
+    log = [declare(PLANS["blocks"]), seed([one]), batch([copy]), release(copy)]
     for offset, raw in enumerate(log):
         outline.fold(offset, APPEND_MS, decode(raw))
     (judgement,) = outline.judged[2]

@@ -366,7 +366,7 @@ def test_stats_are_made_once_for_all_who_ask_at_a_time(tmp_path: Path, monkeypat
     """40 clients ask for the hottest buckets, 1,000 or fewer of them: one pass over the buckets, and no probe waits."""
     index = LogIndex(RocksStore(tmp_path / "volume"))
     index.bind("cluster/0123")
-    index.apply([(0, APPEND_MS, declare(PLANS["wide"])), (1, APPEND_MS, batch([Doc(0, 0, 1, b"a" * 16, 3**70)]))])
+    index.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch([Doc(0, 0, 1, b"a" * 16, 3**70)]))])
     entered, go_on, made = threading.Event(), threading.Event(), []
     original = report.stats
 
