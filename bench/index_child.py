@@ -26,13 +26,13 @@ from bench.index_truth import Truth
 from bench.stream import BEGIN_MS, RECORD_DOCUMENTS, PrintStream
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import parse
-from stream_dedup.index import layout
-from stream_dedup.index.budget import Budget
-from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.snapshot import restore
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.service.collector import collect_rarely
 
 APPLY_RECORDS: Final = 16  # as the role takes them

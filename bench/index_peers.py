@@ -31,8 +31,8 @@ from bench.stream import WORDS, PrintStream, StreamRecord
 from stream_dedup.demo.crawl import endless
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES, alike
-from stream_dedup.index.blocks import Tables, table_count, tables_of
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.tables.blocks import Tables, table_count, tables_of
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.local.api import Index
 
 Say = Callable[[str], None]

@@ -18,8 +18,8 @@ from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.ground.sketch_columns import per_cents
-from stream_dedup.index.neighbours import Neighbours
-from stream_dedup.index.rows import Columns, no_columns, take_rows
+from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.index.tables.rows import Columns, no_columns, take_rows
 
 _BATCH: Final = 50
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
-from stream_dedup.index.declaration import Declaration
+from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
 
 RECORD_DOCUMENTS: Final = 1000

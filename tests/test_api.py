@@ -18,7 +18,7 @@ from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.ground.errors import ConfigurationError, InputError, StoreError
 from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 from tests.examples import run
 

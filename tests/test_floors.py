@@ -38,9 +38,12 @@ FLOORS = (
     "cli",
 )
 
+# The rooms of a room, likewise.
+ROOMS_OF_THE_INDEX = ("tables", "volume", "rules")
+
 # A library, and the only places that may import it.
 ONLY = {
-    "rocksdict": {"index/store.py"},
+    "rocksdict": {"index/volume/store.py"},
     "confluent_kafka": {
         "kafka/",
         "inputs/registry.py",
@@ -83,6 +86,7 @@ APART = {
     },
     "indexer/": ("fingerprinting", "worker"),
     "index/": ("fingerprinting", "kafka", "settings"),
+    "index/tables/": ("log",),
     "inputs/html.py": ("fingerprinting", "settings", "log"),
     **{
         f"insights/{name}.py": ("log", "settings", "service")
@@ -131,6 +135,23 @@ def test_imports_fall(room: str) -> None:
         for name, found in files.items()
         for one in found
         if one.startswith("stream_dedup.") and one.split(".")[1] not in allowed
+    }
+
+    assert risen == set()
+
+
+@pytest.mark.parametrize("room", ROOMS_OF_THE_INDEX)
+def test_imports_fall_within_the_index(room: str) -> None:
+    """One of its rooms imports itself and those before it, and nothing that puts them together."""
+    allowed = ROOMS_OF_THE_INDEX[: ROOMS_OF_THE_INDEX.index(room) + 1]
+    files = {name: found for name, found in imports_of_files().items() if name.startswith(f"index/{room}/")}
+    assert files, f"there is no room {room}"
+
+    risen = {
+        f"{name} imports {one}"
+        for name, found in files.items()
+        for one in found
+        if one.startswith("stream_dedup.index.") and one.split(".")[2] not in allowed
     }
 
     assert risen == set()

@@ -9,7 +9,7 @@ from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.window import Window
+from stream_dedup.index.rules.window import Window
 from stream_dedup.settings.settings import Settings
 
 

@@ -11,7 +11,7 @@ from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, 
 from stream_dedup.checks.machine import memory_limit
 from stream_dedup.ground.errors import FormatError, FutureFormatError, StreamDedupError
 from stream_dedup.index import contents
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.settings.settings import Settings
 
 _BASE_BYTES = 350_000_000

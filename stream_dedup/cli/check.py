@@ -173,7 +173,7 @@ class CheckTask:
 
     def ranked(self, advance: Advance) -> list[Judged]:
         """Return the verdicts on all documents, which are read once for that."""
-        from stream_dedup.index.memory import MemoryStore
+        from stream_dedup.index.volume.memory import MemoryStore
         from stream_dedup.local.offline import judge_ranked, open_index
 
         index = open_index(MemoryStore(), self.recipe, self.settings.judging_plan)

@@ -15,8 +15,8 @@ from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-from stream_dedup.index.blocks import table_count, tables_of
-from stream_dedup.index.window import Window
+from stream_dedup.index.rules.window import Window
+from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.service.asking import ask_role
 from stream_dedup.service.ports import addresses
 

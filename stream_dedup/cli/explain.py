@@ -141,7 +141,7 @@ def _is_better(settings: Settings, copy: _Side, kept: _Side) -> bool:
 
 def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reason | None, str]:
     """Return the reason if they are duplicates, and a sentence either way."""
-    from stream_dedup.index.judge import reason_of_duplicate
+    from stream_dedup.index.rules.judge import reason_of_duplicate
 
     if one.is_empty or other.is_empty:
         return None, "One of them has no text once it is normalised; such a document is passed on as unique (empty)."

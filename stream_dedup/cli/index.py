@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stream_dedup.index import contents, verify
     from stream_dedup.index.digest import StateDigest
     from stream_dedup.index.snapshot import Manifest
-    from stream_dedup.index.store import RocksStore
+    from stream_dedup.index.volume.store import RocksStore
     from stream_dedup.kafka import LogReader
 
 _RECORDS_AT_ONCE = 64
@@ -40,7 +40,7 @@ def index_stats_command(
     """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also while it runs."""
     from stream_dedup.index import report
     from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.store import RocksStore
+    from stream_dedup.index.volume.store import RocksStore
 
     directory = volume or Path(settings.index_dir)
     store = RocksStore(directory, read_only=True)
@@ -124,7 +124,7 @@ def index_verify_command(
     as_json: JsonOption = False,
 ) -> int:
     """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends with 1 if they differ."""
-    from stream_dedup.index.store import RocksStore
+    from stream_dedup.index.volume.store import RocksStore
 
     directory = volume or Path(settings.index_dir)
     store = RocksStore(directory, read_only=True)
@@ -253,8 +253,8 @@ def _fold_and_compare(
 ) -> verify.Comparison:
     from stream_dedup.index import snapshot, verify
     from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.layout import answer_key
-    from stream_dedup.index.store import RocksStore
+    from stream_dedup.index.volume.layout import answer_key
+    from stream_dedup.index.volume.store import RocksStore
 
     if base is not None:
         manifest = snapshot.restore(base, folder, log=name)

@@ -138,8 +138,8 @@ def run_verify(settings: Settings, work: Path | None, most: int, *, as_json: boo
 
 def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) -> Verified:
     from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.store import RocksStore
     from stream_dedup.index.verify import GivenAnswers
+    from stream_dedup.index.volume.store import RocksStore
     from stream_dedup.kafka import SpanReader
     from stream_dedup.log import answers
 
@@ -259,7 +259,7 @@ def show_diff(settings: Settings, texts: Sequence[str], work: Path | None, most:
         BrokerError: Kafka failed.
     """
     from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.store import RocksStore
+    from stream_dedup.index.volume.store import RocksStore
     from stream_dedup.proof import replay
 
     alternative = replay.Alternative.parse(texts)

@@ -212,7 +212,7 @@ def look_into(volume: Path, wanted: Wanted, limit: int) -> dict[str, Any]:
     """
     from stream_dedup.index import report
     from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.store import RocksStore
+    from stream_dedup.index.volume.store import RocksStore
 
     store = RocksStore(volume, read_only=True)
     try:

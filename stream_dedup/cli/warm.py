@@ -22,12 +22,12 @@ from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.index.copies import Copies, CopyCounts
-from stream_dedup.index.layout import row_type
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.neighbours import Neighbours
-from stream_dedup.index.pages import EntryPage, gather
-from stream_dedup.index.rows import FULL, Columns, StoredRows, no_columns, take_rows
+from stream_dedup.index.rules.copies import Copies, CopyCounts
+from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.index.tables.rows import FULL, Columns, StoredRows, no_columns, take_rows
+from stream_dedup.index.volume.layout import row_type
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.pages import EntryPage, gather
 from stream_dedup.kafka import warm_up_writer
 from stream_dedup.log import header_columns
 from stream_dedup.log.answers import Judgement, Verdicts

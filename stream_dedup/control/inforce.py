@@ -1,6 +1,6 @@
 """Which plan, window and rule of what is better are in force at the log's end.
 
-Invariant: `fold` follows a control record exactly as the index does (`index.window.changed`), so both always agree.
+Invariant: `fold` follows a control record exactly as the index does (`index.rules.window.changed`), so both always agree.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.apply import refusal
-from stream_dedup.index.declaration import Declaration
-from stream_dedup.index.window import RulesInForce, Window, changed
+from stream_dedup.index.rules.apply import refusal
+from stream_dedup.index.rules.declaration import Declaration
+from stream_dedup.index.rules.window import RulesInForce, Window, changed
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 
 

@@ -1,8 +1,9 @@
-"""From fingerprints to verdicts: the index.
+"""From fingerprints to verdicts: the index, in three rooms, each of which imports only those before it.
 
-Pure, except `store`, the only user of rocksdict. In reading order: `declaration` (what a log is judged by), `rows` (columns of
-documents and entries), `neighbours` (the live representatives in memory) with its tables, `keyed`, within
-a `budget`; `positions` (what was said before), `judge` (precedence and reasons), `state`, and what changes it:
-`apply` (one log record), `judging` (a batch) and `orders` (control records); `entries` and `layout` (what is kept, as bytes),
-`contract` with `store` and `memory` (where it is kept), `index` (all together). Files named `*_kernels` are compiled.
+    tables   finding and judging in memory: `rows`, `neighbours`, and how they find. Files named `*_kernels` are compiled
+    volume   what is kept, as bytes, and where: `layout`, `entries`, `store`, the only user of rocksdict, and its twin `memory`
+    rules    what the log means: `apply` (a record), `judging` (a batch), `orders`, and the state that they change
+
+On top of them, `index` puts all together; `look_up` and `report` are what is asked of it; `contents`, `digest`, `verify` and
+`snapshot` look at a volume as a whole.
 """

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index import layout
-from stream_dedup.index.contract import Store
-from stream_dedup.index.declaration import Declaration
-from stream_dedup.index.entries import Entries
-from stream_dedup.index.layout import Meta
-from stream_dedup.index.positions import Positions
-from stream_dedup.index.sources import Sources
-from stream_dedup.index.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
+from stream_dedup.index.rules.declaration import Declaration
+from stream_dedup.index.rules.positions import Positions
+from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.entries import Entries
+from stream_dedup.index.volume.layout import Meta
 
 
 @dataclass(frozen=True, slots=True)

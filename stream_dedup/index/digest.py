@@ -28,11 +28,12 @@ from typing import Any
 import numpy as np
 
 from stream_dedup.ground.errors import FormatError, FutureFormatError, VolumeError
-from stream_dedup.index import contents, layout
+from stream_dedup.index import contents
 from stream_dedup.index.contents import Contents
-from stream_dedup.index.contract import Store
-from stream_dedup.index.positions import Positions
-from stream_dedup.index.sources import Sources
+from stream_dedup.index.rules.positions import Positions
+from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.contract import Store
 
 _DIGEST_BYTES = 16
 _VERSION = b"state digest 3"

@@ -37,21 +37,23 @@ from stream_dedup.ground.errors import (
     VolumeError,
 )
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index import contents, layout, owed
-from stream_dedup.index.apply import step
-from stream_dedup.index.bucket_sizes import BucketSizes
-from stream_dedup.index.budget import Budget
-from stream_dedup.index.contract import Store
-from stream_dedup.index.copies import CopyCounts
-from stream_dedup.index.declaration import Declaration
+from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
-from stream_dedup.index.entries import Entries
 from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart, ids_of
-from stream_dedup.index.neighbours import Neighbours
-from stream_dedup.index.owed import Owed
-from stream_dedup.index.state import IndexState
-from stream_dedup.index.window import Window
-from stream_dedup.index.writes import Writes
+from stream_dedup.index.rules import owed
+from stream_dedup.index.rules.apply import step
+from stream_dedup.index.rules.copies import CopyCounts
+from stream_dedup.index.rules.declaration import Declaration
+from stream_dedup.index.rules.owed import Owed
+from stream_dedup.index.rules.state import IndexState
+from stream_dedup.index.rules.window import Window
+from stream_dedup.index.tables.bucket_sizes import BucketSizes
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.entries import Entries
+from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log import records as log_records
 from stream_dedup.log.records import LogRecord
 
@@ -72,7 +74,7 @@ class PlanMemory(NamedTuple):
 class LogIndex:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
-    `budget` bounds the process's memory: see `index.budget`. `beat` is called now and then in a step that may take long.
+    `budget` bounds the process's memory: see `index.tables.budget`. `beat` is called now and then in a step that may take long.
     With `publishes` the volume keeps what the topic `representatives` is owed: see `published`.
 
     Raises:

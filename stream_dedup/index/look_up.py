@@ -13,10 +13,10 @@ from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import per_cent
-from stream_dedup.index.entries import Entries
-from stream_dedup.index.neighbours import Neighbours
-from stream_dedup.index.rows import Alike
-from stream_dedup.index.sources import Sources
+from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.index.tables.rows import Alike
+from stream_dedup.index.volume.entries import Entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,12 @@ from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError, VolumeError
 from stream_dedup.ground.version import __version__
-from stream_dedup.index import contents, layout
-from stream_dedup.index.contract import Store
+from stream_dedup.index import contents
 from stream_dedup.index.digest import digest_of
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.store import RocksStore
 
 FORMAT: Final = 1
 MANIFEST: Final = "snapshot.json"

@@ -16,11 +16,12 @@ from typing import Any, Final
 import numpy as np
 
 from stream_dedup.ground.document import LogPlace
-from stream_dedup.index import contents, layout
+from stream_dedup.index import contents
 from stream_dedup.index.contents import Contents
-from stream_dedup.index.contract import Store
 from stream_dedup.index.digest import StateDigest, digest_of
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.contract import Store
 from stream_dedup.log.answers import Judgement
 
 LINES_MAX: Final = 20

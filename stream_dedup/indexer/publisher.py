@@ -29,7 +29,7 @@ from stream_dedup.ground.errors import ConfigurationError, FencedError, StreamDe
 from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.owed import Owed
+from stream_dedup.index.rules.owed import Owed
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.kafka import Admin, LastRecordReader, Outcome, Output, TransactionalOutput
 from stream_dedup.log.representatives import (

@@ -25,11 +25,11 @@ from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.ground.topics import TopicNames
-from stream_dedup.index.budget import Budget
-from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import SnapshotDesk
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.publisher import Publisher, PublisherPace

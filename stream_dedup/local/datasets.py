@@ -18,7 +18,7 @@ from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import Reason, Verdict
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.local.offline import Judged, PrintedBatch, fingerprinted, judge_batches, judge_documents, open_index, plan_of
 from stream_dedup.local.rows import DocumentRows, is_table

@@ -23,9 +23,9 @@ from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.sketch import share
-from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers, records
 
 BATCH_DOCUMENTS = records.DOCUMENTS_MAX
@@ -106,7 +106,7 @@ def store_at(path: str | os.PathLike[str] | None) -> Store:
     """
     if path is None:
         return MemoryStore()
-    from stream_dedup.index.store import RocksStore  # noqa: PLC0415 - an index in memory needs no RocksDB
+    from stream_dedup.index.volume.store import RocksStore  # noqa: PLC0415 - an index in memory needs no RocksDB
 
     return RocksStore(os.fspath(path))
 

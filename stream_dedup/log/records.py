@@ -118,7 +118,7 @@ class Control:
     """A control record: `type` is `declare`, `plan`, `retract` or `forget`; it gets no answer.
 
     `declare` (the log's first record) carries `recipe`, `plan` (an object, see `index.plan`) and `group`; `plan` carries
-    `plan`, `window` (see `index.window`) or both; `retract` carries `topic`, `topic_id` (hex) and `positions`, up to
+    `plan`, `window` (see `index.rules.window`) or both; `retract` carries `topic`, `topic_id` (hex) and `positions`, up to
     `DOCUMENTS_MAX` lists of partition, offset and value digest; `forget` carries `ids` (a list of ids as the log holds
     them, in hex).
     """

@@ -8,6 +8,6 @@
     verdicts the headers that each output must carry, and the representatives that duplicates name
 
 Invariants: nothing here imports anything of the index, or reads Kafka, a clock or a setting: values go in, sentences come
-out. Two implementations of the rules (this and `index.apply`) that agree are the proof; so nothing may be shared but the
+out. Two implementations of the rules (this and `index.rules.apply`) that agree are the proof; so nothing may be shared but the
 bytes of the log and of its answers (`log/`) and the nouns (`document.py`).
 """

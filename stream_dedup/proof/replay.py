@@ -18,7 +18,7 @@ from stream_dedup.ground.document import LogPlace, Reason, Verdict
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.window import Window
+from stream_dedup.index.rules.window import Window
 from stream_dedup.log import answers, records
 from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.records import Batch, Control, Release

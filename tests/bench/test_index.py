@@ -20,7 +20,7 @@ from stream_dedup.ground.document import Reason
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log.answers import Judgement, LogAnswer, Rejected, decode, encode
 
 

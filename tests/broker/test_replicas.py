@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dedup.index import layout
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.log import answers
 from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import OwnedOffset, SourceConsumer
 from stream_dedup.log import records
 from stream_dedup.settings.environment import child_environment

@@ -20,7 +20,7 @@ from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka.client import property_problems
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings

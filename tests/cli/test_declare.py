@@ -12,9 +12,9 @@ from stream_dedup.cli import declare
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.index.budget import Budget
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer

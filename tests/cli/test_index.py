@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import APPEND_MS
 from tests.index.test_digest import small_log
 

@@ -16,8 +16,8 @@ from stream_dedup.ground.document import NO_TOPIC_ID
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.window import Window
+from stream_dedup.index.rules.window import Window
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log.records import Source, decode
 from tests.index.logs import RECIPE, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, forget, read, release, seed
 

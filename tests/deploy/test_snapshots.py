@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.settings.environment import child_environment
 from tests.deploy import rules, tools
 

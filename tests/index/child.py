@@ -26,8 +26,8 @@ import numpy as np
 
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 
 _ANSWER_SECONDS = 60

@@ -14,7 +14,7 @@ from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
-from stream_dedup.index import layout
+from stream_dedup.index.volume import layout
 from stream_dedup.log.records import (
     Batch,
     Control,

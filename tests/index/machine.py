@@ -30,7 +30,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.plan import Plan, parse
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log.answers import LogAnswer, decode
 from tests.index.child import Child
 from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, random_sketch, retract

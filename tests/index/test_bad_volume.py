@@ -14,10 +14,10 @@ import pytest
 
 from stream_dedup.ground.errors import ConfigurationError, FutureFormatError, StoreError, StreamDedupError
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index import layout
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import APPEND_MS, RandomLog
 
 SEED = int(os.environ["TEST_SEED"])

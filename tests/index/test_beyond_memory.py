@@ -9,9 +9,9 @@ import pytest
 
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.index.budget import Budget
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, random_sketch, retract

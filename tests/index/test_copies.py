@@ -13,9 +13,9 @@ from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import Position
 from stream_dedup.ground.errors import VolumeError
 from stream_dedup.ground.plan import PLANS, Plan, parse
-from stream_dedup.index import layout
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log.answers import LogAnswer, decode
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.scan import PlainScan

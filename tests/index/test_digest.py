@@ -11,11 +11,11 @@ import pytest
 from stream_dedup.ground.document import LogPlace
 from stream_dedup.ground.errors import StoreError
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.index import layout
 from stream_dedup.index.digest import state_digest
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, bytes_in_page, declare, retract
 
 SEED = int(os.environ["TEST_SEED"])

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dedup.index import finder
-from stream_dedup.index.finder import RowFinder
-from stream_dedup.index.rows import FULL, REMOVED, SHORT
+from stream_dedup.index.tables import finder
+from stream_dedup.index.tables.finder import RowFinder
+from stream_dedup.index.tables.rows import FULL, REMOVED, SHORT
 from tests.tiers import few
 
 TABLES = 3
@@ -154,7 +154,7 @@ def test_a_system_that_counts_addresses_is_told_of_in_a_sentence() -> None:
     """What refuses room that takes no memory is named, with what to set."""
     program = (
         "import resource\n"
-        "from stream_dedup.index.finder import RowFinder\n"
+        "from stream_dedup.index.tables.finder import RowFinder\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))\n"
         "RowFinder(20)\n"
     )

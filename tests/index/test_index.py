@@ -16,10 +16,10 @@ import pytest
 from stream_dedup.ground.document import Mode, Reason
 from stream_dedup.ground.errors import ConfigurationError, FutureFormatError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import CHAIN_START, LogAnswer, Rejected
 from stream_dedup.log.frame import framed

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.index import layout
-from stream_dedup.index.entries import Entries
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.rows import StoredRows
-from stream_dedup.index.writes import Writes
+from stream_dedup.index.tables.rows import StoredRows
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.entries import Entries
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log import answers
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, retract
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index.budget import Budget
-from stream_dedup.index.held import bytes_for
-from stream_dedup.index.neighbours import MERGED_AGAIN_IN_FILES, Neighbours
-from stream_dedup.index.rows import no_columns, take_rows
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.tables.held import bytes_for
+from stream_dedup.index.tables.neighbours import MERGED_AGAIN_IN_FILES, Neighbours
+from stream_dedup.index.tables.rows import no_columns, take_rows
 
 
 class Tight(Budget):

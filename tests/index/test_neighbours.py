@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
-from stream_dedup.index import budget, finder, key_kernels, neighbours, slot_kernels
-from stream_dedup.index.blocks import table_count, tables_of, to_limbs
-from stream_dedup.index.neighbours import Neighbours
-from stream_dedup.index.rows import (
+from stream_dedup.index.tables import budget, finder, key_kernels, neighbours, slot_kernels
+from stream_dedup.index.tables.blocks import table_count, tables_of, to_limbs
+from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.index.tables.rows import (
     FEATURES_UNKNOWN,
     FULL,
     OUTCOME_DIGEST,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.index import layout
-from stream_dedup.index.pages import EntryPage, gather
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.pages import EntryPage, gather
 
 SOME = np.dtype([("place", "<u2"), ("print", "<u8", (3,)), ("state", "u1"), ("offset", "<i8")])
 OFFSETS = np.dtype([("offset", "<i8")])

@@ -27,7 +27,7 @@ import pytest
 
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.proof.fold import Fold

@@ -11,10 +11,10 @@ import pytest
 
 from stream_dedup.ground.errors import FormatError, VolumeError
 from stream_dedup.ground.plan import PLANS, parse
-from stream_dedup.index import layout
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.owed import Owed
+from stream_dedup.index.rules.owed import Owed
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log.records import encode_batch
 from stream_dedup.log.representatives import encode_key, encode_value
 from stream_dedup.proof import representatives
@@ -233,7 +233,7 @@ def test_a_renewed_representative_is_never_told_gone() -> None:
 
 def test_more_than_a_million_changes_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who writes the topic is told by None, and looks at the rows."""
-    monkeypatch.setattr("stream_dedup.index.published._FRESH_MAX", 0)
+    monkeypatch.setattr("stream_dedup.index.rules.published._FRESH_MAX", 0)
     index = begun({})
     owed_by(index).rows.gather()
     index.apply([(2, APPEND_MS, batch([copy(3)]))])

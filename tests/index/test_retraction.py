@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index import positions
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.layout import kept_key
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.rules import positions
+from stream_dedup.index.volume.layout import kept_key
+from stream_dedup.index.volume.memory import MemoryStore
 from tests.index.logs import APPEND_MS, Doc, batch, declare, forget, retract
 
 _RECORD = 100

@@ -16,10 +16,11 @@ import pytest
 
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index import layout, snapshot
+from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import MANIFEST, VOLUME, SnapshotDesk, read_manifest, restore, take
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import APPEND_MS, RandomLog
 
 SEED = int(os.environ["TEST_SEED"])
@@ -88,7 +89,7 @@ import sys, time
 from pathlib import Path
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import SnapshotDesk
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import APPEND_MS, RandomLog
 from stream_dedup.ground.plan import PLANS
 index = LogIndex(RocksStore(sys.argv[1]))
@@ -109,7 +110,7 @@ while True:
 
 SILENT_HOLDER = """
 import sys
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 store = RocksStore(sys.argv[1])
 print("open", flush=True)
 input()

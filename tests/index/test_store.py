@@ -14,9 +14,9 @@ import pytest
 from rocksdict import Options, Rdict
 
 from stream_dedup.ground.errors import StoreError
-from stream_dedup.index.contract import Store
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.store import RocksStore
 
 Opener = Callable[[], Store]
 
@@ -173,7 +173,7 @@ def test_a_reader_needs_a_volume(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 store = RocksStore(sys.argv[1])
 for number in range(1_000_000):
     name = number.to_bytes(8, "big")
@@ -208,7 +208,7 @@ def test_a_killed_process_loses_no_write_and_leaves_none_half_done(tmp_path: Pat
 FILLER = """
 import resource, signal, sys
 from stream_dedup.ground.errors import StoreError
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 store = RocksStore(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
@@ -262,7 +262,7 @@ def table_file(path: Path) -> Path:
     return next(path.glob("*.sst"))
 
 
-OPENER = "import sys; from stream_dedup.index.store import RocksStore; RocksStore(sys.argv[1])"
+OPENER = "import sys; from stream_dedup.index.volume.store import RocksStore; RocksStore(sys.argv[1])"
 
 
 def test_two_openings_exclude_each_other(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.layout import PREFIX_ID_TAGS, PREFIX_PAGE, SEGMENT_ENTRIES
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.layout import PREFIX_ID_TAGS, PREFIX_PAGE, SEGMENT_ENTRIES
+from stream_dedup.index.volume.memory import MemoryStore
 from tests.index.logs import APPEND_MS, Doc, batch, declare, forget, retract
 
 SEED = int(os.environ["TEST_SEED"])

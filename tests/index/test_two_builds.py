@@ -21,7 +21,7 @@ import pytest
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.log import frame, records
 from tests.index.logs import APPEND_MS, RandomLog, control
 
@@ -41,7 +41,7 @@ from pathlib import Path
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.index.index import LogIndex
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import RandomLog
 for line in sys.stdin:
     order = json.loads(line)
@@ -113,7 +113,7 @@ def formats(commit: str) -> list[str] | None:
     needed = (
         "stream_dedup/ground/errors.py",
         "stream_dedup/index/index.py",
-        "stream_dedup/index/store.py",
+        "stream_dedup/index/volume/store.py",
         "tests/index/logs.py",
     )
     return None if any(git("cat-file", "-e", f"{commit}:{path}") is None for path in needed) else lines

@@ -10,9 +10,10 @@ import pytest
 
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index import layout, verify
+from stream_dedup.index import verify
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.memory import MemoryStore
 from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, bytes_in_page, declare
 from tests.index.test_digest import small_log, volume_of
 

@@ -11,12 +11,12 @@ import pytest
 
 from stream_dedup.ground.errors import ConfigurationError, StoreError
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index import neighbours
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.store import RocksStore
-from stream_dedup.index.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
-from stream_dedup.index.writes import Writes
+from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
+from stream_dedup.index.tables import neighbours
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer
 from tests.index.logs import Doc, RandomLog, append_time, batch, control, declare, forget

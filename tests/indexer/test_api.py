@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Similar
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer import api as index_api
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.service.health import Health

@@ -10,7 +10,7 @@ from stream_dedup.ground.errors import FencedError
 from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.publisher import Publisher, PublisherPace
 from stream_dedup.kafka import Outcome, Output, Result

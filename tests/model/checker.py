@@ -10,7 +10,7 @@ from collections import Counter
 
 from stream_dedup.ground.document import Message, Position, Reason, Verdict
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records
 from stream_dedup.log.answers import Announce, LogAnswer, decode
 from stream_dedup.log.representatives import PROGRESS_KEY, decode_progress

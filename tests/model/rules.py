@@ -21,14 +21,15 @@ import numpy as np
 from stream_dedup.control import beginnings, rewind
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, TextAwayError
-from stream_dedup.index import judging as index_judging
-from stream_dedup.index import layout, orders
-from stream_dedup.index.copies import CopyCounts
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.positions import Positions
-from stream_dedup.index.published import Published
-from stream_dedup.index.state import IndexState
+from stream_dedup.index.rules import judging as index_judging
+from stream_dedup.index.rules import orders
+from stream_dedup.index.rules.copies import CopyCounts
+from stream_dedup.index.rules.positions import Positions
+from stream_dedup.index.rules.published import Published
+from stream_dedup.index.rules.state import IndexState
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer import publisher
 from stream_dedup.indexer import role as indexer
 from stream_dedup.indexer.publisher import Publisher

@@ -28,7 +28,7 @@ from stream_dedup.ground.errors import BrokerError, FormatError, TextAwayError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.topics import TopicNames
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
 from stream_dedup.indexer.publisher import PublisherPace
 from stream_dedup.inputs.decoder import Decoder, Documents

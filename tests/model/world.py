@@ -27,7 +27,7 @@ from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, InputError
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.topics import TopicNames
-from stream_dedup.index import layout
+from stream_dedup.index.volume import layout
 from stream_dedup.indexer import role as indexer
 from stream_dedup.log import records
 from stream_dedup.log.begun import encode_reading

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dedup.ground.plan import parse
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.scan import AskedTexts, CompiledScan, PlainScan, Reach, Rows, as_number

@@ -11,7 +11,7 @@ import pytest
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log.representatives import PROGRESS_KEY, Progress, encode_key, encode_progress, encode_value
 from stream_dedup.proof.findings import Findings, Violation
 from stream_dedup.proof.fold import Fold

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.store import RocksStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.service import door
 from stream_dedup.service.health import Health

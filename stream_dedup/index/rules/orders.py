@@ -13,12 +13,12 @@ import numpy as np
 
 from stream_dedup.ground.document import TOPIC_ID_BYTES, LogPlace, Reason
 from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.index.declaration import U32_MAX, Declaration, number_field, text_field
-from stream_dedup.index.judging import append_rows, columns_of_batch
-from stream_dedup.index.positions import Key, cut_at_repeats, handle_of, keys_of
-from stream_dedup.index.rows import OUTCOME_SHORT, no_columns, take_rows
-from stream_dedup.index.state import IndexState
-from stream_dedup.index.window import RulesInForce, changed
+from stream_dedup.index.rules.declaration import U32_MAX, Declaration, number_field, text_field
+from stream_dedup.index.rules.judging import append_rows, columns_of_batch
+from stream_dedup.index.rules.positions import Key, cut_at_repeats, handle_of, keys_of
+from stream_dedup.index.rules.state import IndexState
+from stream_dedup.index.rules.window import RulesInForce, changed
+from stream_dedup.index.tables.rows import OUTCOME_SHORT, no_columns, take_rows
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import DOCUMENTS_MAX, Batch, Control, forgotten_ids
 

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.budget import Column
-from stream_dedup.index.finder import finder_bytes
-from stream_dedup.index.rows import HeldRows, StoredRows, no_row_taken
+from stream_dedup.index.tables.budget import Column
+from stream_dedup.index.tables.finder import finder_bytes
+from stream_dedup.index.tables.rows import HeldRows, StoredRows, no_row_taken
 
 _ROWS_MIN: Final = 2048
 TAGS: Final = ("digest_tags", "position_tags")

@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.arena_kernels import UNIT, give_back, larger_block
-from stream_dedup.index.rows import REMOVED
+from stream_dedup.index.tables.arena_kernels import UNIT, give_back, larger_block
+from stream_dedup.index.tables.rows import REMOVED
 from stream_dedup.machine.compiled import inlined, kernel, prefetch, read_at
 
 int64: Any = np.int64

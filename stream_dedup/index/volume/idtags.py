@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.index.contract import Store
-from stream_dedup.index.layout import DAMAGED_PAGE, SEGMENT_ENTRIES, id_tags_key, segment_key
-from stream_dedup.index.writes import Writes
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.layout import DAMAGED_PAGE, SEGMENT_ENTRIES, id_tags_key, segment_key
+from stream_dedup.index.volume.writes import Writes
 
 NO_TAG: Final = crc32(b"")
 _SEGMENTS_AT_ONCE: Final = 64

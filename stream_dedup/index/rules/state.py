@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index import layout
-from stream_dedup.index.copies import CopyCounts
-from stream_dedup.index.declaration import Declaration
-from stream_dedup.index.entries import Entries
-from stream_dedup.index.neighbours import Neighbours
-from stream_dedup.index.positions import Positions
-from stream_dedup.index.sources import Sources
-from stream_dedup.index.window import Generations, Window
-from stream_dedup.index.writes import Writes
+from stream_dedup.index.rules.copies import CopyCounts
+from stream_dedup.index.rules.declaration import Declaration
+from stream_dedup.index.rules.positions import Positions
+from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.rules.window import Generations, Window
+from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.entries import Entries
+from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.records import Batch
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.index.layout import DAMAGED_PAGE, ROWS_AT
+from stream_dedup.index.volume.layout import DAMAGED_PAGE, ROWS_AT
 from stream_dedup.log.frame import cut
 from stream_dedup.machine.compiled import inlined, kernel
 

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 
 from stream_dedup.ground.document import Position
-from stream_dedup.index import published as published_rows
-from stream_dedup.index.contract import Store
-from stream_dedup.index.published import Published
-from stream_dedup.index.state import IndexState
-from stream_dedup.index.writes import Writes
+from stream_dedup.index.rules import published as published_rows
+from stream_dedup.index.rules.published import Published
+from stream_dedup.index.rules.state import IndexState
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.representatives import PublishedValue
 
 _AT_ONCE: Final = 4096

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.index.near_kernels import alike, alike_held, near_held, near_prints, take_print, take_sketch
-from stream_dedup.index.rows import FULL
-from stream_dedup.index.slot_kernels import SPREAD, mixed_limb
+from stream_dedup.index.tables.near_kernels import alike, alike_held, near_held, near_prints, take_print, take_sketch
+from stream_dedup.index.tables.rows import FULL
+from stream_dedup.index.tables.slot_kernels import SPREAD, mixed_limb
 from stream_dedup.machine.compiled import inlined, kernel
 
 int64: Any = np.int64

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from stream_dedup.ground.sketch import CROWD, CROWD_SCEPTICS, FIRST_WEIGHT, JUDGING_WEIGHT, SKETCH_VALUES
-from stream_dedup.index.finder_kernels import last_passing, next_passing, row_at
-from stream_dedup.index.key_kernels import counts, near_if_found, near_if_found_held, shares
-from stream_dedup.index.near_kernels import take_sketch
-from stream_dedup.index.rows import ALONE, NONE
+from stream_dedup.index.tables.finder_kernels import last_passing, next_passing, row_at
+from stream_dedup.index.tables.key_kernels import counts, near_if_found, near_if_found_held, shares
+from stream_dedup.index.tables.near_kernels import take_sketch
+from stream_dedup.index.tables.rows import ALONE, NONE
 from stream_dedup.machine.compiled import kernel
 
 int64: Any = np.int64

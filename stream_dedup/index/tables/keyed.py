@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index import key_kernels, keyed_kernels, walk_kernels
-from stream_dedup.index.blocks import Tables, table_count
-from stream_dedup.index.budget import unreadable
-from stream_dedup.index.finder import Each, RowFinder
-from stream_dedup.index.rows import (
+from stream_dedup.index.tables import key_kernels, keyed_kernels, walk_kernels
+from stream_dedup.index.tables.blocks import Tables, table_count
+from stream_dedup.index.tables.budget import unreadable
+from stream_dedup.index.tables.finder import Each, RowFinder
+from stream_dedup.index.tables.rows import (
     FULL,
     NONE,
     AlikeRows,

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index import finder_kernels
-from stream_dedup.index.arena_kernels import SIZES, UNIT
-from stream_dedup.index.budget import Column, unreadable, unwritten
-from stream_dedup.index.finder_kernels import GROUP, KeyTables
-from stream_dedup.index.rows import no_row_taken
+from stream_dedup.index.tables import finder_kernels
+from stream_dedup.index.tables.arena_kernels import SIZES, UNIT
+from stream_dedup.index.tables.budget import Column, unreadable, unwritten
+from stream_dedup.index.tables.finder_kernels import GROUP, KeyTables
+from stream_dedup.index.tables.rows import no_row_taken
 
 _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
 _BUCKETS_MIN: Final = 1 << 15  # four entries in an open block when the first are sealed: longer ones take time, and room

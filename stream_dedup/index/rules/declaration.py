@@ -11,7 +11,7 @@ from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import WIDTH_MAX, Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.index.window import Window
+from stream_dedup.index.rules.window import Window
 
 U32_MAX: Final = (1 << 32) - 1
 _NAME_BYTES_MAX: Final = 255

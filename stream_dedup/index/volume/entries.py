@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.errors import FormatError, InvariantError
-from stream_dedup.index import slot_kernels
-from stream_dedup.index.contract import Store
-from stream_dedup.index.idtags import IdTags
-from stream_dedup.index.layout import (
+from stream_dedup.index.tables import slot_kernels
+from stream_dedup.index.tables.rows import Columns, StoredRows, no_columns
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.idtags import IdTags
+from stream_dedup.index.volume.layout import (
     PAGE_ENTRIES,
     PREFIX_PAGE,
     PREFIX_SEGMENT,
@@ -41,9 +42,8 @@ from stream_dedup.index.layout import (
     split_rows,
     view_segment,
 )
-from stream_dedup.index.pages import EntryPage, Gathered, Ids, gather
-from stream_dedup.index.rows import Columns, StoredRows, no_columns
-from stream_dedup.index.writes import Writes
+from stream_dedup.index.volume.pages import EntryPage, Gathered, Ids, gather
+from stream_dedup.index.volume.writes import Writes
 
 _PAGES_KEPT: Final = 512
 _PAGES_AT_ONCE: Final = 256

@@ -27,13 +27,13 @@ from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.ground.sketch_columns import per_cents
-from stream_dedup.index import slot_kernels
-from stream_dedup.index.blocks import table_count, tables_of
-from stream_dedup.index.budget import Budget
-from stream_dedup.index.finder import RowFinder
-from stream_dedup.index.held import TAGS, HeldColumns
-from stream_dedup.index.keyed import Keyed
-from stream_dedup.index.rows import (
+from stream_dedup.index.tables import slot_kernels
+from stream_dedup.index.tables.blocks import table_count, tables_of
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.tables.finder import RowFinder
+from stream_dedup.index.tables.held import TAGS, HeldColumns
+from stream_dedup.index.tables.keyed import Keyed
+from stream_dedup.index.tables.rows import (
     FEATURES_UNKNOWN,
     FULL,
     NONE,

@@ -122,11 +122,11 @@ COPIES: Final = np.dtype(
         ("offset", "<i8"),
     ]
 )
-"""What `index.copies` keeps of a representative; its docstring tells the fields."""
+"""What `index.rules.copies` keeps of a representative; its docstring tells the fields."""
 
 
 PUBLISHED: Final = np.dtype([("source", "<u4"), ("offset", "<i8"), ("changed_below", "<u8"), ("gone_by_order", "?")])
-"""What `index.published` keeps of a representative."""
+"""What `index.rules.published` keeps of a representative."""
 
 
 @lru_cache

@@ -17,10 +17,10 @@ from stream_dedup.ground.document import NONCE_BYTES
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.index import orders
-from stream_dedup.index.declaration import Declaration
-from stream_dedup.index.judging import judge_batch
-from stream_dedup.index.state import IndexState
+from stream_dedup.index.rules import orders
+from stream_dedup.index.rules.declaration import Declaration
+from stream_dedup.index.rules.judging import judge_batch
+from stream_dedup.index.rules.state import IndexState
 from stream_dedup.log.answers import Rejected, encode, encode_verdicts
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from stream_dedup.ground.sketch import FIRST_WEIGHT, JUDGING_VALUES, JUDGING_WEIGHT, SKETCH_BYTES, SKETCH_VALUES
-from stream_dedup.index.rows import FEATURES_UNKNOWN
+from stream_dedup.index.tables.rows import FEATURES_UNKNOWN
 from stream_dedup.machine.compiled import kernel, popcount, read_at
 
 int64: Any = np.int64

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.document import LogPlace, Reason
-from stream_dedup.index.copies import Copies
-from stream_dedup.index.entries import columns_of
-from stream_dedup.index.judge import reason_of_duplicate
-from stream_dedup.index.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
-from stream_dedup.index.positions import KeptRecord, Key, cut_at_repeats, handle_of, handles_of, keys_of, spans_of
-from stream_dedup.index.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
-from stream_dedup.index.state import IndexState
+from stream_dedup.index.rules.copies import Copies
+from stream_dedup.index.rules.judge import reason_of_duplicate
+from stream_dedup.index.rules.positions import KeptRecord, Key, cut_at_repeats, handle_of, handles_of, keys_of, spans_of
+from stream_dedup.index.rules.state import IndexState
+from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
+from stream_dedup.index.volume.entries import columns_of
+from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
 from stream_dedup.log.records import Batch
 

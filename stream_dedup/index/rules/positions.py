@@ -38,10 +38,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.document import LogPlace, Reason, Representative, Verdict
-from stream_dedup.index.layout import KEPT, decode_kept, decode_mark, encode_kept, encode_mark, kept_key, mark_key, number_of
-from stream_dedup.index.rows import Columns
-from stream_dedup.index.sources import Sources
-from stream_dedup.index.writes import Writes
+from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.tables.rows import Columns
+from stream_dedup.index.volume.layout import (
+    KEPT,
+    decode_kept,
+    decode_mark,
+    encode_kept,
+    encode_mark,
+    kept_key,
+    mark_key,
+    number_of,
+)
+from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
 
 Key = tuple[int, int, int]

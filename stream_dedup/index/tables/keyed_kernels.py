@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.index.arena_kernels import UNIT
-from stream_dedup.index.finder_kernels import (
+from stream_dedup.index.tables.arena_kernels import UNIT
+from stream_dedup.index.tables.finder_kernels import (
     GROUP_BITS,
     bucket_of,
     first_tag,
@@ -27,10 +27,10 @@ from stream_dedup.index.finder_kernels import (
     sealed_row,
     second_tag,
 )
-from stream_dedup.index.key_kernels import counts, near_if_found, near_if_found_held, shares
-from stream_dedup.index.near_kernels import same_in_batch
-from stream_dedup.index.rows import NONE, OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
-from stream_dedup.index.walk_kernels import walk
+from stream_dedup.index.tables.key_kernels import counts, near_if_found, near_if_found_held, shares
+from stream_dedup.index.tables.near_kernels import same_in_batch
+from stream_dedup.index.tables.rows import NONE, OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
+from stream_dedup.index.tables.walk_kernels import walk
 from stream_dedup.machine.compiled import inlined, kernel, popcount, prefetch
 
 int64: Any = np.int64

@@ -1,0 +1,5 @@
+"""What is kept, as bytes, and where.
+
+In reading order: `layout` (keys and values), `entries` and `pages` (the representatives), `idtags`, `writes` (one step),
+`contract` with `store` (RocksDB) and `memory` (its twin).
+"""
