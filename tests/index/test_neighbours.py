@@ -612,7 +612,7 @@ def test_compiles_where_nothing_can_be_kept(tmp_path: Path) -> None:
     program = (
         f"import tempfile; tempfile.tempdir = {str(nowhere)!r}\n"
         "import numpy as np\n"
-        "from stream_dedup.index import slot_kernels\n"
+        "from stream_dedup.index.tables import slot_kernels\n"
         "tags = np.empty(3, np.uint32)\n"
         "slot_kernels.tag_digests(np.zeros((3, 2), np.uint64), np.zeros(3, np.uint64), tags)\n"
         "print(tags.sum(), slot_kernels.tag_digests.stats.cache_path or None)"
