@@ -7,6 +7,7 @@ role that was restarted in between shows none; a role that does not answer is a 
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import urllib.parse
@@ -51,7 +52,8 @@ def top_command(
 ) -> int:
     """Watch the roles at work: documents a second, share of duplicates, lag, latency, aborts, the index. From their /metrics.
 
-    With --json a line per interval. With --once it ends with 1 if no role answers.
+    Below stands what those wait for that are not ready. With --json a line per interval. With --once it ends with 1 if none
+    answers.
     """
     urls = urls or []
     asked = [_checked(url) for url in urls] or addresses(settings)
@@ -81,10 +83,15 @@ def top_command(
 
 
 class RoleReading(NamedTuple):
-    """One role's metrics at one moment. `seconds` is of the monotonic clock; `values` by name without prefix, then labels."""
+    """One role's metrics at one moment. `seconds` is of the monotonic clock; `values` by name without prefix, then labels.
+
+    `ready` is None where the role was not asked, and `waits_for` why it is not.
+    """
 
     seconds: float
     values: Mapping[str, Mapping[_Labels, float]]
+    ready: bool | None = None
+    waits_for: str = ""
 
     def total(self, name: str, **labels: str) -> float | None:
         """Return the sum of the samples of that name with these labels; None if there is none."""
@@ -103,6 +110,8 @@ class TopRow:
     address: str
     role: str | None
     problem: str | None = None
+    ready: bool | None = None
+    waits_for: str = ""
     documents_rate: float | None = None
     bytes_rate: float | None = None
     dead_letters_rate: float | None = None
@@ -135,7 +144,9 @@ def read(address: str) -> RoleReading | str:
         status, body = asking.ask(address, "/metrics", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
         if status != 200:
             return f"answers {status}; it serves no metrics"
-        return parse(body.decode("utf-8", "replace"), time.monotonic())
+        found = parse(body.decode("utf-8", "replace"), time.monotonic())
+        status, body = asking.ask(address, "/readyz", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+        return found._replace(ready=status == 200, waits_for="" if status == 200 else _sentence(body))
     except asking.NO_ANSWER as error:
         return asking.reason_of(error)
 
@@ -179,6 +190,8 @@ def row_of(address: str, before: RoleReading | str, now: RoleReading | str) -> T
     return TopRow(
         address,
         role,
+        ready=now.ready,
+        waits_for=now.waits_for,
         documents_rate=rate("documents_total"),
         bytes_rate=rate("bytes_total"),
         dead_letters_rate=rate("dead_letters_total"),
@@ -232,13 +245,16 @@ def drawn(rows: Sequence[TopRow]) -> Group:
             for row in own:
                 table.add_row(_short(row.address), *(shown(row) for shown in columns.values()))
             parts += [table, Text()]
-    silent = FittedTable(("no figures", "why"))
-    for row in rows:
-        if row.problem is not None:
-            silent.add_row(_short(row.address), Text(printable(row.problem), "red"))
-    if any(row.problem is not None for row in rows):
-        parts += [silent, Text()]
+    parts += _why("not ready", {row.address: row.waits_for for row in rows if row.ready is False}, "yellow")
+    parts += _why("no figures", {row.address: row.problem for row in rows if row.problem is not None}, "red")
     return Group(*parts[:-1])
+
+
+def _why(title: str, sentences: Mapping[str, str], colour: str) -> list[FittedTable | Text]:
+    table = FittedTable((title, "why"))
+    for address, sentence in sentences.items():
+        table.add_row(_short(address), Text(printable(sentence), colour))
+    return [table, Text()] if sentences else []
 
 
 _COLUMNS: Mapping[str, Mapping[str, Callable[[TopRow], str]]] = {
@@ -282,6 +298,14 @@ def _next(last: Mapping[str, RoleReading | str], interval: float) -> tuple[list[
     time.sleep(interval)
     now = {address: read(address) for address in last}
     return [row_of(address, last[address], now[address]) for address in last], now
+
+
+def _sentence(body: bytes) -> str:
+    """Return what a probe says of a role that is not ready."""
+    try:
+        return str(json.loads(body)["text"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode("utf-8", "replace").strip()
 
 
 def _checked(url: str) -> str:

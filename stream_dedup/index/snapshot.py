@@ -12,6 +12,7 @@ whoever may write to the volume's directory may ask there.
        removes the request; if it cannot, it writes why into DIR/snapshot/failed, and goes on
     4  the command copies the checkpoint, reads the whole copy for its state digest, writes the manifest, and clears up
     5  a command that died leaves the lock free: the role clears up at its next look
+    6  when the snapshot is whole, the command touches DIR/snapshot/last, by which the role tells its age
 
 A checkpoint is made by the writer between two writes, so it holds the state after a whole number of log records. Of an
 index that does not run, the files themselves are copied, while this process holds RocksDB's own lock on them.
@@ -56,6 +57,8 @@ _NOT_COPIED: Final = frozenset({_LOCK_OF_ROCKSDB, REQUESTS, "lost+found"})
 _EMPTY: Final = frozenset({"lost+found"})
 _CHUNK_BYTES: Final = 4 << 20
 _COPIES_AT_ONCE: Final = 3
+# In the folder of requests: what a snapshot is taken under, and when the last one was whole.
+_KEPT: Final = ("lock", "last")
 _LOOK_SECONDS: Final = 0.05
 
 Advance = Callable[[int], None]
@@ -112,6 +115,9 @@ def take(volume: Path, target: Path, *, wait_seconds: float, advance: Advance = 
             total = _copy_all(source, target / VOLUME, advance)
         manifest = _describe(target / VOLUME, total)
         _write_manifest(target, manifest)
+    with contextlib.suppress(OSError):  # the snapshot is whole; only its age is not told
+        (volume / REQUESTS).mkdir(exist_ok=True)
+        (volume / REQUESTS / "last").touch()
     return manifest
 
 
@@ -148,7 +154,7 @@ def _asked(folder: Path, wait_seconds: float) -> Iterator[Path]:
         except OSError as error:
             raise StoreError(f"Another snapshot of {folder.parent} is being taken; wait for it to end.") from error
         try:
-            _clear(folder, keep=("lock",))
+            _clear(folder, keep=_KEPT)
             (folder / "request").touch()
             until = time.monotonic() + wait_seconds
             while not (folder / "taken").exists():
@@ -162,7 +168,7 @@ def _asked(folder: Path, wait_seconds: float) -> Iterator[Path]:
                 time.sleep(_LOOK_SECONDS)
             yield folder / "taken"
         finally:
-            _clear(folder, keep=("lock",))
+            _clear(folder, keep=_KEPT)
 
 
 class SnapshotDesk:
@@ -183,6 +189,13 @@ class SnapshotDesk:
         if any((self._folder / name).exists() for name in ("taken", "taking", "failed")):
             self._clear_if_abandoned()
         return None
+
+    def last(self) -> float | None:
+        """Return when the last snapshot of this volume was whole, in seconds since 1970; None if none was taken."""
+        try:
+            return (self._folder / "last").stat().st_mtime
+        except OSError:
+            return None
 
     def _serve(self, index: LogIndex, reached: Callable[[str], None]) -> int | None:
         taking, taken = self._folder / "taking", self._folder / "taken"
@@ -206,7 +219,7 @@ class SnapshotDesk:
     def _clear_if_abandoned(self) -> None:
         with contextlib.suppress(OSError), (self._folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _clear(self._folder, keep=("lock",))
+            _clear(self._folder, keep=_KEPT)
 
 
 def _copy_all(source: Path, target: Path, advance: Advance) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 
 from prometheus_client import Counter, Gauge
@@ -99,6 +101,16 @@ class IndexMetrics(RoleMetrics):
         )
         for result in ("committed", "fenced", "failed"):
             self._transactions.labels(result)
+        self._snapshot_taken = math.nan
+        Gauge(
+            "stream_dedup_snapshot_age_seconds",
+            "Time since the last snapshot of this volume was whole; not a number (NaN) before there is one.",
+            registry=self.registry,
+        ).set_function(lambda: time.time() - self._snapshot_taken)
+
+    def snapshot(self, taken: float | None) -> None:
+        """Say when the last snapshot was whole, in seconds since 1970; None: none was taken of this volume."""
+        self._snapshot_taken = math.nan if taken is None else taken
 
     def representatives_behind(self, records: int) -> None:
         """Say how far the topic `representatives` is behind."""

@@ -287,6 +287,7 @@ class Indexer:
         taken = self._desk.look(self._index, lambda step: self._failpoints.hit(f"index.{step}", self._in_flight))
         if taken is not None:
             self._logger.info("checkpoint made for a snapshot", applied=taken)
+        self._metrics.snapshot(self._desk.last())
         applied = self._index.applied
         statistics = self._index.statistics()
         self._metrics.state(statistics, self._index.searches())

@@ -152,6 +152,29 @@ def test_once_over_http(run: Callable[..., Any], served: str) -> None:
     assert "Connection refused" in table.out
 
 
+def test_what_is_not_ready_says_why(run: Callable[..., Any]) -> None:
+    """With its figures, and the sentence of its probe below; one that is ready stands in no such table."""
+    health = Health()
+    health.ready(False, "waiting for an index: none has answered yet")
+    server = HttpServer("127.0.0.1", 0, health, WorkerMetrics("r").registry)
+    server.start()
+    address = f"http://127.0.0.1:{server.port}"
+    try:
+        waiting = json.loads(run("top", address, "--once", "--json", "--interval", "0.1").out)["roles"][0]
+        table = run("top", address, "--once", "--interval", "0.1")
+        health.ready(True, "documents flow")
+        going = json.loads(run("top", address, "--once", "--json", "--interval", "0.1").out)["roles"][0]
+        clean = run("top", address, "--once", "--interval", "0.1")
+    finally:
+        server.stop()
+
+    assert (waiting["ready"], waiting["waits_for"]) == (False, "waiting for an index: none has answered yet")
+    assert "not ready" in table.out
+    assert "none has answered yet" in table.out
+    assert (going["ready"], going["waits_for"]) == (True, "")
+    assert "not ready" not in clean.out
+
+
 def test_an_address_that_cannot_be_is_a_sentence(run: Callable[..., Any]) -> None:
     """No traceback for a typing error."""
     for url in ("ftp://a:1", "http://", "http://a:99999999"):

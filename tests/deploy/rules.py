@@ -57,7 +57,6 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> Iterator[Manifest]:
 def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
     """Yield each workload with its pod template."""
     yield from ((one, one["spec"]["template"]) for one in of_kind(manifests, "StatefulSet", "Deployment", "Job", "DaemonSet"))
-    yield from ((one, one["spec"]["jobTemplate"]["spec"]["template"]) for one in of_kind(manifests, "CronJob"))
 
 
 def containers(pod: Manifest) -> Iterator[Manifest]:
@@ -72,6 +71,11 @@ def role_pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest, Manife
         role = pod["metadata"]["labels"].get("app.kubernetes.io/component")
         if role in ROLES:
             yield role, workload, pod
+
+
+def main_container(role: str, pod: Manifest) -> Manifest:
+    """Return the container of a role; others may stand beside it."""
+    return next(one for one in pod["spec"]["containers"] if one["name"] == role)
 
 
 def selects(selector: Manifest, labels: Manifest) -> bool:
@@ -147,9 +151,7 @@ def sealed(manifests: list[Manifest]) -> list[str]:
     """Our containers cannot write their root file system, and no pod holds a token for Kubernetes."""
     problems = []
     for workload, pod in pods(manifests):
-        # The snapshot's job has Kubernetes run a command in the index's pod; its account may do nothing else.
-        is_snapshot = workload["kind"] == "CronJob" and pod["spec"].get("serviceAccountName") == "stream-dedup-snapshot"
-        if pod["spec"].get("automountServiceAccountToken") is not False and not is_snapshot:
+        if pod["spec"].get("automountServiceAccountToken") is not False:
             problems.append(f"{named(workload)} mounts a service account's token")
         if pod["spec"].get("enableServiceLinks") is not False:
             problems.append(f"{named(workload)} gets variables for every Service of its namespace")
@@ -167,7 +169,7 @@ def labelled(manifests: list[Manifest]) -> list[str]:
     problems = []
     for one in manifests:
         if one["metadata"]["name"].startswith("stream-dedup") and one["kind"] in {"StatefulSet", "Service", "Job"}:
-            lacking = {"name", "part-of", "component"} - {
+            lacking = {"name", "instance", "part-of", "component"} - {
                 key.removeprefix("app.kubernetes.io/") for key in one["metadata"].get("labels", {})
             }
             problems += [f"{named(one)} lacks the label app.kubernetes.io/{name}" for name in sorted(lacking)]
@@ -178,7 +180,7 @@ def probed(manifests: list[Manifest]) -> list[str]:
     """Roles have all three probes; lag or a rebuild never restarts one."""
     problems = []
     for role, workload, pod in role_pods(manifests):
-        (container,) = pod["spec"]["containers"]
+        container = main_container(role, pod)
         # An index that rebuilds has started: it must be watched, and not be bounded.
         wanted = {
             "livenessProbe": "/livez",
@@ -291,6 +293,31 @@ def walled(manifests: list[Manifest]) -> list[str]:
     return problems
 
 
+def opened(manifests: list[Manifest]) -> list[str]:
+    """Whom a policy lets in or out is there: our pods by our labels, and other people's by theirs alone."""
+    problems = []
+    templates = [pod["metadata"]["labels"] for _, pod in pods(manifests)]
+    for one in of_kind(manifests, "NetworkPolicy"):
+        rules = one["spec"].get("ingress", []) + one["spec"].get("egress", [])
+        for peer in (peer for rule in rules for peer in rule.get("from", []) + rule.get("to", []) if "podSelector" in peer):
+            labels = peer["podSelector"].get("matchLabels", {})
+            is_ours = labels.get("app.kubernetes.io/part-of", labels.get("app.kubernetes.io/name")) == "stream-dedup"
+            if is_ours and ("namespaceSelector" in peer or not any(selects(peer["podSelector"], one) for one in templates)):
+                problems.append(f"{named(one)} means pods that have our labels and are not there: {labels}")
+    return problems
+
+
+def probed_by_name(manifests: list[Manifest]) -> list[str]:
+    """A pod that is not ready is reached by its own name, and by people at the console; what others ask for is ready."""
+    problems = []
+    for one in of_kind(manifests, "Service"):
+        name, spec = one["metadata"]["name"], one["spec"]
+        is_for_all = spec.get("clusterIP") == "None" or name.endswith("-search")
+        if "stream-dedup" in name and is_for_all != bool(spec.get("publishNotReadyAddresses")):
+            problems.append(f"{named(one)} leads to other pods than it should while they are not ready")
+    return problems
+
+
 def stored(manifests: list[Manifest]) -> list[str]:
     """The index and a search have a volume of their own that one pod only can mount, and their folder lies on it."""
     problems = []
@@ -298,7 +325,7 @@ def stored(manifests: list[Manifest]) -> list[str]:
         if role not in ("index", "search"):
             continue
         claims = {one["metadata"]["name"]: one["spec"] for one in workload["spec"].get("volumeClaimTemplates", [])}
-        (container,) = pod["spec"]["containers"]
+        container = main_container(role, pod)
         folder = next(
             (one["value"] for one in container.get("env", []) if one["name"] == f"STREAM_DEDUP_{role.upper()}_DIR"), ""
         )
@@ -312,7 +339,7 @@ def identified(manifests: list[Manifest]) -> list[str]:
     """A worker's transactional id comes from its pod's stable name, its rack from the zone."""
     problems = []
     for role, workload, pod in role_pods(manifests):
-        (container,) = pod["spec"]["containers"]
+        container = main_container(role, pod)
         fields = {
             one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container.get("env", [])
         }
@@ -332,7 +359,7 @@ def configured(manifests: list[Manifest]) -> list[str]:
     problems = []
     maps = {one["metadata"]["name"]: one["data"] for one in of_kind(manifests, "ConfigMap")}
     for role, workload, pod in role_pods(manifests):
-        (container,) = pod["spec"]["containers"]
+        container = main_container(role, pod)
         environment: dict[str, str] = {}
         for one in container.get("envFrom", []):
             environment |= maps.get(one["configMapRef"]["name"], {})
@@ -390,7 +417,10 @@ def scaled(manifests: list[Manifest]) -> list[str]:
     problems = []
     topics = {topic.kind: topic for topic in read_topics()}
     workloads = {one["metadata"]["name"]: one for one in of_kind(manifests, "StatefulSet")}
-    settings = next((one["data"] for one in of_kind(manifests, "ConfigMap") if "STREAM_DEDUP_GROUP" in one["data"]), {})
+    given = (one["data"] for one in of_kind(manifests, "ConfigMap") if "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" in one["data"])
+    names = ("STREAM_DEDUP_GROUP", "STREAM_DEDUP_TOPIC_PREFIX")
+    named_so = ({name: one[name] for name in names if name in one} for one in given)
+    group = next((load_settings({}, None, environ=one).group for one in named_so), None)
     for one in of_kind(manifests, "ScaledObject"):
         spec, trigger = one["spec"], one["spec"]["triggers"][0]["metadata"]
         target = workloads.get(spec["scaleTargetRef"]["name"])
@@ -400,8 +430,7 @@ def scaled(manifests: list[Manifest]) -> list[str]:
             "does not keep one worker": spec.get("minReplicaCount") != 1,
             "allows another number of workers than partitions": spec.get("maxReplicaCount") != topics["documents"].partitions,
             "counts the lag of transaction markers": trigger.get("excludePersistentLag") != "true",
-            "looks at another topic or group": (trigger.get("topic"), trigger["consumerGroup"])
-            != ("documents", settings.get("STREAM_DEDUP_GROUP")),
+            "looks at another topic or group": (trigger.get("topic"), trigger["consumerGroup"]) != ("documents", group),
         }
         problems += [f"{named(one)} {what}" for what, is_wrong in wrong.items() if is_wrong]
     return problems
@@ -441,6 +470,8 @@ RULES = (
     joined,
     drained,
     walled,
+    opened,
+    probed_by_name,
     stored,
     identified,
     configured,

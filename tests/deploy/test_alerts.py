@@ -155,6 +155,8 @@ def test_an_alert_has_a_page_in_the_handbook(name: str) -> None:
     """The annotation names the heading, so that whoever is woken finds what to do."""
     assert ALERTS[name]["annotations"]["runbook_url"].endswith(f"/handbook/#{name.lower()}")
     assert re.search(rf"^#+ {name}$", HANDBOOK, re.MULTILINE)
+    section = re.split(rf"^#+ {name}$", HANDBOOK, flags=re.MULTILINE)[1].partition("\n### ")[0]
+    assert re.search(r"^\$ kubectl ", section, re.MULTILINE), "its page has no command to paste"
     assert ALERTS[name]["labels"]["severity"] in {"warning", "critical"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tests.deploy import rules, tools, write_chart
 from tests.deploy.conftest import _or_skip
 from tests.deploy.rules import Manifest
 
-TEMPLATE = ("template", "filter", str(write_chart.CHART), "--kube-version", "1.35.0")
+TEMPLATE = ("template", "stream-dedup", str(write_chart.CHART), "--kube-version", "1.35.0")
 
 
 @pytest.fixture(scope="session")
@@ -34,9 +35,15 @@ def template(helm: Path, *arguments: str) -> list[Manifest]:
     return [one for one in yaml.safe_load_all(done.stdout) if one]
 
 
+OWN_LABELS = ("helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version")
+
+
 def in_bytes(manifests: list[Manifest]) -> str:
-    """Return manifests in an order and with the name of the settings that both tools would agree on."""
+    """Return manifests in an order, with the labels and with the name of the settings, that both tools would agree on."""
     (config,) = (one["metadata"]["name"] for one in manifests if one["kind"] == "ConfigMap")
+    for one in manifests:
+        for label in OWN_LABELS:
+            one["metadata"].get("labels", {}).pop(label, None)
     ordered = sorted(manifests, key=lambda one: (one["kind"], one["metadata"]["name"]))
     return yaml.safe_dump_all(ordered, sort_keys=True).replace(config, "settings-by-name")
 
@@ -46,79 +53,247 @@ def of(manifests: list[Manifest], kind: str, name: str) -> Any:
 
 
 def test_the_templates_are_those_that_the_script_makes(kustomize: Path) -> None:
-    """A change of the base without `make deploy-chart` is seen."""
+    """A change of the base, of a component or of the values without `make deploy-chart` is seen."""
     del kustomize
-    there = {path.name: path.read_text() for path in (write_chart.CHART / "templates").glob("*.yaml")}
-    assert there == write_chart.templates(), "run: make deploy-chart"
-    values = yaml.safe_load((write_chart.CHART / "values.yaml").read_text())
-    assert values["settings"] == write_chart.default_settings()
+    assert {path.name: path.read_text() for path in write_chart.MADE.iterdir()} == write_chart.templates(), "make deploy-chart"
+    copied = {path.name: path.read_text() for path in (write_chart.CHART / "files").iterdir()}
+    assert copied == {name: path.read_text() for name, path in write_chart.copies().items()}, "make deploy-chart"
+    assert (write_chart.CHART / "README.md").read_text() == write_chart.readme(), "make deploy-chart"
     assert yaml.safe_load((write_chart.CHART / "Chart.yaml").read_text())["appVersion"] == __version__
 
 
-@pytest.mark.long
+def test_the_readme_tells_each_value() -> None:
+    """Each leaf of the values, or the value that holds it, stands in the table."""
+
+    def leaves(node: Any, path: str) -> set[str]:
+        if not isinstance(node, dict) or not node:
+            return {path}
+        return set().union(*(leaves(value, f"{path}.{key}" if path else key) for key, value in node.items()))
+
+    table = write_chart.readme().partition("| value |")[2]
+    told = {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
+    values = yaml.safe_load((write_chart.CHART / "values.yaml").read_text())
+    assert {one for one in leaves(values, "") if not any(f"{one}.".startswith(f"{name}.") for name in told)} == set()
+
+
 def test_the_chart_is_the_base(helm: Path) -> None:
-    """With its own values it gives what kustomize gives, byte for byte but for the hash in the settings' name."""
+    """With its own values it gives what kustomize gives, but for Helm's labels, its test, and the settings' hash."""
     base = list(yaml.safe_load_all(tools.render(write_chart.ROOT / "deploy" / "base")))
-    assert in_bytes(template(helm)) == in_bytes(base)
+    made = [one for one in template(helm) if one["kind"] != "Pod"]
+    assert in_bytes(made) == in_bytes(base)
 
 
-@pytest.mark.long
 def test_helm_finds_nothing_to_complain_of(helm: Path) -> None:
     done = run(helm, "lint", "--strict", str(write_chart.CHART))
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.long
-def test_values_do_what_they_say(helm: Path, tmp_path: Path) -> None:
-    """Each value that an operator sets is where Kubernetes reads it, and the rules for manifests still hold."""
-    values = {
-        "image": {"repository": "registry.example.com/filter", "digest": f"sha256:{'a' * 64}"},
-        "settings": {"STREAM_DEDUP_PLAN": "classic", "STREAM_DEDUP_TOPIC_PREFIX": "crawl."},
-        "keySecret": "our-key",
-        "secretsAsEnvironment": ["kafka-login"],
-        "strimziTopics": True,
-        "worker": {"replicas": 5},
-        "index": {
-            "replicas": 2,
-            "volume": {"size": "200Gi", "storageClass": "fast"},
-            "resources": {"requests": {"memory": "6Gi"}, "limits": {"memory": "6Gi"}},
-        },
-        "search": {"replicas": 0, "volume": {"size": "500Gi", "storageClass": "slow"}},
+ALL_ON: dict[str, Any] = {
+    "image": {"repository": "registry.example.com/filter", "digest": f"sha256:{'a' * 64}", "pullPolicy": "Always"},
+    "imagePullSecrets": [{"name": "registry-login"}],
+    "commonLabels": {"team": "crawl"},
+    "settings": {"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092", "STREAM_DEDUP_TOPIC_PREFIX": "news."},
+    "keySecret": "our-key",
+    "secretsAsEnvironment": ["kafka-login"],
+    "strimziTopics": True,
+    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/texts"}},
+    "pods": {
+        "annotations": {"reloader": "off"},
+        "podAnnotations": {"sidecar": "no"},
+        "podLabels": {"tier": "data"},
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "data", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "high",
+        "updateStrategy": {"type": "OnDelete"},
+        "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/certificates/ca.crt"}],
+        "extraVolumes": [{"name": "ca", "configMap": {"name": "company-ca"}}],
+        "extraVolumeMounts": [{"name": "ca", "mountPath": "/certificates"}],
+        "probes": {"startup": {"failureThreshold": 120}},
+    },
+    "worker": {"replicas": 5, "nodeSelector": {"disk": "none"}},
+    "index": {
+        "replicas": 3,
+        "volume": {"size": "200Gi", "storageClass": "fast"},
+        "resources": {"requests": {"memory": "6Gi"}, "limits": {"memory": "6Gi"}},
+        "snapshots": {"enabled": True, "size": "400Gi", "storageClass": "slow"},
+    },
+    "search": {"replicas": 0, "volume": {"size": "500Gi", "storageClass": "slow"}},
+    "console": {
+        "hosts": ["crawl.example"],
+        "path": "/dedup",
+        "tokenSecret": "our-token",
+        "ingress": {"enabled": True, "className": "traefik", "tls": [{"hosts": ["crawl.example"], "secretName": "tls"}]},
+        "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway", "namespace": "web"}]},
+    },
+    "networkPolicy": {"egress": [{"ports": [{"protocol": "TCP", "port": 8081}]}]},
+    "monitoring": {
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "rules": {"enabled": True, "handbook": "https://wiki.example/handbook/"},
+        "dashboard": {"enabled": True},
+    },
+}
+HOLDING = (
+    rules.restricted,
+    rules.sealed,
+    rules.labelled,
+    rules.probed,
+    rules.sized,
+    rules.joined,
+    rules.drained,
+    rules.walled,
+    rules.opened,
+    rules.probed_by_name,
+    rules.stored,
+    rules.identified,
+    rules.woken,
+)
+
+
+@pytest.fixture
+def all_on(helm: Path, tmp_path: Path) -> list[Manifest]:
+    """Each value set, and each switch on, as a release whose name is not the chart's."""
+    (tmp_path / "values.yaml").write_text(json.dumps(ALL_ON))
+    done = run(helm, "template", "news", *TEMPLATE[2:], "--namespace", "crawl", "--values", str(tmp_path / "values.yaml"))
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
+    """On every pod, or on that of the role that says otherwise."""
+    worker, index = of(all_on, "StatefulSet", "news-stream-dedup-worker"), of(all_on, "StatefulSet", "news-stream-dedup-index")
+    search = of(all_on, "StatefulSet", "news-stream-dedup-search")
+    assert (worker["spec"]["replicas"], index["spec"]["replicas"], search["spec"]["replicas"]) == (5, 3, 0)
+    (config,) = (one for one in all_on if one["kind"] == "ConfigMap" and "STREAM_DEDUP_TOPIC_PREFIX" in one["data"])
+    hosts = config["data"]["STREAM_DEDUP_HTTP_ALLOWED_HOSTS"].split(",")
+    assert {"crawl.example", "news-stream-dedup-index-api", "*.news-stream-dedup-index"} <= set(hosts)
+    assert config["data"]["STREAM_DEDUP_CONSOLE_PREFIX"] == "/dedup"
+
+    on_all = ALL_ON["pods"]
+    for workload, pod in rules.pods(all_on):
+        spec, role = pod["spec"], workload["metadata"]["labels"]["app.kubernetes.io/component"]
+        container = spec["containers"][0]
+        assert container["image"] == f"registry.example.com/filter@sha256:{'a' * 64}"
+        assert container["imagePullPolicy"] == "Always"
+        assert container["envFrom"] == [
+            {"configMapRef": {"name": config["metadata"]["name"]}},
+            {"secretRef": {"name": "kafka-login"}},
+        ]
+        assert container["env"][-1] == on_all["extraEnv"][0] or role == "search"
+        assert on_all["extraEnv"][0] in container["env"]
+        assert on_all["extraVolumeMounts"][0] in container["volumeMounts"]
+        assert on_all["extraVolumes"][0] in spec["volumes"]
+        for key in ("tolerations", "affinity", "priorityClassName"):
+            assert spec[key] == on_all[key]
+        assert spec["nodeSelector"] == {"disk": "none" if role == "worker" else "ssd"}
+        assert spec["imagePullSecrets"] == ALL_ON["imagePullSecrets"]
+        assert pod["metadata"]["annotations"] == on_all["podAnnotations"]
+        assert pod["metadata"]["labels"]["tier"] == "data"
+        assert workload["metadata"]["annotations"] == on_all["annotations"]
+        if workload["kind"] == "StatefulSet":
+            assert workload["spec"]["updateStrategy"] == {"type": "OnDelete"}
+        if role != "toolbox":
+            assert (container["startupProbe"]["failureThreshold"], container["startupProbe"]["periodSeconds"]) == (120, 5)
+    claims = {claim["metadata"]["name"]: claim["spec"] for claim in index["spec"]["volumeClaimTemplates"]}
+    assert {name: (one["resources"]["requests"]["storage"], one["storageClassName"]) for name, one in claims.items()} == {
+        "index": ("200Gi", "fast"),
+        "snapshots": ("400Gi", "slow"),
     }
-    (tmp_path / "values.yaml").write_text(json.dumps(values))
-    plain, made = template(helm), template(helm, "--values", str(tmp_path / "values.yaml"))
-
-    worker, index = of(made, "StatefulSet", "stream-dedup-worker"), of(made, "StatefulSet", "stream-dedup-index")
-    search = of(made, "StatefulSet", "stream-dedup-search")
-    assert (worker["spec"]["replicas"], index["spec"]["replicas"], search["spec"]["replicas"]) == (5, 2, 0)
-    pod = worker["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == f"registry.example.com/filter@sha256:{'a' * 64}"
-    (config,) = (one for one in made if one["kind"] == "ConfigMap")
-    assert config["data"]["STREAM_DEDUP_PLAN"] == "classic"
-    assert config["metadata"]["name"] not in {one["metadata"]["name"] for one in plain}
-    assert pod["containers"][0]["envFrom"] == [
-        {"configMapRef": {"name": config["metadata"]["name"]}},
-        {"secretRef": {"name": "kafka-login"}},
-    ]
-    assert "our-key" in {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
-    for one, size, storage_class in ((index, "200Gi", "fast"), (search, "500Gi", "slow")):
-        (claim,) = (claim["spec"] for claim in one["spec"]["volumeClaimTemplates"])
-        assert (claim["resources"]["requests"]["storage"], claim["storageClassName"]) == (size, storage_class)
-    assert index["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] == "6Gi"
-    topics = {one["metadata"]["name"] for one in made if one["kind"] == "KafkaTopic"}
+    assert [one["name"] for one in index["spec"]["template"]["spec"]["containers"]] == ["index", "snapshots"]
+    secrets = {volume.get("secret", {}).get("secretName") for volume in search["spec"]["template"]["spec"]["volumes"]}
+    assert {"our-key", "our-token"} <= secrets
+    (account,) = (one for one in all_on if one["kind"] == "ServiceAccount")
+    assert account["metadata"]["annotations"] == ALL_ON["serviceAccount"]["annotations"]
+    assert of(all_on, "NetworkPolicy", "news-stream-dedup-others")["spec"]["egress"] == ALL_ON["networkPolicy"]["egress"]
+    assert of(all_on, "PodMonitor", "news-stream-dedup")["metadata"]["labels"]["release"] == "prometheus"
+    topics = {one["metadata"]["name"] for one in all_on if one["kind"] == "KafkaTopic"}
     assert {"documents", "unique", "duplicates", "fingerprints", "verdicts"} <= topics
-    for rule in (rules.restricted, rules.sealed, rules.labelled, rules.probed, rules.sized, rules.joined, rules.drained):
-        assert rule(made) == rule(plain) == [], rule.__name__
 
 
-@pytest.mark.long
+def test_the_rules_for_manifests_hold_of_the_chart(helm: Path, all_on: list[Manifest]) -> None:
+    """With its own values, and with everything on; Kubernetes or an operator takes it, and no name is another release's."""
+    plain = template(helm)
+    for manifests in (plain, all_on):
+        known = [one for one in manifests if one["kind"] != "HTTPRoute"]
+        assert rules.schema(known) == []
+        for rule in HOLDING:
+            assert rule(manifests) == [], rule.__name__
+    for one in all_on:
+        if one["kind"] != "KafkaTopic":
+            assert one["metadata"]["name"].startswith("news-stream-dedup"), one["metadata"]
+            assert one["metadata"]["labels"]["app.kubernetes.io/instance"] == "news"
+            assert one["metadata"]["labels"]["team"] == "crawl"
+    assert not {(one["kind"], one["metadata"]["name"]) for one in plain} & {
+        (one["kind"], one["metadata"]["name"]) for one in all_on if one["kind"] != "KafkaTopic"
+    }
+
+
+def test_people_come_to_the_console_by_name(all_on: list[Manifest]) -> None:
+    """Ingress and HTTPRoute lead to the Service of the search, under the path that the console was told."""
+    ingress, route = of(all_on, "Ingress", "news-stream-dedup-search"), of(all_on, "HTTPRoute", "news-stream-dedup-search")
+    (rule,) = ingress["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    assert (rule["host"], path["path"]) == ("crawl.example", "/dedup")
+    service = of(all_on, "Service", path["backend"]["service"]["name"])
+    assert {port["name"] for port in service["spec"]["ports"]} == {path["backend"]["service"]["port"]["name"]}
+    (way,) = route["spec"]["rules"]
+    assert way["backendRefs"] == [{"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}]
+    assert route["spec"]["hostnames"] == ["crawl.example"]
+    assert way["matches"][0]["path"]["value"] == "/dedup"
+
+
+def test_keda_scales_the_workers_of_the_release(helm: Path) -> None:
+    """By the lag of the release's own group and topic; the StatefulSet then states no number."""
+    values = "autoscaling.enabled=true,autoscaling.maxReplicas=48,settings.STREAM_DEDUP_TOPIC_PREFIX=news."
+    made = template(helm, "--set", values)
+    scaled = of(made, "ScaledObject", "stream-dedup-worker")
+    assert rules.schema([scaled]) == []
+    trigger = scaled["spec"]["triggers"][0]["metadata"]
+    assert (trigger["consumerGroup"], trigger["topic"]) == ("news.stream-dedup", "news.documents")
+    assert trigger["lagThreshold"] == "300000"
+    assert scaled["spec"]["maxReplicaCount"] == 48
+    assert "replicas" not in of(made, "StatefulSet", scaled["spec"]["scaleTargetRef"]["name"])["spec"]
+
+
+def test_helm_test_asks_the_doctor(helm: Path) -> None:
+    """A pod that is none of the toolbox's, and that the policies let reach Kafka and names."""
+    made = template(helm)
+    (pod,) = (one for one in made if one["kind"] == "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert pod["spec"]["containers"][0]["command"] == ["stream-dedup", "doctor"]
+    assert rules.schema([pod]) == []
+    labels = pod["metadata"]["labels"]
+    policies = list(rules.of_kind(made, "NetworkPolicy"))
+    own = {one["metadata"]["name"] for one in policies if rules.selects(one["spec"]["podSelector"], labels)}
+    assert {"stream-dedup-default-deny", "stream-dedup-names", "stream-dedup-kafka", "stream-dedup-others"} == own
+    assert not rules.selects(of(made, "Deployment", "stream-dedup-toolbox")["spec"]["selector"], labels)
+
+
+def test_the_notes_say_what_to_type(helm: Path, tmp_path: Path) -> None:
+    """With the names of this release. Helm prints them at an install only, so a template of this copy holds their text."""
+    chart = tmp_path / "chart"
+    shutil.copytree(write_chart.CHART, chart)
+    (chart / "templates" / "NOTES.txt").rename(chart / "notes.txt")
+    (chart / "templates" / "notes.yaml").write_text('notes: {{ tpl (.Files.Get "notes.txt") . | quote }}\n')
+    only = ("--namespace", "crawl", "--show-only", "templates/notes.yaml")
+    done = run(helm, "template", "news", str(chart), *TEMPLATE[3:], *only)
+    assert done.returncode == 0, done.stderr
+    notes = yaml.safe_load(done.stdout)["notes"]
+    name = "news-stream-dedup"
+    for said in (f"deployment/{name}-toolbox", f"service/{name}-search", "helm --namespace crawl test news"):
+        assert said in notes
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         ("workers.replicas=3", "workers"),
+        ("worker.nodeSelecter.a=b", "nodeSelecter"),
         ("image.digest=latest", "digest"),
         ("settings.PLAN=blocks", "PLAN"),
         ("worker.replicas=-1", "replicas"),
+        ("monitoring.rules.enabled=true", "monitoring.rules.handbook"),
+        ("console.ingress.enabled=true", "console.hosts"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(helm: Path, values: str, said: str) -> None:

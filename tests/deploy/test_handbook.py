@@ -20,7 +20,6 @@ from tests.deploy import rules, tools
 
 PAGES = (tools.ROOT / "docs" / "handbook.md", tools.ROOT / "deploy" / "README.md", tools.ROOT / "topics" / "README.md")
 PROGRAMS = ("stream-dedup", "kubectl", "docker", "openssl", "make")
-MADE_JOB = "snapshot-now"  # the page creates it, and then reads its log
 VERBS = {
     "apply",
     "annotate",
@@ -102,7 +101,6 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
         for name, value in re.findall(r"--selector=([\w./-]+)=([\w-]+)", line)
         if not any(one.get(name) == value for one in labels)
     ]
-    there.add(f"job/{MADE_JOB}")
     if "--namespace" in words:
         place = words.index("--namespace")
         if words[place + 1] not in {one["metadata"].get("namespace") for one in manifests}:
@@ -148,7 +146,6 @@ def test_kubectl_names_what_is_there(rendered: dict[str, list[dict[str, Any]]]) 
         "kubectl --namespace stream-dedup exec stream-dedup-index-0 --container=idnex -- ls",
         "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox -- stream-dedup top http://index-0.index:8080",
         "kubectl --namespace stream-dedup delete pod --selector=app.kubernetes.io/component=wroker",
-        "kubectl --namespace stream-dedup create job --from=cronjob/stream-dedup-snapsoht snapshot-now",
         "kubectl apply --filename deploy/overlays/production/namspace.yaml",
     ):
         assert wrong_with(broken, manifests), broken

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pydantic_core import PydanticUndefined
 
 from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.settings import Settings
 from tests.deploy import rules, tools
 from tests.deploy.rules import Manifest
 
+JUDGING = ("_PLAN", "_SIMILARITY", "_RECIPE", "_WINDOW", "_MODE", "_SEGMENTER", "_BETTER")
 Rendered = dict[str, list[Manifest]]
 
 
@@ -58,6 +60,7 @@ def without(kind: str, name: str) -> Callable[[list[Manifest]], None]:
 
 POD, CONTAINER = "spec/template/spec", "spec/template/spec/containers/0"
 SECURITY = f"{CONTAINER}/securityContext"
+PEER = "podSelector/matchLabels"
 TRIGGER = "spec/triggers/0/metadata"
 BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
     "schema": [
@@ -131,6 +134,14 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
         at("NetworkPolicy", "stream-dedup-names", "spec/egress/1/to/0/ipBlock/cidr", "10.0.0.0/8"),
         at("NetworkPolicy", "stream-dedup-names", "spec/egress/2/ports", [{"protocol": "UDP", "port": 53}]),
         at("NetworkPolicy", "stream-dedup-metrics", "spec/ingress/0/from", []),
+    ],
+    "opened": [
+        at("NetworkPolicy", "stream-dedup-names", f"spec/egress/0/to/0/{PEER}/app.kubernetes.io~1name", "stream-dedup"),
+        at("NetworkPolicy", "stream-dedup-asked", f"spec/ingress/0/from/0/{PEER}/app.kubernetes.io~1component", "box"),
+    ],
+    "probed_by_name": [
+        at("Service", "stream-dedup-index", "spec/publishNotReadyAddresses", ...),
+        at("Service", "stream-dedup-index-api", "spec/publishNotReadyAddresses", True),
     ],
     "stored": [
         index("spec/volumeClaimTemplates/0/spec/accessModes", ["ReadWriteOnce"]),
@@ -217,16 +228,15 @@ def copied(folder: Path) -> Path:
     return folder / "deploy" / "overlays"
 
 
-def test_a_second_index_is_one_line(kustomize: Path, tmp_path: Path) -> None:
-    """An overlay with `replicas` set to two for the index renders two, each with a volume of its own, and keeps all rules."""
+def test_one_index_is_one_line(kustomize: Path, tmp_path: Path) -> None:
+    """There are two, each with a volume of its own; an overlay with `replicas` set to one renders one, and keeps all rules."""
     del kustomize
     file = copied(tmp_path) / "strimzi" / "kustomization.yaml"
-    file.write_text(file.read_text() + "replicas: [{name: stream-dedup-index, count: 2}]\n")
-
-    manifests = list(yaml.safe_load_all(tools.render(file.parent)))
-
-    assert find(manifests, "StatefulSet", "stream-dedup-index")["spec"]["replicas"] == 2
-    assert [problem for rule in rules.RULES for problem in rule(manifests)] == []
+    for wanted in (2, 1):
+        manifests = list(yaml.safe_load_all(tools.render(file.parent)))
+        assert find(manifests, "StatefulSet", "stream-dedup-index")["spec"]["replicas"] == wanted
+        assert [problem for rule in rules.RULES for problem in rule(manifests)] == []
+        file.write_text(file.read_text() + "replicas: [{name: stream-dedup-index, count: 1}]\n")
 
 
 def test_image_and_handbook_are_named_in_one_place(kustomize: Path, tmp_path: Path) -> None:
@@ -241,7 +251,7 @@ def test_image_and_handbook_are_named_in_one_place(kustomize: Path, tmp_path: Pa
     manifests = list(yaml.safe_load_all(tools.render(folder)))
 
     images = {one["image"] for _, pod in rules.pods(manifests) for one in rules.containers(pod)}
-    assert {one for one in images if "kubectl" not in one} == {f"registry.example/crawl/stream-dedup@{digest}"}
+    assert images == {f"registry.example/crawl/stream-dedup@{digest}"}
     (alerts,) = rules.of_kind(manifests, "PrometheusRule")
     pages = {rule["annotations"]["runbook_url"] for rule in alerts["spec"]["groups"][1]["rules"]}
     assert {one.partition("#")[0] for one in pages} == {"https://wiki.example/stream-dedup/handbook/"}
@@ -317,20 +327,62 @@ def test_the_toolbox_reaches_kafka_and_the_roles(rendered: Rendered) -> None:
         labels = pod["metadata"]["labels"]
         own = [one for one in rules.of_kind(manifests, "NetworkPolicy") if rules.selects(one["spec"]["podSelector"], labels)]
         names = {one["metadata"]["name"] for one in own}
-        assert {"stream-dedup-names", "stream-dedup-kafka", "stream-dedup-toolbox", "stream-dedup-default-deny"} == names
+        wanted = {"names", "kafka", "others", "toolbox", "default-deny"}
+        assert {f"stream-dedup-{name}" for name in wanted} == names
         (asked,) = find(manifests, "NetworkPolicy", "stream-dedup-asked")["spec"]["ingress"]
         assert [rules.selects(one["podSelector"], labels) for one in asked["from"]] == [True]
     users = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
     assert users["STREAM_DEDUP_KAFKA_SASL_USERNAME"] == "stream-dedup-operator"
 
 
-def test_the_base_runs_the_defaults_or_says_why_not() -> None:
-    """Each setting has its reason above it, and no manifest names a plan, so that a cluster judges as the product does."""
-    lines = (tools.ROOT / "deploy" / "base" / "settings.env").read_text(encoding="utf-8").splitlines()
-    named = {line.partition("=")[0]: above for above, line in itertools.pairwise(lines) if line.startswith("STREAM_DEDUP_")}
+def stated() -> Iterator[tuple[Path, str, str, str]]:
+    """Yield (file, setting, value, the line above) for each setting that a manifest, the compose file or the image states."""
+    deploy = tools.ROOT / "deploy"
+    files = [*deploy.rglob("*.yaml"), *deploy.rglob("*.env"), deploy / "Dockerfile"]
+    # What is made of the base, and names that stand in sentences.
+    for path in sorted(one for one in files if "made" not in one.parts):
+        lines = ["", *path.read_text(encoding="utf-8").splitlines()]
+        for number, line in enumerate(lines[1:], 1):
+            found = re.match(r"^[\s-]*(?:\{?name: |value: \{name: )?(STREAM_DEDUP_[A-Z_]+)(.*)$", line)
+            if found is None:
+                continue
+            rest = found[2] if found[2].strip() else lines[number + 1].strip()
+            value = re.match(r"(?:=|: |, value: |value: )(.*?)(?: \\|\})?$", rest)
+            yield path, found[1], (value[1] if value else rest).strip("\"'"), above(lines, number)
 
-    assert named
-    assert {name for name, above in named.items() if not above.startswith("# ")} == set()
+
+def above(lines: list[str], number: int) -> str:
+    """Return the comment above a line, or above the settings in front of it."""
+    for line in reversed(lines[:number]):
+        text = line.strip()
+        if text.startswith("#"):
+            return text
+        if not re.match(r"(- |- \{)?(name: )?STREAM_DEDUP_|value: |<<: |ENV |PYTHON", text):
+            return ""
+    return ""
+
+
+def test_every_setting_that_a_manifest_states_has_its_reason() -> None:
+    """Base, components, overlays, compose file and image run the defaults: what differs has a comment above it, what is the
+    default already is not stated, and what decides verdicts is nobody's but the operator's."""
+    found = list(stated())
+    fields = Settings.model_fields
+    assert len(found) >= 30
+    assert {name for _, name, _, _ in found if name.endswith(JUDGING)} == set()
+
+    bare = [(path.name, name) for path, name, _, reason in found if not reason]
+    assert bare == []
+    repeated = []
+    for path, name, value, _ in found:
+        field = fields.get(name.removeprefix("STREAM_DEDUP_").lower())
+        default = None if field is None or field.default is PydanticUndefined else str(field.default)
+        if default == value:
+            repeated.append((path.name, name))
+    assert repeated == []
+    assert not above(["", "env:", "  - name: A"], 2)
+
+
+def test_the_chart_states_what_the_base_states() -> None:
+    """So that a cluster judges as the product does, however it was installed."""
     values = yaml.safe_load((tools.ROOT / "deploy" / "chart" / "values.yaml").read_text(encoding="utf-8"))
-    assert set(values["settings"]) == set(named)
-    assert not {name for name in named if name.endswith(("_PLAN", "_SIMILARITY", "_RECIPE"))}
+    assert set(values["settings"]) == {"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS"}

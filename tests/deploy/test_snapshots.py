@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.settings.environment import child_environment
+from tests.broker_room.test_node import wait_until
 from tests.deploy import rules, tools
 
 SCRIPTS = tools.ROOT / "deploy" / "components" / "snapshots"
@@ -93,23 +96,61 @@ def test_without_a_good_snapshot_the_index_reads_the_log(volume: Path, tmp_path:
     assert not (volume / "CURRENT").exists()
 
 
-def test_the_job_asks_for_what_is_there(rendered: dict[str, list[dict[str, Any]]]) -> None:
-    """The pod, its container, the scripts and folders that it mounts; and its account may do just that."""
-    manifests = rendered["production"]
-    (job,) = rules.of_kind(manifests, "CronJob")
-    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    verb, pod, named, _, shell, script, *folders = container["args"]
-    (index,) = (one for one in rules.of_kind(manifests, "StatefulSet") if f"{one['metadata']['name']}-0" == pod)
-    (own,) = index["spec"]["template"]["spec"]["containers"]
-    (restore,) = index["spec"]["template"]["spec"]["initContainers"]
+def test_the_container_keeps_a_snapshot_young(volume: Path, tmp_path: Path) -> None:
+    """The first at once, the next when that is old, another try where one failed; it ends when it is told to."""
+    folder = tmp_path / "snapshots"
+    folder.mkdir()
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "stream-dedup"
+    program.write_text(
+        "#!/bin/sh\necho taken >> $HOME/taken\n[ $(wc -l < $HOME/taken) = 1 ] && exit 1\nmkdir $3 && touch $3/snapshot.json\n"
+    )
+    program.chmod(0o755)
+    environment = child_environment({}) | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    command = ["bash", str(SCRIPTS / "keep.sh"), str(folder), str(volume), "3600", "0.01"]
+    manifest = folder / "latest" / "snapshot.json"
+    keeper = subprocess.Popen(command, env=environment)
+    try:
+        wait_until(manifest.exists, "a snapshot")
+        assert len((tmp_path / "taken").read_text().split()) == 2
+        keeper.send_signal(signal.SIGTERM)
+        assert keeper.wait(20) == 0
+        os.utime(manifest, (0, 0))
+        keeper = subprocess.Popen(command, env=environment)
+        wait_until(lambda: manifest.exists() and manifest.stat().st_mtime > 0, "the next snapshot")
+    finally:
+        keeper.terminate()
+        assert keeper.wait(20) == 0
 
-    assert (verb, named, shell) == ("exec", f"--container={own['name']}", "bash")
-    for one in (own, restore):
+
+def test_two_at_once_do_not_spoil_each_other(volume: Path, tmp_path: Path) -> None:
+    """The second is refused and leaves what the first has written."""
+    folder = tmp_path / "snapshots"
+    run("take.sh", folder, volume)
+    (folder / "new").mkdir()
+    with (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(AssertionError, match="Another snapshot is being taken"):
+            run("take.sh", folder, volume)
+    assert (folder / "new").exists()
+
+
+def test_each_replica_has_what_the_scripts_ask_for(rendered: dict[str, list[dict[str, Any]]]) -> None:
+    """Scripts and folders are mounted, and the volume holds two snapshots of an index that fills its own."""
+    manifests = rendered["production"]
+    (index,) = (one for one in rules.of_kind(manifests, "StatefulSet") if one["metadata"]["name"] == "stream-dedup-index")
+    keeper = next(one for one in index["spec"]["template"]["spec"]["containers"] if one["name"] == "snapshots")
+    (restore,) = index["spec"]["template"]["spec"]["initContainers"]
+    shell, script, *folders = keeper["command"]
+
+    assert (shell, Path(script).name) == ("bash", "keep.sh")
+    assert restore["command"] == ["bash", script.replace("keep", "restore"), *folders[:2]]
+    for one in (keeper, restore):
         mounts = {mount["mountPath"]: mount["name"] for mount in one["volumeMounts"]}
         assert {"/scripts", "/snapshots", "/var/lib/stream-dedup"} <= set(mounts)
-    assert restore["command"] == ["bash", script.replace("take", "restore"), *folders]
-    assert {one["metadata"]["name"] for one in index["spec"]["volumeClaimTemplates"]} == {"index", "snapshots"}
+    claims = {one["metadata"]["name"]: one["spec"]["resources"]["requests"] for one in index["spec"]["volumeClaimTemplates"]}
+    size = {name: int(one["storage"].removesuffix("Gi")) for name, one in claims.items()}
+    assert size["snapshots"] == 2 * size["index"]
     scripts = next(one for one in rules.of_kind(manifests, "ConfigMap") if one["metadata"]["name"] == "stream-dedup-snapshots")
-    assert scripts["data"] == {name: (SCRIPTS / name).read_text() for name in ("take.sh", "restore.sh")}
-    (role,) = rules.of_kind(manifests, "Role")
-    assert {name for rule in role["rules"] for name in rule["resourceNames"]} == {pod}
+    assert scripts["data"] == {name: (SCRIPTS / name).read_text() for name in ("take.sh", "keep.sh", "restore.sh")}
+    assert not list(rules.of_kind(manifests, "CronJob", "Role"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import MANIFEST, VOLUME, SnapshotDesk, read_manifest, restore, take
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.indexer.metrics import IndexMetrics
 from tests.index.logs import APPEND_MS, RandomLog
 
 SEED = int(os.environ["TEST_SEED"])
@@ -186,6 +188,29 @@ def test_a_writer_that_does_not_answer_is_named(volume: Path, tmp_path: Path) ->
 
     assert list((tmp_path / "s").iterdir()) == []
     assert [path.name for path in (volume / snapshot.REQUESTS).iterdir()] == ["lock"]
+
+
+def test_a_whole_snapshot_is_remembered_by_its_volume(volume: Path, tmp_path: Path) -> None:
+    """Its age is a metric: not a number before the first, and not younger for one that failed."""
+    desk, metrics = SnapshotDesk(volume), IndexMetrics()
+
+    def age() -> float:
+        metrics.snapshot(desk.last())
+        found = metrics.registry.get_sample_value("stream_dedup_snapshot_age_seconds")
+        assert found is not None
+        return found
+
+    assert math.isnan(age())
+    take(volume, tmp_path / "s", wait_seconds=1)
+    assert 0 <= age() < 3600
+    os.utime(volume / snapshot.REQUESTS / "last", (1000.0, 1000.0))
+    with pytest.raises(InputError):
+        take(volume, tmp_path / "s", wait_seconds=1)
+    assert age() > 1e9
+    index = LogIndex(RocksStore(volume))
+    desk.look(index)
+    index.close()
+    assert desk.last() == 1000.0
 
 
 def test_the_desk_clears_up_after_a_dead_command(volume: Path) -> None:

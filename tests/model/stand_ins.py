@@ -444,3 +444,6 @@ def patched() -> Iterator[None]:
 class _NoDesk:
     def look(self, *_: object) -> None:
         return None
+
+    def last(self) -> None:
+        return None
