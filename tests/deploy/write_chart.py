@@ -2,9 +2,9 @@
 
 The manifests are stated once, in `deploy/base`, `deploy/components` and `topics/`. This script renders them, puts an expression
 of Helm in each place that is a value, and writes `deploy/chart/templates/made`, with what the components patch behind a switch
-of the values. Under the release name `stream-dedup` the chart's own values give what `kustomize build` gives, but for the labels
-that Helm's users expect; `test_chart.py` holds that. `values.yaml`, its schema and the templates beside `made` are written by
-hand; the chart's README is made of `values.yaml`.
+of the values. Under the release name `stream-dedup` the chart's own values give what `kustomize build` gives, but for the
+labels that Helm's users expect; `test_chart.py` holds that. `values.yaml`, its schema and the templates beside `made` are
+written by hand; the chart's README is made of `values.yaml`.
 """
 
 from __future__ import annotations
