@@ -21,12 +21,12 @@ def forget_command(
 ) -> int:
     """Take down what is kept of an id: its representatives and the id leave every index, its documents the search.
 
-    What left already is not recalled.
+    What left already is not recalled; what stays, where and until when, is printed.
     """
     from stream_dedup.cli.orders import append, log_names
     from stream_dedup.control import declaration
-    from stream_dedup.control.forget import KnownId, log_form
-    from stream_dedup.kafka import read_whole
+    from stream_dedup.control.forget import KnownId, log_form, remains
+    from stream_dedup.kafka import Admin, read_whole
     from stream_dedup.log.records import Control, encode_control
     from stream_dedup.settings.recipe import recipe_of
 
@@ -47,6 +47,13 @@ def forget_command(
     written = None
     if known.since and not dry_run:
         written = append(settings, names, encode_control(Control("forget", {"ids": [known.id.hex()]})))
+    kept = {
+        name: topic.config
+        for name, topic in Admin(settings)
+        .describe([names.documents, *names.outputs, names.fingerprints, names.verdicts])
+        .items()
+    }
+    stays = remains(names, kept, settings.log_ids)
     last = known.forgotten_at[-1] if known.forgotten_at else None
     if as_json:
         print_json(
@@ -56,6 +63,7 @@ def forget_command(
                 "since_forgotten": known.since,
                 "forgotten_at": last,
                 "log_offset": written,
+                "stays": [one._asdict() for one in stays],
             }
         )
     else:
@@ -63,6 +71,7 @@ def forget_command(
             ["id", "documents in the log", "since it was last forgotten"],
             [[identifier, str(known.documents), str(known.since)]],
         )
+        print_table(["what stays", "of it", "until"], [list(one) for one in stays])
     if written is not None:
         note(f"Written at log offset {written}; each index, and the search, forgets it when it comes there.")
     elif not known.since:
@@ -70,5 +79,5 @@ def forget_command(
     else:
         note("Nothing was written (--dry-run).")
     if settings.log_ids == "plain":
-        note("The log itself keeps the id, as it keeps all; a log begun with STREAM_DEDUP_LOG_IDS=digest has no ids in it.")
+        note("A log that is begun with STREAM_DEDUP_LOG_IDS=digest has no ids in it; this one has, and keeps them.")
     return 0

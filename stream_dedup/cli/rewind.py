@@ -6,7 +6,7 @@ missing), plan, committed offsets unchanged since, write.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,14 +21,21 @@ if TYPE_CHECKING:
     from stream_dedup.control import rewind
     from stream_dedup.kafka import Admin
 
+# The end of each output. Among the last records may be some that were released and name old positions; never as many.
+_OUTPUTS_LOOKED_AT = 2000
+
 
 @command("rewind", example="stream-dedup rewind --dry-run documents-3@8812")
 def rewind_command(
     settings: Settings,
     positions: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="PARTITION@OFFSET", help="Where to read on: 3@8812 or documents-3@8812; several at once."),
-    ],
+    ] = None,
+    from_outputs: Annotated[
+        bool,
+        typer.Option("--from-outputs", help="For lost offsets: read on behind what outputs and log prove to have left."),
+    ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -38,15 +45,19 @@ def rewind_command(
     """
     from stream_dedup.cli.orders import OrderDependencies
 
+    if bool(positions) == from_outputs:
+        raise typer.BadParameter("Give either positions or --from-outputs.", param_hint="PARTITION@OFFSET")
     changes = rewind_group(settings, positions, OrderDependencies.of_process(), dry_run=dry_run)
     _print(settings.topic_names.documents, changes, is_written=not dry_run, as_json=as_json)
     return 0
 
 
 def rewind_group(
-    settings: Settings, texts: Sequence[str], around: OrderDependencies, *, dry_run: bool
+    settings: Settings, texts: Sequence[str] | None, around: OrderDependencies, *, dry_run: bool
 ) -> list[rewind.OffsetChange]:
     """Set the group's committed offsets back as the texts (`PARTITION@OFFSET`) say, and return what was changed.
+
+    Without texts those that are lost are restored, as far as outputs and log prove that documents have left.
 
     Raises:
         typer.BadParameter: a text is not a position in the source topic.
@@ -59,7 +70,7 @@ def rewind_group(
 
     names = settings.topic_names
     try:
-        wanted = rewind.parse(texts, names.documents)
+        wanted = rewind.parse(texts or (), names.documents)
     except InputError as error:
         raise typer.BadParameter(str(error), param_hint="PARTITION@OFFSET") from error
     admin = around.make_admin(settings)
@@ -70,12 +81,19 @@ def rewind_group(
     _check_is_empty(admin, settings.group)
     found = admin.stable_committed(settings.group)
     committed = {part: value for (topic, part), value in found.items() if topic == names.documents}
-    bounds = {part: _bounds(settings, names.documents, part) for part in wanted if part < partitions}
+    looked_at = [part for part in wanted if part < partitions] if texts else range(partitions)
+    bounds = {part: _bounds(settings, names.documents, part) for part in looked_at}
+    cluster = rewind.RewindTarget(names.documents, partitions, committed, bounds)
+    left: dict[int, int] = {}
     marks = None
     if rewind.needs_log(bounds, committed):
         with around.progress("reading the log for its epochs", None) as advance:
             marks = read_marks(settings, names, topic_id, advance, around.read_whole)
-    changes, refusals = rewind.plan(wanted, rewind.RewindTarget(names.documents, partitions, committed, bounds), marks)
+    if not texts and marks is not None:
+        if not marks.is_made_anew:
+            left = _left(settings, bounds, around)
+        wanted = rewind.restored(cluster, marks, left)
+    changes, refusals = rewind.plan(wanted, cluster, marks, left)
     if refusals:
         raise InputError("\n".join([*refusals, "Nothing was written."]))
     if not dry_run:
@@ -106,6 +124,22 @@ def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
         return reader.watermarks()
     finally:
         reader.close()
+
+
+def _left(settings: Settings, partitions: Iterable[int], around: OrderDependencies) -> dict[int, int]:
+    """Return how far the outputs prove each source partition to have left: the offset behind."""
+    from stream_dedup.control.rewind import left_up_to
+
+    names, found = settings.topic_names, {}
+    for part in partitions:
+        ends = [
+            left_up_to(around.read_partition(settings, topic, part, high - _OUTPUTS_LOOKED_AT), names.documents, part)
+            for topic in names.outputs
+            for _, high in [_bounds(settings, topic, part)]
+        ]
+        if any(ends):
+            found[part] = max(end or 0 for end in ends)
+    return found
 
 
 def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.OffsetChange]) -> None:

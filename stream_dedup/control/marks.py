@@ -30,7 +30,7 @@ def read_marks(
         BrokerError: it cannot be read to its end.
         FutureFormatError: it was written by a newer version.
     """
-    marks = Marks(topic_id)
+    marks = Marks(topic_id, names.documents)
     for _, record in read(settings, names.fingerprints, advance):
         if record is not None:
             marks.fold(record)

@@ -17,6 +17,11 @@ A rewind writes (offset, epoch + 1) as the committed offset of a source partitio
     holds for the partition (`Marks`), because nothing but a record of the log can have raised the index's watermark. The
     whole log is read for it: the newest record need not carry the highest epoch, since a lost worker may append late.
  7. All or nothing: one refusal, and nothing is written.
+
+Where offsets are lost, the outputs prove how far a partition came: its records leave in order and each of them leaves, so all
+below the highest position that left have left (`left_up_to`). A released document names an old position, which is why not the
+last record counts but the highest. Positions name a topic without its id: where the log has documents of an earlier topic of
+that name, the outputs prove nothing, and what workers confirmed to the log counts alone.
 """
 
 from __future__ import annotations
@@ -25,9 +30,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.log import epochs
+from stream_dedup.log.headers import POSITION, text_of
 from stream_dedup.log.records import Batch, Control, LogRecord
 
 POSITION_FORM = re.compile(r"(?:(?P<topic>.+)-)?(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})\Z")
@@ -72,7 +79,10 @@ class Marks:
     """
 
     topic_id: bytes
+    topic: str = ""
     group: str | None = None
+    is_made_anew: bool = False
+    """Whether the log has documents of an earlier topic of that name."""
     by_partition: dict[int, tuple[int, int]] = field(default_factory=dict)
     _recipe: str | None = None
 
@@ -86,6 +96,8 @@ class Marks:
                 if source.topic_id == self.topic_id:
                     seen = (source.epoch, source.committed)
                     self.by_partition[source.partition] = max(seen, self.by_partition.get(source.partition, seen))
+                elif source.topic == self.topic:
+                    self.is_made_anew = True
 
 
 def parse(texts: Iterable[str], topic: str) -> dict[int, int]:
@@ -111,22 +123,44 @@ def parse(texts: Iterable[str], topic: str) -> dict[int, int]:
     return wanted
 
 
+def left_up_to(outputs: Iterable[Message], topic: str, partition: int) -> int | None:
+    """Return the offset behind the highest position of a source partition that outputs name; None if they name none."""
+    places = (POSITION_FORM.match(text_of(one.headers, POSITION)) for one in outputs)
+    offsets = [int(one["offset"]) for one in places if one and (one["topic"], int(one["partition"])) == (topic, partition)]
+    return max(offsets) + 1 if offsets else None
+
+
+def restored(cluster: RewindTarget, marks: Marks, left: Mapping[int, int]) -> dict[int, int]:
+    """Return from where on to read the partitions whose committed offset is lost: behind all that is known to have left.
+
+    `left` is what outputs prove, by partition.
+    """
+    wanted = {}
+    for part, (low, _) in cluster.bounds.items():
+        if epochs.from_metadata(cluster.committed.get(part, (0, None))[1]) is None:
+            _, confirmed = marks.by_partition.get(part, (0, low))
+            wanted[part] = max(low, confirmed, 0 if marks.is_made_anew else left.get(part, 0))
+    return wanted
+
+
 def needs_log(wanted: Iterable[int], committed: Mapping[int, tuple[int, str | None]]) -> bool:
     """Return whether some partition's epoch can be told by the log only."""
     return any(part not in committed or epochs.from_metadata(committed[part][1]) is None for part in wanted)
 
 
-def plan(wanted: Mapping[int, int], cluster: RewindTarget, marks: Marks | None) -> tuple[list[OffsetChange], list[str]]:
+def plan(
+    wanted: Mapping[int, int], cluster: RewindTarget, marks: Marks | None, left: Mapping[int, int] | None = None
+) -> tuple[list[OffsetChange], list[str]]:
     """Return (changes, refusals as sentences); with any refusal nothing may be written.
 
-    `marks` is what the whole log holds; it may be None where `needs_log` says no.
+    `marks` is what the whole log holds; it may be None where `needs_log` says no. `left` is what outputs prove, by partition.
     """
     changes: list[OffsetChange] = []
     refusals: list[str] = []
     for part, offset in sorted(wanted.items()):
         refusal = _refusal(part, offset, cluster)
         if refusal is None:
-            changes.append(_change(part, offset, cluster, marks))
+            changes.append(_change(part, offset, cluster, marks, (left or {}).get(part, 0)))
         else:
             refusals.append(refusal)
     return changes, refusals
@@ -155,7 +189,7 @@ def _refusal(part: int, offset: int, cluster: RewindTarget) -> str | None:
     return None
 
 
-def _change(part: int, offset: int, cluster: RewindTarget, marks: Marks | None) -> OffsetChange:
+def _change(part: int, offset: int, cluster: RewindTarget, marks: Marks | None, left: int) -> OffsetChange:
     low, _ = cluster.bounds[part]
     committed, metadata = cluster.committed.get(part, (None, None))
     epoch = epochs.from_metadata(metadata)
@@ -167,7 +201,7 @@ def _change(part: int, offset: int, cluster: RewindTarget, marks: Marks | None) 
             warning = f"The topic lost the records from {committed} to {low - 1} before they were judged."
         return OffsetChange(part, committed, epoch, offset, epoch + 1, warning)
     highest, confirmed = marks.by_partition.get(part, (0, low)) if marks is not None else (0, low)
-    warning, sure = None, max(low, confirmed)
+    warning, sure = None, max(low, confirmed, left)
     if offset > sure:
         warning = (
             f"Nothing here tells whether the documents from {sure} to {offset - 1} have left already; if not, they are "

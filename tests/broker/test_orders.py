@@ -109,6 +109,10 @@ def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> Non
     outcome = Outcome(crawl)
 
     assert (said["documents"], said["since_forgotten"]) == (2, 2)
+    stays = {one["where"]: one for one in said["stays"]}
+    assert {crawl.names.documents, *crawl.names.outputs, crawl.names.fingerprints, crawl.names.verdicts} <= set(stays)
+    assert stays[crawl.names.fingerprints]["until"] == "for ever"
+    assert "digest" in stays[crawl.names.fingerprints]["what"]
     assert (again["log_offset"], again["forgotten_at"]) == (None, said["log_offset"])
     assert "has no document with the id 'https://nobody.example'" in unknown[1]
     outcome.check()

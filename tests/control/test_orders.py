@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from stream_dedup.control.forget import KnownId, log_form
+from stream_dedup.control.forget import KnownId, log_form, remains
 from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.control.release import Trace, Traces
 from stream_dedup.control.seed import SeedProgress, file_source
@@ -15,14 +16,50 @@ from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import NO_TOPIC_ID
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import Window
 from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.log.records import Source, decode
 from tests.index.logs import RECIPE, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, forget, read, release, seed
 
 BLOCKS, CLASSIC = PLANS["blocks"], PLANS["classic"]
 LONGEST = BetterRule.LONGEST
+
+
+def test_what_forget_leaves_is_told_with_its_end() -> None:
+    """Each topic that is there as long as it keeps records, and the files; with digests no id is named."""
+    names = TopicNames("news.")
+    config = {
+        "news.documents": {"retention.ms": "604800000", "retention.bytes": "-1"},
+        "news.unique": {"cleanup.policy": "compact", "retention.ms": "604800000"},
+        "news.duplicates": {"retention.ms": "-1", "retention.bytes": "5000000000"},
+        "news.fingerprints": {"retention.ms": "-1"},
+    }
+
+    plain, digest = ({one.where: one for one in remains(names, config, ids)} for ids in ("plain", "digest"))
+
+    until = {name: one.until for name, one in plain.items()}
+    assert until["news.documents"] == "1w after its time"
+    assert until["news.unique"] == "another record of its key replaces it"
+    assert until["news.duplicates"] == "5.0 GB came after it in its partition"
+    assert until["news.fingerprints"] == "for ever"
+    assert "news.dlq.documents" not in until
+    assert {"the index's volume", "snapshots of the index", "the search's volume"} <= set(until)
+    assert plain["news.fingerprints"].what.startswith("the id,")
+    assert not [one for one in digest.values() if one.what.startswith("the id")]
+
+
+def test_the_index_s_old_bytes_go_by_themselves(tmp_path: Path) -> None:
+    """Within the days that are told: RocksDB's own file of options says after how long it rewrites a file."""
+    RocksStore(tmp_path / "volume").close()
+    (options,) = (tmp_path / "volume").glob("OPTIONS-*")
+    seconds = {int(one) for one in re.findall(r"^\s*ttl=(\d+)$", options.read_text(), re.MULTILINE)}
+
+    (told,) = (one for one in remains(TopicNames(), {}, "plain") if one.where == "the index's volume")
+
+    assert seconds == {int(re.search(r"\d+", told.until)[0]) * 86400}  # type: ignore[index]
 
 
 @pytest.mark.parametrize("seed_number", [*range(4), 1706702978, int(os.environ["TEST_SEED"])])

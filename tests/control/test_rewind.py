@@ -7,7 +7,7 @@ import pytest
 
 from stream_dedup.control import rewind
 from stream_dedup.control.rewind import Marks, OffsetChange, RewindTarget
-from stream_dedup.ground.document import Mode
+from stream_dedup.ground.document import Message, Mode
 from stream_dedup.ground.errors import InputError
 from stream_dedup.log import epochs
 from stream_dedup.log.records import Batch, Control, Source
@@ -40,7 +40,7 @@ def batch(*pairs: tuple[int, int, int], recipe: str = "r", topic_id: bytes = TOP
 
 def marks(*batches: Batch) -> Marks:
     """Return what a log of these batches holds."""
-    found = Marks(TOPIC_ID)
+    found = Marks(TOPIC_ID, TOPIC)
     found.fold(Control("declare", {"recipe": "r", "group": "g"}))
     for one in batches:
         found.fold(one)
@@ -234,3 +234,42 @@ def test_marks_are_those_of_the_index() -> None:
     assert early.by_partition == {}
     assert log.by_partition == {0: (2, 10), 1: (0, 0)}
     assert log.group == "g"
+
+
+def output(position: str) -> Message:
+    headers = [("dedup.position", b"elsewhere-1@9999"), ("dedup.position", position.encode())]
+    return Message("unique", 1, 0, None, b"", 1, headers)
+
+
+def test_outputs_prove_the_highest_position_that_left() -> None:
+    """A released document names an old one; other topics, other partitions and what is no position prove nothing."""
+    found = [output(f"{TOPIC}-1@{offset}") for offset in (17, 18, 3)]
+    others = [output(f"{TOPIC}-2@90"), output("other.documents-1@90"), output("nonsense"), output(f"{TOPIC}-1@")]
+
+    assert rewind.left_up_to([*others, *found, *others], TOPIC, 1) == 19
+    assert rewind.left_up_to(others, TOPIC, 1) is None
+
+
+def test_lost_offsets_are_restored_behind_what_is_proven() -> None:
+    """By the highest of three: the outputs, what was confirmed to the log, the first record held. What is there stays."""
+    log = marks(batch((0, 2, 40)), batch((1, 0, 40)))
+    held = {2: (50, epochs.to_metadata(1))}
+    target = cluster(held, low=10)
+
+    assert rewind.restored(target, log, {0: 60, 1: 30, 2: 99}) == {0: 60, 1: 40}
+    assert rewind.restored(cluster({0: (70, "")}, low=10), marks(), {}) == {0: 10, 1: 10, 2: 10}
+    changes, refusals = rewind.plan({0: 60, 1: 40}, target, log, {0: 60, 1: 30})
+    assert refusals == []
+    assert changes == [OffsetChange(0, None, None, 60, 3), OffsetChange(1, None, None, 40, 1)]
+    (doubted,), _ = rewind.plan({0: 61}, target, log, {0: 60})
+    assert doubted.warning is not None
+    assert f"{TOPIC}-0@60 is sure to skip none" in doubted.warning
+
+
+def test_outputs_of_an_earlier_topic_of_that_name_prove_nothing() -> None:
+    """Their positions are of other documents; the log knows topics by id."""
+    log = marks(batch((0, 5, 900), topic_id=bytes(16)), batch((0, 0, 20)))
+
+    assert log.is_made_anew
+    assert rewind.restored(cluster({}), log, {0: 95}) == {0: 20, 1: 0, 2: 0}
+    assert not marks(batch((0, 0, 20))).is_made_anew

@@ -1,0 +1,189 @@
+"""What is lost for good, and the commands of docs/how-to/disaster.md that bring the filter back, on a real Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from stream_dedup.ground.document import Message
+from stream_dedup.settings.environment import child_environment
+from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
+
+pytestmark = pytest.mark.broker
+
+
+def typed(crawl: Filter, *words: str, **environment: str) -> str:
+    """Run a command of ours with the filter's settings; return what it prints."""
+    line = [sys.executable, "-m", "stream_dedup", *words]
+    around = child_environment({}) | crawl.environment | environment
+    done = subprocess.run(line, env=around, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def forget_group(crawl: Filter) -> None:
+    """Lose the committed offsets, as Kafka does after seven idle days."""
+    cluster = AdminClient({"bootstrap.servers": crawl.bootstrap})
+    for future in cluster.delete_consumer_groups([crawl.settings.group]).values():
+        future.result(20)
+
+
+def make_topic(crawl: Filter, name: str, partitions: int, **config: str) -> None:
+    cluster = AdminClient({"bootstrap.servers": crawl.bootstrap})
+    for future in cluster.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
+        future.result(20)
+
+
+def copy_to(crawl: Filter, topic: str, messages: list[Message]) -> None:
+    """Write records as MirrorMaker does: partition, key, value, headers and timestamp as they were."""
+    producer = Producer({"bootstrap.servers": crawl.bootstrap, "linger.ms": 5})
+    for one in sorted(messages, key=lambda one: (one.partition, one.offset)):
+        producer.produce(topic, one.value, one.key, one.partition, timestamp=one.timestamp_ms or 0, headers=one.headers)
+    assert producer.flush(30) == 0
+
+
+def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filter]) -> None:
+    """After a kill in full flight: nothing is left out, and nothing leaves twice."""
+    crawl = make_filter(partitions=3, batch_documents=100)
+    count = crawl.produce(synthetic(4000, 31, partitions=3))
+    crawl.start("index")
+    worker = crawl.start("worker")
+    wait_until(lambda: crawl.committed() >= count // 4, "a part is committed")
+    worker.kill()
+    wait_until(lambda: not crawl.admin.group_members(crawl.settings.group), "the session has ended")
+    wait_until(lambda: len(crawl.admin.committed(crawl.settings.group)) == 3, "no transaction is open")
+    forget_group(crawl)
+
+    shown = json.loads(typed(crawl, "rewind", "--from-outputs", "--dry-run", "--json"))
+    done = json.loads(typed(crawl, "rewind", "--from-outputs", "--json"))
+
+    assert [(one["offset"], one["epoch"]) for one in shown] == [(one["offset"], one["epoch"]) for one in done]
+    assert [one["warning"] for one in done] == [None] * 3
+    assert sum(one["offset"]["wanted"] for one in done) >= count // 4
+    crawl.start("worker", STREAM_DEDUP_WORKER_ID="next")
+    crawl.wait_until_committed(count)
+    Outcome(crawl).check()
+    assert json.loads(typed(crawl, "rewind", "--from-outputs", "--dry-run", "--json")) == []
+
+
+def test_a_source_topic_made_anew_goes_on(make_filter: Callable[..., Filter]) -> None:
+    """The committed offsets and outputs of the old one say nothing about the new: it is read from its first record."""
+    crawl = make_filter(partitions=2, batch_documents=100)
+    first = synthetic(600, 32, partitions=2)
+    count = crawl.produce(first)
+    crawl.start("index")
+    worker = crawl.start("worker")
+    crawl.wait_until_committed(count)
+    assert worker.stop() == 0
+    crawl.delete_topic(crawl.names.documents)
+    forget_group(crawl)
+    crawl.create_topics()
+    crawl.produce(first)
+
+    rows = json.loads(typed(crawl, "rewind", "--from-outputs", "--dry-run", "--json"))
+    crawl.start("worker", STREAM_DEDUP_WORKER_ID="next")
+    crawl.wait_until_committed(count)
+
+    assert [one["offset"]["wanted"] for one in rows] == [0, 0]
+    again = [header(one, "dedup.reason") for one in crawl.read(crawl.names.duplicates)]
+    assert len(crawl.read(crawl.names.unique)) + len(again) == 2 * count
+    assert again.count("unchanged") > count // 2, "pages that came again were not known"
+
+
+def test_all_volumes_are_lost(make_filter: Callable[..., Filter]) -> None:
+    """The index rebuilds from the log and answers what it would have answered."""
+    crawl = make_filter(partitions=2, batch_documents=100)
+    documents = synthetic(1500, 33, partitions=2)
+    count = crawl.produce(documents[:1000])
+    index, worker = crawl.start("index"), crawl.start("worker")
+    crawl.wait_until_committed(count)
+    index.kill()
+    worker.kill()
+    shutil.rmtree(crawl.environment["STREAM_DEDUP_STATE_DIR"])
+    count += crawl.produce(documents[1000:])
+
+    crawl.start("index")
+    crawl.start("worker")
+
+    crawl.wait_until_committed(count)
+    Outcome(crawl).check()
+
+
+@pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
+def test_a_log_from_a_mirror_keeps_its_window(make_filter: Callable[..., Filter], stamps: str) -> None:
+    """Copied into a topic that keeps the records' times, and stamps its own only then, it leads to the same state, times and
+    generations included. Copied into one that stamps them, its window would begin anew."""
+    crawl = make_filter(partitions=1, batch_documents=100, window="1h")
+    count = crawl.produce(synthetic(500, 34, partitions=1))
+    index, worker = crawl.start("index"), crawl.start("worker")
+    crawl.wait_until_committed(count)
+    assert (worker.stop(), index.stop()) == (0, 0)
+    folder = f"{crawl.environment['STREAM_DEDUP_STATE_DIR']}-mirror"
+    own = {
+        "STREAM_DEDUP_TOPIC_PREFIX": "mirrored." + crawl.settings.topic_prefix,
+        "STREAM_DEDUP_GROUP": crawl.settings.group,
+        "STREAM_DEDUP_STATE_DIR": folder,
+    }
+    log = crawl.read(crawl.names.fingerprints)
+    name = own["STREAM_DEDUP_TOPIC_PREFIX"] + "fingerprints"
+    make_topic(crawl, name, 1, **{"message.timestamp.type": stamps, "retention.ms": "-1"})
+    copy_to(crawl, name, log)
+    typed(crawl, "topics", "apply", "--fit-brokers", **own)
+
+    def digest(**environment: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(typed(crawl, "index", "stats", "--json", **environment))
+        return {key: found[key] for key in ("applied", "state_digest")}
+
+    there = crawl.start("index", **own)
+    wait_until(lambda: f'"applied": {len(log)}' in json.dumps(stats_of(there)), "the copy is applied")
+    assert there.stop() == 0
+
+    assert (digest(**own) == digest()) == (stamps == "CreateTime")
+
+
+def stats_of(index: Any) -> dict[str, Any]:
+    import urllib.request
+
+    with urllib.request.urlopen(f"{index.address()}/v1/stats", timeout=10) as answer:  # noqa: S310 - our own address
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+
+def test_another_region_takes_over(make_filter: Callable[..., Filter]) -> None:
+    """Of the first region come its documents and, a part behind, what it kept; the second is seeded with that and reads all.
+
+    What the first delivered is known; what it did not, or what did not come over in time, is kept here; nothing is lost.
+    """
+    first = make_filter(partitions=2, batch_documents=100)
+    count = first.produce(synthetic(1200, 35, partitions=2))
+    first.start("index")
+    first.start("worker")
+    first.wait_until_committed(count)
+    for role in first.roles:
+        role.kill()
+    kept, alias = first.read(first.names.unique), first.settings.topic_prefix + "eu."
+    came = [one for one in kept if one.offset < max(other.offset for other in kept) // 2]
+    for name, messages in (("documents", first.read(first.names.documents)), ("unique", came)):
+        make_topic(first, alias + name, 2)
+        copy_to(first, alias + name, messages)
+
+    second = make_filter(partitions=2, batch_documents=100, documents=alias + "documents")
+    typed(second, "seed", alias + "unique")
+    second.start("index")
+    second.start("worker")
+    second.wait_until_committed(count)
+
+    unique, duplicates = second.read(second.names.unique), second.read(second.names.duplicates)
+    assert len(unique) + len(duplicates) == count
+    assert not {one.key for one in unique} & {one.key for one in came}
+    known = {one.key.decode() for one in (*unique, *came) if one.key}
+    assert {header(one, "dedup.of.id") for one in duplicates} <= known
+    assert len(unique) > len(kept) // 4
