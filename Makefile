@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format lock bench peers model torture docs pictures deploy-tools deploy-rules deploy-chart image clean
+.PHONY: help setup demo test test-all check format lock bench peers model torture docs pictures deploy-tools deploy-rules deploy-chart release-check release-notes dist wheel audit-libraries image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -101,6 +101,23 @@ pictures: .venv/ready  ## take the pictures of the console in docs/ anew (needs 
 
 docs: .venv/ready  ## build the documentation as a site in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
+
+release-check: .venv/ready  ## whether every file names one version; TAG=v1.2.3 for a release
+	.venv/bin/python deploy/release.py check $(TAG)
+
+release-notes:  ## what CHANGELOG.md tells of VERSION, for the release's page
+	@$(PYTHON) deploy/release.py notes $(VERSION)
+
+dist: .venv/ready  ## an sdist and a wheel for all platforms, in dist/
+	$(RUN) hatchling build -d dist
+
+wheel: .venv/ready  ## a wheel for this platform and Python that holds the compiled kernels, in dist/
+	.venv/bin/python deploy/release.py wheel
+
+audit-libraries:  ## ask for known holes of the libraries in the image's lock
+	$(PYTHON) -m venv --clear build/pip-audit
+	build/pip-audit/bin/python -m pip install --quiet pip-audit
+	build/pip-audit/bin/pip-audit --disable-pip --require-hashes --requirement deploy/requirements.lock
 
 image:  ## build and try the image without a container daemon (root, Debian, buildah, debootstrap)
 	deploy/build-without-daemon.sh $(ARGS)

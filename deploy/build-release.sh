@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build the image for a release: the same Dockerfile, on the base that its tag names now, pinned by its digest.
 #
-#   deploy/build-release.sh TAG      such as registry.example/stream-dedup:0.1.0
+#   deploy/build-release.sh TAG      such as registry.example/stream-dedup:1.0.0rc1
 #
 # Asks the registry for the digest of BASE (default: what the Dockerfile names), builds on exactly that, and prints it. The image
 # says in its label org.opencontainers.image.base.name what it was built on; give that as BASE to build on the same again.
@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-TAG=${1:?"name the image to be made, such as registry.example/stream-dedup:0.1.0"}
+TAG=${1:?"name the image to be made, such as registry.example/stream-dedup:1.0.0rc1"}
 BASE=${BASE:-$(sed -n 's/^ARG BASE=//p' deploy/Dockerfile)}
 
 if [[ "$BASE" != *@* ]]; then

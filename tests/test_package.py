@@ -46,8 +46,11 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a clean environment with the wheel; its libraries are those of this environment."""
-    folder = tmp_path_factory.mktemp("clean")
+    return clean_python(wheel, tmp_path_factory.mktemp("clean"))
+
+
+def clean_python(wheel: Path, folder: Path) -> Path:
+    """Return the interpreter of a clean environment with the wheel; its libraries are those of this environment."""
     has_pip = importlib.util.find_spec("pip") is not None  # then it works for the other, which need not unpack its own
     venv.create(folder, with_pip=not has_pip, symlinks=True)
     found = folder / "bin" / "python"
@@ -66,8 +69,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def run(python: Path, folder: Path, *arguments: str) -> str:
-    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+def run(python: Path, folder: Path, *arguments: str, **around: str) -> str:
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ} | around
     ended = subprocess.run(
         [str(python), "-I", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
     )

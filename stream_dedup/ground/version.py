@@ -1,3 +1,3 @@
 """The version of the package, which goes with the wheel, the metrics and the snapshots."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"

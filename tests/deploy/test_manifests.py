@@ -13,6 +13,7 @@ import pytest
 import yaml
 from pydantic_core import PydanticUndefined
 
+from stream_dedup.ground.version import __version__
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 from tests.deploy import rules, tools
@@ -245,7 +246,7 @@ def test_image_and_handbook_are_named_in_one_place(kustomize: Path, tmp_path: Pa
     folder = copied(tmp_path) / "production"
     file, digest = folder / "kustomization.yaml", f"sha256:{'ab' * 32}"
     text = file.read_text().replace("newName: stream-dedup", "newName: registry.example/crawl/stream-dedup")
-    file.write_text(text.replace("newTag: 0.1.0", f"digest: {digest}"))
+    file.write_text(text.replace(f"newTag: {__version__}", f"digest: {digest}"))
     (folder / "runbooks.yaml").write_text((folder / "runbooks.yaml").read_text().replace("docs.example", "wiki.example"))
 
     manifests = list(yaml.safe_load_all(tools.render(folder)))

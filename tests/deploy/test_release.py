@@ -1,0 +1,249 @@
+"""What a release is made of: one version in every file, notes, workflows whose commands exist, wheels with kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from stream_dedup.ground.version import __version__
+from tests.deploy import rules, tools
+from tests.deploy.test_image import passes
+from tests.test_package import build, clean_python, run
+
+ROOT = tools.ROOT
+GITHUB = ROOT / ".github"
+WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((GITHUB / "workflows").glob("*.yaml"))}
+# What workflows type beside our own targets and scripts.
+SHELL = {"mkdir", "touch", "echo"}
+
+
+@pytest.fixture
+def release() -> ModuleType:
+    """The script of `make release-check`."""
+    spec = importlib.util.spec_from_file_location("release", ROOT / "deploy" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def steps() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (workflow and job, step)."""
+    for name, workflow in WORKFLOWS.items():
+        for job, content in workflow["jobs"].items():
+            yield from ((f"{name}: {job}", step) for step in content["steps"])
+
+
+def test_every_file_names_one_version(release: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each that names another is told; Helm writes a candidate otherwise than Python."""
+    assert release.check(None) == []
+    assert (release.as_semantic("1.0.0rc1"), release.as_semantic("1.2.3")) == ("1.0.0-rc1", "1.2.3")
+
+    monkeypatch.setattr(release, "version", lambda: "9.9.9")
+    told = release.check(None)
+    for where in ("chart's version", "appVersion", "deploy/base", "overlays/production", "compose.yaml", "CHANGELOG.md"):
+        assert any(where in one for one in told), where
+
+
+def test_a_tag_needs_its_version_and_finished_notes(release: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tag of another version is refused, and one whose notes say that it is not released."""
+    tag = f"v{__version__}"
+    for heading, problems in ((__version__ + ", not released yet", 1), (__version__ + ", 2027-01-31", 0)):
+        monkeypatch.setattr(release, "sections", lambda heading=heading: {heading: "- It is there."})
+        assert len(release.check(tag)) == problems
+        assert any("its tag is v" in one for one in release.check("v0.0.1"))
+
+
+def test_the_notes_are_the_changelog_s(release: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one version alone; on the release's page links lead to the files of its tag."""
+    monkeypatch.setattr(
+        release, "sections", lambda: {"2.0.0, 2027-01-31": "- [New](docs/new.md#a) ([x](https://x.example))", "1.0.0": "old"}
+    )
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    assert release.notes("2.0.0") == "- [New](docs/new.md#a) ([x](https://x.example))\n"
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://forge.example")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    assert release.notes("2.0.0").startswith(
+        "- [New](https://forge.example/o/r/blob/v2.0.0/docs/new.md#a) ([x](https://x.example))"
+    )
+    with pytest.raises(SystemExit, match="has no section"):
+        release.notes("3.0.0")
+
+
+def test_the_forge_takes_its_files(tmp_path: Path) -> None:
+    """By the schemas of workflows, of updates and of forms; a workflow with a misspelt key is noticed."""
+    for schema, files in (
+        ("vendor.github-workflows", [*(GITHUB / "workflows").iterdir()]),
+        ("vendor.dependabot", [GITHUB / "dependabot.yml"]),
+        ("vendor.github-issue-forms", [one for one in (GITHUB / "ISSUE_TEMPLATE").iterdir() if one.name != "config.yml"]),
+        ("vendor.github-issue-config", [GITHUB / "ISSUE_TEMPLATE" / "config.yml"]),
+    ):
+        assert passes("check-jsonschema", "--builtin-schema", schema, *files)
+    broken = tmp_path / "broken.yaml"
+    broken.write_text((GITHUB / "workflows" / "test.yaml").read_text().replace("runs-on", "run-on"))
+    assert not passes("check-jsonschema", "--builtin-schema", "vendor.github-workflows", broken)
+
+
+def test_what_workflows_run_exists() -> None:
+    """Targets of the Makefile and scripts of ours, which a shell can read; jobs wait for jobs that are there."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for where, step in steps():
+        for command in re.split(r"&&|\n", step.get("run", "")):
+            words = shlex.split(command)
+            if not words:
+                continue
+            if words[0] == "make":
+                assert words[1] in targets, f"{where}: {command}"
+            elif words[0].startswith("deploy/"):
+                script = ROOT / words[0]
+                assert os.access(script, os.X_OK), f"{where}: {command}"
+                subprocess.run(["bash", "-n", str(script)], check=True, timeout=20)
+            else:
+                assert words[0] in SHELL, f"{where}: {command}"
+    for name, workflow in WORKFLOWS.items():
+        for job, content in workflow["jobs"].items():
+            needed = content.get("needs", [])
+            assert set([needed] if isinstance(needed, str) else needed) <= set(workflow["jobs"]), f"{name}: {job}"
+
+
+def test_workflows_may_do_what_they_must() -> None:
+    """They read the repository, unless a job says more; an identity is for jobs that sign or publish; actions have versions."""
+    for name, workflow in WORKFLOWS.items():
+        assert workflow["permissions"] == {"contents": "read"}, name
+        having = {job for job, content in workflow["jobs"].items() if "id-token" in content.get("permissions", {})}
+        assert having == ({"pypi", "manifest", "chart"} if name == "release" else set())
+    for where, step in steps():
+        if "uses" in step:
+            assert re.search(r"@(v\d+|\d+\.\d+\.\d+|release/v1)$", step["uses"]), f"{where}: {step['uses']}"
+    triggers = WORKFLOWS["release"][True]  # YAML reads `on` so
+    assert triggers == {"push": {"tags": ["v*"]}}
+
+
+def test_the_supported_versions_are_those_that_are_tried(
+    rendered: dict[str, list[rules.Manifest]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table of SECURITY.md, the package's classifiers, the matrix of the tests, the broker's jars, Kubernetes' schemas."""
+    rows = {
+        cells[1].strip(): cells[2]
+        for line in (ROOT / "SECURITY.md").read_text().splitlines()
+        if len(cells := line.split("|")) == 5
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pythons = re.findall(r"3\.\d+", rows["Python"])
+    assert pythons == [one.rpartition(" ")[2] for one in project["classifiers"] if re.search(r"Python :: 3\.\d+$", one)]
+    assert project["requires-python"] == f">={pythons[0]}"
+    assert WORKFLOWS["test"]["jobs"]["test"]["strategy"]["matrix"]["python"] == pythons
+    assert WORKFLOWS["release"]["jobs"]["wheel"]["strategy"]["matrix"]["python"] == pythons
+    jars = (ROOT / "stream_dedup" / "broker" / "jars.lock").read_text()
+    assert (
+        re.search(r"org\.apache\.kafka:kafka-clients:(\d+\.\d+)\.", jars)[1] == re.findall(r"\d+\.\d+", rows["Apache Kafka"])[0]
+    )  # type: ignore[index]
+
+    first, last = re.findall(r"1\.(\d+)", rows["Kubernetes"])
+    chart = yaml.safe_load((ROOT / "deploy" / "chart" / "Chart.yaml").read_text())
+    assert chart["kubeVersion"] == f">=1.{first}.0-0"
+    assert f"1.{last}" == rules.KUBERNETES
+    for minor in range(int(first), int(last)):
+        monkeypatch.setattr(rules, "KUBERNETES", f"1.{minor}")
+        assert rules.schema(rendered["production"]) == [], f"1.{minor}"
+
+
+def typed(folder: Path, script: str, *arguments: str, **answers: str) -> list[str]:
+    """Run a script with stand-ins for the programs that it calls; return what those were called with."""
+    for name, answer in answers.items():
+        program = folder / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\n{answer}\n')
+        program.chmod(0o755)
+    environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
+    done = subprocess.run(
+        [ROOT / "deploy" / script, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return (folder / "called").read_text().splitlines()
+
+
+@pytest.mark.parametrize(("version", "is_latest"), [("1.0.0rc1", False), ("1.0.0", True)])
+def test_the_image_gets_one_name_and_a_signature(version: str, is_latest: bool, tmp_path: Path) -> None:
+    """Of both architectures, by their digests; a candidate is not what people get who name no version."""
+    digests = tmp_path / "digests"
+    digests.mkdir()
+    for letter in "ab":
+        (digests / (letter * 64)).touch()
+    made, _, signed = typed(
+        tmp_path, "publish-image.sh", "r.example/i", version, str(digests), docker=f"echo sha256:{'c' * 64}", cosign=""
+    )
+
+    assert f"--tag r.example/i:{version}" in made
+    assert ("--tag r.example/i:latest" in made) == is_latest
+    assert all(f"r.example/i@sha256:{letter * 64}" in made for letter in "ab")
+    assert signed == f"cosign sign --yes r.example/i@sha256:{'c' * 64}"
+
+
+def test_the_chart_is_pushed_and_signed(tmp_path: Path) -> None:
+    """What `helm push` says it pushed is what is signed."""
+    package = "[ $1 = package ] && mkdir -p build/chart && touch build/chart/stream-dedup-1.tgz"
+    helm = f"{package}; [ $1 = push ] && echo Digest: sha256:{'d' * 64}; true"
+    _, pushed, signed = typed(tmp_path, "publish-chart.sh", "r.example/charts", helm=helm, cosign="")
+
+    assert pushed == "helm push build/chart/stream-dedup-1.tgz oci://r.example/charts"
+    assert signed == f"cosign sign --yes r.example/charts/stream-dedup@sha256:{'d' * 64}"
+
+
+@pytest.mark.parametrize(("tag", "is_candidate"), [("v1.0.0rc1", True), ("v1.0.0", False)])
+def test_a_candidate_s_release_is_called_one(tag: str, is_candidate: bool, tmp_path: Path) -> None:
+    (called,) = typed(tmp_path, "publish-notes.sh", tag, "notes.md", gh="")
+
+    assert called.startswith(f"gh release create {tag} --verify-tag")
+    assert ("--prerelease" in called) == is_candidate
+
+
+def test_a_wheel_with_kernels_is_of_one_platform(release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lie where the program looks for them, and the name says for which Python and machine."""
+    kernels = tmp_path / "kernels" / "fingerprinting.prints-0-0"
+    kernels.mkdir(parents=True)
+    (kernels / "one.kernel").write_bytes(b"code")
+    monkeypatch.setenv("STREAM_DEDUP_WHEEL_KERNELS", str(kernels.parent))
+    monkeypatch.setenv("STREAM_DEDUP_WHEEL_TAG", release.wheel_tag())
+
+    made = build(ROOT, tmp_path / "dist", "wheel")
+
+    assert made.name.endswith(f"-{release.wheel_tag()}.whl")
+    with zipfile.ZipFile(made) as archive:
+        names = archive.namelist()
+        assert "stream_dedup/machine/compiled_kernels/fingerprinting.prints-0-0/one.kernel" in names
+        (about,) = (archive.read(name).decode() for name in names if name.endswith(".dist-info/WHEEL"))
+    assert "Root-Is-Purelib: false" in about
+
+
+@pytest.mark.long
+def test_the_kernels_of_a_wheel_are_used(release: ModuleType, tmp_path: Path) -> None:
+    """Installed elsewhere, the first fingerprint compiles nothing."""
+    release.wheel(tmp_path / "dist")
+    (made,) = (tmp_path / "dist").glob("*.whl")
+    python = clean_python(made, tmp_path / "clean")
+
+    said = run(python, tmp_path, "-c", _USE, XDG_CACHE_HOME=str(tmp_path / "empty"))
+
+    assert said.split() == ["0"]
+
+
+_USE = """
+import stream_dedup
+from stream_dedup.machine import compiled
+stream_dedup.fingerprint("one text of a few words, and no more")
+assert compiled.statistics().loaded
+print(compiled.statistics().compiled)
+"""
