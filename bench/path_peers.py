@@ -64,7 +64,7 @@ class CopyPeer:
 
 
 PEERS: Final = (
-    CopyPeer(PLAIN, "confluent-kafka without transactions", ("confluent-kafka",), "install stream-dedup again", False, False),
+    CopyPeer(PLAIN, "confluent-kafka without transactions", ("confluent-kafka",), "install crawl-dedup again", False, False),
     CopyPeer(QUIX, "Quix Streams", ("quixstreams", "confluent-kafka"), "run `make peers` (again)", True, True),
     CopyPeer(FAUST, "Faust", ("faust-streaming", "aiokafka"), "install the extra `insights`", False, False, False, 20_000),
 )

@@ -1,7 +1,7 @@
 """What a release is made of, from files of this repository: `make release-check`, `make release-notes`, `make wheel`.
 
 `check [TAG]`: every file names one version; with a tag, that one, and its notes are finished. `notes VERSION`: what
-CHANGELOG.md says of a version, as Markdown. `wheel`: one with the kernels compiled for this machine's family of processors, in dist/.
+CHANGELOG.md says of a version, as Markdown. `wheel`: one with the kernels for this family of processors, in dist/
 """
 
 from __future__ import annotations

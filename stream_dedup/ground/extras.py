@@ -25,7 +25,7 @@ def lacking(role: str) -> str:
     is_one = len(missing) == 1
     return (
         f"The role {role} needs the package{'' if is_one else 's'} {named}, which {'is' if is_one else 'are'} not installed; "
-        f"install {'it' if is_one else 'them'} with: pip install 'stream-dedup[{extra}]'"
+        f"install {'it' if is_one else 'them'} with: pip install 'crawl-dedup[{extra}]'"
     )
 
 

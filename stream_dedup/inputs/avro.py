@@ -1,4 +1,4 @@
-"""Avro: values of a schema's own form, or of another's that renames, adds and leaves out. Needs `stream-dedup[registry]`.
+"""Avro: values of a schema's own form, or of another's that renames, adds and leaves out. Needs `crawl-dedup[registry]`.
 
 Invariants: what is read is bounded, in memory and time, by the number of its bytes: a schema under which few bytes could stand
 for any number of items is refused. What is done with a schema takes time linear in its text.

@@ -1,4 +1,4 @@
-"""Rows of Parquet and Arrow files, one batch at a time. Needs `stream-dedup[data]` (pyarrow).
+"""Rows of Parquet and Arrow files, one batch at a time. Needs `crawl-dedup[data]` (pyarrow).
 
 Arrow files are read in both of their formats: with a footer (Feather, `.arrow` of most programs) and as a stream (the shards
 that Hugging Face `datasets` saves). Memory holds one batch of rows and the chunks of one row group.
@@ -42,7 +42,7 @@ class ColumnarRows(NamedTuple):
 def need_pyarrow(what: str) -> None:
     """Raise `InputError`, with the remedy, if pyarrow is missing."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise InputError(f"{what} need the package pyarrow; run: pip install 'stream-dedup[data]'")
+        raise InputError(f"{what} need the package pyarrow; run: pip install 'crawl-dedup[data]'")
 
 
 def columns_of(path: Path) -> list[str]:

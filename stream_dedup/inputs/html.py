@@ -1,4 +1,4 @@
-"""The main text of an HTML page: navigation, banners and footers left out. Needs `stream-dedup[html]`.
+"""The main text of an HTML page: navigation, banners and footers left out. Needs `crawl-dedup[html]`.
 
 Extraction runs in a process of its own (`html_child`), because pages exist on which any parser works for minutes: 500 kB of
 nested `div` keep this one busy for more than five. The process has a few seconds of CPU for each page, and is replaced when
@@ -51,7 +51,7 @@ class Extractor:
         if command is None and importlib.util.find_spec("resiliparse") is None:
             raise ConfigurationError(
                 "The main text of web pages (STREAM_DEDUP_TEXT_IS=html, and pages in files) needs an extractor that is not "
-                "installed; run: pip install 'stream-dedup[html]'"
+                "installed; run: pip install 'crawl-dedup[html]'"
             )
         # -P: a file in the working directory must not take the place of a module.
         self._command = command or (sys.executable, "-P", "-m", "stream_dedup.inputs.html_child", str(cpu_seconds))

@@ -1,4 +1,4 @@
-"""Files and texts that are packed: gzip by the standard library, zstd by `stream-dedup[files]`.
+"""Files and texts that are packed: gzip by the standard library, zstd by `crawl-dedup[files]`.
 
 Invariant: what is whole is read, also beside damage. A file may have many members (gzip) or frames (zstd); behind a
 damaged one the next that can be unpacked goes on, and what is missing between them is told.
@@ -276,7 +276,7 @@ def _unpack_zstd(packed: bytes, most: int) -> bytes:
 def need(library: str, what: str) -> None:
     """Raise `InputError`, with the remedy, if a library of the extra `files` is missing."""
     if importlib.util.find_spec(library) is None:
-        raise InputError(f"{what} need the package {library}; run: pip install 'stream-dedup[files]'")
+        raise InputError(f"{what} need the package {library}; run: pip install 'crawl-dedup[files]'")
 
 
 def suffixes_of(path: Path) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Protobuf: values as messages of classes that are made of the registry's own schemas. Needs `stream-dedup[registry]`.
+"""Protobuf: values as messages of classes that are made of the registry's own schemas. Needs `crawl-dedup[registry]`.
 
 A registry gives the text of a `.proto` file, or what a compiler made of it, in base64: Confluent's turns the second into the
 first, others keep what a client sent, and their answers to `format=serialized` differ. So every text is compiled here, by

@@ -75,7 +75,7 @@ class SchemaRegistry:
         except ImportError as error:
             raise ConfigurationError(
                 f"STREAM_DEDUP_VALUE_FORMAT={form} needs libraries that are not installed; run: "
-                f"pip install 'stream-dedup[registry]' ({error})"
+                f"pip install 'crawl-dedup[registry]' ({error})"
             ) from error
         told: dict[str, Any] = {"url": settings.registry_url, "timeout": _TIMEOUT_SECONDS, "max.retries": 0}
         if settings.registry_ca_file is not None:

@@ -1,4 +1,4 @@
-"""What reads the bytes at an address: the only file that knows fsspec. Needs `stream-dedup[fetch]`.
+"""What reads the bytes at an address: the only file that knows fsspec. Needs `crawl-dedup[fetch]`.
 
 An attempt gives the bytes, or one of three errors:
 
@@ -101,7 +101,7 @@ class TextStores:
                 importlib.import_module(library)
             except ImportError as error:
                 raise ConfigurationError(
-                    f"Texts at {scheme}:// need libraries that are not installed; run: pip install 'stream-dedup[{extra}]' "
+                    f"Texts at {scheme}:// need libraries that are not installed; run: pip install 'crawl-dedup[{extra}]' "
                     f"({error})"
                 ) from error
         for prefix in prefixes:

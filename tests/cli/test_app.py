@@ -285,7 +285,7 @@ class TestRoles:
         (line,) = (json.loads(one) for one in ended.err.splitlines())
         assert (ended.code, line["exit_code"]) == (78, 78)
         assert "needs the packages jinja2 and tantivy" in line["event"]
-        assert "pip install 'stream-dedup[search]'" in line["event"]
+        assert "pip install 'crawl-dedup[search]'" in line["event"]
 
     def test_a_fault_in_a_role_is_logged_with_its_traceback(
         self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

@@ -201,7 +201,7 @@ def test_the_extractor_is_asked_for_in_one_sentence(
 
     assert (ended.code, ended.out) == (78, "")
     assert ended.err.count("\n") == 1
-    assert "pip install 'stream-dedup[html]'" in ended.err
+    assert "pip install 'crawl-dedup[html]'" in ended.err
     assert run("check", tmp_path / "b.warc").code == 0
 
 

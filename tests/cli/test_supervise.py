@@ -74,7 +74,7 @@ def test_without_its_extra_one_sentence_says_how_to_get_a_search(
     started.clear()
     asked = run("run", "all", "--search")
     assert (asked.code, started) == (78, [])
-    assert "pip install 'stream-dedup[search]'" in asked.err
+    assert "pip install 'crawl-dedup[search]'" in asked.err
 
 
 def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,7 @@ def test_without_any_console_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setattr(run, "mini_crawl", lambda *_: pytest.fail("it has begun"))
 
-    with pytest.raises(
-        ConfigurationError, match=r"role console needs the package jinja2.*pip install 'stream-dedup\[search\]'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"role console needs the package jinja2.*pip install 'crawl-dedup\[search\]'"):
         run.run_demo(100, 1, "127.0.0.1:1", as_json=False, serve=True)
 
 
@@ -83,5 +81,5 @@ def test_without_a_search_the_console_says_what_is_missing(tmp_path: Path, monke
     assert served[1].startswith("Everything stays up. The console: http://127.0.0.1:")
     assert served[2] == (
         "Its page Find has nothing to ask. The role search needs the package tantivy, which is not installed; install it with: "
-        "pip install 'stream-dedup[search]'"
+        "pip install 'crawl-dedup[search]'"
     )

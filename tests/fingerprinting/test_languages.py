@@ -239,7 +239,7 @@ def test_a_missing_segmenter_is_no_silent_fallback(monkeypatch: pytest.MonkeyPat
         return original(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ConfigurationError, match=r"install stream-dedup\[segment\]"):
+    with pytest.raises(ConfigurationError, match=r"install crawl-dedup\[segment\]"):
         Recipe(languages=Languages(segmenter="icu"))
 
 

@@ -16,7 +16,7 @@ def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setitem(sys.modules, "tantivy", None)
     assert lacking("search") == (
-        "The role search needs the package tantivy, which is not installed; install it with: pip install 'stream-dedup[search]'"
+        "The role search needs the package tantivy, which is not installed; install it with: pip install 'crawl-dedup[search]'"
     )
     assert lacking("console") == ""
 

@@ -95,7 +95,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     write(tmp_path / "a.parquet")
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
 
-    with pytest.raises(InputError, match=r"stream-dedup\[data\]"):
+    with pytest.raises(InputError, match=r"crawl-dedup\[data\]"):
         rows(tmp_path / "a.parquet")
 
 

@@ -478,7 +478,7 @@ def test_a_zstd_frame_that_asks_for_much_memory_is_refused(pages: Pages) -> None
 
 
 def test_what_is_not_installed_is_said_with_the_remedy() -> None:
-    with pytest.raises(ConfigurationError, match=r"pip install 'stream-dedup\[gs\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'crawl-dedup\[gs\]'"):
         fetcher("gs://crawl")
 
 

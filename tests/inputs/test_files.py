@@ -201,7 +201,7 @@ def test_a_missing_library_is_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     for name in ("a.warc", "a.jsonl.zst"):
         (tmp_path / name).write_bytes(b"")
-        with pytest.raises(InputError, match=r"stream-dedup\[files\]"):
+        with pytest.raises(InputError, match=r"crawl-dedup\[files\]"):
             list(read_documents(find_files(str(tmp_path / name), "auto")))
 
 

@@ -117,5 +117,5 @@ def test_a_missing_extractor_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     """Without the extra the worker does not start, and says what to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
 
-    with pytest.raises(ConfigurationError, match=r"stream-dedup\[html\]"):
+    with pytest.raises(ConfigurationError, match=r"crawl-dedup\[html\]"):
         Decoder(load_settings({"text_is": "html"}, environ={}))

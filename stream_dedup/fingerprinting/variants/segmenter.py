@@ -101,7 +101,7 @@ def version() -> str:
         import icu4py  # noqa: PLC0415 - behind an extra
     except ImportError as error:
         raise ConfigurationError(
-            "The segmenter `icu` needs the package icu4py, which is not installed: install stream-dedup[segment], or set "
+            "The segmenter `icu` needs the package icu4py, which is not installed: install crawl-dedup[segment], or set "
             "the segmenter to `pairs`."
         ) from error
     return f"icu-{icu4py.icu_version}"
