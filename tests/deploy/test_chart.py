@@ -278,7 +278,7 @@ def test_the_notes_say_what_to_type(helm: Path, tmp_path: Path) -> None:
     only = ("--namespace", "crawl", "--show-only", "templates/notes.yaml")
     done = run(helm, "template", "news", str(chart), *TEMPLATE[3:], *only)
     assert done.returncode == 0, done.stderr
-    notes = yaml.safe_load(done.stdout)["notes"]
+    (notes,) = (one["notes"] for one in yaml.safe_load_all(done.stdout) if "notes" in (one or {}))
     name = "news-stream-dedup"
     for said in (f"deployment/{name}-toolbox", f"service/{name}-search", "helm --namespace crawl test news"):
         assert said in notes

@@ -152,7 +152,7 @@ def test_a_snapshot_of_a_running_index_is_a_whole_step(
 
     assert manifest.applied == int(said[1])
     assert fold.state_digest().digest == manifest.state_digest
-    assert sorted(path.name for path in (volume / snapshot.REQUESTS).iterdir()) == ["lock"]
+    assert sorted(path.name for path in (volume / snapshot.REQUESTS).iterdir()) == ["last", "lock"]
     assert child.poll() is None
     fold.close()
 
