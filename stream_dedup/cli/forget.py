@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -10,6 +12,11 @@ from stream_dedup.cli.options import DryRunOption, JsonOption, Settings, command
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.settings.units import format_duration
+
+# RocksDB rewrites each file that is older (its option `ttl`).
+_ROCKSDB_DAYS: Final = 30
 
 
 @command("forget", example="stream-dedup forget https://example.org/page --dry-run")
@@ -25,7 +32,7 @@ def forget_command(
     """
     from stream_dedup.cli.orders import append, log_names
     from stream_dedup.control import declaration
-    from stream_dedup.control.forget import KnownId, log_form, remains
+    from stream_dedup.control.forget import KnownId, log_form
     from stream_dedup.kafka import Admin, read_whole
     from stream_dedup.log.records import Control, encode_control
     from stream_dedup.settings.recipe import recipe_of
@@ -81,3 +88,47 @@ def forget_command(
     if settings.log_ids == "plain":
         note("A log that is begun with STREAM_DEDUP_LOG_IDS=digest has no ids in it; this one has, and keeps them.")
     return 0
+
+
+class Remains(NamedTuple):
+    """What stays of a forgotten id: where, what of it, until when."""
+
+    where: str
+    what: str
+    until: str
+
+
+def remains(names: TopicNames, config: Mapping[str, Mapping[str, str]], log_ids: str) -> list[Remains]:
+    """Return what `forget` does not take; `config` holds the settings of the topics that exist, by name."""
+    whole = "its records, whole"
+    id_there = "the id" if log_ids == "plain" else "a keyed digest of the id"
+    topics = [
+        (names.documents, whole),
+        *((name, whole) for name in names.outputs),
+        (names.fingerprints, f"{id_there}, and fingerprints that tell no word"),
+        (names.verdicts, f"{id_there}, where it was the kept document's"),
+    ]
+    found = [Remains(name, what, _kept_until(config[name])) for name, what in topics if name in config]
+    return [
+        *found,
+        Remains("the index's volume", "old bytes that nobody reads", f"RocksDB drops them within {_ROCKSDB_DAYS} days"),
+        Remains(
+            "snapshots of the index",
+            f"{id_there}, with its fingerprint",
+            "they are deleted; one that is taken later has nothing of it",
+        ),
+        Remains(
+            "the search's volume",
+            "old bytes that nobody reads",
+            "the engine merges the files in which they lie; at once: delete the volume, it is filled anew without them",
+        ),
+    ]
+
+
+def _kept_until(config: Mapping[str, str]) -> str:
+    if "compact" in config.get("cleanup.policy", ""):
+        return "another record of its key replaces it"
+    kept_ms, most_bytes = int(config.get("retention.ms", "-1")), int(config.get("retention.bytes", "-1"))
+    times = [f"{format_duration(timedelta(milliseconds=kept_ms))} after its time"] if kept_ms >= 0 else []
+    sizes = [f"{most_bytes / 1e9:.1f} GB came after it in its partition"] if most_bytes >= 0 else []
+    return ", or ".join([*times, *sizes]) or "for ever"

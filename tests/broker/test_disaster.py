@@ -68,9 +68,10 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filt
     assert [(one["offset"], one["epoch"]) for one in shown] == [(one["offset"], one["epoch"]) for one in done]
     assert [one["warning"] for one in done] == [None] * 3
     assert sum(one["offset"]["wanted"] for one in done) >= count // 4
-    crawl.start("worker", STREAM_DEDUP_WORKER_ID="next")
+    following = crawl.start("worker", STREAM_DEDUP_WORKER_ID="next")
     crawl.wait_until_committed(count)
     Outcome(crawl).check()
+    assert following.stop() == 0
     assert json.loads(typed(crawl, "rewind", "--from-outputs", "--dry-run", "--json")) == []
 
 
