@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from stream_dedup.ground.document import Message
 from stream_dedup.settings.environment import child_environment
-from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, header, metrics_of, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -144,18 +144,11 @@ def test_a_log_from_a_mirror_keeps_its_window(make_filter: Callable[..., Filter]
         return {key: found[key] for key in ("applied", "state_digest")}
 
     there = crawl.start("index", **own)
-    wait_until(lambda: f'"applied": {len(log)}' in json.dumps(stats_of(there)), "the copy is applied")
+    applied = f"stream_dedup_index_applied_offset {float(len(log))}"
+    wait_until(lambda: applied in metrics_of(there), "the copy is applied")
     assert there.stop() == 0
 
     assert (digest(**own) == digest()) == (stamps == "CreateTime")
-
-
-def stats_of(index: Any) -> dict[str, Any]:
-    import urllib.request
-
-    with urllib.request.urlopen(f"{index.address()}/v1/stats", timeout=10) as answer:  # noqa: S310 - our own address
-        found: dict[str, Any] = json.loads(answer.read())
-        return found
 
 
 def test_another_region_takes_over(make_filter: Callable[..., Filter]) -> None:
@@ -180,9 +173,12 @@ def test_another_region_takes_over(make_filter: Callable[..., Filter]) -> None:
     typed(second, "seed", alias + "unique")
     second.start("index")
     second.start("worker")
-    second.wait_until_committed(count)
 
-    unique, duplicates = second.read(second.names.unique), second.read(second.names.duplicates)
+    def left() -> tuple[list[Message], list[Message]] | None:
+        found = second.read(second.names.unique), second.read(second.names.duplicates)
+        return found if sum(map(len, found)) >= count else None
+
+    unique, duplicates = wait_until(left, "all have left")
     assert len(unique) + len(duplicates) == count
     assert not {one.key for one in unique} & {one.key for one in came}
     known = {one.key.decode() for one in (*unique, *came) if one.key}
