@@ -75,6 +75,7 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filt
     assert json.loads(typed(crawl, "rewind", "--from-outputs", "--dry-run", "--json")) == []
 
 
+@pytest.mark.thorough
 def test_a_source_topic_made_anew_goes_on(make_filter: Callable[..., Filter]) -> None:
     """The committed offsets and outputs of the old one say nothing about the new: it is read from its first record."""
     crawl = make_filter(partitions=2, batch_documents=100)
@@ -99,6 +100,7 @@ def test_a_source_topic_made_anew_goes_on(make_filter: Callable[..., Filter]) ->
     assert again.count("unchanged") > count // 2, "pages that came again were not known"
 
 
+@pytest.mark.thorough
 def test_all_volumes_are_lost(make_filter: Callable[..., Filter]) -> None:
     """The index rebuilds from the log and answers what it would have answered."""
     crawl = make_filter(partitions=2, batch_documents=100)
@@ -118,6 +120,7 @@ def test_all_volumes_are_lost(make_filter: Callable[..., Filter]) -> None:
     Outcome(crawl).check()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
 def test_a_log_from_a_mirror_keeps_its_window(make_filter: Callable[..., Filter], stamps: str) -> None:
     """Copied into a topic that keeps the records' times, and stamps its own only then, it leads to the same state, times and
@@ -151,6 +154,7 @@ def test_a_log_from_a_mirror_keeps_its_window(make_filter: Callable[..., Filter]
     assert (digest(**own) == digest()) == (stamps == "CreateTime")
 
 
+@pytest.mark.thorough
 def test_another_region_takes_over(make_filter: Callable[..., Filter]) -> None:
     """Of the first region come its documents and, a part behind, what it kept; the second is seeded with that and reads all.
 
