@@ -1,6 +1,6 @@
 """Files at addresses, such as `s3://bucket/shards/*.parquet`: found by fsspec, and copied here while they are read.
 
-Needs `stream-dedup[fetch]`, and the library of the address: `s3`, `gs` and `abfs` are extras, `hf://` needs huggingface_hub.
+Needs `crawl-dedup[fetch]`, and the library of the address: `s3`, `gs` and `abfs` are extras, `hf://` needs huggingface_hub.
 Credentials and endpoints are those of the environment, as each library reads them.
 """
 
@@ -93,7 +93,7 @@ def _sentences(address: str) -> Iterator[None]:
         extra = {"s3": "s3", "gs": "gs", "abfs": "abfs"}.get(address.split("://", maxsplit=1)[0], "fetch")
         hint = " and huggingface_hub" if address.startswith("hf://") else ""
         raise InputError(
-            f"{shown(address)} needs packages that are not installed: run pip install 'stream-dedup[{extra}]'{hint} ({error})."
+            f"{shown(address)} needs packages that are not installed: run pip install 'crawl-dedup[{extra}]'{hint} ({error})."
         ) from error
     except Exception as error:  # each library raises what it likes
         told = printable(str(error)) or type(error).__name__
