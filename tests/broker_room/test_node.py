@@ -57,15 +57,6 @@ def test_one_node_replicates_to_itself_only() -> None:
     assert settings["auto.create.topics.enable"] == "false"
 
 
-def test_three_nodes_replicate_to_each_other() -> None:
-    """The same function describes a node of three: all voters, three replicas, two in sync."""
-    settings = configuration.node_settings(2, 9094, 9095, {1: 9093, 2: 9095, 3: 9097})
-
-    assert settings["controller.quorum.voters"] == "1@127.0.0.1:9093,2@127.0.0.1:9095,3@127.0.0.1:9097"
-    assert settings["transaction.state.log.replication.factor"] == "3"
-    assert settings["transaction.state.log.min.isr"] == "2"
-
-
 def test_properties_are_ascii_with_the_escapes_java_reads() -> None:
     """Backslashes, line breaks and letters beyond ASCII do not change the meaning of the file."""
     text = configuration.render_properties({"a": "C:\\x", "b": "one\ntwo", "c": "目"})
@@ -200,19 +191,6 @@ def test_a_broker_that_never_answers_is_ended_at_the_timeout(java: Callable[[str
     with pytest.raises(LocalBrokerError, match=r"did not answer within 0\.5 s"):
         broker.start(timeout_seconds=0.5)
     assert not is_running(int((tmp_path / "node" / "broker.pid").read_text()))
-
-
-def test_a_failed_start_in_a_with_block_leaves_nothing(
-    java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The temporary folder goes although the body was never reached."""
-    java("exit 1")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    broker = LocalBroker()
-
-    with pytest.raises(LocalBrokerError), broker:
-        pass
-    assert not broker.folder.exists()
 
 
 STUBBORN = """
@@ -429,14 +407,6 @@ def test_a_paused_broker_is_silent_until_it_is_resumed(broker: LocalBroker) -> N
 
     assert silent
     wait_until(lambda: node.answers(port), "the resumed broker answers")
-
-
-@pytest.mark.broker
-def test_a_second_start_is_refused(broker: LocalBroker) -> None:
-    """Starting what runs is an error and leaves it running."""
-    with pytest.raises(LocalBrokerError, match="runs already"):
-        broker.start()
-    assert node.answers(int(broker.bootstrap.rpartition(":")[2]))
 
 
 @pytest.mark.broker
