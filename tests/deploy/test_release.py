@@ -247,3 +247,15 @@ stream_dedup.fingerprint("one text of a few words, and no more")
 assert compiled.statistics().loaded
 print(compiled.statistics().compiled)
 """
+
+
+@pytest.mark.parametrize(("said", "is_used"), [('Version:"v3.18.1"', True), ('Version:"v4.0.0"', False)])
+def test_a_helm_that_is_there_is_used(said: str, is_used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the major version that the chart is for; building one takes minutes."""
+    program = tmp_path / "helm"
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(tools, "_built", lambda *_: Path("built"))
+
+    assert tools.helm() == (program if is_used else Path("built"))

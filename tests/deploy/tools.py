@@ -1,15 +1,16 @@
 """The real kustomize, helm and promtool, kept in the user's cache directory; `make deploy-tools` fetches them ahead.
 
-Invariants: kustomize and helm are built by Go from the module proxy at the versions of `deploy/tools/go.mod` and
-`deploy/tools/helm/go.mod`, and Go checks every module against the `go.sum` beside it; promtool is the one on the path, or
-Debian's, taken from its signed package without installing it; whatever is missing is a `MissingToolError` whose sentence
-says why.
+Invariants: a program on the path of the same major version is used. Otherwise kustomize and helm are built by Go from the
+module proxy at the versions of `deploy/tools/go.mod` and `deploy/tools/helm/go.mod`, and Go checks every module against the
+`go.sum` beside it, and promtool is Debian's, taken from its signed package without installing it. What is missing is a
+`MissingToolError` whose sentence says why.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from filelock import FileLock
 
 ROOT = Path(__file__).parent.parent.parent
 MODULE = ROOT / "deploy" / "tools"
-_MINUTES_MAX = 15
+# A busy machine compiles Kubernetes' client for that long.
+_MINUTES_MAX = 60
 
 
 class MissingToolError(Exception):
@@ -45,7 +47,7 @@ def _run(command: list[str], what: str, environment: dict[str, str] | None = Non
 
 
 def _built(name: str, module: Path, package: str) -> Path:
-    """Return the path of a Go program, built if need be (one to three minutes on two cores)."""
+    """Return the path of a Go program, built if need be: one to three minutes on two idle cores."""
     pins = hashlib.blake2b((module / "go.mod").read_bytes() + (module / "go.sum").read_bytes(), digest_size=8).hexdigest()
     program = _folder() / f"{name}-{pins}"
     with FileLock(f"{program}.lock"):
@@ -68,14 +70,23 @@ def _built(name: str, module: Path, package: str) -> Path:
     return program
 
 
+def _on_the_path(name: str, major: str) -> Path | None:
+    """Return a program that is installed, if `version` says that it is of that major version."""
+    found = shutil.which(name)
+    if found is None:
+        return None
+    said = subprocess.run([found, "version"], capture_output=True, text=True, timeout=60, check=False)
+    return Path(found) if re.search(rf"\b{major}\.\d", said.stdout) else None
+
+
 def kustomize() -> Path:
     """Return the path of kustomize."""
-    return _built("kustomize", MODULE, "sigs.k8s.io/kustomize/kustomize/v5")
+    return _on_the_path("kustomize", "v5") or _built("kustomize", MODULE, "sigs.k8s.io/kustomize/kustomize/v5")
 
 
 def helm() -> Path:
     """Return the path of helm."""
-    return _built("helm", MODULE / "helm", "helm.sh/helm/v3/cmd/helm")
+    return _on_the_path("helm", "v3") or _built("helm", MODULE / "helm", "helm.sh/helm/v3/cmd/helm")
 
 
 def promtool() -> Path:
