@@ -228,6 +228,15 @@ def test_the_rules_for_manifests_hold_of_the_chart(helm: Path, all_on: list[Mani
     }
 
 
+def test_a_user_need_not_be_named(helm: Path) -> None:
+    """OpenShift gives each namespace users of its own, and refuses others."""
+    names = ("runAsUser", "runAsGroup", "fsGroup")
+    made = template(helm, "--set", ",".join(f"pods.podSecurityContext.{name}=null" for name in names))
+    for _, pod in rules.pods(made):
+        assert not {*names} & set(pod["spec"]["securityContext"])
+        assert pod["spec"]["securityContext"]["runAsNonRoot"]
+
+
 def test_people_come_to_the_console_by_name(all_on: list[Manifest]) -> None:
     """Ingress and HTTPRoute lead to the Service of the search, under the path that the console was told."""
     ingress, route = of(all_on, "Ingress", "news-stream-dedup-search"), of(all_on, "HTTPRoute", "news-stream-dedup-search")
