@@ -9,7 +9,7 @@ from typing import Final
 
 from stream_dedup.checks.finding import CheckFinding, ok, warning
 from stream_dedup.checks.group import check_group
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import answers, records
@@ -80,6 +80,7 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
 
     Raises:
         BrokerError: Kafka does not answer.
+        OtherFormatError: the log or the answers say what this version does not know.
     """
     names, now_ms = settings.topic_names, int(time.time() * 1000)
     members, reads = admin.group_members(settings.group), admin.group_topics(settings.group)
@@ -103,7 +104,9 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
 
 def _is_batch(raw: bytes | None) -> bool:
     try:
-        return isinstance(records.decode(raw, "a record of the log"), records.Batch)
+        return isinstance(records.decode(raw), records.Batch)
+    except OtherFormatError:
+        raise
     except FormatError:
         return False
 
@@ -111,6 +114,8 @@ def _is_batch(raw: bytes | None) -> bool:
 def _answers(raw: bytes | None) -> int | None:
     try:
         answer = answers.decode(raw)
+    except OtherFormatError:
+        raise
     except FormatError:
         return None
     return None if isinstance(answer, answers.Announce) else answer.log_offset

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import memory_limit
-from stream_dedup.ground.errors import FormatError, FutureFormatError, StreamDedupError
+from stream_dedup.ground.errors import FormatError, OtherFormatError, StreamDedupError
 from stream_dedup.index import contents
+from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.settings.settings import Settings
 
@@ -44,12 +45,13 @@ def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], 
         yield not_checked("volume", f"There is no index in {folder} on this machine.")
         return
     try:
+        folder = volume_in(folder)
         store = RocksStore(folder, read_only=True)
         try:
             found = contents.read(store)
         finally:
             store.close()
-    except FutureFormatError as error:
+    except OtherFormatError as error:
         yield refused("volume", str(error))
         return
     except FormatError as error:
@@ -58,6 +60,13 @@ def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], 
     except StreamDedupError as error:
         yield refused("volume", str(error))
         return
+    if folder != settings.index_dir:
+        files = shlex.quote(str(settings.index_dir))
+        yield warning(
+            "volume",
+            f"{settings.index_dir} was begun by a version with another layout; its files stay for the day when you go back to "
+            f"it, and this version's volume is {folder}. To remove them: find {files} -maxdepth 1 -type f -delete",
+        )
     applied, log_end = found.meta.applied, ask_log_end()
     if log is not None and found.log is not None and found.log != log:
         yield refused("volume", of_another_log(folder, settings.topic_names.fingerprints))

@@ -18,7 +18,7 @@ import typer
 
 from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError
+from stream_dedup.ground.errors import ConfigurationError, FormatError, OtherFormatError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.log import epochs
 from stream_dedup.proof.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind, Waiting
@@ -154,7 +154,7 @@ def examine(
     Raises:
         ConfigurationError: a topic is missing, or the log is not whole.
         BrokerError: Kafka failed.
-        FutureFormatError: the log was written by a newer version.
+        OtherFormatError: the log was written by a newer version.
     """
     from stream_dedup.proof import content
     from stream_dedup.proof.ledger import AuditLedger, Span
@@ -293,13 +293,13 @@ def record_of(message: Message) -> LogRecord | None:
     """Return what a record of the log says; None for one that no version can read, which the index rejects.
 
     Raises:
-        FutureFormatError: it was written by a newer version.
+        OtherFormatError: it was written by a newer version.
     """
     from stream_dedup.log.records import decode
 
     try:
         return decode(message.value, f"The record {message.topic}-{message.partition}@{message.offset}")
-    except FutureFormatError:
+    except OtherFormatError:
         raise
     except FormatError:
         return None

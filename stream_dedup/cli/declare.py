@@ -1,4 +1,4 @@
-"""`declare`: plan, window and which copy is better, as they are in force, and changed from the log's end on."""
+"""`declare`: plan, window, which copy is better, and the log's format, as they are in force, and changed from its end on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-from stream_dedup.index.rules.window import Window
-from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.service.asking import ask_role
 from stream_dedup.service.ports import addresses
 
 if TYPE_CHECKING:
     from stream_dedup.control.inforce import InForce
+    from stream_dedup.index.rules.window import Window
 
 
 @command("declare", example="stream-dedup declare --plan classic --window 30d --dry-run")
@@ -43,6 +42,14 @@ def declare_command(
         str | None,
         typer.Option("--better", metavar="RULE", help="Which copy is better from now on: longest, newest or authority."),
     ] = None,
+    form: Annotated[
+        int | None,
+        typer.Option(
+            "--format",
+            metavar="N",
+            help="Format of the log and its answers from now on, once every role is upgraded: there is no way back.",
+        ),
+    ] = None,
     reading: Annotated[
         bool,
         typer.Option(
@@ -54,23 +61,25 @@ def declare_command(
         typer.Option(
             "--index",
             metavar="URL",
-            help="Index that is asked whether its memory holds the plan, as http://HOST:PORT; once for each replica. "
-            "Default: the one on this machine.",
+            help="Index that is asked whether its memory holds the plan, and whether it knows the format, as http://HOST:PORT; "
+            "once for each replica. Default: the one on this machine.",
         ),
     ] = None,
     unasked: Annotated[
         bool,
-        typer.Option("--unasked", help="Write a plan that no index was asked about; one that cannot hold it ends with 78."),
+        typer.Option("--unasked", help="Write what no index was asked about; one that cannot do it ends with 78."),
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Show which plan, window and reading are in force and which copy is better, or change them for all that follows.
+    """Show which plan, window, reading and format are in force and which copy is better, or change them for all that follows.
 
     Nothing has to stop for it. Every index must hold a plan that may need more memory, so the running ones are asked first.
     """
     from stream_dedup.cli.orders import append
     from stream_dedup.control.inforce import change_fields
+    from stream_dedup.index.rules.window import RulesInForce, format_of
+    from stream_dedup.index.tables.blocks import table_count, tables_of
     from stream_dedup.log.records import Control, encode_control
 
     wanted_plan = None if plan is None else parse_plan(plan)
@@ -81,20 +90,26 @@ def declare_command(
         raise InvariantError("The log was begun, and no plan is in force; the declaration is damaged.")
     plan_then = wanted_plan or now.plan
     plan_then = plan_then if asked is None else plan_then.with_similarity(asked)
-    becomes = (plan_then, _window(now.window, window, refresh), rule or now.better)
-    fields = change_fields(now, *becomes)
+    becomes = RulesInForce(
+        plan_then, _window(now.window, window, refresh), rule or now.better, now.format if form is None else format_of(form)
+    )
+    fields = change_fields(now, becomes)
+    indexes = [] if unasked else [[url] for url in index] if index else [addresses(settings)]
     if "plan" in fields and table_count(tables_of(plan_then)) != table_count(tables_of(now.plan)):
-        indexes = [[url] for url in index] if index else [addresses(settings)]
-        for own_addresses in [] if unasked else indexes:
+        for own_addresses in indexes:
             _ask_for_memory(own_addresses, plan_then)
+    if "format" in fields:
+        for own_addresses in indexes:
+            _ask_for_format(own_addresses, becomes.format)
     names = settings.topic_names
     log_offset = append(settings, names, encode_control(Control("plan", fields))) if fields and not dry_run else None
     first, was, will_be = _reading(settings, reads=reading, dry_run=dry_run)
     rows = [
-        ["plan", _plan(now.declared.plan), _plan(now.plan), _plan(becomes[0])],
-        ["window", _told(now.declared.window), _told(now.window), _told(becomes[1])],
-        ["better", now.declared.better.label, now.better.label, becomes[2].label],
+        ["plan", _plan(now.declared.plan), _plan(now.plan), _plan(becomes.plan)],
+        ["window", _told(now.declared.window), _told(now.window), _told(becomes.window)],
+        ["better", now.declared.better.label, now.better.label, becomes.better.label],
         ["reading", first, was, will_be],
+        ["format", str(now.declared.format), str(now.format), str(becomes.format)],
     ]
     if as_json:
         keys = ("begun_with", "in_force", "becomes")
@@ -163,6 +178,25 @@ def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
     note(f"The index at {base} needs {needed + 1:,} MiB of memory or more for the plan {plan.name}{bound}.")
 
 
+def _ask_for_format(addresses: Sequence[str], form: int) -> None:
+    """Ask an index whether it knows a format.
+
+    Raises:
+        ConfigurationError: it does not.
+        InputError: it does not answer.
+    """
+    remedy = (
+        "Nothing was written: a role that does not know the format of its log ends with 78, so each index is asked first. Name "
+        "every replica with --index http://HOST:PORT, or write the format without an answer with --unasked."
+    )
+    base, found = ask_role("index", addresses, "/v1/stats", remedy)
+    if form not in found["formats"]:
+        raise ConfigurationError(
+            f"The index at {base} reads formats up to {max(found['formats'])} and would end with 78 at format {form}. Nothing "
+            "was written: upgrade every index, worker, search and console first."
+        )
+
+
 def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[str, str, str]:
     """Return how documents were read first, are read, and will be; write down the last, if it `reads` otherwise."""
     from stream_dedup.checks.reading import reading_of, reading_text
@@ -181,6 +215,7 @@ def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[str, st
 
 
 def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:
+    from stream_dedup.index.rules.window import Window
     from stream_dedup.settings.units import parse_window
 
     if text is None and refresh is None:

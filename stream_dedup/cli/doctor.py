@@ -16,7 +16,7 @@ from rich.text import Text
 
 from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
 from stream_dedup.cli.options import JsonOption, Settings, command
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, OtherFormatError
 from stream_dedup.ground.terminal import print_json, print_table
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
@@ -160,6 +160,8 @@ def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[CheckFind
     waiting = sum(max(0, end - committed.get(part, (low, None))[0]) for part, (low, end) in facts.source.items())
     try:
         yield from check_roles(settings, settings.topic_names, read_roles(admin, settings, waiting))
+    except OtherFormatError as error:
+        yield refused("roles", str(error))
     except BrokerError as error:
         yield not_checked("roles", str(error))
 
@@ -176,7 +178,7 @@ def _declaration(settings: Settings, recipe: Recipe) -> Iterator[CheckFinding]:
             yield from check_declaration(settings, recipe, declaration(first[0][1], settings.topic_names))
         else:
             yield not_checked("declaration", "The log is empty; the first worker will begin it.")
-    except (BrokerError, ConfigurationError) as error:
+    except (BrokerError, ConfigurationError, OtherFormatError) as error:
         yield refused("declaration", str(error))
 
 

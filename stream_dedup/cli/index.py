@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stream_dedup.cli.options import JsonOption, Settings, VolumeArgument, VolumeOption, command
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, FutureFormatError, InputError, VolumeError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, InputError, OtherFormatError, VolumeError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
@@ -40,9 +40,10 @@ def index_stats_command(
     """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also while it runs."""
     from stream_dedup.index import report
     from stream_dedup.index.index import LogIndex
+    from stream_dedup.index.volume.place import volume_in
     from stream_dedup.index.volume.store import RocksStore
 
-    directory = volume or Path(settings.index_dir)
+    directory = volume_in(volume or settings.index_dir)
     store = RocksStore(directory, read_only=True)
     try:
         index = LogIndex(store)
@@ -66,6 +67,7 @@ def index_snapshot_command(
 ) -> int:
     """Copy an index's volume, also while it runs, with a manifest: log offset, recipe, plan, state digest, checksums."""
     from stream_dedup.index import snapshot
+    from stream_dedup.index.volume.place import volume_in
     from stream_dedup.settings.units import parse_duration
 
     try:
@@ -73,7 +75,7 @@ def index_snapshot_command(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--wait") from error
     started = time.monotonic()
-    directory = volume or Path(settings.index_dir)
+    directory = volume_in(volume or settings.index_dir)
     with progress(f"copying {directory}", None) as advance:
         manifest = snapshot.take(directory, target, wait_seconds=seconds, advance=lambda size: advance(0, size))
     _print_manifest(manifest, target, time.monotonic() - started, as_json=as_json)
@@ -96,8 +98,9 @@ def index_restore_command(
 ) -> int:
     """Make an index volume of a snapshot, so that a new replica need not read the whole log."""
     from stream_dedup.index import snapshot
+    from stream_dedup.index.volume.place import volume_in
 
-    started, directory = time.monotonic(), volume or Path(settings.index_dir)
+    started, directory = time.monotonic(), volume_in(volume or settings.index_dir)
     log = None if offline else _log_name(settings)
     with progress(f"restoring {source}", snapshot.read_manifest(source).bytes) as advance:
         manifest = snapshot.restore(source, directory, log=log, advance=lambda size: advance(0, size))
@@ -124,9 +127,10 @@ def index_verify_command(
     as_json: JsonOption = False,
 ) -> int:
     """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends with 1 if they differ."""
+    from stream_dedup.index.volume.place import volume_in
     from stream_dedup.index.volume.store import RocksStore
 
-    directory = volume or Path(settings.index_dir)
+    directory = volume_in(volume or settings.index_dir)
     store = RocksStore(directory, read_only=True)
     try:
         state = _read(store)
@@ -235,7 +239,7 @@ def _read(store: RocksStore) -> contents.Contents:
 
     try:
         return contents.read(store)
-    except FutureFormatError:
+    except OtherFormatError:
         raise
     except FormatError as error:
         raise VolumeError(str(error)) from error
@@ -281,7 +285,7 @@ def _fold_and_compare(
     again = RocksStore(folder, read_only=True)
     try:
         verify.compare(store, again, result)
-    except FutureFormatError:
+    except OtherFormatError:
         raise
     except FormatError as error:
         raise VolumeError(f"The volume cannot be compared to its end: {error}") from error

@@ -93,6 +93,7 @@ class ReleaseOrder:
         """
         from stream_dedup.cli.orders import log_names
         from stream_dedup.control import declaration
+        from stream_dedup.log.frame import FIRST_FORMAT
 
         self.settings, self.around, self.names = settings, around, settings.topic_names
         names = self.names
@@ -106,6 +107,7 @@ class ReleaseOrder:
         self._failpoints = Failpoints(around.failpoint)
         self._dry_run = dry_run
         self._transactions: TransactionalOutput | None = None
+        self._format = FIRST_FORMAT
 
     def begin(self) -> None:
         """Take the transactional id, unless nothing is to be written."""
@@ -119,12 +121,15 @@ class ReleaseOrder:
 
     def trace(self, traces: Sequence[Trace]) -> None:
         """Take in what the log says of these documents."""
+        from stream_dedup.control.inforce import InForce
         from stream_dedup.control.release import Traces
 
-        looked_for = Traces(self.topic_id, self.recipe.id, traces)
+        looked_for, now = Traces(self.topic_id, self.recipe.id, traces), InForce()
         with self.around.progress("looking for it in the log", None) as advance:
             for log_offset, record in self.around.read_whole(self.settings, self.names.fingerprints, advance):  # 2
                 looked_for.fold(log_offset, record)
+                now.fold(record)
+        self._format = now.format
 
     def carry_out(self, documents: Sequence[tuple[Message, Trace]]) -> int:
         """Append a release of each document that has none, write to `unique` what is not there, and return how many were.
@@ -171,7 +176,7 @@ class ReleaseOrder:
         from stream_dedup.log.records import Release, encode_release
 
         ends = {one.partition: self.admin.end_offset(self.names.unique, one.partition) for one in traces}
-        raws = [encode_release(Release(one.judged[-1][2], ends[one.partition])) for one in traces]
+        raws = [encode_release(Release(one.judged[-1][2], ends[one.partition]), self._format) for one in traces]
         for trace, log_offset in zip(traces, append_all(self.settings, self.names, raws), strict=True):
             trace.releases.append((log_offset, ends[trace.partition]))
 

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,6 +55,7 @@ def seed_command(
     """Make documents that were delivered elsewhere count as kept: copies of them are duplicates. Run again, it goes on."""
     from stream_dedup.cli.orders import log_names
     from stream_dedup.control import declaration
+    from stream_dedup.control.inforce import InForce
     from stream_dedup.control.seed import SeedProgress
     from stream_dedup.fingerprinting import Fingerprinter
     from stream_dedup.inputs.decoder import Decoder
@@ -68,10 +70,11 @@ def seed_command(
     names = log_names(settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))])
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=True)
-    done = SeedProgress(recipe.id)
+    done, now = SeedProgress(recipe.id), InForce()
     with progress("reading the log", None) as advance:
         for _, record in read_whole(settings, names.fingerprints, advance):
             done.fold(record)
+            now.fold(record)
     preparer = Preparer(
         Decoder(settings, takes_vectors=recipe.method.takes_vectors),
         Fingerprinter(recipe),
@@ -79,7 +82,7 @@ def seed_command(
         1 << 40,
         settings.judging_mode,
         digests_ids=settings.log_ids == "digest",
-        encode=encode_seed,
+        encode=partial(encode_seed, form=now.format),
         ranks=HostRanks.read(settings.host_ranks),
     )
     appender = LogAppender(settings, names.fingerprints, "seed")

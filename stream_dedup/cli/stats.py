@@ -24,7 +24,7 @@ import typer
 from stream_dedup.cli.estimate import Place, Runs, Span, places, share, total
 from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.document import Message, TopicPartitionKey, Verdict
-from stream_dedup.ground.errors import ConfigurationError, FormatError
+from stream_dedup.ground.errors import ConfigurationError, FormatError, OtherFormatError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 
 _JUDGED = "judged"
@@ -184,7 +184,11 @@ def read_runs(places_of: Mapping[TopicPartitionKey, Sequence[Place]], found: Ite
 
 
 def _amounts(message: Message) -> Iterator[tuple[str, float]]:
-    """Yield what a record adds to which figures; somebody else's record adds nothing."""
+    """Yield what a record adds to which figures; somebody else's record adds nothing.
+
+    Raises:
+        OtherFormatError: it is a record of the log that this version does not know.
+    """
     from stream_dedup.log import headers, records
 
     verdict = headers.text_of(message.headers, headers.VERDICT)
@@ -195,6 +199,8 @@ def _amounts(message: Message) -> Iterator[tuple[str, float]]:
         return
     try:
         record = records.decode(message.value)
+    except OtherFormatError:
+        raise
     except FormatError:
         return
     if isinstance(record, records.Batch):

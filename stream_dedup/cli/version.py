@@ -14,7 +14,7 @@ _LIBRARIES = ("confluent-kafka", "rocksdict", "numba", "jieba")
 
 @command("version", example="stream-dedup version --json")
 def version_command(as_json: JsonOption = False) -> int:
-    """Print the version, and those of the libraries that matter in a report."""
+    """Print the version, which formats of the log it reads and writes, and the libraries that matter in a report."""
     if as_json:
         print_json(versions())
     else:
@@ -23,6 +23,9 @@ def version_command(as_json: JsonOption = False) -> int:
 
 
 def versions() -> dict[str, str]:
-    """Return our version, Python's, and those of the libraries that decide what happens."""
+    """Return our version, its formats, Python's version, and those of the libraries that decide what happens."""
+    from stream_dedup.log.records import FORMATS
+
     libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return {"stream-dedup": __version__, "python": platform.python_version()} | libraries
+    formats = ", ".join(map(str, sorted(FORMATS)))
+    return {"stream-dedup": __version__, "log-formats": formats, "python": platform.python_version()} | libraries

@@ -20,6 +20,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import LogAppender, read_whole
 from stream_dedup.log import records
+from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.worker")
@@ -60,6 +61,8 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
         fields["count_copies"] = True
     if settings.log_ids != "plain":
         fields["log_ids"] = settings.log_ids
+    if (newest := max(records.FORMATS)) != FIRST_FORMAT:  # an empty log holds nothing that an older program should go on with
+        fields["format"] = newest
     return fields
 
 

@@ -1,4 +1,4 @@
-"""Which plan, window and rule of what is better are in force at the log's end.
+"""Which plan, window, rule of what is better and format are in force at the log's end.
 
 Invariant: `fold` follows a control record exactly as the index does (`index.rules.window.changed`), so both always agree.
 """
@@ -15,6 +15,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index.rules.apply import refusal
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.window import RulesInForce, Window, changed
+from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 
 
@@ -26,6 +27,7 @@ class InForce:
     plan: Plan | None = None
     window: Window | None = None
     better: BetterRule = BetterRule.LONGEST
+    format: int = FIRST_FORMAT
     changes: int = 0
     _limbs: int = 0
     _values: int | None = None
@@ -42,6 +44,7 @@ class InForce:
             if record.type == "declare" and self.declared is None:
                 self.declared = Declaration.from_fields(record.fields)
                 self.plan, self.window, self.better = self.declared.plan, self.declared.window, self.declared.better
+                self.format = self.declared.format
             elif record.type == "plan":
                 self._change(record.fields)
         except ConfigurationError:
@@ -51,19 +54,25 @@ class InForce:
         if self.declared is None or self.plan is None:
             return
         values = self.declared.sketch_bytes if self._values is None else self._values
-        now = RulesInForce(self.plan, self.window, self.better)
+        now = RulesInForce(self.plan, self.window, self.better, self.format)
         found = changed(fields, now, self.declared.width or self._limbs * 64 or None, values)
         if found is not None and found != now:
-            self.plan, self.window, self.better = found
+            self.plan, self.window, self.better, self.format = found
             self.changes += 1
 
 
-def change_fields(now: InForce, plan: Plan, window: Window | None, better: BetterRule) -> dict[str, Any]:
-    """Return the fields of the control record that leads to a plan, window and rule; empty if they are in force already.
+def change_fields(now: InForce, rules: RulesInForce) -> dict[str, Any]:
+    """Return the fields of the control record that leads to what is to be in force; empty if it is already.
 
     Raises:
-        ConfigurationError: the log's prints are narrower than the plan.
+        ConfigurationError: the log's prints are narrower than the plan, or the format is lower than that in force.
     """
+    plan, window, better, form = rules
+    if form < now.format:
+        raise ConfigurationError(
+            f"The log is written in format {now.format}, which stands in it for ever, so format {form} cannot be in force "
+            "again; leave --format out."
+        )
     width = None if now.declared is None else now.declared.width
     if width is not None and plan.width > width:
         raise ConfigurationError(
@@ -77,4 +86,6 @@ def change_fields(now: InForce, plan: Plan, window: Window | None, better: Bette
         fields["window"] = None if window is None else window.to_fields()
     if better != now.better:
         fields["better"] = better.label
+    if form != now.format:
+        fields["format"] = form
     return fields

@@ -28,7 +28,7 @@ def read_marks(
     Raises:
         ConfigurationError: the log is missing, incomplete, or another group's.
         BrokerError: it cannot be read to its end.
-        FutureFormatError: it was written by a newer version.
+        OtherFormatError: it was written by a newer version.
     """
     marks = Marks(topic_id, names.documents)
     for _, record in read(settings, names.fingerprints, advance):

@@ -6,7 +6,7 @@
     |   `-- GoneError           a topic, or what is to be read of it, is not there: a role waits for it at its start
     |-- InputError              a file or argument of a command cannot be read as asked: exit 1
     |-- FormatError             bytes on a topic or on disk that are not ours, or are damaged
-    |   `-- FutureFormatError   written by a newer version of this program: exit 78, an operator must act
+    |   `-- OtherFormatError    ours and whole, of a format that this version does not read: exit 78, an operator must act
     |-- StoreError              the index's volume failed to open, read or write: the role stops, a restart recovers
     |   `-- VolumeError         it is damaged, foreign, or no directory of ours: exit 78, an operator must act
     |-- BrokerError             Kafka refused or failed for good: the role stops, a restart recovers
@@ -28,6 +28,8 @@ Every message is a sentence that says what happened, to what, and what to do.
 """
 
 from __future__ import annotations
+
+UPGRADE = "upgrade this role to the version that wrote it (docs/reference/compatibility.md)."
 
 
 class StreamDedupError(Exception):
@@ -86,8 +88,8 @@ class FormatError(StreamDedupError):
     """Bytes that do not follow the format they claim: wrong magic, length or checksum."""
 
 
-class FutureFormatError(FormatError):
-    """Bytes written by a newer version of this program; upgrade before going on."""
+class OtherFormatError(FormatError):
+    """Bytes of ours, and whole, in a format that this version does not read: nearly always a newer one, so upgrade."""
 
     exit_code = ConfigurationError.exit_code
 

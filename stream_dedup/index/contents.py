@@ -13,16 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.errors import ConfigurationError, FormatError
+from stream_dedup.ground.errors import UPGRADE, ConfigurationError, FormatError, OtherFormatError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.positions import Positions
 from stream_dedup.index.rules.sources import Sources
-from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
+from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, RulesInForce, Window, format_of
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.entries import Entries
 from stream_dedup.index.volume.layout import Meta
+from stream_dedup.log.frame import FIRST_FORMAT, other_format
+from stream_dedup.log.records import FORMATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Contents:
     plan: Plan | None
     window: Window | None
     better: BetterRule
+    format: int
     generations: Generations
     sources: Sources
     positions: Positions
@@ -64,7 +67,7 @@ def read(store: Store) -> Contents:
     """Read a volume; an empty one holds the state before the first log record.
 
     Raises:
-        FutureFormatError: it was written by a newer version.
+        OtherFormatError: it was written by a newer version, or of a log in a newer format.
         FormatError: it is damaged, or not an index's.
         StoreError: it cannot be read.
     """
@@ -86,15 +89,16 @@ def read(store: Store) -> Contents:
     time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and time is None:
         raise FormatError("The index volume lacks the log time; give the index an empty volume to rebuild from the log.")
-    declared, plan, window, better = _declared(raw_declared)
+    declared, rules = _declared(raw_declared)
     return Contents(
         store,
         meta,
         None if log is None else log.decode("utf-8", "replace"),
         declared,
-        plan,
-        window,
-        better,
+        None if rules is None else rules.plan,
+        None if rules is None else rules.window,
+        BetterRule.LONGEST if rules is None else rules.better,
+        FIRST_FORMAT if rules is None else rules.format,
         Generations((time, generations)),
         sources,
         positions,
@@ -103,15 +107,18 @@ def read(store: Store) -> Contents:
     )
 
 
-def _declared(value: bytes | None) -> tuple[Declaration | None, Plan | None, Window | None, BetterRule]:
+def _declared(value: bytes | None) -> tuple[Declaration, RulesInForce] | tuple[None, None]:
     if value is None:
-        return None, None, None, BetterRule.LONGEST
+        return None, None
     fields = layout.decode_object(value)
+    form = fields.pop("format_in_force", FIRST_FORMAT)
+    if isinstance(form, int) and form > max(FORMATS):
+        raise OtherFormatError(other_format("What the index volume was written of", form, FORMATS, UPGRADE))
     try:
         plan = Plan.from_fields(fields.pop("plan_in_force", None))
         raw_window = fields.pop("window_in_force", None)
         window = None if raw_window is None else Window.from_fields(raw_window)
         better = BetterRule.named(fields.pop("better_in_force", None))
-        return Declaration.from_fields(fields), plan, window, better
+        return Declaration.from_fields(fields), RulesInForce(plan, window, better, format_of(form))
     except ConfigurationError as error:
         raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it from the log.") from error

@@ -3,8 +3,8 @@
 Two replicas that applied the same prefix have equal digests, however their volumes lie on disk, whatever was compacted,
 and whatever they answered so far. What goes in, each with its length or count before it (BLAKE2b-128):
 
-    head        JSON: log offset, declaration, plan and window in force, log time and generations, chain of answers, records
-                rejected and passed over
+    head        JSON: log offset, declaration, plan, window and format in force, log time and generations, chain of answers,
+                records rejected and passed over
     sources     the source partitions by number, with their marks
     verdicts    those kept, by source, offset and value digest
     copies      of each entry that has some, by its number: the row, then, the same way, the id of the best copy
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.ground.errors import FormatError, FutureFormatError, VolumeError
+from stream_dedup.ground.errors import FormatError, OtherFormatError, VolumeError
 from stream_dedup.index import contents
 from stream_dedup.index.contents import Contents
 from stream_dedup.index.rules.positions import Positions
@@ -55,11 +55,11 @@ def state_digest(store: Store) -> StateDigest:
 
     Raises:
         StoreError: the volume cannot be read, or is damaged.
-        FutureFormatError: it was written by a newer version.
+        OtherFormatError: it was written by a newer version.
     """
     try:
         return digest_of(contents.read(store))
-    except FutureFormatError:
+    except OtherFormatError:
         raise
     except FormatError as error:
         raise VolumeError(str(error)) from error
@@ -126,6 +126,7 @@ def _head(state: Contents) -> bytes:
         "plan": None if state.plan is None else state.plan.to_fields(),
         "window": None if state.window is None else state.window.to_fields(),
         "better": state.better.label,
+        "format": state.format,
         "log_ms": state.generations.log_ms,
         "generations": state.generations.spans,
     }

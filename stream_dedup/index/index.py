@@ -31,8 +31,8 @@ from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import (
     ConfigurationError,
     FormatError,
-    FutureFormatError,
     InvariantError,
+    OtherFormatError,
     StoreError,
     VolumeError,
 )
@@ -54,8 +54,7 @@ from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.entries import Entries
 from stream_dedup.index.volume.writes import Writes
-from stream_dedup.log import records as log_records
-from stream_dedup.log.records import LogRecord
+from stream_dedup.log.records import LogRecord, decode
 
 
 class PlanMemory(NamedTuple):
@@ -79,7 +78,7 @@ class LogIndex:
 
     Raises:
         ConfigurationError: the entries do not fit into the budget.
-        FutureFormatError: the volume was written by a newer version.
+        OtherFormatError: the volume is of a newer version, or of a log in a newer format.
         StoreError: the volume is damaged or cannot be read.
     """
 
@@ -107,7 +106,7 @@ class LogIndex:
                 owed.begin(self._state, self._store, self._writes, self._applied, self._beat)
             else:
                 self._writes.delete(layout.KEY_PUBLISHED)  # from the next write on, the rows say nothing
-        except FutureFormatError:
+        except OtherFormatError:
             raise
         except FormatError as error:
             raise VolumeError(str(error)) from error
@@ -141,6 +140,11 @@ class LogIndex:
     def better(self) -> BetterRule:
         """By which rule a copy is better, likewise."""
         return self._state.better
+
+    @property
+    def format(self) -> int:
+        """The format in which answers are written, likewise."""
+        return self._state.format
 
     @property
     def chain(self) -> bytes:
@@ -191,20 +195,19 @@ class LogIndex:
 
         Raises:
             InvariantError: the records do not follow on `applied`: some were trimmed, skipped, or applied before.
-            FutureFormatError: a record was written by a newer version; those before it are applied, and their answers
-                can be read with `answers_since`.
+            OtherFormatError: a record says what this version does not know; those before it are applied, and their
+                answers can be read with `answers_since`.
             StoreError: the volume failed; open it again.
         """
         self._check()
         self._check_offsets(records)
-        future: FutureFormatError | None = None
+        future: OtherFormatError | None = None
         answers: list[tuple[int, bytes]] = []
         try:
             for log_offset, append_ms, value in records:
-                try:
-                    record = _decode(log_offset, value)
-                except FutureFormatError as error:
-                    future = error
+                record = _decode(log_offset, value)
+                if isinstance(record, OtherFormatError):
+                    future = record
                     break
                 with self._lock:
                     answer = step(self._state, log_offset, append_ms, record, self._open_rooms)
@@ -222,9 +225,9 @@ class LogIndex:
         except BaseException as error:
             self._failure = str(error) or type(error).__name__
             raise
-        if future is not None:
-            raise future
-        return answers
+        if future is None:
+            return answers
+        raise future
 
     def answers_since(self, offset: int) -> Iterator[tuple[int, bytes]]:
         """Return (log offset, answer) of the stored answers from a log offset on, as they were first given out."""
@@ -396,6 +399,7 @@ class LogIndex:
                 "log_time_ms": state.generations.now_ms,
                 "kept_verdicts": len(state.positions),
                 "rejected": state.rejected,
+                "rejected_at": state.rejected_at,
                 "ignored_control_records": state.ignored,
                 "candidates": 0 if tables is None else tables.candidates,
                 "hottest_bucket": 0 if tables is None else tables.look_at_buckets(),
@@ -473,9 +477,11 @@ class LogIndex:
             plan=found.plan,
             window=found.window,
             better=found.better,
+            format=found.format,
             print_limbs=meta.print_limbs,
             sketch_bytes=meta.sketch_bytes,
             rejected=meta.rejected,
+            rejected_at=meta.rejected_at,
             ignored=meta.ignored,
         )
         self._applied, self._answered = meta.applied, meta.answered
@@ -494,8 +500,6 @@ class LogIndex:
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:
     """Return what a log record holds; a malformed one is a value too, because it is answered like any other."""
     try:
-        return log_records.decode(value, f"Log record {log_offset}")
-    except FutureFormatError:
-        raise
+        return decode(value, f"Log record {log_offset}")
     except FormatError as error:
         return error

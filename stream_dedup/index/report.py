@@ -12,6 +12,7 @@ from typing import Any
 from stream_dedup.index.digest import StateDigest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Entry, Similar
+from stream_dedup.log.records import FORMATS
 
 
 def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
@@ -27,6 +28,8 @@ def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
         "unanswered": figures["unanswered"],
         "recipe": None if declared is None else declared.recipe,
         "plan": None if plan is None else plan.id,
+        "format": index.format,
+        "formats": sorted(FORMATS),
         "plan_name": None if plan is None else plan.name,
         "floor": None if declared is None else declared.floor,
         "group": None if declared is None else declared.group,
@@ -39,6 +42,7 @@ def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
         },
         "kept_verdicts": figures["kept_verdicts"],
         "rejected_records": figures["rejected"],
+        "rejected_at": figures["rejected_at"] if figures["rejected"] else None,
         "ignored_control_records": figures["ignored_control_records"],
         "bytes": {"disk": figures["bytes_on_disk"], "memory": figures["bytes_in_memory"]},
         "buckets": {

@@ -39,7 +39,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError, VolumeError
+from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, OtherFormatError, StoreError, VolumeError
 from stream_dedup.ground.version import __version__
 from stream_dedup.index import contents
 from stream_dedup.index.digest import digest_of
@@ -287,7 +287,7 @@ def read_manifest(snapshot: Path) -> Manifest:
     Raises:
         InputError: there is no snapshot, or it was never finished.
         FormatError: the manifest is damaged.
-        FutureFormatError: it was written by a newer version.
+        OtherFormatError: it was written by a newer version.
     """
     path = snapshot / MANIFEST
     try:
@@ -300,7 +300,7 @@ def read_manifest(snapshot: Path) -> Manifest:
         raise FormatError(f"The manifest {path} cannot be read: {error}. Take another snapshot.") from error
     form = fields.get("format") if isinstance(fields, dict) else None
     if isinstance(form, int) and form > FORMAT:
-        raise FutureFormatError(
+        raise OtherFormatError(
             f"The snapshot {snapshot} is of format {form}, and this program reads up to {FORMAT}; restore it with the version "
             f"that took it ({fields.get('program')!s:.40}) or a newer one."
         )
@@ -328,15 +328,15 @@ def restore(snapshot: Path, volume: Path, *, log: str | None = None, advance: Ad
     Raises:
         InputError: `snapshot` holds none, or `volume` is not empty.
         ConfigurationError: the snapshot follows another log.
-        FutureFormatError: it was written by a newer version.
+        OtherFormatError: it was written by a newer version.
         FormatError: a file of it is missing, cut or changed.
         StoreError: the volume cannot be written, or does not hold the state that was taken.
     """
     manifest = read_manifest(snapshot)
-    if manifest.volume_format > layout.VERSION:
-        raise FutureFormatError(
-            f"The volume in {snapshot} is of format version {manifest.volume_format}, and this program reads up to "
-            f"{layout.VERSION}; restore it with the version that took it ({manifest.program}) or a newer one."
+    if manifest.volume_format != layout.VERSION:
+        raise OtherFormatError(
+            f"The volume in {snapshot} is of format version {manifest.volume_format}, and this program reads {layout.VERSION}; "
+            f"restore it with a version that writes it, such as {manifest.program}, or let the index read the log."
         )
     if log is not None and manifest.log != log:
         raise ConfigurationError(

@@ -136,6 +136,7 @@ def _declared(mine: Contents, again: Contents) -> Iterator[str]:
         ("declaration", mine.declared, again.declared),
         ("plan in force", mine.plan, again.plan if mine.meta.applied == again.meta.applied else mine.plan),
         ("rule of what is better", mine.better, again.better if mine.meta.applied == again.meta.applied else mine.better),
+        ("format", mine.format, again.format if mine.meta.applied == again.meta.applied else mine.format),
     ):
         if one != other:
             yield f"{name}: the volume has {one}, the fold {other}"

@@ -29,6 +29,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import SnapshotDesk
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.metrics import IndexMetrics
@@ -121,6 +122,7 @@ class Indexer:
         self._undelivered: dict[int, bool] = {}
         self._next_gauges = 0.0
         self._recipe = ""
+        self._rejected = 0
         names = settings.topic_names
         # Kafka is asked before the volume is opened: where it goes away meanwhile, nothing is to be undone.
         admin = dependencies.make_admin(settings)
@@ -139,7 +141,14 @@ class Indexer:
         self._log_reader = dependencies.make_log_reader(settings, names.fingerprints, client)
         low, self._catch_up_to = self._log_reader.watermarks()
         self._writer = dependencies.make_verdict_writer(settings, names.verdicts, f"{client}-verdicts")
-        folder = Path(settings.index_dir)
+        folder = volume_in(settings.index_dir)
+        if folder != settings.index_dir:
+            self._logger.warning(
+                "the folder was begun by a version with another layout, whose volume stays as it is; once nobody goes back to "
+                "that version, remove the files beside this one's volume",
+                volume=str(folder),
+                files=str(settings.index_dir),
+            )
         store, budget = dependencies.open_store(folder), Budget(self._memory or 0, folder)
         self._index = LogIndex(store, budget, health.beat, publishes=settings.representatives)
         try:
@@ -157,7 +166,8 @@ class Indexer:
         try:
             self._index.bind(log_id)
         except ConfigurationError as error:
-            raise ConfigurationError(of_another_log(folder, topic)) from error
+            snapshot = " It came from a snapshot: remove that first, else it comes again." if self._index.restored else ""
+            raise ConfigurationError(of_another_log(folder, topic) + snapshot) from error
         applied = self._index.applied
         if low > applied or applied > self._catch_up_to:
             raise ConfigurationError(
@@ -205,7 +215,7 @@ class Indexer:
         """Return the first log offset that this replica answers; a new or restored one announces it before anything else."""
         if applied > 0 and not self._index.restored:
             return self._index.answered_offset
-        announce = answers.encode_announce(answers.Announce(self._catch_up_to))
+        announce = answers.encode_announce(answers.Announce(self._catch_up_to), self._index.format)
         self._writer.send(announce, self._name, self._announced)
         self._writer.flush()
         self._index.announced(self._catch_up_to)
@@ -305,7 +315,22 @@ class Indexer:
             self._health.ready(False, f"replaying the log: {behind} records to go")
         else:
             self._health.startup(1.0, "caught up")
-            self._health.ready(True, f"applied up to log offset {applied}")
+            self._health.ready(*self._readiness(applied, statistics))
+
+    def _readiness(self, applied: int, statistics: Mapping[str, int]) -> tuple[bool, str]:
+        """Return whether an index that has caught up is ready, and the sentence; what was rejected is named, and warned of."""
+        rejected, at = statistics["rejected"], statistics["rejected_at"]
+        if rejected > self._rejected:
+            self._logger.warning(
+                "records of the log were rejected: no batch of this version is written so; the answers say why",
+                rejected=rejected,
+                last_log_offset=at,
+            )
+        self._rejected = rejected
+        told = f"; rejected were {rejected} records of the log, the last at log offset {at}" if rejected else ""
+        if applied and self._index.declared is None:
+            return False, f"applied up to log offset {applied}, and no record of {self._log} declares a recipe{told}"
+        return True, f"applied up to log offset {applied}{told}"
 
     def _warn(self, statistics: dict[str, int]) -> None:
         """Warn, once each, before memory or a bucket out of proportion makes the index slow."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.insights import events
 from stream_dedup.insights.counts import NOTHING, ReasonCounts
 from stream_dedup.insights.record import HostCounts, InsightsRecord
@@ -111,7 +111,11 @@ class HostLedger:
         return hosts_of(self._rows)
 
     def load(self, rows: Iterable[tuple[bytes, bytes]]) -> int:
-        """Take over the rows of the table instead of what was known; return how many could not be read."""
+        """Take over the rows of the table instead of what was known; return how many could not be read.
+
+        Raises:
+            OtherFormatError: a row is of a newer version.
+        """
         self._rows.clear()
         self._signals.clear()
         self._changed.clear()
@@ -120,7 +124,9 @@ class HostLedger:
         for key, raw in rows:
             try:
                 found.append((key.decode("utf-8", "replace"), decode(raw, self._slice_ms)))
-            except FormatError:
+            except FormatError as error:
+                if isinstance(error, OtherFormatError):
+                    raise
                 unreadable += 1
         for host, row in sorted(found, key=lambda item: item[1].stamp or Stamp(0, 0)):
             self._rows[host] = row

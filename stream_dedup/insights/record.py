@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from stream_dedup.ground.errors import FormatError, FutureFormatError
+from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.insights.counts import NOTHING, ReasonCounts
 from stream_dedup.insights.hosts import HOST_CHARACTERS_MAX
 
@@ -75,7 +75,7 @@ def decode(raw: bytes | None) -> InsightsRecord:
     """Return the record that `encode` wrote.
 
     Raises:
-        FutureFormatError: a newer version of this program wrote it.
+        OtherFormatError: a newer version of this program wrote it.
         FormatError: it is none.
     """
     if raw is None or len(raw) > RECORD_BYTES_MAX:
@@ -84,7 +84,9 @@ def decode(raw: bytes | None) -> InsightsRecord:
         body = json.loads(raw)
         number = body["format"]
         if isinstance(number, int) and number > FORMAT:
-            raise FutureFormatError(f"It has format {number}, and this version reads up to {FORMAT}; upgrade this role.")
+            raise OtherFormatError(
+                f"A record of insights is of format {number}, and this program reads up to {FORMAT}: {UPGRADE}"
+            )
         if number != FORMAT or not 0 < len(body["hosts"]) + 1 <= HOSTS_MAX + 1:
             raise FormatError("It is of no known format, or names too many hosts.")
         hosts = {_text(host, HOST_CHARACTERS_MAX): _host(one) for host, one in body["hosts"].items()}

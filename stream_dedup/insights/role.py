@@ -17,7 +17,14 @@ from collections.abc import Callable, Coroutine
 
 import structlog
 
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, GoneError, StreamDedupError
+from stream_dedup.ground.errors import (
+    BrokerError,
+    ConfigurationError,
+    FormatError,
+    GoneError,
+    OtherFormatError,
+    StreamDedupError,
+)
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.insights import record
 from stream_dedup.insights.ledger import BegunEvent, HostLedger, rfc3339
@@ -156,6 +163,8 @@ class _Insights:
             try:
                 counted = self._ledger.apply(record.decode(one.value), one.stamp)
             except FormatError as error:
+                if isinstance(error, OtherFormatError):
+                    raise
                 self._metrics.read("malformed")
                 what = "a record of insights was passed over"
                 _logger.error(what, offset=one.stamp.offset, reason=str(error))  # noqa: TRY400 - its sender is at fault

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.insights.counts import ReasonCounts, distinct
 from stream_dedup.insights.record import HostCounts
 
@@ -116,10 +116,15 @@ def decode(raw: bytes, slice_ms: int) -> HostRow:
     """Return the row that `encode` wrote; counts of a window of another length are left out.
 
     Raises:
+        OtherFormatError: a newer version wrote it, and it must not be written over.
         FormatError: it is none.
     """
     try:
         body = json.loads(raw)
+        if isinstance(body["format"], int) and body["format"] > _FORMAT:
+            raise OtherFormatError(
+                f"A row of the table of hosts is of format {body['format']}, and this program reads up to {_FORMAT}: {UPGRADE}"
+            )
         if body["format"] != _FORMAT:
             raise FormatError(f"A row of the table has format {body['format']!r:.20}, which this version does not know.")
         row = HostRow(slice_ms, Stamp(*map(int, body["stamp"])), last_change_ms=body["last_change_ms"])

@@ -29,7 +29,7 @@ def read_whole(
     Raises:
         ConfigurationError: the log is incomplete.
         BrokerError: it cannot be read to its end.
-        FutureFormatError: it was written by a newer version.
+        OtherFormatError: it was written by a newer version.
     """
     reader = LogReader(settings, topic, "whole")
     try:

@@ -1,6 +1,6 @@
 """Records on `verdicts`: the index's answers, in log order for each replica.
 
-    record   := frame "SDV4", version 1, kind 1 (answer), 2 (rejected) or 3 (announce)
+    record   := frame "SDAN", format 1, kind 1 (answer), 2 (rejected) or 3 (announce)
     answer   := log_offset(u64) nonce(16) number(u64) documents(u32)
                 reason(u8) distance(u8) similarity(u8: of the two sketches in per cent, or 255 if none were compared)
                 decided_offset(u64) decided_place(u32), each for all documents
@@ -10,6 +10,9 @@
     source   := topic(str8) topic_id(16) partition(u32)
     rejected := log_offset(u64) nonce(16) number(u64) why(str16) chain(8)
     announce := answers_from(u64): this replica answers log offsets from there on, and nothing older
+
+An answer is written in the format in force at its log record; so a worker hears which one that is. `FORMATS` holds how each
+format is read and written, for ever.
 
 Invariants: the bytes of an answer are a function of the log's prefix alone (no replica, no clock, no batch size), so
 two replicas send equal bytes; `chain` is a keyless BLAKE2b-64 of the previous answer's chain and this answer's own
@@ -21,9 +24,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import Final, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +42,12 @@ from stream_dedup.ground.document import (
     Verdict,
     maker_of,
 )
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.ground.lazy import Lazy
 from stream_dedup.ground.sketch import NOT_COMPARED
-from stream_dedup.log.frame import Reader, cut, framed, unframed
+from stream_dedup.log.frame import FIRST_FORMAT, Reader, cut, framed, unframed
 
-MAGIC = b"SDV4"
-VERSION = 1
+MAGIC = b"SDAN"
 KIND_ANSWER = 1
 KIND_REJECTED = 2
 KIND_ANNOUNCE = 3
@@ -302,55 +304,67 @@ class Announce:
     answers_from: int
 
 
-def encode(answer: LogAnswer | Rejected, previous_chain: bytes) -> tuple[bytes, bytes]:
-    """Return (record bytes, chain) of an answer that follows the answer whose chain is `previous_chain`."""
+Answer: TypeAlias = LogAnswer | Rejected | Announce
+
+
+def encode(answer: LogAnswer | Rejected, previous_chain: bytes, form: int = FIRST_FORMAT) -> tuple[bytes, bytes]:
+    """Return (record bytes of the format `form`, chain) of an answer that follows the one whose chain is `previous_chain`."""
     if isinstance(answer, LogAnswer):
-        return encode_verdicts(answer.log_offset, answer.nonce, answer.number, Verdicts.of(answer.judgements), previous_chain)
-    why = answer.why.encode("utf-8")[:2000]
-    return _chained(
-        KIND_REJECTED, _HEAD.pack(answer.log_offset, answer.nonce, answer.number) + _U16.pack(len(why)) + why, previous_chain
-    )
+        verdicts = Verdicts.of(answer.judgements)
+        return encode_verdicts(answer.log_offset, answer.nonce, answer.number, verdicts, previous_chain, form)
+    body = FORMATS[form].rejected_body(answer)
+    return _chained(form, KIND_REJECTED, body, previous_chain)
 
 
 def encode_verdicts(
-    log_offset: int, nonce: bytes, number: int, verdicts: Verdicts, previous_chain: bytes
+    log_offset: int, nonce: bytes, number: int, verdicts: Verdicts, previous_chain: bytes, form: int = FIRST_FORMAT
 ) -> tuple[bytes, bytes]:
     """Return (record bytes, chain) of the answer that these verdicts are, as `encode` does."""
-    return _chained(KIND_ANSWER, _HEAD.pack(log_offset, nonce, number) + _answer_body(verdicts), previous_chain)
+    body = _HEAD.pack(log_offset, nonce, number) + FORMATS[form].answer_body(verdicts)
+    return _chained(form, KIND_ANSWER, body, previous_chain)
 
 
-def _chained(kind: int, body: bytes, previous_chain: bytes) -> tuple[bytes, bytes]:
+def _chained(form: int, kind: int, body: bytes, previous_chain: bytes) -> tuple[bytes, bytes]:
     chain = hashlib.blake2b(previous_chain + body, digest_size=CHAIN_BYTES).digest()
-    return framed(MAGIC, VERSION, kind, body + chain), chain
+    return framed(MAGIC, form, kind, body + chain), chain
 
 
-def encode_announce(announce: Announce) -> bytes:
-    """Return the record bytes of an announcement."""
-    return framed(MAGIC, VERSION, KIND_ANNOUNCE, _U64.pack(announce.answers_from))
+def encode_announce(announce: Announce, form: int = FIRST_FORMAT) -> bytes:
+    """Return the record bytes of an announcement, of the format `form`."""
+    return framed(MAGIC, form, KIND_ANNOUNCE, _U64.pack(announce.answers_from))
 
 
-def decode(raw: bytes | None, what: str = "A record of verdicts") -> LogAnswer | Rejected | Announce:
+def decode(raw: bytes | None, what: str = "A record of verdicts") -> Answer:
     """Return the answer in `raw`.
 
     Raises:
-        FutureFormatError: written by a newer index.
+        OtherFormatError: it is whole, and of a format or a kind that this program does not know; the role must stop.
         FormatError: not ours, or damaged.
     """
-    kind, body = unframed(MAGIC, VERSION, raw, what)
-    reader = Reader(body, what)
-    if kind == KIND_ANNOUNCE:
-        (answers_from,) = reader.unpack(_U64)
-        reader.end()
-        return Announce(answers_from)
-    if kind == KIND_REJECTED:
-        log_offset, nonce, number = _HEAD.unpack(reader.take(_HEAD.size))
-        why = bytes(reader.take(reader.unpack(_U16)[0])).decode("utf-8", "replace")
-        chain = bytes(reader.take(CHAIN_BYTES))
-        reader.end()
-        return Rejected(log_offset, nonce, number, why, chain)
-    if kind == KIND_ANSWER:
-        return _decode_answer(reader, what)
-    raise FormatError(f"{what} is of kind {kind}, which no version of this program writes.")
+    form, kind, body = unframed(MAGIC, FORMATS, raw, what)
+    decoder = FORMATS[form].decoders.get(kind)
+    if decoder is None:
+        raise OtherFormatError(f"{what} is of kind {kind}, which this program does not know: {UPGRADE}")
+    return decoder(Reader(body, what), what)
+
+
+def _decode_announce(reader: Reader, _: str) -> Announce:
+    (answers_from,) = reader.unpack(_U64)
+    reader.end()
+    return Announce(answers_from)
+
+
+def _rejected_body(answer: Rejected) -> bytes:
+    why = answer.why.encode("utf-8")[:2000]
+    return _HEAD.pack(answer.log_offset, answer.nonce, answer.number) + _U16.pack(len(why)) + why
+
+
+def _decode_rejected(reader: Reader, _: str) -> Rejected:
+    log_offset, nonce, number = _HEAD.unpack(reader.take(_HEAD.size))
+    why = bytes(reader.take(reader.unpack(_U16)[0])).decode("utf-8", "replace")
+    chain = bytes(reader.take(CHAIN_BYTES))
+    reader.end()
+    return Rejected(log_offset, nonce, number, why, chain)
 
 
 def _answer_body(verdicts: Verdicts) -> bytes:
@@ -389,7 +403,7 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     decided_offsets = reader.column(np.uint64, count)
     decided_places = reader.column(np.uint32, count)
     if not _IS_REASON[reasons].all():
-        raise FormatError(f"{what} holds a reason that no version of this program gives.")
+        raise OtherFormatError(f"{what} gives a reason that this program does not know: {UPGRADE}")
     table = []
     for _ in range(reader.unpack(_U16)[0]):
         topic = reader.text(_U8)
@@ -401,7 +415,7 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     copies[is_duplicate] = reader.column(np.uint32, named)
     better[is_duplicate] = reader.column(np.uint8, named)
     if better.max(initial=0) >= len(BETTER_LABELS):
-        raise FormatError(f"{what} names a rule that no version of this program has.")
+        raise OtherFormatError(f"{what} names a rule of what is better that this program does not know: {UPGRADE}")
     sources = reader.column(np.uint16, named)
     offsets = reader.column(np.int64, named)
     times_ms = reader.column(np.int64, named)
@@ -420,3 +434,21 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
         Verdicts(reasons, distances, decided_offsets, decided_places, of, similarity, copies, better),
         chain,
     )
+
+
+class AnswerFormat(NamedTuple):
+    """How one format is read and written. Once a release wrote it, none of this may change: a change is another format."""
+
+    decoders: Mapping[int, Callable[[Reader, str], Answer]]
+    answer_body: Callable[[Verdicts], bytes]
+    rejected_body: Callable[[Rejected], bytes]
+
+
+FORMATS: Final[dict[int, AnswerFormat]] = {
+    1: AnswerFormat(
+        {KIND_ANSWER: _decode_answer, KIND_REJECTED: _decode_rejected, KIND_ANNOUNCE: _decode_announce},
+        _answer_body,
+        _rejected_body,
+    ),
+}
+"""How each released format is read and written, by its number: the same numbers as those of the log's records."""

@@ -1,10 +1,12 @@
-"""The frame that every record on `fingerprints` and `verdicts` shares.
+"""The frame that every record on `fingerprints`, `begun` and `verdicts` shares.
 
-    frame   := magic(4) version(u8) kind(u8) body crc32(u32 of all before it)
+    frame   := magic(4) format(u8) kind(u8) body crc32(u32 of all before it)
     integers are little-endian; text is UTF-8; `str8`/`str16` are a length (u8/u16) and that many bytes
 
-Invariants: a frame that does not end with its own checksum is never looked into; a frame of a newer version is told
-apart from a damaged one, because the first must stop the role and the second must not.
+`magic` says what the record is, and stays for ever; `format` says how its body is to be read.
+
+Invariants: the frame itself never changes; a frame that does not end with its own checksum is never looked into; a frame of a
+format that is not known here is told apart from a damaged one, because the first must stop the role and the second must not.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from __future__ import annotations
 import itertools
 import struct
 import zlib
-from typing import TypeVar
+from collections.abc import Collection
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import FormatError, FutureFormatError
+from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -26,36 +29,65 @@ _CRC = struct.Struct("<I")
 _MIN_BYTES = _HEAD.size + _CRC.size
 
 
-def framed(magic: bytes, version: int, kind: int, body: bytes) -> bytes:
-    """Return `body` as one framed record."""
-    head = _HEAD.pack(magic, version, kind)
+FIRST_FORMAT: Final = 1
+"""Of the first release: what every program reads, and what is written where nothing says otherwise."""
+# What the magic was before the first release, when it still told the format: SDF1 to SDF3 and SDV1 to SDV4.
+_UNRELEASED: Final = (b"SDF", b"SDV")
+
+
+class Unframed(NamedTuple):
+    """What a framed record consists of."""
+
+    format: int
+    kind: int
+    body: memoryview
+
+
+def framed(magic: bytes, form: int, kind: int, body: bytes) -> bytes:
+    """Return `body` as one framed record of the format `form`."""
+    head = _HEAD.pack(magic, form, kind)
     crc = zlib.crc32(body, zlib.crc32(head))
     return b"".join((head, body, _CRC.pack(crc)))
 
 
-def unframed(magic: bytes, version: int, raw: bytes | None, what: str) -> tuple[int, memoryview]:
-    """Return (kind, body) of a framed record.
+def format_of(raw: bytes) -> int:
+    """Return the format of a record that `unframed` has found whole."""
+    return _HEAD.unpack_from(raw)[1]  # type: ignore[no-any-return]
+
+
+def unframed(magic: bytes, known: Collection[int], raw: bytes | None, what: str) -> Unframed:
+    """Return what a framed record consists of; `known` are the formats that this program reads.
 
     Raises:
-        FutureFormatError: the frame is whole and of a later version than `version`.
+        OtherFormatError: the frame is whole, and of another format than those.
         FormatError: it is not a frame of ours, or it is damaged.
     """
     if raw is None or len(raw) < _MIN_BYTES:
         size = "no value" if raw is None else f"{len(raw)} bytes"
         raise FormatError(f"{what} is too short to be a record of stream_dedup ({size}).")
-    found_magic, found_version, kind = _HEAD.unpack_from(raw)
-    if found_magic != magic:
-        raise FormatError(f"{what} does not begin with {magic!r} but with {found_magic!r}; it is not ours.")
+    found, form, kind = _HEAD.unpack_from(raw)
+    is_unreleased = found[:3] in _UNRELEASED and found[3:].isdigit()
+    if found != magic and not is_unreleased:
+        raise FormatError(f"{what} does not begin with {magic!r} but with {found!r}; it is not ours.")
     (crc,) = _CRC.unpack_from(raw, len(raw) - _CRC.size)
     view = memoryview(raw)
     if zlib.crc32(view[: -_CRC.size]) != crc:
         raise FormatError(f"{what} does not match its checksum; it was damaged or cut.")
-    if found_version > version:
-        raise FutureFormatError(
-            f"{what} is of format version {found_version}, and this program reads up to {version}; "
-            "upgrade this role to the version that wrote it."
+    if is_unreleased:
+        raise OtherFormatError(
+            f"{what} was written before the first release of stream_dedup, and no release reads it. Begin a log of its own "
+            "with another STREAM_DEDUP_TOPIC_PREFIX, and `stream-dedup seed` it with what was delivered."
         )
-    return kind, view[_HEAD.size : -_CRC.size]
+    if form not in known:
+        raise OtherFormatError(other_format(what, form, known, UPGRADE))
+    return Unframed(form, kind, view[_HEAD.size : -_CRC.size])
+
+
+def other_format(what: str, form: int, known: Collection[int], upgrade: str) -> str:
+    """Return the sentence on a format that this program does not read; `upgrade` says what to do about a newer one."""
+    if form > max(known):
+        return f"{what} is of format {form}, and this program reads up to {max(known)}: {upgrade}"
+    return f"{what} is of format {form}, and this program reads none below {min(known)}: run a version that still reads it."
 
 
 def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64]]:

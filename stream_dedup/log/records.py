@@ -1,6 +1,6 @@
 """Records on `fingerprints`, the one order: packed batches of documents, and control records.
 
-    record  := frame "SDF3", version 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
+    record  := frame "SDLG", format 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
     batch   := recipe(str8) mode(u8) print_limbs(u8) sketch_bytes(u8) has_ranks(u8) nonce(16) number(u64)
                sources(u16) source* documents(u32) column*
     source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
@@ -12,36 +12,37 @@
     release := unique_from(u64) batch, of the one document that is released; epoch and committed are 0
 
 `value_digest` is XXH3-64 of the raw value. Only a batch is answered; what the others do to the index is told in
-docs/reference/control-records.md.
+docs/reference/control-records.md. The grammar above is that of format 1; `FORMATS` holds how each format is read and written,
+for ever (docs/reference/compatibility.md). A batch is written in the format in force, an order in the first that can say it.
 
-Worked example: tests/golden/log_records.json holds one record of each kind as hex beside its fields.
+Worked example: tests/golden/formats/1/records.json holds one record of each kind as hex.
 
 Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX` bytes; documents of
 one partition stand in offset order; a batch carries, of each source partition, the (epoch, committed offset) that its
 worker read from the broker or had confirmed, never one merely sent; `sketch_bytes` is 120, or 0 if
 the recipe makes no sketches; `has_ranks` is 1 if a document's host has a rank, else 0; the bytes are a function of the
-fields alone.
+fields and the format alone; a record that says what its format does not (a kind, an order, a field of an order) was written by
+a newer program, and stops the role like a newer format: else replicas of two versions would go apart.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.better import UNRANKED
 from stream_dedup.ground.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.log.frame import Reader, cut, framed, unframed
+from stream_dedup.log.frame import FIRST_FORMAT, Reader, cut, framed, unframed
 
-MAGIC = b"SDF3"
-VERSION = 1
+MAGIC = b"SDLG"
 KIND_BATCH = 1
 KIND_CONTROL = 2
 KIND_SEED = 3
@@ -115,13 +116,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control record: `type` is `declare`, `plan`, `retract` or `forget`; it gets no answer.
-
-    `declare` (the log's first record) carries `recipe`, `plan` (an object, see `index.plan`) and `group`; `plan` carries
-    `plan`, `window` (see `index.rules.window`) or both; `retract` carries `topic`, `topic_id` (hex) and `positions`, up to
-    `DOCUMENTS_MAX` lists of partition, offset and value digest; `forget` carries `ids` (a list of ids as the log holds
-    them, in hex).
-    """
+    """An order of an operator or a worker, by its `type`; it gets no answer. `RecordFormat.orders` lists types and fields."""
 
     type: str
     fields: dict[str, Any]
@@ -149,33 +144,34 @@ class Release:
 LogRecord: TypeAlias = Batch | Control | Seed | Release
 
 
-def encode_batch(batch: Batch) -> bytes:
-    """Return the bytes of one batch record.
+def encode_batch(batch: Batch, form: int = FIRST_FORMAT) -> bytes:
+    """Return the bytes of one batch record of the format `form`.
 
     Raises:
         FormatError: the batch breaks a limit of the format.
     """
-    return _framed(KIND_BATCH, _batch_body(batch))
+    return _framed(form, KIND_BATCH, FORMATS[form].batch_body(batch))
 
 
-def encode_seed(batch: Batch) -> bytes:
-    """Return the bytes of one seed record with these documents.
+def encode_seed(batch: Batch, form: int = FIRST_FORMAT) -> bytes:
+    """Return the bytes of one seed record with these documents, of the format `form`.
 
     Raises:
         FormatError: the batch breaks a limit of the format.
     """
-    return _framed(KIND_SEED, _batch_body(batch))
+    return _framed(form, KIND_SEED, FORMATS[form].batch_body(batch))
 
 
-def encode_release(release: Release) -> bytes:
-    """Return the bytes of one release record.
+def encode_release(release: Release, form: int = FIRST_FORMAT) -> bytes:
+    """Return the bytes of one release record of the format `form`.
 
     Raises:
         FormatError: its batch breaks a limit of the format, or does not hold exactly one document.
     """
     if len(release.batch) != 1:
         raise FormatError(f"A release holds one document, and this one has {len(release.batch)}.")
-    return _framed(KIND_RELEASE, _U64.pack(release.unique_from) + _batch_body(release.batch))
+    body = _U64.pack(release.unique_from) + FORMATS[form].batch_body(release.batch)
+    return _framed(form, KIND_RELEASE, body)
 
 
 def _batch_body(batch: Batch) -> bytes:
@@ -215,18 +211,19 @@ def _batch_body(batch: Batch) -> bytes:
     return b"".join(parts)
 
 
-def _framed(kind: int, body: bytes) -> bytes:
-    raw = framed(MAGIC, VERSION, kind, body)
+def _framed(form: int, kind: int, body: bytes) -> bytes:
+    raw = framed(MAGIC, form, kind, body)
     if len(raw) > RECORD_BYTES_MAX:
         raise FormatError(f"A log record holds at most {RECORD_BYTES_MAX} bytes, and this batch has {len(raw)}.")
     return raw
 
 
 def encode_control(control: Control) -> bytes:
-    """Return the bytes of one control record."""
+    """Return the bytes of one control record, of the first format that has its type and fields."""
     fields = {"type": control.type, **control.fields}
     body = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return framed(MAGIC, VERSION, KIND_CONTROL, body.encode("utf-8"))
+    can_say = (form for form in sorted(FORMATS) if not _beyond(control, FORMATS[form]))
+    return framed(MAGIC, next(can_say, FIRST_FORMAT), KIND_CONTROL, body.encode("utf-8"))
 
 
 def forgotten_ids(fields: Mapping[str, Any]) -> set[bytes]:
@@ -245,19 +242,36 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
     """Return the record in `raw`.
 
     Raises:
-        FutureFormatError: written by a newer version; the role must stop.
+        OtherFormatError: it is whole, and this program does not know its format, or all that it says; the role must stop.
         FormatError: not ours or damaged; the index answers `rejected` and goes on.
     """
-    kind, body = unframed(MAGIC, VERSION, raw, what)
-    if kind == KIND_BATCH:
-        return _decode_batch(Reader(body, what), what)
-    if kind == KIND_CONTROL:
-        return _decode_control(body, what)
-    if kind == KIND_SEED:
-        return Seed(_decode_batch(Reader(body, what), what))
-    if kind == KIND_RELEASE:
-        return _decode_release(Reader(body, what), what)
-    raise FormatError(f"{what} is of kind {kind}, which no version of this program writes.")
+    form, kind, body = unframed(MAGIC, FORMATS, raw, what)
+    found = FORMATS[form]
+    decoder = found.decoders.get(kind)
+    if decoder is None:
+        raise OtherFormatError(f"{what} is of kind {kind}, which this program does not know: {UPGRADE}")
+    record = decoder(body, what)
+    if isinstance(record, Control):
+        if more := _beyond(record, found):
+            raise OtherFormatError(f"{what} has {more}, which this program does not know: {UPGRADE}")
+        ordered = record.fields.get("format")
+        if isinstance(ordered, int) and ordered > max(FORMATS):
+            raise OtherFormatError(f"{what} orders format {ordered}, and this program writes up to {max(FORMATS)}: {UPGRADE}")
+    return record
+
+
+def _beyond(control: Control, form: RecordFormat) -> str:
+    """Return what of an order a format has no words for; empty if it has them for all."""
+    known = form.orders.get(control.type)
+    if known is None:
+        return f"an order {control.type!r:.60}"
+    for name in sorted(control.fields.keys() - known):
+        return f"a field {name!r:.60} in an order {control.type}"
+    for name, inner in form.parts.items():
+        part = control.fields.get(name)
+        for within in sorted(part.keys() - inner) if isinstance(part, dict) else ():
+            return f"a field {within!r:.60} in the {name} of an order {control.type}"
+    return ""
 
 
 def split_sizes(
@@ -369,3 +383,45 @@ def _str8(text: str) -> bytes:
     if len(raw) > 255:
         raise FormatError(f"The name {text[:40]!r}... has {len(raw)} bytes; a log record holds names of at most 255.")
     return _U8.pack(len(raw)) + raw
+
+
+class RecordFormat(NamedTuple):
+    """How one format is read and written. Once a release wrote it, none of this may change: a change is another format.
+
+    `orders` has the fields of each type of control record, `parts` those of the objects in them; `begun`, `opened` and
+    `reading` stand on the topic `begun`.
+    """
+
+    decoders: Mapping[int, Callable[[memoryview, str], LogRecord]]
+    batch_body: Callable[[Batch], bytes]
+    orders: Mapping[str, frozenset[str]]
+    parts: Mapping[str, frozenset[str]]
+
+
+_ORDERS_1: Final = {
+    "declare": "recipe plan group floor mode better width window sketch_bytes count_copies log_ids format",
+    "plan": "plan window better format",
+    "retract": "topic topic_id positions",
+    "forget": "ids",
+    "begun": "log topic topic_id partitions",
+    "opened": "log",
+    "reading": "log settings changes",
+}
+_PARTS_1: Final = {
+    "plan": "width blocks radius threshold key_blocks by_length ratio bands similarity asked crowd",
+    "window": "length_ms refresh",
+}
+FORMATS: Final[dict[int, RecordFormat]] = {
+    1: RecordFormat(
+        {
+            KIND_BATCH: lambda body, what: _decode_batch(Reader(body, what), what),
+            KIND_CONTROL: _decode_control,
+            KIND_SEED: lambda body, what: Seed(_decode_batch(Reader(body, what), what)),
+            KIND_RELEASE: lambda body, what: _decode_release(Reader(body, what), what),
+        },
+        _batch_body,
+        {name: frozenset(fields.split()) for name, fields in _ORDERS_1.items()},
+        {name: frozenset(fields.split()) for name, fields in _PARTS_1.items()},
+    ),
+}
+"""How each released format is read and written, by its number; the highest is the newest that this program can write."""

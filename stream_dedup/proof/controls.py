@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, Mode
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.sketch import SKETCH_BYTES
+from stream_dedup.log.records import FORMATS
 from stream_dedup.proof.copies import RULES
 from stream_dedup.proof.scan import LIMB_BITS, Reach
 
@@ -34,6 +35,7 @@ class FoldedDeclaration(NamedTuple):
     delivers: bool
     width: int | None
     fields: Mapping[str, Any]
+    format: int
 
 
 def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, FoldedWindow | None, str]:
@@ -55,7 +57,8 @@ def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, Folde
     _name(fields, "group")
     if not isinstance(fields.get("count_copies", False), bool):
         raise FormatError("Whether copies are counted is true or false.")
-    found = FoldedDeclaration(_name(fields, "recipe"), _number(fields, "floor", _U32_MAX), mode.delivers, width, fields)
+    recipe, floor, form = _name(fields, "recipe"), _number(fields, "floor", _U32_MAX), format_of(fields, min(FORMATS))
+    found = FoldedDeclaration(recipe, floor, mode.delivers, width, fields, form)
     return found, plan, window, better_of(fields) if "better" in fields else "longest"
 
 
@@ -72,7 +75,7 @@ def retracted(fields: Mapping[str, Any]) -> list[tuple[Partition, int, int]]:
     if len(topic_id) != TOPIC_ID_BYTES:
         raise FormatError(f"A topic id has {TOPIC_ID_BYTES} bytes.")
     topic, names = _text_field(fields, "topic"), ("partition", "offset", "value_digest")
-    positions = fields["positions"] if "positions" in fields else [[fields.get(name) for name in names]]
+    positions = fields.get("positions")
     if not isinstance(positions, list) or not 0 < len(positions) <= 1000:
         raise FormatError("A retract record names 1 to 1000 positions.")
     found = []
@@ -119,6 +122,18 @@ def window_of(fields: object) -> FoldedWindow:
     if not isinstance(refresh, bool):
         raise FormatError(f"A window's refresh is not {refresh!r:.40}.")
     return FoldedWindow(length, refresh)
+
+
+def format_of(fields: Mapping[str, Any], lowest: int) -> int:
+    """Return the format of the log that a control record names, which is none below `lowest`.
+
+    Raises:
+        FormatError: this program knows none of that number, or it is lower.
+    """
+    form = fields.get("format", lowest)
+    if isinstance(form, bool) or not isinstance(form, int) or form not in FORMATS or form < lowest:
+        raise FormatError(f"The format {form!r:.40} cannot be in force.")
+    return form
 
 
 def better_of(fields: Mapping[str, Any]) -> str:

@@ -31,6 +31,7 @@ from stream_dedup.proof.controls import (
     better_of,
     declared,
     forgotten,
+    format_of,
     retracted,
     window_of,
 )
@@ -109,6 +110,7 @@ class Fold:
         self.plan: Reach | None = None
         self.window: FoldedWindow | None = None
         self.better = "longest"
+        self.format = 0
         self._scan = scan
         self._rows: Rows | None = None
         self._by_row: list[FoldedEntry | None] = []
@@ -427,21 +429,23 @@ class Fold:
         if self.declared is not None:
             return
         self.declared, self.plan, self.window, self.better = declared(fields)
+        self.format = self.declared.format
 
     def _change_plan(self, fields: Mapping[str, Any]) -> None:
-        if self.declared is None or not fields.keys() & {"plan", "window", "better"}:
+        if self.declared is None or not fields.keys() & {"plan", "window", "better", "format"}:
             return
         plan = Reach.from_fields(fields["plan"]) if "plan" in fields else self.plan
         window = self.window
         if "window" in fields:
             window = None if fields["window"] is None else window_of(fields["window"])
         better = better_of(fields) if "better" in fields else self.better
+        form = format_of(fields, self.format)
         width = self.declared.width or (256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
         told = self.declared.fields.get("sketch_bytes", SKETCH_BYTES)
         values = told if self._rows is None else self._rows.sketches.shape[1]
         if plan is None or plan.width > width or (plan.needs_sketch and values != SKETCH_BYTES):
             return
-        self.plan, self.better = plan, better
+        self.plan, self.better, self.format = plan, better, form
         if window != self.window:
             self.window = window
             if self._slices:

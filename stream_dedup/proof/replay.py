@@ -15,7 +15,7 @@ from typing import Any, Final
 from stream_dedup.ground import plan as plans
 from stream_dedup.ground.better import BETTER_LABELS, BetterRule
 from stream_dedup.ground.document import LogPlace, Reason, Verdict
-from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError
+from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, OtherFormatError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import Window
@@ -92,7 +92,7 @@ class Alternative:
         """Return a log record with plan, window and rule changed, if it states them."""
         try:
             record = records.decode(raw)
-        except FutureFormatError:
+        except OtherFormatError:
             raise
         except FormatError:
             return raw
@@ -242,7 +242,7 @@ def _decoded(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[i
     for offset, _, raw in group:
         try:
             yield offset, records.decode(raw)
-        except FutureFormatError:
+        except OtherFormatError:
             raise
         except FormatError:
             continue

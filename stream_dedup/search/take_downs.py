@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import FormatError, FutureFormatError
+from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.log.frame import unframed
-from stream_dedup.log.records import KIND_CONTROL, MAGIC, VERSION, Control, decode, forgotten_ids
+from stream_dedup.log.records import FORMATS, KIND_CONTROL, MAGIC, Control, decode, forgotten_ids
 
 
 class TakeDown(NamedTuple):
@@ -74,13 +74,13 @@ def take_downs_of(message: Message) -> Iterator[TakeDown]:
     """Yield what a record of the log takes down; nothing for any other record.
 
     Raises:
-        FutureFormatError: it was written by a newer version.
+        OtherFormatError: it is of a format that this program does not read.
     """
     what = f"The record {message.topic}-{message.partition}@{message.offset}"
     try:
-        kind, _ = unframed(MAGIC, VERSION, message.value, what)
-        record = decode(message.value, what) if kind == KIND_CONTROL else None
-    except FutureFormatError:
+        frame = unframed(MAGIC, FORMATS, message.value, what)
+        record = decode(message.value, what) if frame.kind == KIND_CONTROL else None
+    except OtherFormatError:
         raise
     except FormatError:
         return  # as the index passes it over

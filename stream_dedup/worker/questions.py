@@ -8,12 +8,33 @@ from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError, FormatError, GoneError
 from stream_dedup.kafka import LogAppender, VerdictReader
 from stream_dedup.log import answers
+from stream_dedup.log.frame import FIRST_FORMAT, format_of
+from stream_dedup.log.records import Batch, encode_batch
 from stream_dedup.service.memory import FreedMemory
 from stream_dedup.worker.dependencies import WorkerContext
 from stream_dedup.worker.prepare import InFlight, Part
 
 _ANSWERS_MAX = 1000
 _LATE_SECONDS = 3.0
+
+
+class WrittenFormat:
+    """In which format batches are written: the one in force, as the log declared it first, or as answers tell since.
+
+    An answer is written in the format in force at its record. Until the first one comes after an order to raise it, batches go
+    on in the format before, which the index reads for ever.
+    """
+
+    def __init__(self, declared: int = FIRST_FORMAT) -> None:
+        self.number = declared
+
+    def heard(self, number: int) -> None:
+        """Take note of the format of an answer. Those of another replica may be late: it is never lowered."""
+        self.number = max(self.number, number)
+
+    def encode(self, batch: Batch) -> bytes:
+        """Return the bytes of a batch record in that format."""
+        return encode_batch(batch, self.number)
 
 
 class Questions:
@@ -31,6 +52,7 @@ class Questions:
         verdicts: VerdictReader,
         memory: FreedMemory,
         fail_open_seconds: float | None,
+        written: WrittenFormat | None = None,
     ) -> None:
         self._flow = context.flow
         self._failpoints = context.failpoints
@@ -42,6 +64,7 @@ class Questions:
         self.deaf = ""
         self._memory = memory
         self._fail_open_seconds = fail_open_seconds
+        self._written = written or WrittenFormat()
 
     def ask(self, batch: InFlight) -> None:
         """Take a batch in flight, and append its log records."""
@@ -87,6 +110,7 @@ class Questions:
                     raise
                 self._logger.error("a record of verdicts was skipped", reason=str(error))  # noqa: TRY400 - a sentence, no traceback
                 continue
+            self._written.heard(format_of(message.value or b""))
             if isinstance(answer, answers.Announce):
                 for part in self._flow.announced(answer):
                     self._logger.warning("asking again: a replica will not answer an older record", number=part.number)

@@ -31,7 +31,7 @@ from stream_dedup.worker.loop import Worker, WorkerParts
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import OutputWriter, warm_up
 from stream_dedup.worker.prepare import Preparer
-from stream_dedup.worker.questions import Questions
+from stream_dedup.worker.questions import Questions, WrittenFormat
 from stream_dedup.worker.ranks import HostRanks
 from stream_dedup.worker.startup import SourceCluster
 
@@ -114,7 +114,8 @@ def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, a
         patience,
         delivers=delivers,
     )
-    preparer = _make_preparer(settings, recipe, cluster, fingerprinter, nonce, budget, around)
+    written = WrittenFormat(cluster.format)
+    preparer = _make_preparer(settings, recipe, cluster, fingerprinter, nonce, budget, around, written)
     preparing = around.make_thread("preparing")
     intake = Intake(
         context,
@@ -128,7 +129,7 @@ def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, a
         around.pace,
         around.make_event(),
     )
-    questions = Questions(context, clients.appender, clients.hear, clients.verdicts, memory, fail_open)
+    questions = Questions(context, clients.appender, clients.hear, clients.verdicts, memory, fail_open, written)
     parts = WorkerParts(assignment, intake, questions, delivery, allowance, hosts, Awaited(running.waits), claimed)
     worker = Worker(context, parts, running, around, delivers=delivers)
     what = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}
@@ -180,6 +181,7 @@ def _make_preparer(
     nonce: bytes,
     budget: WorkerBudget,
     around: WorkerDependencies,
+    written: WrittenFormat,
 ) -> Preparer:
     return Preparer(
         around.make_decoder(settings, takes_vectors=recipe.method.takes_vectors),
@@ -188,6 +190,7 @@ def _make_preparer(
         cluster.record_bytes_max,
         settings.judging_mode,
         digests_ids=settings.log_ids == "digest",
+        encode=written.encode,
         slow_bytes=around.pace.slow_bytes,
         record_documents=around.pace.record_documents,
         ahead_bytes=budget.ahead_bytes,

@@ -23,12 +23,13 @@ from stream_dedup.ground.errors import FirstStartError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin
+from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCluster:
-    """What the cluster's topics are and allow, as read at start."""
+    """What the cluster's topics are and allow, as read at start; `format` is that in which the log was begun."""
 
     names: TopicNames
     log_id: bytes
@@ -39,6 +40,7 @@ class SourceCluster:
     dead_bytes_max: int
     plan: Plan
     answers_id: bytes
+    format: int = FIRST_FORMAT
 
 
 def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceCluster:
@@ -67,6 +69,7 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
         limits[2],
         Plan.from_fields(declared["plan"]),
         topics[names.verdicts].topic_id,
+        declared.get("format", FIRST_FORMAT),
     )
 
 

@@ -241,7 +241,7 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
             worker.says("worker started")
             # A stranger may write to the log too; none of this is a record of ours.
             crawl.produce(
-                [(0, None, junk, []) for junk in (b"", b"not a record", b"SDF3" + bytes(40), None)],
+                [(0, None, junk, []) for junk in (b"", b"not a record", b"SDLG" + bytes(40), None)],
                 topic=crawl.names.fingerprints,
             )
             for topic in (crawl.names.fingerprints, crawl.names.verdicts):

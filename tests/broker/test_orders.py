@@ -276,6 +276,29 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
     assert "The plan blocks compares no sketches" in refusal
 
 
+def test_what_a_newer_program_orders_stops_the_others(make_filter: Callable[..., Filter]) -> None:
+    """An index and every command end with 78 at a format that they do not know, also after a restart, and write nothing."""
+    crawl = make_filter(partitions=1)
+    index = crawl.start("index")
+    crawl.start("worker")
+    crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
+    crawl.wait_until_committed(1)
+    assert told(crawl, "declare")["format"] == {"begun_with": "1", "in_force": "1", "becomes": "1"}
+    _, refusal = run(crawl, "declare", "--format", "2", code=78)
+    assert "There is no format 2 of the log; this program writes 1." in " ".join(refusal.split())
+
+    order = records.encode_control(records.Control("plan", {"format": 2}))
+    crawl.produce([(0, None, order, [])], topic=crawl.names.fingerprints)
+    assert index.process.wait(60) == 78
+    assert "orders format 2, and this program writes up to 1: upgrade this role" in index.log
+    again = crawl.start("index")
+    assert again.process.wait(60) == 78
+    crawl.roles.remove(index)
+    crawl.roles.remove(again)
+    for command in (("declare",), ("forget", "nobody")):
+        assert "orders format 2" in " ".join("".join(run(crawl, *command, code=78)).split())
+
+
 def test_a_plan_beyond_the_memory_of_an_index_is_refused(make_filter: Callable[..., Filter]) -> None:
     """The index is asked first; a plan written unasked ends it with 78, and with more memory it goes on and finds copies."""
     crawl = make_filter(partitions=1, plan="bands")

@@ -19,7 +19,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.rules.window import Window
+from stream_dedup.index.rules.window import RulesInForce, Window
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.log.records import Source, decode
@@ -72,7 +72,7 @@ def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> No
         index.apply([(offset, append_time(offset), raw)])
         now.fold(read(raw))
 
-        assert (now.plan, now.window, now.better) == (index.plan, index.window, index.better)
+        assert (now.plan, now.window, now.better, now.format) == (index.plan, index.window, index.better, index.format)
     assert now.changes > 0
 
 
@@ -85,13 +85,14 @@ def test_only_what_differs_is_written() -> None:
     ):
         now.fold(decode(raw))
 
-    assert change_fields(now, CLASSIC, Window(5000), LONGEST) == {}
-    assert change_fields(now, BLOCKS, Window(5000), LONGEST) == {"plan": BLOCKS.to_fields()}
-    assert change_fields(now, CLASSIC, None, LONGEST) == {"window": None}
-    assert change_fields(now, CLASSIC, Window(5000), BetterRule.NEWEST) == {"better": "newest"}
-    assert change_fields(now, CLASSIC, Window(5000, refresh=True), LONGEST) == {"window": {"length_ms": 5000, "refresh": True}}
+    assert change_fields(now, RulesInForce(CLASSIC, Window(5000), LONGEST)) == {}
+    assert change_fields(now, RulesInForce(BLOCKS, Window(5000), LONGEST)) == {"plan": BLOCKS.to_fields()}
+    assert change_fields(now, RulesInForce(CLASSIC, None, LONGEST)) == {"window": None}
+    assert change_fields(now, RulesInForce(CLASSIC, Window(5000), BetterRule.NEWEST)) == {"better": "newest"}
+    refreshed = RulesInForce(CLASSIC, Window(5000, refresh=True), LONGEST)
+    assert change_fields(now, refreshed) == {"window": {"length_ms": 5000, "refresh": True}}
     with pytest.raises(ConfigurationError, match="judges 256 bits, and the prints of this log have 128"):
-        change_fields(now, Plan(256, 8, 0, 3), None, LONGEST)
+        change_fields(now, RulesInForce(Plan(256, 8, 0, 3), None, LONGEST))
 
 
 def test_an_id_is_known_until_it_is_forgotten() -> None:

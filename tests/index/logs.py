@@ -196,7 +196,7 @@ class RandomLog:
             one = self._random.choice(self._partitions)  # a rewind: the group is empty, the epoch rises
             one.epoch += 1
             one.committed = one.next = self._random.randint(0, one.committed)
-            return control("note")
+            return control("plan")
         return self._nonsense()
 
     def _batch(self) -> bytes:
@@ -305,7 +305,7 @@ class RandomLog:
                 batch([Doc(1, -1, 0, bytes(16), 0)]),
                 declare(self._plan),
                 declare(self._plan, group="another"),
-                control("forget", id="x"),
+                control("forget"),
                 control("forget", ids=["78", "x"]),
                 control("plan"),
                 control("plan", window={"length_ms": 1, "refresh": False}),

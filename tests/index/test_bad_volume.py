@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.ground.errors import ConfigurationError, FutureFormatError, StoreError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, OtherFormatError, StoreError, StreamDedupError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume import layout
@@ -129,7 +129,11 @@ BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
     "a page is gone": (lambda v: put(v, layout.page_key(0), None), StoreError, "should hold.*rebuilt from the log"),
     "a source's name is gone": (lambda v: put(v, layout.source_key(0), None), StoreError, "source partition; rebuild"),
     "a mark is gone": (lambda v: put(v, layout.mark_key(0), None), StoreError, "lacks the mark.*rebuild"),
-    "the format is newer": (lambda v: put(v, layout.KEY_FORMAT, b"SDX1\x63\x00"), FutureFormatError, "version 99.*upgrade"),
+    "the format is newer": (
+        lambda v: put(v, layout.KEY_FORMAT, b"SDX1\x63\x00"),
+        OtherFormatError,
+        "version 99.*the version",
+    ),
     "the format is another program's": (lambda v: put(v, layout.KEY_FORMAT, b"abc"), StoreError, "not written by stream_dedup"),
     "no format at all": (lambda v: put(v, layout.KEY_FORMAT, None), StoreError, "data that no index wrote"),
     "the log is another one": (

@@ -165,7 +165,7 @@ def test_what_stands_no_more_has_no_copies() -> None:
         assert set(held(volume)) == {at(0)}
         order(index, end)
         for second in range(1, 40):  # log time moves by a sixteenth of the window at most
-            order(index, control("note"), APPEND_MS + 1000 * second)
+            order(index, control("plan"), APPEND_MS + 1000 * second)
         assert held(volume) == {}
         assert not [key for key in volume if key[:1] in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID)]
         index.close()

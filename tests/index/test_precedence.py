@@ -433,7 +433,7 @@ def read(table: str) -> tuple[list[tuple[int, bytes]], dict[int, list[str]]]:
             controls[log] = forget(words[2].encode())
             continue
         if words[1] == "note":
-            controls[log] = control("note")
+            controls[log] = control("plan")
             continue
         if words[1] == "window":
             window = {"length_ms": int(words[2]), "refresh": words[3:] == ["refresh"]} if words[2] != "none" else None

@@ -162,7 +162,7 @@ def test_a_volume_that_kept_nothing_is_owed_everything() -> None:
     topic.values.clear()
     index = opened(volume)
     owed_by(index).forget(swept_below=4)
-    index.apply([(4, APPEND_MS, control("note"))])
+    index.apply([(4, APPEND_MS, control("plan"))])
     index.close()
     topic.all_since(owed_by(opened(volume)), 4)
     assert topic.values == {}, "once it was told of all, only what changes is owed"

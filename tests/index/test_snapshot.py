@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError
+from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, OtherFormatError, StoreError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
@@ -23,6 +24,7 @@ from stream_dedup.index.snapshot import MANIFEST, VOLUME, SnapshotDesk, read_man
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.metrics import IndexMetrics
+from tests.index.golden import NAME, SNAPSHOT, half_of_the_log
 from tests.index.logs import APPEND_MS, RandomLog
 
 SEED = int(os.environ["TEST_SEED"])
@@ -306,8 +308,9 @@ BAD = {
     "manifest flipped": (lambda s: flip(s / MANIFEST), FormatError, "damaged|cannot be read|lacks"),
     "manifest edited": (lambda s: rewrite(s / MANIFEST, '"applied": 60', '"applied": 6'), FormatError, "match its checksum"),
     "manifest of nothing": (lambda s: (s / MANIFEST).write_text("{}"), FormatError, "damaged or edited"),
-    "newer snapshot format": (lambda s: edit_manifest(s, format=99), FutureFormatError, "format 99.*newer"),
-    "newer volume format": (lambda s: edit_manifest(s, volume_format=99), FutureFormatError, "format version 99"),
+    "newer snapshot format": (lambda s: edit_manifest(s, format=99), OtherFormatError, "format 99.*newer"),
+    "newer volume format": (lambda s: edit_manifest(s, volume_format=99), OtherFormatError, "format version 99.*read the log"),
+    "older volume format": (lambda s: edit_manifest(s, volume_format=1), OtherFormatError, "format version 1,.*read the log"),
     "another log": (lambda s: edit_manifest(s, log="cluster/4567"), ConfigurationError, "the log 'cluster/4567'.*made anew"),
     "another state": (
         lambda s: edit_manifest(s, state_digest="0" * 32, program="0.0.1"),
@@ -338,6 +341,18 @@ def test_a_bad_snapshot_is_refused_and_the_directory_left_empty(volume: Path, tm
         restore(tmp_path / "s", tmp_path / "new", log=LOG)
 
     assert not (tmp_path / "new").exists() or list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_snapshot_as_its_layout_was_released_goes_on(tmp_path: Path) -> None:
+    """Taken by the first version that had the layout, it is restored, and answers the rest of its log as was recorded."""
+    with tarfile.open(SNAPSHOT) as archive:
+        archive.extractall(tmp_path / "s", filter="data")
+    log, answers, half = half_of_the_log()
+    restore(tmp_path / "s", tmp_path / "new", log=NAME)
+    index = LogIndex(RocksStore(tmp_path / "new"))
+
+    assert (index.applied, index.log) == (half, NAME)
+    assert dict(index.apply(log[half:])) == {at: raw for at, raw in answers.items() if at >= half}
 
 
 def test_nothing_is_put_where_something_is(volume: Path, tmp_path: Path) -> None:

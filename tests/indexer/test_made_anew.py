@@ -19,7 +19,16 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
     """Its client would read on in the new log from the offset of the old one, into a volume that is of the old one."""
     now = iter(range(0, 100_000, 20))
     index: Any = Indexer.__new__(Indexer)
-    statistics = {"bytes_in_memory": 0, "bytes_mapped": 0, "representatives_full": 0, "hottest_bucket": 0, "full_blocks": 0}
+    names = (
+        "bytes_in_memory",
+        "bytes_mapped",
+        "representatives_full",
+        "hottest_bucket",
+        "full_blocks",
+        "rejected",
+        "rejected_at",
+    )
+    statistics = dict.fromkeys(names, 0)
     fields: dict[str, Any] = {
         "_monotonic": lambda: float(next(now)),
         "_next_gauges": 0.0,
@@ -31,6 +40,7 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         "_health": mock.Mock(),
         "_publisher": None,
         "_memory": 0,
+        "_rejected": 0,
         "_catch_up_to": 7,
         "_warned": set(),
     }

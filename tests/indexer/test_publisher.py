@@ -150,7 +150,7 @@ def test_nothing_is_written_that_is_older_than_what_another_wrote() -> None:
     world = World().says(written_below=0, applied=4).turn()
     assert world.lives == 1
     assert len(world.records) == 1
-    world.index.apply([(at, APPEND_MS, control("note")) for at in (2, 3)])
+    world.index.apply([(at, APPEND_MS, control("plan")) for at in (2, 3)])
 
     assert world.turn().written == [PROGRESS_KEY, b"documents-0@0", PROGRESS_KEY]
 
@@ -206,7 +206,7 @@ def test_what_came_back_after_a_take_down_stays_when_its_first_entry_s_window_pa
     window = {"length_ms": 16_000, "refresh": False}
     other = batch([Doc(0, 3, 3, b"o" * 16, 0xFFFF << 40)], {0: (0, 3)})
     records = [declare(PLANS["classic"], count_copies=True, window=window), batch(ALIKE), other, forget(b"c0")]
-    records += [control("note")] * 5 + [batch(ALIKE, {0: (1, 0)})] + [control("note")] * 10
+    records += [control("plan")] * 5 + [batch(ALIKE, {0: (1, 0)})] + [control("plan")] * 10
     log = [(offset, APPEND_MS + 1_000 * offset, raw) for offset, raw in enumerate(records)]
     for told, nulls in ((log[:4], [True]), (log[:10], [True, False])):
         before = World(log=told).turn()

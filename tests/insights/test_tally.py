@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from stream_dedup.ground.document import Position, Reason, Representative
-from stream_dedup.ground.errors import FormatError, FutureFormatError
+from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.topics import topic_folder
 from stream_dedup.insights import record, tally
 from stream_dedup.insights.counts import ReasonCounts, distinct
@@ -127,5 +127,5 @@ def test_a_newer_format_says_so() -> None:
     body = json.loads(record.encode(InsightsRecord("w"))) | {"later": 1}
     assert record.decode(json.dumps(body).encode()) == InsightsRecord("w")
 
-    with pytest.raises(FutureFormatError, match="upgrade"):
+    with pytest.raises(OtherFormatError, match="upgrade"):
         record.decode(json.dumps(body | {"format": 2}).encode())

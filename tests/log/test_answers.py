@@ -1,9 +1,6 @@
-"""The bytes on `verdicts`: frozen, chained, whole or refused."""
+"""The bytes on `verdicts`: chained, whole or refused. That they are frozen: `test_formats`."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,6 @@ from stream_dedup.ground.document import LogPlace, Position, Reason, Representat
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.log import answers
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "answers.json"
 KEPT = Representative(Position("documents", bytes(range(16)), 3, 8812), "id-é".encode(), 1_790_000_000_000)
 ANSWER = answers.LogAnswer(
     17,
@@ -28,15 +24,6 @@ ANSWER = answers.LogAnswer(
     ),
 )
 REJECTED = answers.Rejected(18, bytes(16), 7, "The recipe is another.")
-
-
-def test_bytes_are_frozen() -> None:
-    """The encodings are what they were when version 2 was released."""
-    golden = json.loads(GOLDEN.read_text())
-
-    assert golden["answer"] == answers.encode(ANSWER, answers.CHAIN_START)[0].hex()
-    assert golden["rejected"] == answers.encode(REJECTED, answers.CHAIN_START)[0].hex()
-    assert golden["announce"] == answers.encode_announce(answers.Announce(99)).hex()
 
 
 @pytest.mark.parametrize("answer", [ANSWER, REJECTED])

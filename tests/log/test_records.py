@@ -1,20 +1,16 @@
-"""The bytes on `fingerprints`: frozen, whole or refused."""
+"""The bytes on `fingerprints`: whole or refused. That they are frozen: `test_formats`."""
 
 from __future__ import annotations
 
-import json
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stream_dedup.ground.document import Mode
-from stream_dedup.ground.errors import FormatError, FutureFormatError
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.log import records
 from stream_dedup.log.frame import framed
-
-GOLDEN = Path(__file__).parent.parent / "golden" / "log_records.json"
 
 
 def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, size: int = 120) -> records.Batch:
@@ -49,25 +45,6 @@ def same(left: records.Batch, right: records.Batch) -> bool:
         if not equal:
             return False
     return True
-
-
-def test_bytes_are_frozen() -> None:
-    """The encoding of a batch and of each control record is what it was when version 1 was released."""
-    golden = json.loads(GOLDEN.read_text())
-
-    assert golden["batch"] == records.encode_batch(make_batch()).hex()
-    assert (
-        golden["declare"]
-        == records.encode_control(
-            records.Control("declare", {"recipe": "words:128:jieba-0.42.1:1f3a9c", "group": "stream-dedup", "plan": {"t": 18}})
-        ).hex()
-    )
-    window = {"length_ms": 2_592_000_000, "refresh": False}
-    plan = {"width": 128, "blocks": 8, "radius": 1, "threshold": 19}
-    assert golden["plan"] == records.encode_control(records.Control("plan", {"plan": plan, "window": window})).hex()
-    assert golden["forget"] == records.encode_control(records.Control("forget", {"ids": [b"https://a.example/".hex()]})).hex()
-    assert golden["seed"] == records.encode_seed(make_batch(2)).hex()
-    assert golden["release"] == records.encode_release(records.Release(make_batch(1), 8812)).hex()
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000])
@@ -129,12 +106,6 @@ def test_hostile_bodies_with_a_right_checksum_are_refused() -> None:
             records.decode(raw)
         except FormatError:
             continue
-
-
-def test_the_future_is_told_from_damage() -> None:
-    """A whole record of a later version stops the role with the remedy; a damaged one does not pretend to be one."""
-    with pytest.raises(FutureFormatError, match="upgrade"):
-        records.decode(framed(records.MAGIC, 2, 1, b"whatever"))
 
 
 def test_no_value_is_refused() -> None:

@@ -67,13 +67,13 @@ def step(
     if why is not None or state.declared is None:
         return _reject(state, log_offset, record.nonce, record.number, why or _UNDECLARED)
     verdicts = judge_batch(state, log_offset, append_ms, record, state.declared.floor)
-    answer, state.chain = encode_verdicts(log_offset, record.nonce, record.number, verdicts, state.chain)
+    answer, state.chain = encode_verdicts(log_offset, record.nonce, record.number, verdicts, state.chain, state.format)
     return answer
 
 
 def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, why: str) -> bytes:
-    state.rejected += 1
-    answer, state.chain = encode(Rejected(log_offset, nonce, number, why), state.chain)
+    state.rejected, state.rejected_at = state.rejected + 1, log_offset
+    answer, state.chain = encode(Rejected(log_offset, nonce, number, why), state.chain, state.format)
     return answer
 
 

@@ -11,7 +11,8 @@ from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import WIDTH_MAX, Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.index.rules.window import Window
+from stream_dedup.index.rules.window import Window, format_of
+from stream_dedup.log.frame import FIRST_FORMAT
 
 U32_MAX: Final = (1 << 32) - 1
 _NAME_BYTES_MAX: Final = 255
@@ -22,6 +23,7 @@ class Declaration:
     """What the log's first record says: under which recipe, plan, window, group, floor of features and mode it is judged.
 
     `width` is the recipe's, in bits, and `sketch_bytes` the recipe's too; what is not declared the first batch tells.
+    `format` is the log's as it begins.
     """
 
     recipe: str
@@ -34,6 +36,7 @@ class Declaration:
     sketch_bytes: int | None = None
     better: BetterRule = BetterRule.LONGEST
     count_copies: bool = False
+    format: int = FIRST_FORMAT
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields of a `declare` control record."""
@@ -51,14 +54,16 @@ class Declaration:
             fields["sketch_bytes"] = self.sketch_bytes
         if self.count_copies:
             fields["count_copies"] = True
+        if self.format != FIRST_FORMAT:
+            fields["format"] = self.format
         if self.window is not None:
             fields["window"] = self.window.to_fields()
         return fields
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Declaration:
-        """Return what a `declare` control record says; a missing mode is `enforce`, and what is better `longest`;
-        foreign fields are passed over.
+        """Return what a `declare` control record says; a missing mode is `enforce`, what is better `longest`, the format the
+        first; foreign fields are passed over.
 
         Raises:
             ConfigurationError: a field is missing or cannot be.
@@ -81,6 +86,7 @@ class Declaration:
             sketch_bytes=values,
             count_copies=flag_field(fields, "count_copies"),
             better=BetterRule.named(fields["better"]) if "better" in fields else BetterRule.LONGEST,
+            format=format_of(fields["format"]) if "format" in fields else FIRST_FORMAT,
         )
 
 

@@ -91,7 +91,7 @@ def _read(state: IndexState, log_offset: int, control: Control) -> Callable[[], 
         declared = Declaration.from_fields(fields)
         return partial(_declare, state, declared) if state.declared in (None, declared) else None
     if control.type == "plan" and state.declared is not None and state.plan is not None:
-        now = RulesInForce(state.plan, state.window, state.better)
+        now = RulesInForce(state.plan, state.window, state.better, state.format)
         rules = changed(fields, now, state.width(), state.values())
         return None if rules is None else partial(_change_rules, state, log_offset, rules)
     if control.type == "retract":
@@ -107,11 +107,12 @@ def _read(state: IndexState, log_offset: int, control: Control) -> Callable[[], 
 def _declare(state: IndexState, declared: Declaration) -> None:
     if state.declared is None:
         state.declared, state.plan, state.window, state.better = declared, declared.plan, declared.window, declared.better
+        state.format = declared.format
         state.declaration_changed = True
 
 
 def _change_rules(state: IndexState, log_offset: int, rules: RulesInForce) -> None:
-    """Change plan, window, and which copy is better."""
+    """Change plan, window, which copy is better, and the format."""
     if rules.plan != state.plan and state.neighbours is not None:
         try:
             state.neighbours.change_plan(rules.plan)
@@ -120,9 +121,9 @@ def _change_rules(state: IndexState, log_offset: int, rules: RulesInForce) -> No
                 f"Log record {log_offset} changes the plan to {rules.plan.name}, and this index does not have the memory for "
                 f"it: it stops in front of that record, and has written nothing of it. {error} It then goes on from there."
             ) from error
-    if (rules.plan, rules.better, rules.window) != (state.plan, state.better, state.window):
+    if rules != (state.plan, state.window, state.better, state.format):
         state.declaration_changed = True
-    state.plan, state.better = rules.plan, rules.better
+    state.plan, state.better, state.format = rules.plan, rules.better, rules.format
     if rules.window != state.window:
         state.window = rules.window
         state.generations.close()
@@ -172,9 +173,7 @@ def _positions_field(fields: Mapping[str, Any]) -> list[tuple[int, int, int]]:
         ConfigurationError: it names none, too many, or what is no position.
     """
     names = ("partition", "offset", "value_digest")
-    found = (
-        fields["positions"] if "positions" in fields else [[fields.get(name) for name in names]]
-    )  # as the first logs have it
+    found = fields.get("positions")
     if not isinstance(found, list) or not 0 < len(found) <= DOCUMENTS_MAX:
         raise ConfigurationError(f"A retraction names 1 to {DOCUMENTS_MAX} positions, not {found!r:.100}.")
     positions = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,16 @@ from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.entries import Entries
 from stream_dedup.index.volume.writes import Writes
+from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Batch
 
 
 @dataclass(slots=True)
 class IndexState:
-    """All that the log's prefix has led to. `entries` and `neighbours` exist from the first judged batch on."""
+    """All that the log's prefix has led to. `entries` and `neighbours` exist from the first judged batch on.
+
+    `rejected_at` is the log offset of the last record rejected, where there is one.
+    """
 
     sources: Sources
     positions: Positions
@@ -36,11 +41,13 @@ class IndexState:
     plan: Plan | None = None
     window: Window | None = None
     better: BetterRule = BetterRule.LONGEST
+    format: int = FIRST_FORMAT
     entries: Entries | None = None
     neighbours: Neighbours | None = None
     print_limbs: int = 0
     sketch_bytes: int = 0
     rejected: int = 0
+    rejected_at: int = 0
     ignored: int = 0
     declaration_changed: bool = False
     evicted: Counter[str] = field(default_factory=Counter)
@@ -92,7 +99,9 @@ class IndexState:
         if self.entries is not None:
             self.entries.collect(writes)
         if self.declaration_changed and self.declared is not None and self.plan is not None:
-            in_force = {"plan_in_force": self.plan.to_fields(), "better_in_force": self.better.label}
+            in_force: dict[str, Any] = {"plan_in_force": self.plan.to_fields(), "better_in_force": self.better.label}
+            if self.format != FIRST_FORMAT:
+                in_force["format_in_force"] = self.format
             if self.window is not None:
                 in_force["window_in_force"] = self.window.to_fields()
             writes.put(layout.KEY_DECLARED, layout.encode_object(self.declared.to_fields() | in_force))
@@ -104,6 +113,7 @@ class IndexState:
             0 if self.entries is None else self.entries.count,
             0 if self.neighbours is None else self.neighbours.live,
             self.rejected,
+            self.rejected_at,
             self.ignored,
             self.print_limbs,
             self.sketch_bytes,

@@ -26,6 +26,8 @@ from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import WIDTH_MAX, Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.volume.writes import Writes
+from stream_dedup.log.frame import FIRST_FORMAT
+from stream_dedup.log.records import FORMATS
 
 LENGTH_MS_MIN: Final = 1000
 LENGTH_MS_MAX: Final = 1000 * 366 * 86_400_000
@@ -83,25 +85,28 @@ def slice_of(window: Window | None) -> int:
 
 
 class RulesInForce(NamedTuple):
-    """By what the documents that come are judged: what the log declared, or what a control record changed it to."""
+    """By what the documents that come are judged, and in which format their records and answers are written: what the log
+    declared, or what a control record changed it to.
+    """
 
     plan: Plan
     window: Window | None
     better: BetterRule
+    format: int = FIRST_FORMAT
 
 
 def changed(fields: Mapping[str, Any], now: RulesInForce, width: int | None, values: int | None = None) -> RulesInForce | None:
     """Return what is in force after a `plan` control record, or None for one that changes nothing that there is.
 
-    What the record does not name stays, and a window of null is none. `width` is that of the log's prints, `values`
-    how many bytes its sketches have, None if unknown.
+    What the record does not name stays, a window of null is none, and a format is never lowered. `width` is that of the log's
+    prints, `values` how many bytes its sketches have, None if unknown.
 
     Raises:
-        ConfigurationError: a field makes no plan, no window or no rule.
+        ConfigurationError: a field makes no plan, no window, no rule or no format.
     """
-    if not fields.keys() & {"plan", "window", "better"}:
+    if not fields.keys() & {"plan", "window", "better", "format"}:
         return None
-    plan, window, better = now
+    plan, window, better, form = now
     if "plan" in fields:
         plan = Plan.from_fields(fields["plan"])
     if "window" in fields:
@@ -110,7 +115,20 @@ def changed(fields: Mapping[str, Any], now: RulesInForce, width: int | None, val
         return None
     if "better" in fields:
         better = BetterRule.named(fields["better"])
-    return None if plan.width > (width or WIDTH_MAX) else RulesInForce(plan, window, better)
+    if "format" in fields:
+        form = format_of(fields["format"])
+    return None if plan.width > (width or WIDTH_MAX) or form < now.format else RulesInForce(plan, window, better, form)
+
+
+def format_of(value: object) -> int:
+    """Return the format that a control record names; ConfigurationError if this program knows none of that number."""
+    if isinstance(value, bool) or not isinstance(value, int) or value not in FORMATS:
+        raise ConfigurationError(f"There is no format {value!r:.40} of the log; this program writes {_formats()}.")
+    return value
+
+
+def _formats() -> str:
+    return " and ".join(map(str, sorted(FORMATS)))
 
 
 class Generations:

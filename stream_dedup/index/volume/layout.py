@@ -5,7 +5,7 @@
     L                       the log that this volume follows, as its role names it
     R                       empty: the volume came from a snapshot, and has not announced since from where it answers
     m                       meta: applied(u64) answered(u64) chain(8) entries(u64) live(u64) rejected(u64)
-                            ignored(u64) print_limbs(u8) sketch_bytes(u8)
+                            rejected_at(u64) ignored(u64) print_limbs(u8) sketch_bytes(u8)
     d                       JSON object with sorted keys: what was declared, and the plan and window in force
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
     k source(u32)           its mark: epoch(u64) committed(u64)
@@ -44,8 +44,9 @@ entries is removed, the tags of its ids when one is wiped; all other values but 
 and `P` are written once.
 A page or segment whose entries are all removed goes, with the tags. Tags: `slot_kernels`.
 
-Invariants: the bytes are a function of the fields alone; a volume of a newer version is told apart from a damaged one.
-Frozen in tests/golden/index_layout.json; a change of any byte is a new version.
+Invariants: the bytes are a function of the fields alone; a volume of another version is told apart from a damaged one.
+Frozen in tests/golden/volumes (`python -m tests.index.golden`); a change of any byte is a new version, whose volume is built
+beside the old one (`place`).
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES
-from stream_dedup.ground.errors import FormatError, FutureFormatError
+from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.log.answers import CHAIN_START
 from stream_dedup.log.frame import cut
 
-VERSION: Final = 6
+VERSION: Final = 7
 PAGE_ENTRIES: Final = 64
 SEGMENT_ENTRIES: Final = 4096
 
@@ -92,7 +93,7 @@ STATE_FULL: Final = 2
 
 _FORMAT: Final = struct.Struct("<4sH")
 _MAGIC: Final = b"SDX1"
-_META: Final = struct.Struct("<QQ8sQQQQBB")
+_META: Final = struct.Struct("<QQ8sQQQQQBB")
 _MARK: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<H")
 ROWS_AT: Final = _COUNT.size
@@ -158,8 +159,8 @@ class Meta:
     """What a volume knows of itself, written with every step.
 
     `applied` is the next log offset to read; answers below `answered` were delivered; `entries` were ever made, `live` are
-    left; `rejected` and `ignored` count log records; `print_limbs` is 0 until the first batch was judged;
-    `sketch_bytes` is 0 where the recipe makes no sketches.
+    left; `rejected` and `ignored` count log records, and `rejected_at` is the last rejected; `print_limbs` is 0 until the first
+    batch was judged; `sketch_bytes` is 0 where the recipe makes no sketches.
     """
 
     applied: int = 0
@@ -168,6 +169,7 @@ class Meta:
     entries: int = 0
     live: int = 0
     rejected: int = 0
+    rejected_at: int = 0
     ignored: int = 0
     print_limbs: int = 0
     sketch_bytes: int = 0
@@ -178,26 +180,27 @@ def encode_format() -> bytes:
     return _FORMAT.pack(_MAGIC, VERSION)
 
 
+def version_of(value: bytes) -> int | None:
+    """Return the version of the layout that such a value names; None if no index wrote it."""
+    if len(value) != _FORMAT.size or not value.startswith(_MAGIC):
+        return None
+    return int(_FORMAT.unpack(value)[1])
+
+
 def check_format(value: bytes) -> None:
-    """Check that a volume is ours and not of a newer version.
+    """Check that a volume is ours and of this layout. A role never meets another one: see `place`.
 
     Raises:
-        FutureFormatError: it was written by a newer version of this program.
-        FormatError: it was not written by this program, or by an older version with another layout.
+        OtherFormatError: it was written by a version of this program with another layout.
+        FormatError: it was not written by this program.
     """
-    if len(value) != _FORMAT.size or not value.startswith(_MAGIC):
+    version = version_of(value)
+    if version is None:
         raise FormatError("The index volume was not written by stream_dedup; point the index at an empty directory.")
-    _, version = _FORMAT.unpack(value)
-    if version > VERSION:
-        raise FutureFormatError(
-            f"The index volume is of format version {version}, and this program reads up to {VERSION}; upgrade the "
-            "index to the version that wrote it, or give it an empty volume to rebuild from the log."
-        )
-    if version < VERSION:
-        raise FormatError(
-            f"The index volume is of format version {version}, and this program reads {VERSION}; give the index an empty "
-            "volume, "
-            "and it is rebuilt from the log with the same verdicts."
+    if version != VERSION:
+        raise OtherFormatError(
+            f"The index volume is of format version {version}, and this program reads {VERSION}; open it with the version that "
+            "wrote it, or give the index an empty volume, and it is rebuilt from the log with the same verdicts."
         )
 
 
@@ -265,6 +268,7 @@ def encode_meta(meta: Meta) -> bytes:
         meta.entries,
         meta.live,
         meta.rejected,
+        meta.rejected_at,
         meta.ignored,
         meta.print_limbs,
         meta.sketch_bytes,
