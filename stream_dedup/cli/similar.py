@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stream_dedup.cli.check import decode_documents
-from stream_dedup.cli.options import JsonOption, Settings, command
+from stream_dedup.cli.options import Given, JsonOption, Settings, SimilarityOption, command
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
+from stream_dedup.ground.plan import parse_similarity
+from stream_dedup.ground.sketch import apart_in_words, as_text, per_cent
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
@@ -34,7 +36,7 @@ _APART_SHOWN = 5
 
 @command("similar", example="stream-dedup similar page.txt --index http://localhost:8081 --limit 5", asks_kafka=False)
 def similar_command(
-    settings: Settings,
+    given: Given,
     target: Annotated[
         str, typer.Argument(metavar="TEXT|FILE|-", help="A text, a file that holds one, or - for standard input.")
     ],
@@ -52,11 +54,13 @@ def similar_command(
         str | None, typer.Option("--in", metavar="FILE|DIR", help="Compare with every document in files, without an index.")
     ] = None,
     scope: Annotated[str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")] = None,
+    similarity: SimilarityOption = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most N.")] = 100,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the kept documents that are near a text as a whole: id, position, distance in bits, time. Nearest first.
+    """Find the kept documents that are near a text as a whole: similarity, distance in bits, id, position, time. Nearest first.
 
+    Without `--similarity` an index says what its own plan takes for near; with it, what another similarity would.
     For documents that hold a sentence or two among much else, take `find`.
     A text of a few words is found only where a document is that very text.
     """
@@ -64,14 +68,16 @@ def similar_command(
 
     if sum(one is not None for one in (index, volume, documents)) > 1:
         raise typer.BadParameter("give one of --index, --volume and --in")
+    settings = given.quiet_settings(similarity=similarity)
+    asked = None if similarity is None else parse_similarity(similarity)
     text, own_scope = read_text(settings, target, as_text=as_text)
     fingerprinter, wanted = print_of(settings, text, (own_scope or 0) if scope is None else scope_number(scope))
     if documents is not None:
         answer = scan_files(settings, fingerprinter, documents, wanted, limit)
     elif volume is not None:
-        answer = look_into(volume, wanted, limit)
+        answer = look_into(volume, wanted, limit, asked)
     else:
-        answer = ask_index(settings, index, wanted, limit)
+        answer = ask_index(settings, index, wanted, limit, asked)
     return show(wanted, answer, as_json=as_json)
 
 
@@ -176,8 +182,10 @@ def _vector_of(text: str) -> Content:
         ) from error
 
 
-def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -> dict[str, Any]:
+def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int, similarity: int | None = None) -> dict[str, Any]:
     """Ask a running index at `url`, or on this machine at the port of the settings, or one of the next as `run all` has it.
+
+    `similarity`: in per cent, instead of what its plan asks for.
 
     Raises:
         InputError: no index answers, or it refuses the question.
@@ -193,6 +201,7 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -
             "features": wanted.features,
             "scope": f"{wanted.scope:x}",
             "limit": limit,
+            **({} if similarity is None else {"similarity": as_text(similarity)}),
         }
     )
     remedy = (
@@ -203,7 +212,7 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -
     return asking.ask_role("index", bases, f"/v1/similar?{query}", remedy)[1]
 
 
-def look_into(volume: Path, wanted: Wanted, limit: int) -> dict[str, Any]:
+def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None = None) -> dict[str, Any]:
     """Look into a volume, beside the index that may be running on it.
 
     Raises:
@@ -223,9 +232,8 @@ def look_into(volume: Path, wanted: Wanted, limit: int) -> dict[str, Any]:
                 f"The volume {volume} holds prints of the recipe {declared.recipe!r}, and the settings make "
                 f"{wanted.recipe.id!r}; they cannot be compared. Use the recipe and the key that the workers have."
             )
-        return report.similar(
-            index, index.similar(wanted.limbs, wanted.digest, wanted.features, wanted.scope, limit, wanted.sketch)
-        )
+        found = index.similar(wanted.limbs, wanted.digest, wanted.features, wanted.scope, limit, wanted.sketch, similarity)
+        return report.similar(index, found, wanted.sketch)
     finally:
         store.close()
 
@@ -271,6 +279,7 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
                             "id": one.id.decode("utf-8", "replace"),
                             "position": where,
                             "distance": plan.distance(number, wanted.number),
+                            "similarity": per_cent(sketch, wanted.sketch) / 100 if sketch else None,
                             "time": None,
                             "fingerprint": wanted.recipe.format(prints.prints[row].tolist()),
                             "features": features,
@@ -297,11 +306,20 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
     try:
         found, total, is_short, floor = answer["found"], answer["total"], answer["by_digest_only"], answer["floor"]
         apart = [
-            f"{one['id'] or one['position']} is {one['similarity']:.2f} alike; of what {one['others']} others do not share, "
-            f"{one['crowd']:.2f}: not a copy."
+            apart_in_words(one["id"] or one["position"], one["similarity"], one["others"], one["crowd"])
             for one in answer["apart"][:_APART_SHOWN]
         ]
-        rows = [[str(one["distance"]), one["id"], one["position"], one["time"] or "", one.get("log", "")] for one in found]
+        rows = [
+            [
+                "" if one["similarity"] is None else f"{one['similarity']:.2f}",
+                str(one["distance"]),
+                one["id"],
+                one["position"],
+                one["time"] or "",
+                one.get("log", ""),
+            ]
+            for one in found
+        ]
     except (KeyError, TypeError) as error:
         raise FormatError(
             f"The answer is not that of an index of this version (it lacks {error}); see its /v1/stats."
@@ -310,7 +328,7 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         print_json({"features": wanted.features, "fingerprint": f"{wanted.number:0{wanted.recipe.width // 4}x}", **answer})
         return 0
     if rows:
-        print_table(["distance", "id", "position", "time", "log"], rows)
+        print_table(["similarity", "distance", "id", "position", "time", "log"], rows)
     what = "an equal text" if is_short else f"within reach of {answer['plan']}"
     more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""
     note(

@@ -83,7 +83,7 @@ def use_index() -> None:
         index.find_positions(batch)
         index.bucket_lengths(0)
         index.look_at_buckets()
-        index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_BYTES))
+        index.alike(batch.prints[0], 0, None, bytes(SKETCH_BYTES))
         index._tables.finder.merge(0)
         index._seal([0])
         index.change_plan(plan)

@@ -284,6 +284,15 @@ class Plan:
 
         Each text is (print, feature count, sketch); `representatives` are the live ones of its scope in log order.
         """
+        return (place for place, _, share in self.alike_in(wanted, representatives) if share >= self.crowd)
+
+    def alike_in(
+        self, wanted: tuple[int, int, bytes], representatives: Iterable[tuple[int, int, bytes]]
+    ) -> Iterator[tuple[int, int, int]]:
+        """Yield (place, number of others in its crowd, share of what these do not share, in per cent) of what is alike.
+
+        Those below the plan's `crowd` are no copies. The share is 100 without others, and for a plan without a crowd.
+        """
         texts = list(representatives)
         number, features, sketch = wanted
         sharing: list[list[int]] = [[] for _ in range(self.tables)]
@@ -291,26 +300,18 @@ class Plan:
             for table, is_shared in enumerate(self.shared(number ^ its_number, (sketch, its_sketch))):
                 sharing[table] += [place] * is_shared
         candidates = sorted({place for places in sharing for place in self.among(places)})
-        crowd = [texts[place][2] for place in candidates[:CROWD]]
+        crowd = [texts[place][2] for place in candidates[:CROWD]] if self.crowd else []
         for at, place in enumerate(candidates):
             its_number, its_features, its_sketch = texts[place]
-            if self.is_alike(number, its_number, (features, its_features), (sketch, its_sketch)) and self.stands_out(
-                sketch, its_sketch, crowd[:at] + crowd[at + 1 :]
-            ):
-                yield place
+            if self.is_alike(number, its_number, (features, its_features), (sketch, its_sketch)):
+                others = crowd[:at] + crowd[at + 1 :]
+                yield place, len(others), own_share(sketch, its_sketch, others) if others else 100
 
     def among(self, sharing: Sequence[int]) -> Sequence[int]:
         """Return those who are asked of the places, in log order, of all that share a block: the first and the last."""
         if not self.asked or len(sharing) <= self.asked:
             return sharing
         return [*sharing[: self.asked - self.asked_last], *sharing[len(sharing) - self.asked_last :]]
-
-    def stands_out(self, sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> bool:
-        """Return whether two texts share enough of what the others, their `crowd`, do not share with the first."""
-        if not self.crowd or not crowd:
-            return True
-        own, whole = own_share(sketch, other, crowd)
-        return 100 * own >= self.crowd * whole
 
     def shared(self, difference: int, sketches: tuple[bytes, bytes]) -> list[bool]:
         """Return in which tables two texts meet, the print's first; `difference` is the XOR of their prints."""

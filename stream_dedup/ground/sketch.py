@@ -82,8 +82,8 @@ def share(similarity: int) -> float | None:
     return None if similarity == NOT_COMPARED else similarity / 100
 
 
-def own_share(sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> tuple[int, int]:
-    """Return (what two sketches share and the crowd does not, all that the crowd does not share), in whole numbers.
+def own_share(sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> int:
+    """Return how much two sketches share of all that the crowd does not, in whole per cents that are reached.
 
     A value weighs the square of the share of the crowd, and of the `CROWD_SCEPTICS`, that has another value there than
     `sketch`. In the second part chance is taken out, of that share and of what is equal, as in `alike`.
@@ -102,4 +102,9 @@ def own_share(sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> tuple[int,
             weight, equal, chance = min(FIRST_WEIGHT * others, JUDGING_WEIGHT * unlike) ** 2, JUDGING_WEIGHT, 1
         whole += FIRST_WEIGHT * weight
         own += weight * (equal * (mine == yours) - chance)
-    return own, whole
+    return max(0, 100 * own // whole)
+
+
+def apart_in_words(name: str, similarity: float, others: int, share: float) -> str:
+    """Return what is said of a document that is alike as the others of its crowd are; shares from 0 to 1."""
+    return f"{name} is {similarity:.2f} alike; of what {others} others do not share, {share:.2f}: not a copy."

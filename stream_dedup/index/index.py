@@ -39,7 +39,7 @@ from stream_dedup.ground.errors import (
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
-from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart, ids_of
+from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart, ids_of, near_of
 from stream_dedup.index.rules import owed
 from stream_dedup.index.rules.apply import step
 from stream_dedup.index.rules.copies import CopyCounts
@@ -266,17 +266,12 @@ class LogIndex:
         return None if published is None else Owed(self._state, published, lambda: self._writes, self._lock)
 
     def neighbours(
-        self,
-        print_limbs: Sequence[int] | NDArray[np.uint64],
-        scope: int = 0,
-        features: int | None = None,
-        sketch: bytes = b"",
+        self, print_limbs: Sequence[int] | NDArray[np.uint64], scope: int = 0, features: int | None = None, sketch: bytes = b""
     ) -> list[tuple[int, Entry]]:
         """Return (distance in bits, entry) of every representative within reach in a scope, nearest first.
 
-        `print_limbs` are the print's 64-bit limbs, low limb first. `features` counts where the plan judges lengths; without
-        it the text is taken to be as long as each that it is compared with. `sketch` counts where the plan looks
-        at sketches. Changes nothing; safe from any thread.
+        `print_limbs` are the print's 64-bit limbs, low limb first. Without `features`, which count where lengths are judged, the
+        text is as long as each that it is compared with. Safe from any thread.
 
         Raises:
             ConfigurationError: the print has not as many limbs as those in the index.
@@ -288,7 +283,8 @@ class LogIndex:
                 return []
             limbs = asked_limbs(tables, print_limbs)
             check_sketch(state.plan, tables, sketch)
-            return described(entries, state.sources, tables.within_reach(limbs, scope, features, sketch))
+            alike = tables.alike(limbs, scope, features, sketch)
+            return described(entries, state.sources, near_of(alike, tables.plan))
 
     def similar(
         self,
@@ -298,14 +294,16 @@ class LogIndex:
         scope: int = 0,
         most: int = 100,
         sketch: bytes = b"",
+        similarity: int | None = None,
     ) -> Similar:
         """Return what the index keeps of a text: the representative with its digest, then those within reach, nearest first.
 
-        `print_limbs` are the print's 64-bit limbs, low limb first; `features` its feature count. A text with fewer than
-        the declared floor is found by its digest alone. At most `most` are returned. Changes nothing; safe from any thread.
+        `print_limbs` are the print's 64-bit limbs, low limb first; `features` its feature count: below the floor a text is found
+        by its digest alone. `similarity`, in per cent, takes the place of the plan's. Safe from any thread.
 
         Raises:
-            ConfigurationError: the print has not as many limbs as those in the index, or nothing was declared yet.
+            ConfigurationError: the print has not as many limbs as those in the index, or nothing was declared yet; or the plan
+                compares no sketches, and a similarity is given.
         """
         self._check()
         with self._lock:
@@ -314,21 +312,22 @@ class LogIndex:
                 raise ConfigurationError(
                     "No record of the log declares a recipe yet, so nothing can be looked up in this index."
                 )
+            plan = state.plan if similarity is None else state.plan.with_similarity(similarity)
             is_short = features < state.declared.floor
             if tables is None or entries is None:
-                return Similar(self._applied, (), 0, by_digest_only=is_short)
+                return Similar(self._applied, plan, (), 0, by_digest_only=is_short)
             limbs = asked_limbs(tables, print_limbs)
             number = tables.find_digest(text_digest, scope)
             if not is_short:
                 check_sketch(state.plan, tables, sketch)
-            alike = [] if is_short else tables.alike(limbs, scope, features, sketch)
-            near = [(one.distance, one.entry) for one in alike if one.share >= tables.plan.crowd]
-            apart = [one for one in alike if one.share < tables.plan.crowd and one.entry != number][:most]
+            alike = [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_min)
+            near = near_of(alike, plan)
+            apart = [one for one in alike if one.share < plan.crowd and one.entry != number][:most]
             # The same text has the same print, unless the entry is short: then only its digest was kept to be compared.
             found = ([(0, number)] if number >= 0 else []) + [one for one in near if one[1] != number]
             shown = tuple(described(entries, state.sources, found[:most]))
-            told = described_apart(entries, state.sources, apart, sketch)
-            return Similar(self._applied, shown, len(found), by_digest_only=is_short, apart=told)
+            told = described_apart(entries, state.sources, apart)
+            return Similar(self._applied, plan, shown, len(found), by_digest_only=is_short, apart=told)
 
     def kept_ids(self, ids: Sequence[bytes] | None = None) -> list[bytes]:
         """Return the id of each representative, in log order; with `ids` of those that have one of these. Any thread."""

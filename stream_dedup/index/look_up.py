@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import per_cent
 from stream_dedup.index.rules.sources import Sources
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import Alike
@@ -40,25 +39,25 @@ class Entry:
 class Apart:
     """An entry that is like a text as other pages of its site are: no copy.
 
-    `similarity`, and `share` of what so many `others` of its crowd do not share with the text, in per cent.
+    `share`: what they have in common of all that the crowd, of `others` documents, does not share with the text, in per cent.
     """
 
     distance: int
     entry: Entry
-    similarity: int
     others: int
     share: int
 
 
 @dataclass(frozen=True, slots=True)
 class Similar:
-    """What a look-up found: (distance in bits, entry) by distance, of `total`; `applied` is the log offset it holds for.
+    """What a look-up by a `plan` found: (distance in bits, entry) by distance, of `total`, as of the log offset `applied`.
 
     `by_digest_only`: the text is below the floor of features, so only an equal text could be found. `apart`: what the crowd
     turns away.
     """
 
     applied: int
+    plan: Plan
     found: tuple[tuple[int, Entry], ...]
     total: int
     by_digest_only: bool
@@ -85,13 +84,15 @@ def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
         )
 
 
-def described_apart(entries: Entries, sources: Sources, found: Sequence[Alike], sketch: bytes) -> tuple[Apart, ...]:
-    """Return what is to be said of entries that the crowd turns away from the text with such a sketch."""
+def near_of(alike: Sequence[Alike], plan: Plan) -> list[tuple[int, int]]:
+    """Return (distance in bits, entry) of what the crowd of a plan does not turn away."""
+    return [(one.distance, one.entry) for one in alike if one.share >= plan.crowd]
+
+
+def described_apart(entries: Entries, sources: Sources, found: Sequence[Alike]) -> tuple[Apart, ...]:
+    """Return what is to be said of entries that the crowd turns away."""
     details = described(entries, sources, [(one.distance, one.entry) for one in found])
-    return tuple(
-        Apart(distance, entry, per_cent(sketch, entry.sketch), one.others, one.share)
-        for one, (distance, entry) in zip(found, details, strict=True)
-    )
+    return tuple(Apart(distance, entry, one.others, one.share) for one, (distance, entry) in zip(found, details, strict=True))
 
 
 def described(entries: Entries, sources: Sources, found: Sequence[tuple[int, int]]) -> list[tuple[int, Entry]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from stream_dedup.ground.sketch import per_cent
 from stream_dedup.index.digest import StateDigest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Entry, Similar
@@ -66,31 +67,30 @@ def shortened(found: dict[str, Any], hottest: int) -> dict[str, Any]:
     return found | {"buckets": found["buckets"] | {"hottest": found["buckets"]["hottest"][:hottest]}}
 
 
-def similar(index: LogIndex, found: Similar) -> dict[str, Any]:
-    """Return what a look-up found."""
-    declared, plan = index.declared, index.plan
+def similar(index: LogIndex, found: Similar, sketch: bytes) -> dict[str, Any]:
+    """Return what a look-up found that was asked with such a sketch."""
+    declared = index.declared
     return {
         "applied": found.applied,
         "recipe": None if declared is None else declared.recipe,
-        "plan": None if plan is None else plan.id,
+        "plan": found.plan.id,
         "floor": None if declared is None else declared.floor,
         "by_digest_only": found.by_digest_only,
         "total": found.total,
-        "found": [_entry(distance, entry) for distance, entry in found.found],
+        "found": [_entry(distance, entry, sketch) for distance, entry in found.found],
         "apart": [
-            _entry(one.distance, one.entry)
-            | {"similarity": one.similarity / 100, "others": one.others, "crowd": one.share / 100}
-            for one in found.apart
+            _entry(one.distance, one.entry, sketch) | {"others": one.others, "crowd": one.share / 100} for one in found.apart
         ],
     }
 
 
-def _entry(distance: int, entry: Entry) -> dict[str, Any]:
+def _entry(distance: int, entry: Entry, sketch: bytes) -> dict[str, Any]:
     return {
         "id": entry.id.decode("utf-8", "replace"),
         "position": str(entry.position),
         "topic_id": entry.position.topic_id.hex(),
         "distance": distance,
+        "similarity": per_cent(sketch, entry.sketch) / 100 if sketch and entry.sketch else None,
         "time": rfc3339(entry.time_ms),
         "log": str(entry.decided),
         "fingerprint": f"{entry.print:032x}",

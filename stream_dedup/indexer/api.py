@@ -2,7 +2,7 @@
 
 The index knows neither texts nor the key that fingerprints are made under, so whoever asks sends a print:
 
-    /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&limit=N]
+    /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&limit=N][&similarity=SHARE]
     /v1/memory?plan=PLAN
     /v1/stats[?hottest=N]
 
@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.ground.errors import ConfigurationError, StoreError
-from stream_dedup.ground.plan import parse
+from stream_dedup.ground.plan import parse, parse_similarity
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index import report
@@ -95,6 +95,7 @@ class IndexApi:
         scope = int(_digits(query, "scope", range(1, 17)), 16) if "scope" in query else 0
         sketch = bytes.fromhex(_digits(query, "sketch", (2 * SKETCH_BYTES,))) if "sketch" in query else b""
         limit = _number(query, "limit", _RESULTS, 1, RESULTS_MAX)
+        similarity = _similarity(query)
         declared = index.declared
         if declared is not None and declared.recipe != recipe:
             raise _RefusedError(
@@ -110,7 +111,7 @@ class IndexApi:
             raise _RefusedError(503, f"{LOOKUPS_MAX} look-ups are waiting already; try again.") from None
         try:
             return await run_in_threadpool(
-                lambda: report.similar(index, index.similar(limbs, digest, features, scope, limit, sketch))
+                lambda: report.similar(index, index.similar(limbs, digest, features, scope, limit, sketch, similarity), sketch)
             )
         finally:
             self._lookups.release()
@@ -131,6 +132,13 @@ class IndexApi:
 def _problem(status: int, error: Exception) -> Response:
     headers = _NO_STORE | ({"Retry-After": "1"} if status == 503 else {})
     return Response(problem_bytes(status, str(error)), status, headers, PROBLEM_TYPE)
+
+
+def _similarity(query: Mapping[str, str]) -> int | None:
+    try:
+        return parse_similarity(query["similarity"]) if "similarity" in query else None
+    except ConfigurationError as error:
+        raise _RefusedError(400, str(error)) from error
 
 
 def _digits(query: Mapping[str, str], name: str, lengths: range | tuple[int, ...]) -> str:

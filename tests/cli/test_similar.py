@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -133,7 +134,7 @@ def test_what_is_found_can_be_read(run: Callable[..., Any], volume: Path) -> Non
     """A line for each document with distance, id, position and time; on the other side what was asked and how many."""
     ended = run("similar", PAGE, "--volume", volume)
 
-    assert ended.out.splitlines()[1].split() == ["0", "http://a/", "documents-0@0", "2026-09-21T14:13:15.000Z", "1/0"]
+    assert ended.out.splitlines()[1].split() == ["1.00", "0", "http://a/", "documents-0@0", "2026-09-21T14:13:15.000Z", "1/0"]
     assert ended.err == f"1 document within reach of {PLANS['blocks'].id}.\n"
 
 
@@ -160,6 +161,42 @@ def test_a_page_of_a_large_site_is_told_from_a_copy(run: Callable[..., Any], tmp
     assert all(one["crowd"] < 0.4 < 0.65 <= one["similarity"] and one["others"] == 12 for one in said["apart"])
     found_of_copy = json.loads(run("similar", copy, "--volume", tmp_path / "index", "--json").out)
     assert [one["id"] for one in found_of_copy["found"]] == ["http://site/7"]
+
+
+@pytest.mark.parametrize("place", ["--index", "--volume", "--in"])
+def test_another_similarity_than_that_in_force_can_be_asked_for(run: Callable[..., Any], tmp_path: Path, place: str) -> None:
+    """A stricter one turns a near page away, a looser one finds one more; each is told with how alike it is."""
+    chance = random.Random(4)
+    words = [f"word{chance.randrange(3000)}" for _ in range(200)]
+    pages = {f"http://{first}/": " ".join(words[first : first + 150]) for first in (0, 8, 24)}
+    recipe, declared = Recipe(), PLANS["bands"].with_similarity(95)
+    (tmp_path / "pages.jsonl").write_text(jsonl([{"url": name, "text": one} for name, one in pages.items()]))
+    index = LogIndex(RocksStore(tmp_path / "index"))
+    index.bind("cluster/0123")
+    begun = declare(declared, recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
+    index.apply([(0, APPEND_MS, begun), (1, APPEND_MS, batch(documents(pages), recipe=recipe.id))])
+    api = IndexApi()
+    api.serve(index)
+    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
+    server.start()
+    places = {"--index": f"http://127.0.0.1:{server.port}", "--volume": tmp_path / "index", "--in": tmp_path / "pages.jsonl"}
+
+    def asked(*more: str) -> tuple[str, list[tuple[str, bool]]]:
+        said = json.loads(run("similar", pages["http://0/"], place, places[place], "--json", *more).out)
+        for one in said["found"]:
+            assert (one["similarity"] == 1) == (one["distance"] == 0)
+        return said["plan"], [one["id"] for one in said["found"]]
+
+    in_force = () if place != "--in" else ("--set", "similarity=0.95")
+    try:
+        assert asked(*in_force) == (declared.id, ["http://0/"])
+        assert asked("--similarity", "0.8") == (PLANS["bands"].with_similarity(80).id, ["http://0/", "http://8/"])
+        assert asked("--similarity", "50%") == (PLANS["bands"].with_similarity(50).id, ["http://0/", "http://8/", "http://24/"])
+        wrong = run("similar", pages["http://0/"], place, places[place], "--similarity", "7")
+        assert (wrong.code, "a similarity is written as a share" in wrong.err) == (78, True)
+    finally:
+        server.stop()
+        index.close()
 
 
 def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], volume: Path) -> None:

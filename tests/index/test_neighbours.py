@@ -262,7 +262,8 @@ class AgainstAList(RuleBasedStateMachine):
         )
         limbs = to_limbs(document.print, self.limbs)
 
-        assert expected == self.tables.within_reach(limbs, document.scope, document.features, document.sketch)
+        found = self.tables.alike(limbs, document.scope, document.features, document.sketch)
+        assert expected == [(one.distance, one.entry) for one in found if one.share >= self.plan.crowd]
 
     @rule()
     def change_plan(self) -> None:

@@ -74,6 +74,7 @@ def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) 
             "position": "documents-0@0",
             "topic_id": bytes(range(16)).hex(),
             "distance": 3,
+            "similarity": None,
             "time": "2026-09-21T14:13:15.000Z",
             "log": "1/0",
             "fingerprint": f"{BASE:032x}",
@@ -107,6 +108,8 @@ def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
         ({"scope": "1" * 17}, 400, "scope must be 1 to 16"),
         ({"limit": "0"}, 400, "limit must be a whole number from 1 to 1000"),
         ({"limit": "1001"}, 400, "limit must be"),
+        ({"similarity": "7"}, 400, "A similarity is written as a share from 0 to 1"),
+        ({"similarity": "0.7"}, 409, "The plan blocks compares no sketches"),
         ({"recipe": "words:128:other"}, 409, "'words:128:other', and this index holds prints of 'words:128:test:000000'"),
         ({"recipe": None}, 409, "cannot be compared"),
     ],
@@ -187,7 +190,7 @@ def test_more_look_ups_than_may_wait_are_sent_away(
     def slow(*_: object) -> Similar:
         inside.release()
         go_on.wait(30)
-        return Similar(2, (), 0, by_digest_only=False)
+        return Similar(2, PLANS["blocks"], (), 0, by_digest_only=False)
 
     monkeypatch.setattr(index, "similar", slow)
     threads = [threading.Thread(target=similar, args=(server,)) for _ in range(index_api.LOOKUPS_MAX)]

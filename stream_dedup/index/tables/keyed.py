@@ -81,11 +81,11 @@ class Keyed:
         check_read(held)
         return count
 
-    def collect(self, held: HeldRows, wanted: Columns) -> AlikeRows:
-        """Return all that is like one document, in log order, also what its crowd turns away."""
+    def collect(self, held: HeldRows, wanted: Columns, alike_min: int) -> AlikeRows:
+        """Return all that is like one document in `alike_min` parts, in log order, also what its crowd turns away."""
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))
-        walking, tables, table = new_walking(self.count), self._tables, self.finder.table
+        walking, tables, table = new_walking(self.count), self._tables._replace(alike_min=alike_min), self.finder.table
         found = gathered(lambda reached: int(walk_kernels.walk(tables, table, held, wanted, 0, keys, newer, walking, reached)))
         check_read(held)
         return found

@@ -197,19 +197,18 @@ class Neighbours:
         wanted.scopes[0] = scope
         return int(self.find_digests(wanted)[0])
 
-    def within_reach(
-        self, print_limbs: NDArray[np.uint64], scope: int, features: int | None = None, sketch: bytes = b""
-    ) -> list[tuple[int, int]]:
-        """Return (distance, entry) of everything within the plan's reach in a scope, nearest and then lowest first."""
-        found = self.alike(print_limbs, scope, features, sketch)
-        return [(one.distance, one.entry) for one in found if one.share >= self.plan.crowd]
-
     def alike(
-        self, print_limbs: NDArray[np.uint64], scope: int, features: int | None = None, sketch: bytes = b""
+        self,
+        print_limbs: NDArray[np.uint64],
+        scope: int,
+        features: int | None = None,
+        sketch: bytes = b"",
+        alike_min: int | None = None,
     ) -> list[Alike]:
-        """Return the same, and what the crowd turns away: that has a share below the plan's `crowd`.
+        """Return everything within the plan's reach in a scope, nearest and then lowest first, the crowd left out of account.
 
-        Without `features`, the text is taken to be as long as what it is compared with; InvariantError without a sketch.
+        What the crowd turns away has a share below the plan's `crowd`. Without `features`, the text is taken to be as long as
+        what it is compared with; InvariantError without a sketch. `alike_min`: in parts of `ALIKE`, instead of the plan's.
         """
         wanted = no_columns(self.limbs, 1, self.values)
         if sketch or self.plan.needs_sketch:
@@ -218,7 +217,8 @@ class Neighbours:
             wanted.sketches[0] = np.frombuffer(sketch, np.uint8)
         wanted.prints[0], wanted.scopes[0] = print_limbs, scope
         wanted.features[0] = FEATURES_UNKNOWN if features is None else features
-        rows, *told = self._tables.collect(self._columns.rows, wanted)
+        parts = self.plan.alike_min if alike_min is None else alike_min
+        rows, *told = self._tables.collect(self._columns.rows, wanted, parts)
         entries = self._columns.rows.numbers[rows].astype(np.int64) + self._base
         distances, others, shares = (column.tolist() for column in told)
         return sorted(set(map(Alike, distances, entries.tolist(), others, shares)))
