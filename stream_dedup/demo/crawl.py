@@ -150,13 +150,13 @@ class _MiniCrawl:
         texts = ("", *language(code).texts["short"])
         text = self.dice.pick_early(texts)
         url = self._url(code, self.dice.pick((*_NEWSPAPERS, _ADVERTISEMENTS)))
-        self.pages.append(_page(url, text, code, "short", self._shorts.get(text), len(self.pages)))
+        self.pages.append(crawled(url, text, code, "short", self._shorts.get(text), len(self.pages)))
         self._shorts.setdefault(text, url)
 
     def _broken(self) -> None:
         code = LANGUAGES[0]
         url = self._url(code, 0)
-        whole = _page(url, language(code).tell(Writer(self.dice).article(10)), code, "broken", None, len(self.pages))
+        whole = crawled(url, language(code).tell(Writer(self.dice).article(10)), code, "broken", None, len(self.pages))
         self.pages.append(CrawledPage(url, "", code, "broken", None, whole.key, whole.value[: len(whole.value) // 2]))
 
     def _add(
@@ -173,7 +173,7 @@ class _MiniCrawl:
         url = url or self._url(code, host)
         body = language(code).tell(article)
         text = _laid_out(code, host, _respaced(body) if respaced else body)
-        self.pages.append(_page(url, text, code, kind, of.id if of else None, len(self.pages)))
+        self.pages.append(crawled(url, text, code, kind, of.id if of else None, len(self.pages)))
         source = _Source(url, code, host, article, of.root if of else url)
         self._sources.append(source)
         self._latest[url] = source
@@ -264,7 +264,8 @@ def _laid_out(code: str, host: int, body: str) -> str:
     return f"{navigation}\n\n{body}\n\n{footer}"
 
 
-def _page(url: str, text: str, code: str, kind: str, of: str | None, number: int) -> CrawledPage:
+def crawled(url: str, text: str, code: str, kind: str, of: str | None, number: float) -> CrawledPage:
+    """Return a page as a crawler sends it that fetches one every few seconds, and this one after `number` others."""
     fetched = (_FIRST_FETCH + timedelta(seconds=_SECONDS_PER_FETCH * number)).strftime("%Y-%m-%dT%H:%M:%SZ")
     record = {"url": url, "text": text, "language": code, "fetched": fetched}
     return CrawledPage(url, text, code, kind, of, url.encode(), json.dumps(record, ensure_ascii=False).encode())
@@ -338,7 +339,7 @@ def _endless(
             originals += 1
         if size_bytes > _OWN_WORDS_FROM_BYTES:
             chosen = pool.in_own_words(chosen, zlib.crc32(f"{seed}:{pool.code}:{original}".encode()))
-        yield _page(url, pool.gap.join(chosen), pool.code, kind, of if copied else None, number)
+        yield crawled(url, pool.gap.join(chosen), pool.code, kind, of if copied else None, number)
         number += 1
 
 

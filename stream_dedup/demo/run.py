@@ -1,11 +1,12 @@
 """The demo: the whole filter, as users run it, on a real Apache Kafka and a crawl whose truth is known.
 
 The steps: 1 a broker, 2 the topics, 3 both roles as processes of their own, 4 the crawl goes in, 5 the outputs are read as
-any consumer would, 6 the balance and the score, 7 three duplicates explained.
+any consumer would, 6 the balance and the score, 7 three duplicates and one page of a large site explained.
 
 Invariants: nothing here looks into the filter; what is shown is read from the topics. The truth is computed from the texts
-alone. A record that is missing or doubled, a duplicate that should have been kept, or a recall below what is promised makes
-the exit code 1; so does a broker or a role that ends by itself, which is said at once.
+alone, and which pages the crowd kept from the texts and the log's order. A record that is missing or doubled, a duplicate that
+should have been kept, or a recall below what is promised makes the exit code 1; so does a broker or a role that ends by
+itself, which is said at once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,9 +33,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from stream_dedup.demo import explain, truth
-from stream_dedup.demo.crawl import CrawledPage, mini_crawl
+from stream_dedup.demo.crawl import CrawledPage
+from stream_dedup.demo.crowd import KeptByCrowd, kept_by_crowd
+from stream_dedup.demo.large_site import demo_crawl, is_of_site
 from stream_dedup.ground import topics
-from stream_dedup.ground.document import Message
+from stream_dedup.ground.document import Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.extras import lacking
 from stream_dedup.ground.terminal import console, print_json
@@ -47,6 +50,7 @@ from stream_dedup.service.ports import AFTER, address_of, free_ports
 from stream_dedup.service.signals import how_ended, stop_on_signals
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -128,7 +132,7 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
     # With --json the progress goes to standard error, so that standard output is one JSON value.
     out = Console(stderr=True, highlight=False) if as_json else console()
     logs.configure("error", "console")  # a broker that is still coming up makes the clients talk
-    pages = mini_crawl(seed, documents or PAGES)
+    pages = demo_crawl(seed, documents or PAGES)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
         out.print(f"1  Apache Kafka: {'the one at ' + broker if broker else 'one of our own, stopped at the end'}")
@@ -144,7 +148,7 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
         roles = "index, worker and search" if has_search else "index and worker"
         out.print(f"3  {roles} started; {len(pages)} pages in {languages}, seed {seed}")
         seen = _run_crawl(settings, pages, beside, out)
-        outcome = _Outcome(pages, seen, _read_all(settings, names.documents, len(pages)))
+        outcome = _Outcome(pages, seen, _read_all(settings, names.documents, len(pages)), settings)
         if as_json:
             print_json(outcome.as_json(seed))
         else:
@@ -189,7 +193,8 @@ def _wait_for_search(settings: Settings, records: int, beside: Beside) -> None:
 
 def _clue_of(outcome: _Outcome) -> str:
     """Return some words of a page that came more than once, in English if there is one."""
-    again = [outcome.pages[_number(one)] for one in outcome.seen.duplicates] or outcome.pages
+    came = [outcome.pages[_number(one)] for one in outcome.seen.duplicates]
+    again = [page for page in came if not is_of_site(page)] or came or outcome.pages
     words = next((page for page in again if page.language == "en"), again[0]).text.split()
     middle = len(words) // 2
     return re.sub(r"[^\w -]", "", " ".join(words[middle : middle + _CLUE_WORDS]))[:_CLUE_CHARACTERS]
@@ -343,7 +348,7 @@ Next: stream-dedup demo --serve    the same, to look into with a browser
 class _Outcome:
     """What came out, beside what went in and what is true."""
 
-    def __init__(self, pages: Sequence[CrawledPage], seen: Seen, source: Sequence[Message]) -> None:
+    def __init__(self, pages: Sequence[CrawledPage], seen: Seen, source: Sequence[Message], settings: Settings) -> None:
         self.pages = pages
         self.seen = seen
         self.number_at = {f"{one.topic}-{one.partition}@{one.offset}": _number(one) for one in source}
@@ -352,6 +357,16 @@ class _Outcome:
         judged = sorted((*seen.unique, *seen.duplicates), key=_decided)
         self.score = truth.judge(pages, dict(map(self._judgement, judged)), [_number(one) for one in judged])
         self.complaints = list(self._complaints())
+        self.kept_by_crowd = self._kept_by_crowd(judged, settings)
+
+    def _kept_by_crowd(self, judged: Sequence[Message], settings: Settings) -> list[KeptByCrowd]:
+        """Return the pages of the large site that the crowd kept, by their numbers."""
+        kept = [_number(one) for one in judged if text_of(one.headers, "dedup.reason") == Reason.NEW.label]
+        texts = [self.pages[number].text for number in kept]
+        found = kept_by_crowd(
+            texts, recipe_of(settings), settings.judging_plan, lambda place: is_of_site(self.pages[kept[place]])
+        )
+        return [replace(one, place=kept[one.place], other=kept[one.other]) for one in found]
 
     def _judgement(self, one: Message) -> tuple[int, truth.TrueJudgement]:
         of = self.number_at.get(text_of(one.headers, "dedup.of.position"))
@@ -398,11 +413,12 @@ class _Outcome:
             "true_duplicates": total.positives,
             "grey": total.grey,
             "false_drops": total.false_drops,
+            "kept_by_crowd": len(self.kept_by_crowd),
             "complaints": self.complaints,
         }
 
     def show(self, out: Console) -> None:
-        """Print the tables and three duplicates."""
+        """Print the tables, three duplicates, and a page that was kept because of its crowd."""
         seen, total = self.seen, self.score.total
         out.print()
         explain.show_balance(out, len(self.pages), len(seen.unique), len(seen.duplicates), len(seen.dead), self.reasons)
@@ -423,6 +439,10 @@ class _Outcome:
         for one, page, kept in chosen:
             out.print()
             explain.show_duplicate(out, one, self.pages[page], self.pages[kept])
+        if self.kept_by_crowd:
+            shown = max(self.kept_by_crowd, key=lambda one: (one.similarity, one.place))
+            out.print()
+            explain.show_kept(out, shown, self.pages[shown.place], self.pages[shown.other])
 
 
 def _number(one: Message) -> int:
