@@ -11,17 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dedup.fingerprinting import Prints
-from stream_dedup.ground.plan import PLANS, parse
-from stream_dedup.ground.sketch import per_cent
-from stream_dedup.local.threshold import Doubt, NearestPairs, distinct_rows, nearest_pairs, propose, wilson
+from stream_dedup.ground.plan import PLANS, Plan, parse
+from stream_dedup.ground.sketch import own_share, per_cent
+from stream_dedup.local.threshold import Doubt, NearestPairs, ThresholdProposal, distinct_rows, nearest_pairs, propose, wilson
 
 
 def random_prints(seed: int, count: int) -> tuple[Prints, np.ndarray]:
-    """Families of texts: members share values of the sketch and bits of the print, more or less."""
+    """Families of texts: members share values of the sketch and bits of the print, more or less; or few families, as of sites,
+    whose members differ in the same values."""
     chance = np.random.default_rng(seed)
-    family = chance.integers(0, max(1, count // 4), count)
+    are_sites = seed % 2 == 1
+    family = chance.integers(0, max(1, count // (20 if are_sites else 4)), count)
     sketches = chance.integers(0, 256, (count, 120), np.uint8)[family]
     changed = chance.random((count, 120)) < chance.random((count, 1)) ** 2 * (chance.random((count, 1)) < 0.6)
+    if are_sites:
+        changed = np.where(chance.random((count, 1)) < 0.8, (chance.random((count, 120)) < 0.4)[family], changed)
     sketches = np.where(changed, chance.integers(0, 256, (count, 120), np.uint8), sketches)
     prints = chance.integers(0, 2**64, (count, 2), np.uint64)[family]
     for _ in range(20):
@@ -33,32 +37,76 @@ def random_prints(seed: int, count: int) -> tuple[Prints, np.ndarray]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 60), st.sampled_from(["128:4:0:28~16:65%:64", "100:4:0:30@9,20:60%~16:65%:64"]))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 60),
+    st.sampled_from(
+        ["128:4:0:28~16:65%:64", "100:4:0:30@9,20:60%~16:65%:64", "128:4:0:60~40:55%:9:60%", "128:0:0:70~20:60%:64:45%"]
+    ),
+)
 def test_the_nearest_pairs_are_those_of_a_plain_search(seed: int, count: int, text: str) -> None:
-    """Of all earlier rows of its scope that share a block of two values and pass lengths and distance, the most similar."""
+    """Of all earlier rows of its scope that share a block of two values and pass lengths and distance, the most similar.
+
+    From .5 on it stands out from the document's crowd: of the earlier ones that the plan keeps, those whom its tables give.
+    """
     prints, scopes = random_prints(seed, count)
     plan = parse(text)
     passes = replace(plan, similarity=0)
     rows = distinct_rows(prints, scopes, 3)
+    kept: list[int] = []
+
+    def told(row: int) -> tuple[int, int, bytes]:
+        return number(row), int(prints.features[row]), prints.sketches[row].tobytes()
 
     def number(row: int) -> int:
         return int(prints.prints[row, 1]) << 64 | int(prints.prints[row, 0])
 
-    expected = []
+    expected, expected_near, apart = [], [], []
     for at, row in enumerate(rows.tolist()):
-        best = (-1, 0)
+        peers = [other for other in kept if scopes[other] == scopes[row]]
+        crowd = crowd_of(plan, told(row), [told(other) for other in peers], peers)
+        if not list(plan.scan(told(row), [told(other) for other in peers])):
+            kept.append(row)
+        best = near = (-1, 0)
         for other in rows[:at].tolist():
             mine, others = prints.sketches[row], prints.sketches[other]
             features = (int(prints.features[row]), int(prints.features[other]))
             is_met = (mine == others)[:80].reshape(40, 2).all(axis=1).any() and scopes[row] == scopes[other]
             if is_met and passes.is_alike(number(row), number(other), features, (mine.tobytes(), others.tobytes())):
-                best = max(best, (per_cent(mine.tobytes(), others.tobytes()), -other))
+                alike = (per_cent(mine.tobytes(), others.tobytes()), -other)
+                best = max(best, alike)
+                if alike[0] < 50 or held_against(plan, told(row), told(other), other, crowd)[1] >= plan.crowd:
+                    near = max(near, alike)
         if best[0] >= 0:
             expected.append((row, -best[1], best[0]))
+        if near[0] >= 0:
+            expected_near.append((row, -near[1], near[0]))
+        if best[0] >= 50 and near[0] < best[0]:
+            apart.append((len(expected) - 1, *held_against(plan, told(row), told(-best[1]), -best[1], crowd)))
 
     found = nearest_pairs(prints, scopes, rows, plan)
 
-    assert list(zip(found.rows.tolist(), found.of.tolist(), found.similarity.tolist(), strict=True)) == expected
+    for pairs, wanted in ((found.nearest, expected), (found.near, expected_near)):
+        assert list(zip(pairs.rows.tolist(), pairs.of.tolist(), pairs.similarity.tolist(), strict=True)) == wanted
+    assert list(zip(found.apart.tolist(), found.others.tolist(), found.shares.tolist(), strict=True)) == apart
+
+
+Told = tuple[int, int, bytes]
+
+
+def crowd_of(plan: Plan, one: Told, peers: list[Told], rows: list[int]) -> dict[int, bytes]:
+    """Return the sketches of a document's crowd by their rows: the first 32 whom the tables give."""
+    given = set()
+    for table in range(plan.tables):
+        sharing = [at for at, other in enumerate(peers) if plan.shared(one[0] ^ other[0], (one[2], other[2]))[table]]
+        given |= set(plan.among(sharing))
+    return {rows[at]: peers[at][2] for at in sorted(given)[:32]}
+
+
+def held_against(plan: Plan, one: Told, other: Told, row: int, crowd: dict[int, bytes]) -> tuple[int, int]:
+    """Return how many others are its crowd, and what the two share that these do not, in per cent."""
+    others = [sketch for member, sketch in crowd.items() if member != row]
+    return len(others), own_share(one[2], other[2], others) if others and plan.crowd else 100
 
 
 @settings(max_examples=60, deadline=None)
@@ -82,11 +130,15 @@ def pairs_of(parts: np.ndarray, site_size: int = 1) -> NearestPairs:
     return NearestPairs(rows, firsts, parts * 5 // 4)
 
 
+def proposed(pairs: NearestPairs, compared: int, in_force: int) -> ThresholdProposal:
+    return propose(pairs, pairs.sites(), compared, in_force)
+
+
 def test_a_gap_between_two_crowds_is_found() -> None:
     """Wherever it lies; from many pairs for sure."""
     for gap in (48, 56, 64):
         parts = np.repeat(np.array([*range(30, gap - 5), *range(gap + 6, 81)]), 20)
-        found = propose(pairs_of(parts), 5000, 90)
+        found = proposed(pairs_of(parts), 5000, 90)
         assert found.doubt is None
         assert 5 * gap / 4 - 4 <= (found.similarity or 0) <= 5 * gap / 4 + 5
         assert found.low is not None
@@ -97,10 +149,10 @@ def test_a_gap_between_two_crowds_is_found() -> None:
 def test_the_threshold_in_force_stays_where_none_is_better() -> None:
     """Documents that are like nothing on one side, copies on the other, and nothing between them."""
     for in_force in (60, 65, 70, 80):
-        found = propose(pairs_of(np.full(300, 80)), 1000, in_force)
+        found = proposed(pairs_of(np.full(300, 80)), 1000, in_force)
         assert (found.similarity, found.low, found.high, found.doubt) == (in_force, in_force, in_force, None)
     # One pair near it makes another the emptiest, but many samples do without that pair.
-    one_near = propose(pairs_of(np.array([54, *[80] * 300])), 1000, 65)
+    one_near = proposed(pairs_of(np.array([54, *[80] * 300])), 1000, 65)
     assert (one_near.similarity, one_near.doubt) == (65, None)
     assert one_near.low != 65 or one_near.high != 65
 
@@ -119,7 +171,7 @@ def test_the_threshold_in_force_stays_where_none_is_better() -> None:
 )
 def test_nothing_is_proposed_without_a_valley_or_from_few_sites(parts: np.ndarray, site_size: int, doubt: Doubt) -> None:
     """An edge of the range is no answer, and neither is what some templates happen to be alike by."""
-    found = propose(pairs_of(parts, site_size), 2 * len(parts), 65)
+    found = proposed(pairs_of(parts, site_size), 2 * len(parts), 65)
 
     assert found.doubt == doubt
     assert (found.similarity is None) == (doubt is not None)
@@ -132,14 +184,14 @@ def test_a_site_of_many_pages_has_no_more_to_say_than_others() -> None:
     together = NearestPairs(pairs.rows, np.where(np.arange(len(pairs.rows)) < len(hills), pairs.of, 1), pairs.similarity)
 
     assert len(np.unique(together.sites())) == len(hills)  # the template's are with that of the first pair
-    assert propose(pairs, 8000, 65).doubt == Doubt.NO_VALLEY  # as so many sites of their own
-    assert propose(together, 8000, 65).similarity == 65
+    assert proposed(pairs, 8000, 65).doubt == Doubt.NO_VALLEY  # as so many sites of their own
+    assert proposed(together, 8000, 65).similarity == 65
 
 
 def test_a_range_wider_than_an_answer_is_none() -> None:
     """Three valleys as deep, of which samples take one or another."""
     per_cents = np.repeat(np.array([51, 58, 65, 72, 79, 86, 93]), 12)
-    found = propose(replace(pairs_of(per_cents), similarity=per_cents), 2000, 65)
+    found = proposed(replace(pairs_of(per_cents), similarity=per_cents), 2000, 65)
 
     assert (found.doubt, found.similarity) == (Doubt.WIDE_RANGE, None)
 
@@ -166,7 +218,7 @@ def test_sites_are_what_hangs_together(rows: list[int], seed: int) -> None:
 @settings(max_examples=50, deadline=None)
 def test_a_proposal_is_a_threshold_that_can_be_declared(parts: list[int], in_force: int) -> None:
     """In per cent; never at an edge of what is looked at."""
-    found = propose(pairs_of(np.array(parts, np.int64)), 2 * len(parts), in_force)
+    found = proposed(pairs_of(np.array(parts, np.int64)), 2 * len(parts), in_force)
     if found.doubt is None:
         assert found.similarity is not None
         assert 50 < found.similarity < 90

@@ -20,15 +20,17 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.printable import printable
+from stream_dedup.ground.sketch import apart_in_words
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from rich.console import Console
 
     from stream_dedup.fingerprinting import Prints, Recipe
     from stream_dedup.local.offline import OfflineDocument
-    from stream_dedup.local.threshold import NearestPairs, ThresholdProposal
+    from stream_dedup.local.threshold import NearestPairs, SamplePairs, ThresholdProposal
 
 DOCUMENTS_MIN = 50
 _AT_ONCE = 2_000
@@ -59,7 +61,8 @@ def calibrate_command(
 ) -> int:
     """Propose from which similarity on documents are dropped, by a sample of your own, with pairs on either side to read.
 
-    Where the sample does not tell, nothing is proposed.
+    What only a crowd has in common, pages of one large site, is no copy and told beside. Where the sample does not tell,
+    nothing is proposed.
     """
     from stream_dedup.local.offline import check_widths
     from stream_dedup.local.threshold import distinct_rows, nearest_pairs, propose
@@ -87,7 +90,7 @@ def calibrate_command(
         )
     pairs = nearest_pairs(sample.prints, sample.scopes, rows, plan)
     in_force = plan.similarity or PLANS["bands"].similarity
-    proposal = propose(pairs, len(rows), in_force)
+    proposal = propose(pairs.near, pairs.sites(), len(rows), in_force)
     said = _said(sample, len(rows), pairs, proposal, plan, in_force)
     if proposal.similarity not in (None, in_force):
         of_plan = f" --plan {plan.name}" if is_other_plan else ""
@@ -185,11 +188,12 @@ def _sample(documents: Iterator[OfflineDocument], recipe: Recipe, advance: Any) 
 
 
 def _said(
-    sample: _Sample, compared: int, pairs: NearestPairs, proposal: ThresholdProposal, plan: Plan, in_force: int
+    sample: _Sample, compared: int, found: SamplePairs, proposal: ThresholdProposal, plan: Plan, in_force: int
 ) -> dict[str, Any]:
     """Return all that the sample says, as the JSON that the command prints; `commands` are added where there are some."""
     from stream_dedup.local.threshold import wilson
 
+    pairs = found.near
     bins = [0] * _BINS
     for per_cent in pairs.similarity.tolist():
         bins[min(_BINS - 1, per_cent * _BINS // 100)] += 1
@@ -206,27 +210,14 @@ def _said(
                 "share_high": high,
             }
         )
-    limit = proposal.similarity or in_force
-    ascending = sorted(range(len(pairs.rows)), key=lambda at: (int(pairs.similarity[at]), at))
-    kept = [at for at in ascending if pairs.similarity[at] < limit][-_SHOWN:]
-    dropped_first = [at for at in ascending if pairs.similarity[at] >= limit][:_SHOWN]
-
-    def shown(at: int) -> dict[str, Any]:
-        row, of = int(pairs.rows[at]), int(pairs.of[at])
-        return {
-            "similarity": int(pairs.similarity[at]) / 100,
-            "id": sample.names[row],
-            "of": sample.names[of],
-            **differing(sample.text(of), sample.text(row)),
-        }
-
     return {
         "documents": len(sample.names),
         "compared": compared,
         "plan": plan.name,
         "histogram": bins,
         "thresholds": thresholds,
-        "pairs": {"dropped": [shown(at) for at in dropped_first], "kept": [shown(at) for at in reversed(kept)]},
+        "pairs": _about(sample, pairs, proposal.similarity or in_force),
+        "apart": {"documents": len(found.apart), "pairs": _apart(sample, found)},
         "in_force": in_force / 100,
         "proposed": {
             "similarity": _share(proposal.similarity),
@@ -237,6 +228,38 @@ def _said(
             "sites": proposal.sites,
         },
         "commands": [],
+    }
+
+
+def _about(sample: _Sample, pairs: NearestPairs, limit: int) -> dict[str, list[dict[str, Any]]]:
+    """Return the pairs that are nearest to a threshold, on either side."""
+    ascending = sorted(range(len(pairs.rows)), key=lambda at: (int(pairs.similarity[at]), at))
+    kept = [at for at in ascending if pairs.similarity[at] < limit][-_SHOWN:]
+    dropped = [at for at in ascending if pairs.similarity[at] >= limit][:_SHOWN]
+    return {
+        "dropped": [_shown(sample, pairs, at) for at in dropped],
+        "kept": [_shown(sample, pairs, at) for at in reversed(kept)],
+    }
+
+
+def _apart(sample: _Sample, found: SamplePairs) -> list[dict[str, Any]]:
+    """Return the most similar pairs of those that the crowd turns away, with what it says of them."""
+    nearest = found.nearest
+    descending = sorted(range(len(found.apart)), key=lambda place: (-int(nearest.similarity[found.apart[place]]), place))
+    return [
+        _shown(sample, nearest, int(found.apart[place]))
+        | {"others": int(found.others[place]), "crowd": int(found.shares[place]) / 100}
+        for place in descending[:_SHOWN]
+    ]
+
+
+def _shown(sample: _Sample, pairs: NearestPairs, at: int) -> dict[str, Any]:
+    row, of = int(pairs.rows[at]), int(pairs.of[at])
+    return {
+        "similarity": int(pairs.similarity[at]) / 100,
+        "id": sample.names[row],
+        "of": sample.names[of],
+        **differing(sample.text(of), sample.text(row)),
     }
 
 
@@ -295,11 +318,20 @@ def _print(said: dict[str, Any]) -> None:
         what = f"{title}: {name} at {at:.2f}"
         out.print(f"\n{what}; the words that differ:" if said["pairs"][name] else f"\n{what}: no such pair")
         for one in said["pairs"][name]:
-            out.print(f"  {one['similarity']:.2f}  {one['id']}: {one['words'] or '-'}")
-            out.print(f"        {one['of']}: {one['of_words'] or '-'}")
+            _print_pair(out, one)
+    if said["apart"]["documents"]:
+        out.print(f"\nKept by their crowd, at any threshold: {said['apart']['documents']:,} documents; the words that differ:")
+        for one in said["apart"]["pairs"]:
+            _print_pair(out, one)
+            out.print(f"        {apart_in_words(one['of'], one['similarity'], one['others'], one['crowd'])}")
     out.print(f"\n{_sentence(said)}")
     if said["commands"]:
         out.print("\n" + "\n".join(f"  {one}" for one in said["commands"]))
+
+
+def _print_pair(out: Console, one: dict[str, Any]) -> None:
+    out.print(f"  {one['similarity']:.2f}  {one['id']}: {one['words'] or '-'}")
+    out.print(f"        {one['of']}: {one['of_words'] or '-'}")
 
 
 def _sentence(said: dict[str, Any]) -> str:
@@ -308,6 +340,8 @@ def _sentence(said: dict[str, Any]) -> str:
 
     one, stays = said["proposed"], f"{said['in_force']:.2f} stays"
     of = f"of {said['documents']:,} documents, {said['compared']:,} of them with texts of their own"
+    if said["apart"]["documents"]:
+        of += f"; {said['apart']['documents']:,} more are alike only as the others of their site are"
     span = "" if one["low"] is None else f"{one['low']:.2f} to {one['high']:.2f} in 95 of 100 resampled ones"
     match one["doubt"]:
         case Doubt.FEW_PAIRS:

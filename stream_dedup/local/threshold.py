@@ -9,6 +9,9 @@ A threshold is proposed where fewest pairs lie near it, because there it matters
 valley: between copies and documents that are like nothing, or alike by their site's template. Where pairs get fewer up to an
 edge of the range, there is none, and nothing is proposed. The threshold in force stays if it is as good as any.
 
+What the plan's crowd turns away is no copy at any threshold: a pair of .5 and more counts only if it stands out from the crowd
+of its document, which `crowds` forms with the threshold in force. The others are told beside.
+
 Pages of one template are alike for one reason, and the error of their estimates is one error. So documents that hang together
 by pairs of .5 and more count as one site, of which at most `SITE_PAIRS` pairs count; and how sure a proposal is, is told by
 those that samples of the sites, drawn with replacement, would have made.
@@ -22,8 +25,9 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +36,7 @@ from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.ground.sketch_columns import per_cents
+from stream_dedup.local.crowds import ComparedTexts, Crowds, Numbers
 
 SHARING_MAX: Final = 64
 PAIRS_MIN: Final = 30
@@ -70,6 +75,25 @@ class NearestPairs:
         return int((self.similarity >= similarity).sum())
 
 
+@dataclass(frozen=True, slots=True)
+class SamplePairs:
+    """Of each document the most similar earlier one (`nearest`), and the most similar one that can be its original (`near`).
+
+    `apart`: which of the nearest the crowd turns away, by their places, though they are .5 alike or more; `others` (apart,) how
+    many of the crowd they were held against, `shares` (apart,) what they share that these do not, in per cent.
+    """
+
+    nearest: NearestPairs
+    near: NearestPairs
+    apart: NDArray[np.int64]
+    others: NDArray[np.int64]
+    shares: NDArray[np.int64]
+
+    def sites(self) -> NDArray[np.int64]:
+        """Return the site of each pair of `near`: pages that hang together by what the crowd turns away are of one, too."""
+        return self.nearest.sites()[np.searchsorted(self.nearest.rows, self.near.rows)]
+
+
 class Doubt(enum.StrEnum):
     """Why nothing is proposed."""
 
@@ -103,16 +127,64 @@ def distinct_rows(prints: Prints, scopes: NDArray[np.uint64], floor: int) -> NDA
     return np.sort(rows[first]).astype(np.int64)
 
 
-def nearest_pairs(prints: Prints, scopes: NDArray[np.uint64], rows: NDArray[np.int64], plan: Plan) -> NearestPairs:
+class _Pairs(NamedTuple):
+    """Texts by their numbers, an earlier one of each, and how alike they are in per cent; (pairs,) each."""
+
+    later: Numbers
+    earlier: Numbers
+    alike: Numbers
+
+    def which(self, chosen: NDArray[np.bool_]) -> _Pairs:
+        """Return some of them."""
+        return _Pairs(*(one[chosen] for one in self))
+
+
+class _Best:
+    """Of each of n texts the most similar earlier one so far, and how alike it is in per cent; -1 where there is none."""
+
+    def __init__(self, count: int) -> None:
+        self.similarity, self.of = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+
+    def better(self, pairs: _Pairs) -> _Pairs:
+        """Return the pairs that are more alike than what there is, or as alike and with an earlier text."""
+        best = self.similarity[pairs.later]
+        return pairs.which((pairs.alike > best) | ((pairs.alike == best) & (pairs.earlier < self.of[pairs.later])))
+
+    def take(self, pairs: _Pairs) -> None:
+        """Take such pairs; a text is the later one of at most one of them."""
+        self.similarity[pairs.later], self.of[pairs.later] = pairs.alike, pairs.earlier
+
+    def by_rows(self, rows: Numbers) -> NearestPairs:
+        """Return them by the rows of the texts."""
+        found = np.flatnonzero(self.of >= 0)
+        return NearestPairs(rows[found], rows[self.of[found]], self.similarity[found])
+
+
+def nearest_pairs(prints: Prints, scopes: NDArray[np.uint64], rows: NDArray[np.int64], plan: Plan) -> SamplePairs:
     """Return of each of `rows`, ascending, that has one, the most similar earlier row of its scope, or the first of them."""
-    sketches, limbs, features = prints.sketches[rows], prints.prints[rows, : plan.limbs], prints.features[rows].astype(np.int64)
-    mask = np.full(plan.limbs, 2**64 - 1, np.uint64)
-    if plan.width % 64:
-        mask[-1] = 2 ** (plan.width % 64) - 1
-    _, scope = np.unique(scopes[rows], return_inverse=True)
-    best, of = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
+    texts = ComparedTexts(prints, scopes, rows, plan)
+    crowds = Crowds(texts) if plan.crowd else None
+    nearest, near = _Best(len(rows)), _Best(len(rows))
+    for pairs in _meeting(texts):
+        nearest.take(nearest.better(pairs))
+        better = near.better(pairs)
+        if crowds is not None:
+            stands_out = better.alike < _LOWEST
+            asked = better.which(~stands_out)
+            stands_out[~stands_out] = crowds.shares(asked.later, asked.earlier)[1] >= plan.crowd
+            better = better.which(stands_out)
+        near.take(better)
+    apart = np.flatnonzero((nearest.similarity >= _LOWEST) & (near.similarity < nearest.similarity))
+    none = np.empty(0, np.int64)
+    others, shares = (none, none) if crowds is None else crowds.shares(apart, nearest.of[apart])
+    found = nearest.by_rows(rows)
+    return SamplePairs(found, near.by_rows(rows), np.searchsorted(found.rows, rows[apart]), others, shares)
+
+
+def _meeting(texts: ComparedTexts) -> Iterator[_Pairs]:
+    """Yield the pairs that are compared, each text as the later of one pair at a time."""
     for block in range(0, SKETCH_VALUES, _BLOCK):
-        keys = scope << 16 | sketches[:, block].astype(np.int64) << 8 | sketches[:, block + 1]
+        keys = texts.scopes << 16 | texts.sketches[:, block].astype(np.int64) << 8 | texts.sketches[:, block + 1]
         order = np.argsort(keys, kind="stable")  # those of one key stand together, in their order
         for back in range(1, SHARING_MAX + 1):
             later, earlier = order[back:], order[:-back]
@@ -120,23 +192,16 @@ def nearest_pairs(prints: Prints, scopes: NDArray[np.uint64], rows: NDArray[np.i
             later, earlier = later[is_shared], earlier[is_shared]
             if not len(later):
                 break
-            shorter = np.minimum(features[later], features[earlier])
-            limit = np.full(len(later), plan.threshold)
-            for below, threshold in reversed(plan.by_length):
-                limit[shorter < below] = threshold
-            distances = np.bitwise_count((limbs[later] ^ limbs[earlier]) & mask).sum(axis=1)
-            passes = (distances <= limit) & (100 * shorter >= plan.ratio * np.maximum(features[later], features[earlier]))
+            passes = texts.pass_by(later, earlier)
             later, earlier = later[passes], earlier[passes]
-            alike = per_cents(sketches[later], sketches[earlier]).astype(np.int64)
-            is_better = (alike > best[later]) | ((alike == best[later]) & (earlier < of[later]))
-            best[later[is_better]], of[later[is_better]] = alike[is_better], earlier[is_better]
-    found = np.flatnonzero(of >= 0)
-    return NearestPairs(rows[found], rows[of[found]], best[found])
+            yield _Pairs(later, earlier, per_cents(texts.sketches[later], texts.sketches[earlier]).astype(np.int64))
 
 
-def propose(pairs: NearestPairs, compared: int, in_force: int, seed: int = 0) -> ThresholdProposal:
-    """Return the threshold that suits a sample of so many compared documents; `in_force`: per cent, taken of equal ones."""
-    of_site = pairs.sites()
+def propose(pairs: NearestPairs, of_site: NDArray[np.int64], compared: int, in_force: int, seed: int = 0) -> ThresholdProposal:
+    """Return the threshold that suits a sample of so many compared documents; `in_force`: per cent, taken of equal ones.
+
+    `of_site`: the site of each pair, by its number.
+    """
     is_near = pairs.similarity >= _LOWEST
     near, sites = int(is_near.sum()), len(np.unique(of_site[is_near]))
     if near < PAIRS_MIN:

@@ -112,13 +112,21 @@ def test_a_large_site_proposes_nothing(run: Callable[..., Any], tmp_path: Path) 
 
     said = json.loads(run("calibrate", str(path), "--json", "--svg", str(picture)).out)
 
-    assert (said["proposed"]["similarity"], said["proposed"]["doubt"], said["commands"]) == (None, "no-valley", [])
-    assert said["proposed"]["pairs"] > 100
-    for pair in (*said["pairs"]["dropped"], *said["pairs"]["kept"]):
+    assert (said["proposed"]["similarity"], said["proposed"]["doubt"], said["commands"]) == (None, "few-pairs", [])
+    assert said["apart"]["documents"] > 100 > 20 > said["proposed"]["pairs"]
+    assert len(said["apart"]["pairs"]) == 3
+    for pair in (*said["apart"]["pairs"], *said["pairs"]["dropped"], *said["pairs"]["kept"]):
         assert pair["words"].startswith("own")
         assert pair["of_words"].startswith("own")
+    for pair in said["apart"]["pairs"]:
+        assert pair["crowd"] < 0.4 < 0.5 <= pair["similarity"]
+        assert pair["others"] > 4
     assert "no threshold proposed" in picture.read_text()
-    assert "No proposal, 0.65 stays: between .50 and .90 there is no" in " ".join(run("calibrate", str(path)).out.split())
+    told = " ".join(run("calibrate", str(path)).out.split())
+    most = said["apart"]["pairs"][0]
+    assert f"Kept by their crowd, at any threshold: {said['apart']['documents']} documents" in told
+    assert f"{most['of']} is {most['similarity']:.2f} alike; of what {most['others']} others do not share" in told
+    assert f"; {said['apart']['documents']} more are alike only as the others of their site are; give a sample" in told
 
 
 @pytest.mark.parametrize(
