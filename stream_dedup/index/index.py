@@ -270,7 +270,7 @@ class LogIndex:
     ) -> list[tuple[int, Entry]]:
         """Return (distance in bits, entry) of every representative within reach in a scope, nearest first.
 
-        `print_limbs` are the print's 64-bit limbs, low limb first. Without `features`, which count where lengths are judged, the
+        `print_limbs` are the print's 64-bit limbs, low limb first. Without `features`, where they count, the
         text is as long as each that it is compared with. Safe from any thread.
 
         Raises:
@@ -298,7 +298,7 @@ class LogIndex:
     ) -> Similar:
         """Return what the index keeps of a text: the representative with its digest, then those within reach, nearest first.
 
-        `print_limbs` are the print's 64-bit limbs, low limb first; `features` its feature count: below the floor a text is found
+        `print_limbs` are the print's 64-bit limbs, low limb first; `features` its feature count: below the floor it is found
         by its digest alone. `similarity`, in per cent, takes the place of the plan's. Safe from any thread.
 
         Raises:

@@ -16,7 +16,7 @@ from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 from tests.cli.test_similar import documents
 from tests.index.logs import APPEND_MS, batch, declare
