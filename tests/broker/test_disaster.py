@@ -86,7 +86,6 @@ def test_a_source_topic_made_anew_goes_on(make_filter: Callable[..., Filter]) ->
     crawl.wait_until_committed(count)
     assert worker.stop() == 0
     crawl.delete_topic(crawl.names.documents)
-    forget_group(crawl)
     crawl.create_topics()
     crawl.produce(first)
 
