@@ -50,7 +50,7 @@ class IndexMetrics(RoleMetrics):
             self._evicted.labels(reason)
         self._rejected = Counter(
             "stream_dedup_rejected_records",
-            "Log records that the index could not read and refused, since the log began.",
+            "Log records that the index could not read and refused, since the log began; `/readyz` names the last.",
             registry=self.registry,
         )
         self._ignored = Counter(
