@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
-from stream_dedup.index.tables import budget, finder, key_kernels, neighbours, slot_kernels
+from stream_dedup.index.tables import budget, finder, key_kernels, keyed, neighbours, slot_kernels
 from stream_dedup.index.tables.blocks import table_count, tables_of, to_limbs
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import (
@@ -300,6 +300,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "_BUCKET_ENTRIES", 4)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
     monkeypatch.setattr(finder, "_ENTRIES_AT_ONCE", 50)
+    monkeypatch.setattr(keyed, "_PASSED", 3)
     monkeypatch.setattr(neighbours, "_THREAD_DOCUMENTS", 8)
 
 
@@ -407,6 +408,20 @@ def test_the_earliest_of_a_batch_wins_whatever_table_has_it(first: int) -> None:
 
     assert found.outcome.tolist() == [OUTCOME_NEW, OUTCOME_NEW, OUTCOME_NEAR]
     assert (int(found.entry[2]), int(found.distance[2])) == (0, 3)
+
+
+def test_the_earliest_that_is_held_wins_whatever_table_has_it() -> None:
+    """A later copy, the last of as many as are looked up together, ends the search of its own bucket and of no other."""
+    earlier, later = 1 | 1 << 32 | 1 << 48, 1 << 17 | 1 << 33 | 1 << 49  # by the second block, and by the first
+    strangers_of_the_first = [number << 24 | number << 40 | number << 56 for number in (0b111 << at for at in range(5))]
+    kept = [earlier, *strangers_of_the_first[: keyed._PASSED - 1], later]
+    tables = Neighbours(PLANS["classic"], 2, strangers)
+    tables.judge(columns_of(kept), np.full(len(kept), FLOOR, np.uint32), FLOOR)
+    assert tables.entries == len(kept)
+    asked = columns_of([0])
+    asked.digests[:, 1] = 2
+
+    assert tables.judge(asked, np.full(1, FLOOR, np.uint32), FLOOR).entry.tolist() == [0]
 
 
 def test_a_search_goes_to_the_end_of_a_bucket() -> None:
