@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import string
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,7 @@ def write_file(path: Path, documents: int, size_bytes: int, seed: int) -> FileTr
     """Write a file of JSONL; return what is true of it."""
     dice = random.Random(seed)  # noqa: S311 - made-up texts
     weights = list(accumulate(1 / (rank + 2.7) for rank in range(_WORDS)))
-    words = [f"w{rank}" for rank in range(_WORDS)]
+    words = [_word(rank) for rank in range(_WORDS)]
     texts: list[list[str]] = []
     copies: set[int] = set()
     grey: set[int] = set()
@@ -109,6 +110,15 @@ def _command(program: str, path: Path) -> Sequence[str]:
     if not python.exists():
         raise InputError(f"The peers are not set up in {_ROOT}: run `make peers` in the source folder first.")
     return [str(python), str(_ROOT / "peers" / "files.py"), program, str(path)]
+
+
+def _word(rank: int) -> str:
+    """Return a word of letters alone: some programs take all numbers for one."""
+    letters, left = "", rank + 26
+    while left:
+        left, letter = divmod(left, 26)
+        letters += string.ascii_lowercase[letter]
+    return letters
 
 
 def _drawn(dice: random.Random, words: Sequence[str], weights: Sequence[float], size_bytes: int) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import secrets
+import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
@@ -232,7 +233,7 @@ class _Result:
             self.rows.append([name or where, judged.reason.label, similarity, str(judged.distance), of, where])
 
 
-def check_files(task: CheckTask, write: Callable[[str, Sequence[dict[str, object]]], None] | None = None) -> int:
+def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object]]], None] | None = None) -> int:
     """Judge every document in order, print duplicates and totals (or one JSON object each); return the exit code.
 
     `write` gets of each file, by its name, what `--json` would print of its documents, which then is not printed.
@@ -241,7 +242,14 @@ def check_files(task: CheckTask, write: Callable[[str, Sequence[dict[str, object
 
     result, remarks = _Result(task.rows_max, write is not None or not task.as_json), Remarks(task.settings)
     first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
-    with closing(store_at(task.index)) as store, task.progress() as advance:
+    with contextlib.ExitStack() as stack:
+        folder = task.index
+        if folder is None:
+            # On disk, so that memory holds the tables of the fingerprints, and not what they are made anew from.
+            with contextlib.suppress(OSError):
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-")))
+        store = stack.enter_context(closing(store_at(folder)))
+        advance = stack.enter_context(task.progress())
         index = open_index(store, task.recipe, task.settings.judging_plan)
         task.take_old(index, remarks, result.lost, advance)
         for files in [task.files] if write is None else [[file] for file in task.files]:
@@ -249,7 +257,7 @@ def check_files(task: CheckTask, write: Callable[[str, Sequence[dict[str, object
             batches = task.batches(files, pending, remarks, advance)
             rows = result.told(task.judged(batches, index, run, first), pending)
             if write is not None:
-                write(files[0].name, list(rows))
+                write(files[0].name, rows)
                 first = sum(result.verdicts.values())
                 continue
             for row in rows:

@@ -150,7 +150,7 @@ class _PrintsTask(CheckTask):
             advance(0, file.size_bytes)
 
 
-def _write_verdicts(to: Path, name: str, rows: Sequence[dict[str, object]]) -> None:
+def _write_verdicts(to: Path, name: str, rows: Iterator[dict[str, object]]) -> None:
     from stream_dedup.local.columns import write_verdicts
 
     write_verdicts(to / name, rows)

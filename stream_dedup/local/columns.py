@@ -36,7 +36,7 @@ from stream_dedup.local.parts import replace_file
 Pending: TypeAlias = "deque[tuple[str, DeadLetter | None]]"
 PRINTS = ".parquet"
 _MADE_OF = b"stream_dedup.made_of"
-_BATCHES_OF_GROUP = 50
+_BATCHES_OF_GROUP = 20
 _NEEDED = ("id", "recipe", "print", "features", "digest", "sketch", "is_empty")
 
 
@@ -209,8 +209,8 @@ def is_made_of(path: Path, made_of: str) -> bool:
     return path.exists() and (pq.read_schema(path).metadata or {}).get(_MADE_OF) == made_of.encode()
 
 
-def write_verdicts(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write verdicts as a Parquet file, whole or not at all."""
+def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
+    """Write verdicts as a Parquet file, whole or not at all, some thousands at a time."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
@@ -218,7 +218,13 @@ def write_verdicts(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     names = ("where", "id", "verdict", "reason", "of", "of_number", "distance", "similarity", "fingerprint", "message")
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, lambda beside: pq.write_table(pa.Table.from_pylist(rows, schema=schema), beside))
+
+    def write(beside: Path) -> None:
+        with pq.ParquetWriter(beside, schema) as writer:
+            while group := list(itertools.islice(rows, _BATCHES_OF_GROUP * offline.BATCH_DOCUMENTS)):
+                writer.write_table(pa.Table.from_pylist(group, schema=schema))
+
+    replace_file(path, write)
 
 
 def _stored(identifier: object) -> bytes:

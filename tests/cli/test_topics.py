@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import pytest
 
@@ -64,3 +66,24 @@ def test_what_is_there_and_not_there_for_ever_is_told(monkeypatch: pytest.Monkey
 
 def _there(name: str, *_: object) -> None:
     raise TopicExistsError(f"the topic {name} is there")
+
+
+def test_what_was_done_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before: what to create, and how large a record may be then; after: what was created; then that nothing is left."""
+    cluster = Cluster()
+    monkeypatch.setattr(kafka, "Admin", lambda _: cluster)
+
+    def told(action: str) -> str:
+        capsys.readouterr()
+        chosen = command.topics_plan_command if action == "plan" else command.topics_apply_command
+        chosen.action(SETTINGS, fit_brokers=True)
+        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("duplicates "))
+
+    assert re.search(r"create +1,114,124 bytes +duplicates does not exist: create it with 12 partitions\.", told("plan"))
+    monkeypatch.setattr(cluster, "create", partial(_made, cluster))
+    assert re.search(r"created +1,114,124 bytes +duplicates was created with 12 partitions\.", told("apply"))
+    assert re.search(r"none +1,114,124 bytes +duplicates is as it should be\.", told("plan"))
+
+
+def _made(cluster: Cluster, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
+    cluster.found[name] = TopicState(name, bytes(16), partitions, dict(config), replicas)
