@@ -17,7 +17,7 @@ from stream_dedup.ground.document import Message
 from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import Filter, Outcome, header, metrics_of, synthetic, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def typed(crawl: Filter, *words: str, **environment: str) -> str:

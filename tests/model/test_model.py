@@ -12,7 +12,6 @@ from tests.model.__main__ import shrink, tell, violation
 from tests.model.rules import RULES, Rule, switched_off
 from tests.model.stand_ins import patched
 from tests.model.world import FAULTS, Tuning, World
-from tests.tiers import few
 
 SCHEDULES = 100
 FIRST = int(os.environ["TEST_SEED"])
@@ -26,7 +25,7 @@ def twin() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("seed", few(FIRST + part * SCHEDULES // PARTS for part in range(PARTS)))
+@pytest.mark.parametrize("seed", [FIRST + part * SCHEDULES // PARTS for part in range(PARTS)])
 def test_every_promise_holds(seed: int) -> None:
     """Whatever happens, after healing each record is in one output, with the verdict that the log gives it."""
     counts: Counter[str] = Counter()
