@@ -12,9 +12,10 @@ from moto.server import ThreadedMotoServer
 
 from stream_dedup.ground.addresses import parse_prefixes
 from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import TextAwayError
+from stream_dedup.ground.errors import InputError, TextAwayError
 from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.elsewhere import FetchLimits, TextFetcher
+from stream_dedup.inputs.sources import find_files, read_documents
 from tests.inputs.faulty_proxy import Fault, FaultyProxy, breaking
 from tests.inputs.test_elsewhere import address_of, all_of, fetch, letter
 
@@ -92,6 +93,24 @@ def test_a_bucket_name_that_cannot_be_is_a_dead_letter() -> None:
     assert isinstance(found, DeadLetter)
     assert found.error_class == "Impossible"
     assert address_of(by, "s3://not*a*bucket/x").origin == "s3://not*a*bucket"
+
+
+def test_files_of_documents_are_found_and_read(store: str) -> None:
+    """By a folder, a pattern or one name; what is missing, or a store that does not answer, is a sentence with the address."""
+    put(store, "/crawl/shards/a.jsonl", b'{"text": "one"}\n{"text": "two"}\n')
+    put(store, "/crawl/shards/deep/b.jsonl.gz", gzip.compress(b'{"text": "three"}\n'))
+
+    def texts(target: str) -> list[str]:
+        return [(one.fields or {})["text"] for one in read_documents(find_files(target, "auto"))]
+
+    assert texts("s3://crawl/shards/") == ["one", "two", "three"]
+    assert texts("s3://crawl/shards/**/*.gz") == ["three"]
+    assert texts("s3://crawl/shards/a.jsonl") == ["one", "two"]
+    (file, _) = find_files("s3://crawl/shards", "auto")
+    put(store, "/crawl/shards/a.jsonl", b'{"text": "another"}\n')
+    assert find_files("s3://crawl/shards", "auto")[0].stamp != file.stamp
+    with pytest.raises(InputError, match=r"s3://crawl/shards/none\.jsonl cannot be read"):
+        find_files("s3://crawl/shards/none.jsonl", "auto")
 
 
 # -- a store whose answers break
