@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.settings.environment import child_environment
 from tests.broker_room.test_node import wait_until
@@ -94,6 +97,27 @@ def test_without_a_good_snapshot_the_index_reads_the_log(volume: Path, tmp_path:
 
     assert "is not used" in run("restore.sh", folder, volume)
     assert not (volume / "CURRENT").exists()
+
+
+def test_a_snapshot_of_another_layout_is_not_used(volume: Path, tmp_path: Path) -> None:
+    """The index reads the log instead; from then on its volume is there, whichever layout it has, and nothing is restored."""
+    folder = tmp_path / "snapshots"
+    run("take.sh", folder, volume)
+    manifest = folder / "latest" / snapshot.MANIFEST
+    fields = {**json.loads(manifest.read_text()), "volume_format": layout.VERSION + 1}
+    del fields["checksum"]
+    manifest.write_text(json.dumps({**fields, "checksum": snapshot._checksum(fields)}))
+    (volume / "layout-99").mkdir()
+    for one in volume.iterdir():
+        if one.is_file():
+            one.rename(volume / "layout-99" / one.name)
+
+    assert "nothing is restored" in run("restore.sh", folder, volume)
+    shutil.rmtree(volume)
+    said = run("restore.sh", folder, volume)
+    assert f"of format version {layout.VERSION + 1}, and this program reads {layout.VERSION}" in " ".join(said.split())
+    assert "is not used; the index reads the log" in said
+    assert not volume.exists() or not list(volume.iterdir())
 
 
 def test_the_container_keeps_a_snapshot_young(volume: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, FormatChecker
 
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.topics import topic_folder
 from stream_dedup.insights import row as rows
 from stream_dedup.insights.counts import ReasonCounts, bit_of
@@ -201,7 +201,14 @@ def test_a_row_of_another_window_begins_empty_and_a_damaged_one_is_refused() -> 
     assert rows.decode(raw, SLICE_MS) == row
     other = rows.decode(raw, 2 * SLICE_MS)
     assert (other.total().documents, other.last_change_ms, other.holds(Stamp(9_000, 9))) == (0, 3, True)
-    for damaged in (raw[:-9], b"{}", b'{"format":2}', b"\x80"):
+    for damaged in (raw[:-9], b"{}", b'{"format":0}', b"\x80"):
         with pytest.raises(FormatError):
             rows.decode(damaged, SLICE_MS)
     assert ledger().load([(b"a", raw), (b"b", b"{")]) == 1
+
+
+def test_a_row_of_a_newer_version_ends_the_role() -> None:
+    """Left out, it would be written over, and be lost for the newer version."""
+    row = rows.encode(HostRow(SLICE_MS))
+    with pytest.raises(OtherFormatError, match="hosts is of format 2, and this program reads up to 1: upgrade"):
+        ledger().load([(b"a", row), (b"b", b'{"format":2}')])

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.errors import OtherFormatError, StreamDedupError
 from stream_dedup.insights import role
 from stream_dedup.insights.ledger import HostLedger
+from stream_dedup.insights.row import Stamp
 
 LOOKS = 20
 
@@ -109,3 +110,19 @@ def test_a_client_that_has_nothing_to_give_does_not_hang(low: int, end: int, own
         return admin.asked
 
     assert asyncio.run(run()) == LOOKS
+
+
+def test_a_record_of_a_newer_version_ends_the_role_and_a_damaged_one_does_not() -> None:
+    """Passed over, what newer workers counted would be missing without a word."""
+    it = watched(Admin(0, 0), owns=True, begins_at=0)
+    taken = [SimpleNamespace(value=b"{", stamp=Stamp(1, 1))]
+    read: list[str] = []
+    it._stream = SimpleNamespace(take=lambda: taken, generation=1, acknowledge=lambda _: None)  # type: ignore[assignment]
+    it._metrics = SimpleNamespace(read=read.append, wrote=lambda *_: None, lag=lambda _: None)  # type: ignore[assignment]
+    it._show = lambda: None  # type: ignore[method-assign]
+    asyncio.run(it._write())
+    assert read == ["malformed"]
+
+    taken[0].value = b'{"format":2}'
+    with pytest.raises(OtherFormatError, match="insights is of format 2, and this program reads up to 1: upgrade"):
+        asyncio.run(it._write())
