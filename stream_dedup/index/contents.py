@@ -81,10 +81,10 @@ def read(store: Store) -> Contents:
         raise FormatError("The index volume lacks its meta value; give the index an empty volume to rebuild from the log.")
     meta = Meta() if raw_meta is None else layout.decode_meta(raw_meta)
     sources = Sources(store.scan(layout.PREFIX_SOURCE))
-    marks = list(store.scan(layout.PREFIX_MARK))
-    if [layout.number_of(key) for key, _ in marks] != list(range(len(sources))):
-        raise FormatError("The index volume lacks the mark or name of a source partition; rebuild it from the log.")
-    positions = Positions(sources, marks, store.scan(layout.PREFIX_KEPT))
+    watermarks = list(store.scan(layout.PREFIX_WATERMARK))
+    if [layout.number_of(key) for key, _ in watermarks] != list(range(len(sources))):
+        raise FormatError("The index volume lacks the watermark or name of a source partition; rebuild it from the log.")
+    positions = Positions(sources, watermarks, store.scan(layout.PREFIX_KEPT))
     unanswered = [layout.number_of(key) for key, _ in store.scan(layout.PREFIX_ANSWER)]
     time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and time is None:

@@ -5,7 +5,7 @@ and whatever they answered so far. What goes in, each with its length or count b
 
     head        JSON: log offset, declaration, plan, window and format in force, log time and generations, chain of answers,
                 records rejected and passed over
-    sources     the source partitions by number, with their marks
+    sources     the source partitions by number, with their watermarks
     verdicts    those kept, by source, offset and value digest
     copies      of each entry that has some, by its number: the row, then, the same way, the id of the best copy
     entries     the live representatives in log order: rows (`_row_type`), then ids
@@ -135,7 +135,7 @@ def _head(state: Contents) -> bytes:
 
 def _sources(sources: Sources, positions: Positions) -> bytes:
     return b"".join(
-        layout.encode_source(*sources.name(number)) + layout.encode_mark(*positions.mark(number))
+        layout.encode_source(*sources.name(number)) + layout.encode_watermark(*positions.watermark(number))
         for number in range(len(sources))
     )
 

@@ -4,7 +4,7 @@ The order of `Index.apply`:
   1  check that the records follow on what was applied
   2  decode them
   3  step by step: `apply.step`, in memory
-  4  gather entries, verdicts, marks, answers, chain and the next log offset into one write
+  4  gather entries, verdicts, watermarks, answers, chain and the next log offset into one write
   5  write it; only then the answers are given out
 
 Invariants: the volume always holds the state after a whole number of log records, and says which; an answer given out

@@ -126,7 +126,7 @@ def compare(volume: Store, again_store: Store, result: Comparison) -> None:
     else:
         result.notes.append(
             f"The fold ended at log offset {again.meta.applied}, and the volume stands at {mine.meta.applied}: compared are "
-            "the representatives made before, and the answers; not the marks and the verdicts kept."
+            "the representatives made before, and the answers; not the watermarks and the verdicts kept."
         )
         result.add(_entries(mine, again, up_to=again.meta.applied))
 
@@ -158,9 +158,9 @@ def _heads(mine: Contents, again: Contents) -> Iterator[str]:
     for number, (one, other) in enumerate(itertools.zip_longest(names, others)):
         if one != other:
             yield f"source partition {number}: the volume has {_partition(one)}, the fold {_partition(other)}"
-        elif mine.positions.mark(number) != again.positions.mark(number):
-            a, b = mine.positions.mark(number), again.positions.mark(number)
-            yield f"mark of {_partition(one)} (epoch, committed): the volume has {a}, the fold {b}"
+        elif mine.positions.watermark(number) != again.positions.watermark(number):
+            a, b = mine.positions.watermark(number), again.positions.watermark(number)
+            yield f"watermark of {_partition(one)} (epoch, committed): the volume has {a}, the fold {b}"
 
 
 def _verdicts(mine: Contents, again: Contents) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The log's records to judgements, by the rules alone: own position, then equal text, then the earliest within reach.
 
 Every look for something near passes over every representative that ever was (`reach`); there is no table that could lack
-one. What is said here of marks, kept verdicts, orders and the window is docs/reference/control-records.md and "Memory of
+one. What is said here of watermarks, kept verdicts, orders and the window is docs/reference/control-records.md and "Memory of
 positions" of docs/explanation/index-layout.md, written down a second time.
 
 Invariants: a function of the records and their LogAppendTime alone; no record can make it fail but one of a newer format,
@@ -92,9 +92,9 @@ class _Remembered:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of one source partition: its mark, and verdicts by (offset, value digest)."""
+    """What is remembered of one source partition: its watermark, and verdicts by (offset, value digest)."""
 
-    mark: tuple[int, int]
+    watermark: tuple[int, int]
     verdicts: dict[tuple[int, int], _Remembered] = field(default_factory=dict)
 
 
@@ -167,7 +167,7 @@ class Fold:
     def _judge_batch(self, log_offset: int, batch: Batch, scan: Scan) -> tuple[Judgement, ...]:
         partitions = self._partitions(batch)
         for source, partition in zip(batch.sources, partitions, strict=True):
-            self._move_mark(partition, (source.epoch, source.committed))
+            self._move_watermark(partition, (source.epoch, source.committed))
         near = self._near(batch, partitions, scan)
         named: dict[FoldedEntry, None] = {}
         judgements = []
@@ -193,9 +193,9 @@ class Fold:
         partition, offset, value_digest = here
         memory = self._memories[partition]
         remembered = memory.verdicts.get((offset, value_digest))
-        if remembered is not None and epoch >= memory.mark[0]:
+        if remembered is not None and epoch >= memory.watermark[0]:
             return remembered.judgement
-        is_below = (epoch, offset) < memory.mark
+        is_below = (epoch, offset) < memory.watermark
         own = self._by_position.get(here)
         if own is not None:
             judgement, about = Judgement(own.reason, own.decided), own.decided
@@ -329,15 +329,15 @@ class Fold:
     def _partitions(self, batch: Batch) -> list[Partition]:
         return [(source.topic, source.topic_id, source.partition) for source in batch.sources]
 
-    def _move_mark(self, partition: Partition, seen: tuple[int, int]) -> None:
+    def _move_watermark(self, partition: Partition, seen: tuple[int, int]) -> None:
         memory = self._memories.get(partition)
         if memory is None:
             self._memories[partition] = _Memory(seen)
             return
-        if seen <= memory.mark:
+        if seen <= memory.watermark:
             return
-        has_risen = seen[0] > memory.mark[0]
-        memory.mark = seen
+        has_risen = seen[0] > memory.watermark[0]
+        memory.watermark = seen
         for key, one in list(memory.verdicts.items()):
             if key[0] < seen[1] or (has_risen and one.judgement.reason.verdict is not Verdict.UNIQUE):
                 del memory.verdicts[key]
@@ -393,7 +393,7 @@ class Fold:
         batch = record.batch
         partitions = self._partitions(batch)
         for partition in partitions:
-            self._move_mark(partition, (0, 0))
+            self._move_watermark(partition, (0, 0))
         near = self._near(batch, None, scan) if isinstance(record, Seed) else None
         for place in range(len(batch)):
             partition = partitions[int(batch.source[place])]

@@ -93,14 +93,14 @@ def release(doc: Doc, unique_from: int = 0, **more: Any) -> bytes:
     return encode_release(Release(batch_of([doc], None, **more), unique_from))
 
 
-def batch(docs: Sequence[Doc], marks: dict[int, tuple[int, int]] | None = None, **more: Any) -> bytes:
-    """Return a batch record; `marks` are (epoch, committed) by partition, (0, 0) where none is given."""
-    return encode_batch(batch_of(docs, marks, **more))
+def batch(docs: Sequence[Doc], watermarks: dict[int, tuple[int, int]] | None = None, **more: Any) -> bytes:
+    """Return a batch record; `watermarks` are (epoch, committed) by partition, (0, 0) where none is given."""
+    return encode_batch(batch_of(docs, watermarks, **more))
 
 
 def batch_of(
     docs: Sequence[Doc],
-    marks: dict[int, tuple[int, int]] | None = None,
+    watermarks: dict[int, tuple[int, int]] | None = None,
     *,
     number: int = 1,
     limbs: int = 2,
@@ -108,8 +108,8 @@ def batch_of(
     mode: Mode = Mode.ENFORCE,
     topic: str = TOPIC,
 ) -> Batch:
-    partitions = sorted({doc.partition for doc in docs} | set(marks or ()))
-    sources = tuple(Source(topic, TOPIC_ID, one, *(marks or {}).get(one, (0, 0))) for one in partitions)
+    partitions = sorted({doc.partition for doc in docs} | set(watermarks or ()))
+    sources = tuple(Source(topic, TOPIC_ID, one, *(watermarks or {}).get(one, (0, 0))) for one in partitions)
     values = max((len(doc.sketch) for doc in docs), default=0)
     sketches = np.array([[*doc.sketch, *bytes(values - len(doc.sketch))] for doc in docs], np.uint8).reshape(len(docs), values)
     return Batch(
@@ -188,8 +188,8 @@ class RandomLog:
         if kind < 0.72:
             return self._order()
         if kind < 0.78 and self._sent:
-            docs, marks = self._random.choice(self._sent)  # a zombie's append, or one whose acknowledgement was lost
-            return batch(docs, marks)
+            docs, watermarks = self._random.choice(self._sent)  # a zombie's append, or one whose acknowledgement was lost
+            return batch(docs, watermarks)
         if kind < 0.86:
             return self._retraction()
         if kind < 0.90:
@@ -201,7 +201,7 @@ class RandomLog:
 
     def _batch(self) -> bytes:
         docs: list[Doc] = []
-        marks = {}
+        watermarks = {}
         for number in self._random.sample(range(3), self._random.choice([1, 1, 2, 3])):
             one = self._partitions[number]
             fate = self._random.random()
@@ -214,13 +214,13 @@ class RandomLog:
                     one.documents.append(self._document(number, one.next))
                 docs.append(one.documents[one.next])
                 one.next += 1
-            marks[number] = (one.epoch, one.committed)
+            watermarks[number] = (one.epoch, one.committed)
         if not docs:
             docs.append(self._document(0, 10_000 + self._random.randrange(1000)))
         if self._random.random() < 0.1:
             docs.append(self._random.choice(docs))
-        self._sent.append((docs, marks))
-        return batch(docs, marks, number=len(self._sent))
+        self._sent.append((docs, watermarks))
+        return batch(docs, watermarks, number=len(self._sent))
 
     def _document(self, partition: int, offset: int) -> Doc:
         chance = self._random

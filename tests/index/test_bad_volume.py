@@ -128,7 +128,7 @@ BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
     "the declaration is damaged": (lambda v: put(v, layout.KEY_DECLARED, b"{}"), StoreError, "declaration.*rebuild"),
     "a page is gone": (lambda v: put(v, layout.page_key(0), None), StoreError, "should hold.*rebuilt from the log"),
     "a source's name is gone": (lambda v: put(v, layout.source_key(0), None), StoreError, "source partition; rebuild"),
-    "a mark is gone": (lambda v: put(v, layout.mark_key(0), None), StoreError, "lacks the mark.*rebuild"),
+    "a watermark is gone": (lambda v: put(v, layout.watermark_key(0), None), StoreError, "lacks the watermark.*rebuild"),
     "the format is newer": (
         lambda v: put(v, layout.KEY_FORMAT, b"SDX1\x63\x00"),
         OtherFormatError,

@@ -52,9 +52,9 @@ def copy(offset: int, **more: Any) -> Doc:
     return replace(KEPT, offset=offset, value=offset, digest=offset.to_bytes(16, "big"), id=b"c%d" % offset, **more)
 
 
-def told(index: LogIndex, docs: Sequence[Doc], marks: Any = None) -> list[tuple[int, int]]:
+def told(index: LogIndex, docs: Sequence[Doc], watermarks: Any = None) -> list[tuple[int, int]]:
     """Return (copies, better) of each judgement on these documents."""
-    ((_, raw),) = index.apply([(index.applied, APPEND_MS + index.applied, batch(docs, marks))])
+    ((_, raw),) = index.apply([(index.applied, APPEND_MS + index.applied, batch(docs, watermarks))])
     answer = decode(raw)
     assert isinstance(answer, LogAnswer)
     return [(one.copies, one.better) for one in answer.judgements]
@@ -118,7 +118,7 @@ def test_authority_is_a_higher_rank() -> None:
 
 
 def test_a_document_that_comes_again_is_not_counted_again() -> None:
-    """It has the number it had, also after the volume was opened again; below its mark it is counted by nobody."""
+    """It has the number it had, also after the volume was opened again; below its watermark it is counted by nobody."""
     volume: dict[bytes, bytes] = {}
     index = opened(volume)
     first = told(index, [KEPT, copy(1, features=120), copy(2)])

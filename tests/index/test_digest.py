@@ -130,7 +130,7 @@ def test_what_a_removed_entry_was_does_not_count() -> None:
     assert state_digest(MemoryStore(one_entry_changed(volume, gone[5]))) == state_digest(MemoryStore(volume))
 
 
-@pytest.mark.parametrize("key", [layout.KEY_META, layout.page_key(0), layout.source_key(1), layout.mark_key(0)])
+@pytest.mark.parametrize("key", [layout.KEY_META, layout.page_key(0), layout.source_key(1), layout.watermark_key(0)])
 def test_a_missing_part_is_an_error(key: bytes) -> None:
     """Nothing that is gone makes a smaller state with a digest of its own."""
     volume = volume_of(small_log())

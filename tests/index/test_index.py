@@ -413,7 +413,7 @@ def test_a_volume_follows_one_log(opener: Opener) -> None:
 
 
 def test_a_damaged_or_foreign_volume_is_refused() -> None:
-    """Missing pages, missing marks, foreign data and newer versions are errors with a remedy, never a silent empty start."""
+    """Missing pages, missing watermarks, foreign data and newer versions are errors with a remedy, no silent empty start."""
     volume: dict[bytes, bytes] = {}
     docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)]
     LogIndex(MemoryStore(volume)).apply(number([declare(BLOCKS), batch(docs)]))

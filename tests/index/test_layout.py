@@ -104,10 +104,10 @@ def test_meta_leads_back(meta: layout.Meta) -> None:
 
 
 @given(st.text(max_size=60), st.binary(min_size=16, max_size=16), st.integers(0, 2**32 - 1), U64, U64)
-def test_names_and_marks_lead_back(topic: str, topic_id: bytes, partition: int, epoch: int, committed: int) -> None:
-    """Source partitions and marks are read as they were written."""
+def test_names_and_watermarks_lead_back(topic: str, topic_id: bytes, partition: int, epoch: int, committed: int) -> None:
+    """Source partitions and watermarks are read as they were written."""
     assert layout.decode_source(layout.encode_source(topic, topic_id, partition)) == (topic, topic_id, partition)
-    assert layout.decode_mark(layout.encode_mark(epoch, committed)) == (epoch, committed)
+    assert layout.decode_watermark(layout.encode_watermark(epoch, committed)) == (epoch, committed)
 
 
 @given(st.lists(U64, min_size=2, max_size=9, unique=True))
@@ -127,7 +127,7 @@ def test_what_is_damaged_or_newer_is_told_apart() -> None:
             layout.check_format(cut)
     for decode, value in (
         (layout.decode_meta, layout.encode_meta(layout.Meta())),
-        (layout.decode_mark, layout.encode_mark(1, 2)),
+        (layout.decode_watermark, layout.encode_watermark(1, 2)),
         (layout.decode_source, layout.encode_source("documents", bytes(16), 3)),
         (layout.decode_kept, layout.encode_kept(np.zeros(2, layout.KEPT), b"")),
         (layout.decode_object, layout.encode_object({"a": 1})),

@@ -1,7 +1,7 @@
 """Which verdict wins, as tables: one document or control record a line, what must be answered in the last column.
 
     log       the log record; lines with the same number are one batch, in this order
-    mark      epoch/committed of the document's partition, as the batch carries it
+    watermark      epoch/committed of the document's partition, as the batch carries it
     position  partition@offset
     text      what the text digest is of
     print     a letter is a print far from all other letters; A~7 is A with its lowest 7 bits turned, A~7^32 with 7 bits
@@ -132,7 +132,7 @@ TABLES = {
         4 0/0 0@0 a A     - -       new by 1/0
         5 0/0 0@0 c A~2   - value:8 near 2 of 0@0 by 3/0
     """,
-    "below the mark: a representative's own position is unique, everything else is stale and changes nothing": """
+    "below the watermark: a representative's own position is unique, everything else is stale and changes nothing": """
         1 0/0 0@0 a A     - - new by 1/0
         1 0/0 0@1 b A~1   - - near 1 of 0@0 by 1/1
         2 0/2 0@2 c B     - - new by 2/0
@@ -143,7 +143,7 @@ TABLES = {
         5 0/0 0@1 b D     - value:7 stale by 5/0
         6 0/3 0@4 e D~1   - - new by 6/0
     """,
-    "a lower pair of epoch and offset moves no mark": """
+    "a lower pair of epoch and offset moves no watermark": """
         1 1/5 0@5 a A     - - new by 1/0
         2 1/3 0@3 b B     - - stale by 2/0
         3 0/9 0@9 c C     - - stale by 3/0
@@ -168,7 +168,7 @@ TABLES = {
         4 1/3 0@3 d C     - - new by 2/0
         5 1/3 0@1 b A~1   - - stale by 5/0
     """,
-    "a rising epoch leaves nothing behind that only the old mark kept out": """
+    "a rising epoch leaves nothing behind that only the old watermark kept out": """
         1 0/0 0@0 a A     - - new by 1/0
         1 0/0 0@1 b A~1   - - near 1 of 0@0 by 1/1
         1 0/0 0@2 c B     - short too-short by 1/2
@@ -188,7 +188,7 @@ TABLES = {
         4 1/0 0@1 b A~1   - - near 1 of 0@0 by 4/0
         5 0/0 1@0 d C     - - new by 1/2
     """,
-    "partitions have marks of their own": """
+    "partitions have watermarks of their own": """
         1 0/4 0@4 a A     - - new by 1/0
         2 3/0 1@0 b B     - - new by 2/0
         3 0/4 0@3 c C     - - stale by 3/0
@@ -446,8 +446,8 @@ def read(table: str) -> tuple[list[tuple[int, bytes]], dict[int, list[str]]]:
         if is_order:
             orders.setdefault(log, (words[1], []))
             words[1] = "0/0"
-        mark, position, text, print_text, identifier, more = words[1:7]
-        epoch, committed = map(int, mark.split("/"))
+        watermark, position, text, print_text, identifier, more = words[1:7]
+        epoch, committed = map(int, watermark.split("/"))
         partition, offset = map(int, position.split("@"))
         facts = dict(re.findall(r"(\w+):(\d+)", more))
         doc = Doc(
@@ -473,7 +473,7 @@ def read(table: str) -> tuple[list[tuple[int, bytes]], dict[int, list[str]]]:
             kind, ordered = orders[log]
             record = seed(ordered) if kind == "seed" else release(*ordered)
         else:
-            record = batch([doc for doc, _ in docs[log]], {doc.partition: mark for doc, mark in docs[log]})
+            record = batch([doc for doc, _ in docs[log]], {doc.partition: watermark for doc, watermark in docs[log]})
         records.append((times.get(log, 0), record))
     return records, expected
 

@@ -127,9 +127,9 @@ SPOILT = {
         lambda v: set_meta(v, rejected=9),
         "records rejected: the volume has 9, the fold 1",
     ),
-    "a mark": (
-        lambda v: v.update({layout.mark_key(0): layout.encode_mark(3, 0)}),
-        r"mark of documents-0 .*: the volume has \(3, 0\), the fold \(0, 0\)",
+    "a watermark": (
+        lambda v: v.update({layout.watermark_key(0): layout.encode_watermark(3, 0)}),
+        r"watermark of documents-0 .*: the volume has \(3, 0\), the fold \(0, 0\)",
     ),
     "a source": (
         lambda v: v.update({layout.source_key(1): layout.encode_source("other", bytes(16), 1)}),

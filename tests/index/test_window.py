@@ -81,8 +81,8 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
         copies = [Doc(1, step * 50 + n, 0, one.digest, one.print, id=one.id) for n, one in enumerate(regulars)]
         batches = [documents(step, 200), copies]
         for n, docs in enumerate(batches):
-            mark = {0: (0, docs[0].offset), 1: (0, step * 50)}
-            index.apply([(2 * step - 1 + n, step * 1000, batch(docs, mark))])
+            watermark = {0: (0, docs[0].offset), 1: (0, step * 50)}
+            index.apply([(2 * step - 1 + n, step * 1000, batch(docs, watermark))])
         figures = index.statistics()
         index.answered(index.applied)
         sizes.append(

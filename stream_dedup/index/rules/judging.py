@@ -1,9 +1,9 @@
 """One batch judged: each document by what was said of its position before, by its text digest, then by the tables.
 
 The steps:
-  1  raise the marks of the batch's source partitions
+  1  raise the watermarks of the batch's source partitions
   2  for each document: kept verdict, own live representative, stale, or judge (see `positions`)
-  3  new representatives get their rows, verdicts at or above the marks are kept
+  3  new representatives get their rows, verdicts at or above the watermarks are kept
   4  where duplicates refresh, renew the representatives that were named
 
 Nothing here writes, and nothing reads but the pages of entries that a duplicate or a redelivered document names.
@@ -48,12 +48,12 @@ def judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch
     """Judge the documents of a batch that breaks no rule, in order; return a verdict for each."""
     numbers = state.numbers(batch)
     for number, source in zip(numbers, batch.sources, strict=True):
-        state.positions.raise_mark(number, source.epoch, source.committed)
-    marks = [state.positions.mark(number) for number in numbers]
-    epoch_below = np.array([source.epoch < epoch for source, (epoch, _) in zip(batch.sources, marks, strict=True)])[
+        state.positions.raise_watermark(number, source.epoch, source.committed)
+    watermarks = [state.positions.watermark(number) for number in numbers]
+    epoch_below = np.array([source.epoch < epoch for source, (epoch, _) in zip(batch.sources, watermarks, strict=True)])[
         batch.source
     ]
-    committed = np.array([committed for _, committed in marks], np.int64)[batch.source]
+    committed = np.array([committed for _, committed in watermarks], np.int64)[batch.source]
     columns = columns_of_batch(batch, numbers)
     judging = _Judging(
         batch,

@@ -31,7 +31,7 @@ def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor
     _, neighbours = state.rooms()
     numbers = state.numbers(batch)
     for number in numbers:
-        state.positions.raise_mark(number, 0, 0)
+        state.positions.raise_watermark(number, 0, 0)
     columns = columns_of_batch(batch, numbers)
     for first, end in cut_at_repeats(keys_of(columns)):
         part = take_rows(columns, slice(first, end))
@@ -50,7 +50,7 @@ def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, fl
     _, neighbours = state.rooms()
     numbers = state.numbers(batch)
     for number in numbers:
-        state.positions.raise_mark(number, 0, 0)
+        state.positions.raise_watermark(number, 0, 0)
     columns = columns_of_batch(batch, numbers)
     if int(neighbours.find_positions(columns)[0]) >= 0:
         return

@@ -1,26 +1,26 @@
-"""What was said before, by source position: marks and kept verdicts (docs/explanation/index-layout.md,
+"""What was said before, by source position: watermarks and kept verdicts (docs/explanation/index-layout.md,
 "Memory of positions").
 
-    mark    per source partition, the lexicographic maximum of the (epoch, committed offset) that its batches carried;
-            a lower pair changes nothing
-    kept    every verdict on a document at or above its partition's mark, by (source, offset, value digest)
+    watermark  per source partition, the lexicographic maximum of the (epoch, committed offset) that its batches carried;
+               a lower pair changes nothing
+    kept       every verdict on a document at or above its partition's watermark, by (source, offset, value digest)
 
-    rises   when the mark moves, verdicts below it are dropped; when its epoch rises, first all verdicts of the
-            partition go but the unique ones, which stay until the new mark passes them
+    rises      when the watermark moves, verdicts below it are dropped; when its epoch rises, first all verdicts of the
+               partition go but the unique ones, which stay until the new watermark passes them
 
 Look-up, for a document at (epoch, offset), as `apply` carries it out: (1) a verdict kept, unless the epoch is below the
-mark's; (2) a live representative at this very position: unique; (3) (epoch, offset) below the mark: stale, and nothing
-changes; (4) judge, and keep the verdict. A position with another value digest is another document.
+watermark's; (2) a live representative at this very position: unique; (3) (epoch, offset) below the watermark: stale, and
+nothing changes; (4) judge, and keep the verdict. A position with another value digest is another document.
 
 A representative that expires or is forgotten leaves the kept verdicts on it, and on its duplicates, as they are: they are
 the first verdict, which a redelivered document gets again. Of a forgotten one only the id is blanked.
 
-Invariants: no kept verdict lies below its partition's mark; what is stored may hold more rows than are kept, but after
-a look at the marks exactly the kept ones are left (so passing a mark costs no write, and a rising epoch rewrites what
+Invariants: no kept verdict lies below its partition's watermark; what is stored may hold more rows than are kept, but after
+a look at the watermarks exactly the kept ones are left (so passing a watermark costs no write, and a rising epoch rewrites what
 is stored); a kept duplicate names a representative that was not retracted.
 
 The verdicts of a log record stay columns (`_Whole`) until somebody looks at one of them; that its offsets do not overlap with
-those of a new batch is enough to know that nothing of it is asked for. Nearly always a mark passes it before that.
+those of a new batch is enough to know that nothing of it is asked for. Nearly always a watermark passes it before that.
 
 A retraction, which any dead letter may send, looks at the records that hold the position and at those that name its
 representative, not at all that is kept: which records name which representative is noted once a record, when one is retracted.
@@ -43,12 +43,12 @@ from stream_dedup.index.tables.rows import Columns
 from stream_dedup.index.volume.layout import (
     KEPT,
     decode_kept,
-    decode_mark,
+    decode_watermark,
     encode_kept,
-    encode_mark,
+    encode_watermark,
     kept_key,
-    mark_key,
     number_of,
+    watermark_key,
 )
 from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
@@ -80,7 +80,7 @@ Spans = dict[int, tuple[int, int]]
 class _Whole:
     """All verdicts of one log record as columns (n,), until somebody needs one by itself: nearly always nobody does.
 
-    `left` counts the sources whose mark has not passed the record.
+    `left` counts the sources whose watermark has not passed the record.
     """
 
     __slots__ = ("about", "columns", "is_stored", "left", "log_offset", "spans", "verdicts")
@@ -106,23 +106,23 @@ class _KeptRun:
 
 
 class Positions:
-    """Marks and kept verdicts of all source partitions."""
+    """Watermarks and kept verdicts of all source partitions."""
 
     def __init__(
         self,
         sources: Sources,
-        marks: Iterable[tuple[bytes, bytes]] = (),
+        watermarks: Iterable[tuple[bytes, bytes]] = (),
         kept: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         self._sources = sources
-        self._marks = {number_of(key): decode_mark(value) for key, value in marks}
+        self._watermarks = {number_of(key): decode_watermark(value) for key, value in watermarks}
         self._kept: dict[Key, tuple[KeptRecord, int]] = {}
         self._runs: dict[int, list[_KeptRun]] = {}
-        self._wholes: dict[int, list[_Whole]] = {}  # by source those that its mark has not passed; their spans do not overlap
+        self._wholes: dict[int, list[_Whole]] = {}  # by source, beyond its watermark; their spans do not overlap
         self._records: dict[int, KeptRecord | _Whole] = {}  # by log offset, in its order: those of which something is kept
         self._naming: dict[int, set[int]] = {}  # by handle: the log offsets of the noted records with a duplicate about it
         self._noted: dict[int, list[int]] = {}  # by log offset, the oldest records: what `_naming` has of each
-        self._changed_marks: set[int] = set()
+        self._changed_watermarks: set[int] = set()
         self._changed: dict[int, KeptRecord | _Whole] = {}
         for key, value in kept:
             self._load(number_of(key), value)
@@ -131,26 +131,26 @@ class Positions:
         wholes = [record for record in self._records.values() if isinstance(record, _Whole)]
         return len(self._kept) + sum(int(np.count_nonzero(self._is_kept(whole))) for whole in wholes)
 
-    def mark(self, source: int) -> tuple[int, int]:
-        """Return the (epoch, committed offset) of a partition's mark."""
-        return self._marks[source]
+    def watermark(self, source: int) -> tuple[int, int]:
+        """Return the (epoch, committed offset) of a partition's watermark."""
+        return self._watermarks[source]
 
-    def raise_mark(self, source: int, epoch: int, committed: int) -> None:
-        """Move a partition's mark up to (epoch, committed), and drop the verdicts that the rules drop."""
-        old = self._marks.get(source)
+    def raise_watermark(self, source: int, epoch: int, committed: int) -> None:
+        """Move a partition's watermark up to (epoch, committed), and drop the verdicts that the rules drop."""
+        old = self._watermarks.get(source)
         if old is not None and (epoch, committed) <= old:
             return
         is_new_epoch = old is not None and epoch > old[0]
         if is_new_epoch:
             self.split()
-        self._marks[source] = (epoch, committed)
-        self._changed_marks.add(source)
+        self._watermarks[source] = (epoch, committed)
+        self._changed_watermarks.add(source)
         if is_new_epoch:
             for key in [key for key in self._kept if key[0] == source]:
                 record, row = self._kept[key]
                 if record.judgements[row].reason.verdict is not Verdict.UNIQUE:
                     self._drop(key)
-            # A lower offset may be above the new mark: rows that only the old mark kept out must leave the volume.
+            # A lower offset may be above the new watermark: rows that only the old watermark kept out must leave the volume.
             self._changed.update((record.log_offset, record) for record, _ in self._kept.values())
         self._pass(source, committed)
 
@@ -190,7 +190,7 @@ class Positions:
         return [(key, record.judgements[row]) for key, (record, row) in sorted(self._kept.items(), key=itemgetter(0))]
 
     def keep(self, record: KeptRecord, keys: Sequence[Key], judgements: Sequence[Judgement], about: Sequence[int]) -> None:
-        """Keep verdicts on documents at or above their marks; `about` are handles of what they are about (`handle_of`)."""
+        """Keep verdicts on documents at or above their watermarks; `about` are handles of what they are about (`handle_of`)."""
         first = len(record.keys)
         record.keys += keys
         record.judgements += judgements
@@ -250,15 +250,15 @@ class Positions:
 
     def collect(self, writes: Writes) -> None:
         """Add what changed since the last call."""
-        for source in sorted(self._changed_marks):
-            writes.put(mark_key(source), encode_mark(*self._marks[source]))
+        for source in sorted(self._changed_watermarks):
+            writes.put(watermark_key(source), encode_watermark(*self._watermarks[source]))
         for log_offset, record in sorted(self._changed.items(), key=itemgetter(0)):
             if record.left:
                 writes.put(kept_key(log_offset), self._encode(record))
                 record.is_stored = True
             elif record.is_stored:
                 writes.delete(kept_key(log_offset))
-        self._changed_marks.clear()
+        self._changed_watermarks.clear()
         self._changed.clear()
 
     def _whole_before(self, source: int, offset: int) -> _Whole | None:
@@ -299,7 +299,7 @@ class Positions:
         return record
 
     def _take_out(self, source: int, whole: _Whole) -> None:
-        """Take a record out of the whole ones of a source, unless the source's mark has passed it."""
+        """Take a record out of the whole ones of a source, unless the source's watermark has passed it."""
         wholes = self._wholes.get(source, [])
         at = bisect_right(wholes, whole.spans[source][0], key=_first_of(source)) - 1
         if at >= 0 and wholes[at] is whole:
@@ -330,11 +330,11 @@ class Positions:
                     del self._naming[handle]
 
     def _is_kept(self, whole: _Whole) -> NDArray[np.bool_]:
-        """Return which documents of a record lie at or above their marks, (n,)."""
+        """Return which documents of a record lie at or above their watermarks, (n,)."""
         columns = whole.columns
         numbers, which = np.unique(columns.sources, return_inverse=True)
-        marks = np.array([self._marks[source][1] for source in numbers.tolist()], np.int64)
-        is_kept: NDArray[np.bool_] = columns.offsets >= marks[which]
+        watermarks = np.array([self._watermarks[source][1] for source in numbers.tolist()], np.int64)
+        is_kept: NDArray[np.bool_] = columns.offsets >= watermarks[which]
         return is_kept
 
     def _drop(self, key: Key) -> None:
@@ -416,7 +416,7 @@ class Positions:
                 of_time,
                 _,
             ) = row
-            if offset < self._marks[source][1]:
+            if offset < self._watermarks[source][1]:
                 continue
             of = None
             if Reason(reason).verdict is Verdict.DUPLICATE:

@@ -8,7 +8,7 @@
                             rejected_at(u64) ignored(u64) print_limbs(u8) sketch_bytes(u8)
     d                       JSON object with sorted keys: what was declared, and the plan and window in force
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
-    k source(u32)           its mark: epoch(u64) committed(u64)
+    k source(u32)           its watermark: epoch(u64) committed(u64)
     e page(u64)             up to 64 entries, 64 * page being the first: count(u16) rows ids; the rows lie column by column,
                             in the order of the fields of `row`, because so they take half the space compressed
     h segment(u64)          of the full pages of 4,096 entries, what is read at opening of those that are live:
@@ -76,7 +76,7 @@ KEY_RESTORED: Final = b"R"
 KEY_META: Final = b"m"
 KEY_DECLARED: Final = b"d"
 PREFIX_SOURCE: Final = b"s"
-PREFIX_MARK: Final = b"k"
+PREFIX_WATERMARK: Final = b"k"
 PREFIX_PAGE: Final = b"e"
 PREFIX_SEGMENT: Final = b"h"
 PREFIX_ID_TAGS: Final = b"i"
@@ -209,9 +209,9 @@ def source_key(source: int) -> bytes:
     return PREFIX_SOURCE + _U32.pack(source)
 
 
-def mark_key(source: int) -> bytes:
-    """Return the key of a source partition's mark."""
-    return PREFIX_MARK + _U32.pack(source)
+def watermark_key(source: int) -> bytes:
+    """Return the key of a source partition's watermark."""
+    return PREFIX_WATERMARK + _U32.pack(source)
 
 
 def page_key(page: int) -> bytes:
@@ -325,19 +325,19 @@ def decode_source(value: bytes) -> tuple[str, bytes, int]:
     return value[1:end].decode("utf-8"), value[end : end + TOPIC_ID_BYTES], partition
 
 
-def encode_mark(epoch: int, committed: int) -> bytes:
-    """Return the bytes of a mark."""
+def encode_watermark(epoch: int, committed: int) -> bytes:
+    """Return the bytes of a watermark."""
     return _MARK.pack(epoch, committed)
 
 
-def decode_mark(value: bytes) -> tuple[int, int]:
+def decode_watermark(value: bytes) -> tuple[int, int]:
     """Return (epoch, committed).
 
     Raises:
         FormatError: it is damaged.
     """
     if len(value) != _MARK.size:
-        raise FormatError("A mark in the index volume is damaged; rebuild it from the log.")
+        raise FormatError("A watermark in the index volume is damaged; rebuild it from the log.")
     epoch, committed = _MARK.unpack(value)
     return epoch, committed
 
