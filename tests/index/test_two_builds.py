@@ -122,14 +122,20 @@ def oldest() -> str:
     return same[-1]
 
 
+def files_of(commit: str, folder: Path) -> Path:
+    """Write a commit's package and tests into a folder, and return it."""
+    archive = git("archive", commit, "stream_dedup", "tests", "topics")
+    assert archive is not None
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Older]:
     commit = oldest()
     print(f"the older build is {commit}")
-    archive = git("archive", commit, "stream_dedup", "tests")
-    assert archive is not None
-    folder = tmp_path_factory.mktemp("older")
-    subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+    folder = files_of(commit, tmp_path_factory.mktemp("older"))
     build = Older(folder)
     yield build
     build.process.kill()
