@@ -52,7 +52,7 @@ def main(job: dict[str, Any]) -> None:
         restore(Path(job["snapshot"]), volume)
     began, spent = time.perf_counter(), time.process_time()
     store = RocksStore(volume)
-    index = LogIndex(store, budget)
+    index = LogIndex(store, budget, keep_in=volume / "tables")
     opened, spent = time.perf_counter() - began, time.process_time() - spent
     collect_rarely()  # as the role does
     if job["do"] == "fill":

@@ -56,7 +56,7 @@ ONLY = {
     "icu4py": {"fingerprinting/variants/segmenter.py"},
     "msgspec": {"inputs/decoder.py", "inputs/fields.py", "inputs/columnar.py"},
     "pyarrow": {"inputs/columnar.py", "local/columns.py", "local/datasets.py", "local/parts.py", "local/rows.py"},
-    "xxhash": {"fingerprinting/hashes.py", "worker/prepare.py"},
+    "xxhash": {"fingerprinting/hashes.py", "index/tables/kept.py", "index/volume/beside.py", "worker/prepare.py"},
     "resiliparse": {"inputs/html_child.py"},
     "fastwarc": {"inputs/warc.py", "inputs/http_body.py"},
     "fsspec": {"inputs/stores.py", "inputs/addressed.py"},

@@ -22,7 +22,6 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,40 +40,29 @@ from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart, ids_of, near_of
 from stream_dedup.index.rules import owed
-from stream_dedup.index.rules.apply import step
+from stream_dedup.index.rules.apply import check_offsets, step
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.owed import Owed
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import Window
 from stream_dedup.index.tables.bucket_sizes import BucketSizes
-from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.tables.budget import Budget, PlanMemory
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.beside import KeptFiles
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.entries import Entries
 from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.records import LogRecord, decode
 
 
-class PlanMemory(NamedTuple):
-    """What the live `entries` need under a plan, and what there is, in bytes of the whole process; 0 allowed is no bound."""
-
-    entries: int
-    needed_bytes: int
-    allowed_bytes: int
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether the plan can be carried out here."""
-        return not self.allowed_bytes or self.needed_bytes <= self.allowed_bytes
-
-
 class LogIndex:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
     `budget` bounds the process's memory: see `index.tables.budget`. `beat` is called now and then in a step that may take long.
-    With `publishes` the volume keeps what the topic `representatives` is owed: see `published`.
+    With `publishes` the volume keeps what the topic `representatives` is owed: see `published`. In the folder `keep_in`, which
+    is this index's alone, rows and tables are kept, so that opening is quick: see `beside`.
 
     Raises:
         ConfigurationError: the entries do not fit into the budget.
@@ -89,6 +77,7 @@ class LogIndex:
         beat: Callable[[], None] = lambda: None,
         *,
         publishes: bool = False,
+        keep_in: Path | None = None,
     ) -> None:
         self._store = store
         self._beat = beat
@@ -101,7 +90,7 @@ class LogIndex:
         self._log: str | None = None
         self._restored = False
         try:
-            self._read_volume()
+            self._read_volume(keep_in)
             if publishes:
                 owed.begin(self._state, self._store, self._writes, self._applied, self._beat)
             else:
@@ -200,7 +189,7 @@ class LogIndex:
             StoreError: the volume failed; open it again.
         """
         self._check()
-        self._check_offsets(records)
+        check_offsets(self._applied, records)
         future: OtherFormatError | None = None
         answers: list[tuple[int, bytes]] = []
         try:
@@ -258,6 +247,16 @@ class LogIndex:
         except BaseException as error:
             self._failure = str(error) or type(error).__name__
             raise
+
+    def keep_up(self) -> None:
+        """Have the volume name the files beside it that were finished since the last write; costs nothing if there are none."""
+        if self._beside is not None and self._beside.is_behind:
+            self.flush()
+
+    @property
+    def made_anew(self) -> tuple[str, ...]:
+        """What of the files beside the volume did not fit at opening, and was made anew; empty after most openings."""
+        return () if self._beside is None else tuple(self._beside.refused)
 
     @property
     def owed(self) -> Owed | None:
@@ -405,7 +404,8 @@ class LogIndex:
                 "full_blocks": 0 if tables is None else tables.full_blocks(),
                 "bytes_in_memory": 0 if tables is None else tables.bytes_used,
                 "bytes_mapped": 0 if tables is None else tables.bytes_mapped,
-                "bytes_on_disk": self._store.size_bytes(),
+                "bytes_on_disk": self._store.size_bytes() + (self._beside.size_bytes() if self._beside else 0),
+                "tables_unwritten": self._beside.unwritten if self._beside else 0,
             }
 
     def searches(self) -> tuple[int, ...]:
@@ -421,35 +421,27 @@ class LogIndex:
         """Release the volume; what `answered` noted since the last write is lost unless `flush` was called."""
         with self._lock:
             self._failure = "It was closed."
+            if self._beside is not None:
+                self._beside.close()
             self._store.close()
 
     def _check(self) -> None:
         if self._failure is not None:
             raise StoreError(f"The index cannot go on: {self._failure} Open it again; it resumes from its volume.")
 
-    def _check_offsets(self, records: Sequence[tuple[int, int, bytes | None]]) -> None:
-        expected = self._applied
-        for log_offset, _, _ in records:
-            if log_offset < expected:
-                raise InvariantError(
-                    f"Log offset {log_offset} was given to the index again, and it has applied everything below "
-                    f"{expected}; its reader must begin at {expected}."
-                )
-            if log_offset > expected:
-                raise InvariantError(
-                    f"Log offset {expected} is missing before {log_offset}: the log was trimmed, or records were "
-                    "skipped. The log must be kept for ever; restore it, or rebuild from a log that begins at 0."
-                )
-            expected += 1
-
     def _write(self) -> None:
         writes = self._writes
         with self._lock:
             self._state.collect(writes, self._applied, self._answered)
+            if self._beside is not None and self._state.neighbours is not None:
+                self._beside.collect(writes, self._state.neighbours.as_kept())
             self._store.write(writes.puts, writes.deletes, writes.ranges)
+            if self._beside is not None:
+                self._beside.written()
         self._writes = Writes()
 
-    def _open_rooms(self, state: IndexState) -> None:
+    def _open_rooms(self, state: IndexState, live: int = 0) -> tuple[int, int]:
+        """Make the rooms of a state; return how many of its `live` entries files gave, and the first entry after them."""
         if state.plan is None:
             raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
         entries = state.entries = Entries(self._store, state.print_limbs, state.sketch_bytes, self._beat)
@@ -460,12 +452,15 @@ class LogIndex:
             budget=self._budget,
             values=state.sketch_bytes,
             beat=self._beat,
+            beside=self._beside,
         )
         state.neighbours.ask_for_memory(state.plan)
+        return state.neighbours.take_rows(live)
 
-    def _read_volume(self) -> None:
+    def _read_volume(self, keep_in: Path | None) -> None:
         found = contents.read(self._store)
         meta = found.meta
+        self._beside = None if keep_in is None else KeptFiles(self._store, keep_in)
         self._state = IndexState(
             found.sources,
             found.positions,
@@ -490,10 +485,24 @@ class LogIndex:
             self._read_entries(meta.entries, meta.live)
 
     def _read_entries(self, count: int, live: int) -> None:
+        """Read the rows beside the volume, and the entries that came after them; all of these where that does not fit."""
         state = self._state
-        self._open_rooms(state)
+        kept, first = self._open_rooms(state, live)
         entries, neighbours = state.rooms()
-        neighbours.load(entries.load(count, live), live, count)
+        try:
+            neighbours.load(entries.load(count, live - kept, first), live, count)
+        except FormatError as error:
+            if self._beside is None or not kept:
+                raise
+            self._beside.refused.append(str(error))
+            self._beside.begin()
+            self._read_entries(count, live)
+            return
+        if self._beside is not None:
+            said = Writes()
+            self._beside.collect(said, neighbours.as_kept())
+            self._store.write(said.puts, said.deletes, said.ranges)
+            self._beside.written()
 
 
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:

@@ -15,7 +15,8 @@ whoever may write to the volume's directory may ask there.
     6  when the snapshot is whole, the command touches DIR/snapshot/last, by which the role tells its age
 
 A checkpoint is made by the writer between two writes, so it holds the state after a whole number of log records. Of an
-index that does not run, the files themselves are copied, while this process holds RocksDB's own lock on them.
+index that does not run, the files themselves are copied, while this process holds RocksDB's own lock on them. What lies
+beside the volume is left out (`beside`): the restored index makes it anew.
 
 Invariants: a snapshot never shares bytes with the volume (files are copied, not linked: damage to one must not be damage
 to both); a restored directory is either whole or empty again: every byte is the one of which the state digest was made when
@@ -45,6 +46,7 @@ from stream_dedup.index import contents
 from stream_dedup.index.digest import digest_of
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.beside import NAMES
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.store import RocksStore
 
@@ -415,9 +417,9 @@ def _open_once(volume: Path, manifest: Manifest) -> None:
                     f"this version of the program reads them otherwise. Restore with version {manifest.program}, or let the "
                     "index read the log."
                 )
-        # Others gave those answers long ago; the restored index announces from where it answers.
+        # Others gave those answers long ago; the restored index announces from where it answers. It has no files beside it.
         answers = [layout.answer_key(offset) for offset in state.unanswered]
-        store.write({layout.KEY_RESTORED: b""}, answers)
+        store.write({layout.KEY_RESTORED: b""}, [*answers, layout.KEY_BESIDE], NAMES)
     finally:
         store.close()
 

@@ -65,6 +65,17 @@ class IndexMetrics(RoleMetrics):
             registry=self.registry,
         )
 
+        self._made_anew = Counter(
+            "stream_dedup_index_made_anew",
+            "Rows and tables beside the volume that did not fit it at a start, and were made anew from it.",
+            registry=self.registry,
+        )
+        self._unwritten = Counter(
+            "stream_dedup_index_unwritten_tables",
+            "Tables that could not be written beside the volume; the next start reads more of the volume itself.",
+            registry=self.registry,
+        )
+        self._unwritten_before = 0
         self._memory = Gauge(
             "stream_dedup_index_memory_bytes",
             "Bytes of the index's rows and tables: in memory, or in files: sketches, and what the memory budget does not hold.",
@@ -125,6 +136,10 @@ class IndexMetrics(RoleMetrics):
         """Count a start with an empty volume that has to be rebuilt from the log."""
         self._restored_empty.inc()
 
+    def made_anew(self, count: int) -> None:
+        """Count what of the files beside the volume did not fit at the start."""
+        self._made_anew.inc(count)
+
     def threshold(self, similarity: float) -> None:
         """Say from which similarity on the plan in force calls two documents near."""
         self._threshold.set(similarity)
@@ -140,6 +155,8 @@ class IndexMetrics(RoleMetrics):
         self._memory.labels("file").set(statistics["bytes_mapped"])
         self._hottest.set(statistics["hottest_bucket"])
         self._full_blocks.set(statistics["full_blocks"])
+        self._unwritten.inc(statistics["tables_unwritten"] - self._unwritten_before)
+        self._unwritten_before = statistics["tables_unwritten"]
         for name, counter in (("rejected", self._rejected), ("ignored_control_records", self._ignored)):
             counter.inc(statistics[name] - self._passed_over_before[name])
             self._passed_over_before[name] = statistics[name]

@@ -150,7 +150,7 @@ class Indexer:
                 files=str(settings.index_dir),
             )
         store, budget = dependencies.open_store(folder), Budget(self._memory or 0, folder)
-        self._index = LogIndex(store, budget, health.beat, publishes=settings.representatives)
+        self._index = LogIndex(store, budget, health.beat, publishes=settings.representatives, keep_in=folder / "tables")
         try:
             self._begin(folder, log_id, low, names.fingerprints)
             self._publisher = self._make_publisher(settings, log_id, admin, client, dependencies)
@@ -159,6 +159,9 @@ class Indexer:
             raise
         self._desk = dependencies.make_desk(folder)
         api.serve(self._index)
+        for what in self._index.made_anew:
+            self._logger.warning("made anew from the volume, which is slower and loses nothing", what=what)
+        metrics.made_anew(len(self._index.made_anew))
         self._logger.info("index started", folder=str(folder), applied=self._index.applied, log_end=self._catch_up_to)
 
     def _begin(self, folder: Path, log_id: str, low: int, topic: str) -> None:
@@ -298,6 +301,7 @@ class Indexer:
         if taken is not None:
             self._logger.info("checkpoint made for a snapshot", applied=taken)
         self._metrics.snapshot(self._desk.last())
+        self._index.keep_up()
         applied = self._index.applied
         statistics = self._index.statistics()
         self._metrics.state(statistics, self._index.searches())
@@ -341,6 +345,12 @@ class Indexer:
                 bytes_in_memory=statistics["bytes_in_memory"],
                 bytes_mapped=statistics["bytes_mapped"],
                 index_memory=self._memory,
+            )
+        if statistics["tables_unwritten"]:
+            self._warn_once(
+                "A table could not be written beside the volume, so the next start takes longer; nothing is lost. Make room on "
+                "that disk.",
+                tables=statistics["tables_unwritten"],
             )
         full = statistics["representatives_full"]
         if statistics["hottest_bucket"] > max(_HOT_BUCKET, full // 100):

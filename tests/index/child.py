@@ -26,6 +26,8 @@ import numpy as np
 
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.tables import held, neighbours
+from stream_dedup.index.volume import beside
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import APPEND_MS, Doc, batch, declare
@@ -53,7 +55,7 @@ class Volume:
 
     def __init__(self, path: Path) -> None:
         self._store = DyingStore(path)
-        self._index = LogIndex(self._store)
+        self._index = LogIndex(self._store, keep_in=path / "tables")
 
     def apply(self, records: list[tuple[int, int, bytes]], dies: str | None = None) -> list[tuple[int, bytes]]:
         self._store.dies = dies
@@ -143,6 +145,8 @@ def _server() -> str:
 
 def _serve_children(address: str) -> None:
     """Fork a child for each connection, until standard input ends."""
+    beside.GROUP_ROWS = held.GROUP_ROWS = 8  # so that there are files beside small volumes
+    neighbours._OPEN_MIN = 12
     index = LogIndex(MemoryStore())  # compiles what the children will need
     index.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch([Doc(0, 0, 0, bytes(16), 0)]))])
     index.neighbours([0, 0])

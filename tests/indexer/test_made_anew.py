@@ -27,6 +27,7 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         "full_blocks",
         "rejected",
         "rejected_at",
+        "tables_unwritten",
     )
     statistics = dict.fromkeys(names, 0)
     fields: dict[str, Any] = {
@@ -35,7 +36,9 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         "_log": "fingerprints",
         "_log_topic_id": b"before",
         "_desk": mock.Mock(look=lambda *_: None),
-        "_index": SimpleNamespace(applied=7, plan=None, declared=None, statistics=lambda: statistics, searches=dict),
+        "_index": SimpleNamespace(
+            applied=7, plan=None, declared=None, statistics=lambda: statistics, searches=dict, keep_up=lambda: None
+        ),
         "_metrics": mock.Mock(),
         "_health": mock.Mock(),
         "_publisher": None,

@@ -142,6 +142,7 @@ FIGURES = {
     "evicted_retract": 0,
     "rejected": 4,
     "ignored_control_records": 5,
+    "tables_unwritten": 2,
 }
 
 
@@ -152,6 +153,7 @@ def test_the_index_s_metrics_move() -> None:
     metrics.state(FIGURES | {"evicted_window": 5}, (4, 1, 2, *[0] * 29, 1))
     metrics.recipe("words:128:y")
     metrics.restored_empty()
+    metrics.made_anew(3)
     metrics.threshold(0.65)
 
     found = metrics.registry
@@ -160,6 +162,7 @@ def test_the_index_s_metrics_move() -> None:
     assert counts == {"0.0": 4, "1.0": 5, "3.0": 7, "7.0": 7, "1048575.0": 7, "+Inf": 8}
     assert value(found, "candidates_sum") == 35
     assert value(found, "index_restored_empty_total") == 1
+    assert (value(found, "index_made_anew_total"), value(found, "index_unwritten_tables_total")) == (3, 2)
     assert value(found, "index_entries") == 7
     assert value(found, "index_size_bytes") == 4096
     assert [value(found, "index_evicted_total", reason=reason) for reason in ("window", "forget", "retract")] == [5, 1, 0]
@@ -218,6 +221,8 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_candidates": {"le"},
         "stream_dedup_bytes": {"verdict"},
         "stream_dedup_index_restored_empty": set(),
+        "stream_dedup_index_made_anew": set(),
+        "stream_dedup_index_unwritten_tables": set(),
         "stream_dedup_index_hottest_bucket_entries": set(),
         "stream_dedup_full_blocks": set(),
         "stream_dedup_rejected_records": set(),

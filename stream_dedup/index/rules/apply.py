@@ -10,11 +10,11 @@ is checked before anything changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from stream_dedup.ground.document import NONCE_BYTES
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.rules import orders
@@ -36,7 +36,7 @@ def step(
     log_offset: int,
     append_ms: int,
     record: LogRecord | FormatError,
-    open_rooms: Callable[[IndexState], None],
+    open_rooms: Callable[[IndexState], object],
 ) -> bytes | None:
     """Apply one log record and return the bytes of its answer; only batches, and what is malformed, get one.
 
@@ -112,3 +112,23 @@ def refusal(declared: Declaration | None, plan: Plan | None, held: tuple[int, in
     if int(batch.offset.min()) < 0 or any(source.committed > _OFFSET_MAX for source in batch.sources):
         return "The batch names an offset that no Kafka partition can have; its worker is broken."
     return None
+
+
+def check_offsets(expected: int, records: Sequence[tuple[int, int, bytes | None]]) -> None:
+    """Make sure that records, each with its log offset first, follow on what was applied: that the next one is `expected`.
+
+    Raises:
+        InvariantError: some were trimmed, skipped, or applied before.
+    """
+    for log_offset, _, _ in records:
+        if log_offset < expected:
+            raise InvariantError(
+                f"Log offset {log_offset} was given to the index again, and it has applied everything below "
+                f"{expected}; its reader must begin at {expected}."
+            )
+        if log_offset > expected:
+            raise InvariantError(
+                f"Log offset {expected} is missing before {log_offset}: the log was trimmed, or records were "
+                "skipped. The log must be kept for ever; restore it, or rebuild from a log that begins at 0."
+            )
+        expected += 1

@@ -162,6 +162,7 @@ def _forget(state: IndexState, ids: Collection[bytes]) -> None:
     found, is_live = state.entries.find_ids(ids)
     state.drop(found[is_live], "forget")
     state.entries.wipe(found)
+    state.neighbours.wipe(found)
     state.copies.forget(ids)
     state.positions.forget(ids)
 

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,40 +66,67 @@ class Budget:
             )
 
 
-class Column:
-    """Rows of one kind, of a fixed width, in memory as `array` (n, ..) or in a file without a name, of `number`.
+class PlanMemory(NamedTuple):
+    """What the live `entries` need under a plan, and what there is, in bytes of the whole process; 0 allowed is no bound."""
 
-    In a file, `array` has no rows. It is read and written by calls, of which the system keeps what it has room for: a map
+    entries: int
+    needed_bytes: int
+    allowed_bytes: int
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the plan can be carried out here."""
+        return not self.allowed_bytes or self.needed_bytes <= self.allowed_bytes
+
+
+class Column:
+    """Rows of one kind, of a fixed width, in memory as `array` (n, ..), or in a file of `number`, or in both.
+
+    In a file alone, `array` has no rows. It is read and written by calls, of which the system keeps what it has room for: a map
     would cost a page fault for each row read, and count as the process's own memory.
     """
 
-    def __init__(self, kind: type[np.generic], *tail: int, folder: Path | None = None) -> None:
-        """Rows are numbers of `kind`, or arrays of them of the shape `tail`; with a `folder` they lie in a file there."""
+    def __init__(self, kind: type[np.generic], *tail: int, folder: Path | None = None, path: Path | None = None) -> None:
+        """Rows are numbers of `kind`, or arrays of them of the shape `tail`.
+
+        With a `folder` they lie in a file there, without a name; with a `path` also, or only, in this one.
+
+        Raises:
+            StoreError: the file cannot be opened.
+        """
         self.array: NDArray[Any] = np.zeros((0, *tail), kind)
         self.count = 0
         self.row_bytes = int(np.prod(tail, dtype=np.int64)) * self.array.itemsize
         self._file: Any = None
+        self._is_held = True
+        if path is not None and self.row_bytes:
+            try:
+                self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
+            except OSError as error:
+                raise _no_room(error) from error
         if folder is not None:
             self.to_file(folder)
 
     @property
     def number(self) -> int:
         """The number of the open file, -1 in memory."""
-        return -1 if self._file is None else int(self._file.fileno())
+        return -1 if self._is_held else int(self._file.fileno())
 
     @property
     def bytes_in_file(self) -> int:
-        """Bytes of the rows if they lie in a file."""
-        return 0 if self._file is None else self.count * self.row_bytes
+        """Bytes of the rows if they lie in a file alone."""
+        return 0 if self._is_held else self.count * self.row_bytes
 
     def to_file(self, folder: Path) -> None:
-        """Move the rows to a file.
+        """Hold the rows in a file alone: their own, or one without a name.
 
         Raises:
             StoreError: there is no room.
         """
-        if self._file is None and self.row_bytes:
-            rows, self.array = self.array, self.array[:0].copy()
+        if self._is_held and self.row_bytes:
+            rows, self.array, self._is_held = self.array, self.array[:0].copy(), False
+            if self._file is not None:
+                return
             try:
                 self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
             except OSError as error:
@@ -113,7 +140,7 @@ class Column:
             StoreError: the file cannot be cut.
         """
         self.count = count
-        if self._file is None:
+        if self._is_held:
             self.array = unwritten((count, *self.array.shape[1:]), self.array.dtype)
             return
         try:
@@ -124,7 +151,7 @@ class Column:
     def reserve(self, count: int) -> None:
         """Make room for `count` rows, or leave out those from there on; in memory in place, so nothing is held twice."""
         self.count = count
-        if self._file is None:
+        if self._is_held:
             self.array.resize((count, *self.array.shape[1:]), refcheck=False)
 
     def write(self, first: int, rows: NDArray[Any]) -> None:
@@ -133,8 +160,9 @@ class Column:
         Raises:
             StoreError: the file cannot grow.
         """
-        if self._file is None:
+        if self._is_held:
             self.array[first : first + len(rows)] = rows
+        if self._file is None:
             return
         left = np.ascontiguousarray(rows, self.array.dtype).reshape(-1).view(np.uint8).data
         at = first * self.row_bytes
@@ -151,9 +179,16 @@ class Column:
         Raises:
             StoreError: the file cannot be read.
         """
-        if self._file is None:
-            return self.array[first:end]
-        rows = np.empty((max(0, end - first), *self.array.shape[1:]), self.array.dtype)
+        return self.array[first:end] if self._is_held else self.stored(first, end)
+
+    def stored(self, first: int, end: int, *, take: bool = False) -> NDArray[Any]:
+        """Return the rows as they lie in the file; with `take` they are held from now on, where rows are held.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        is_view = take and self._is_held
+        rows = self.array[first:end] if is_view else np.empty((max(0, end - first), *self.array.shape[1:]), self.array.dtype)
         left, at = rows.reshape(-1).view(np.uint8).data, first * self.row_bytes
         try:
             while left:
@@ -172,12 +207,24 @@ class Column:
         Raises:
             StoreError: as `read`.
         """
-        if self._file is None:
+        if self._is_held:
             return self.array[rows]
         gathered = np.empty((len(rows), *self.array.shape[1:]), self.array.dtype)
         for at, row in enumerate(rows.tolist()):
             gathered[at] = self.read(row, row + 1)[0]
         return gathered
+
+    def cut(self, rows: int) -> None:
+        """Leave the first rows of the file, and nothing behind them.
+
+        Raises:
+            StoreError: it cannot be cut.
+        """
+        if self._file is not None:
+            try:
+                self._file.truncate(rows * self.row_bytes)
+            except OSError as error:
+                raise _no_room(error) from error
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """Leave only the `kept` ones of the first rows, one after another."""

@@ -19,6 +19,7 @@ from stream_dedup.index.tables import finder_kernels
 from stream_dedup.index.tables.arena_kernels import SIZES, UNIT
 from stream_dedup.index.tables.budget import Column, unreadable, unwritten
 from stream_dedup.index.tables.finder_kernels import GROUP, KeyTables
+from stream_dedup.index.tables.kept import Sizes, TablesKept
 from stream_dedup.index.tables.rows import no_row_taken
 
 _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
@@ -33,6 +34,7 @@ _PART_BITS_MIN: Final = 11  # each of at least so many buckets, which stay in a 
 _ENTRIES_AT_ONCE: Final = 1 << 21  # whose row numbers are moved in memory at once
 _OPEN_BYTES: Final = 12  # a row number and its tags, in blocks that are half full, counting those that were outgrown
 _ROW_BYTES: Final = 4
+_PIECE: Final = 1 << 20  # places of a table that are written to its file at once
 _BUCKET_BYTES: Final = 4 + 8 // GROUP  # where its sealed part begins; its share of a block's first unit and length
 _TAG_BYTES: Final = 1.5
 TAGS: Final = 1 << finder_kernels.TAG_BITS
@@ -55,24 +57,39 @@ class _Piece(NamedTuple):
 class RowFinder:
     """So many tables over the rows of one index; not safe for use by several threads at once.
 
-    `opened` (T,) int64: how many rows lie in the open part of each.
+    `opened` (T,) int64: how many rows lie in the open part of each. With `files` their sealed parts are kept.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, files: TablesKept | None = None) -> None:
         self.count = count
         self.opened = np.zeros(count, np.int64)
+        self._files = files
+        self._next_row = 0  # behind all that were added
         self._rows = Column(np.uint32)
         self.table = self._empty(_ROOM_BUCKETS)
 
     def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
         """Add rows (k,), later than all there, with their keys (k, T)."""
-        done = finder_kernels.add_open(self.table, rows, keys, 0)
+        done = finder_kernels.add_open(self.table, 0, rows, keys, 0)
         while done < keys.size:
-            places = len(self.table.open_rows) * 5 // 4 // UNIT * UNIT
-            self.table.open_rows.resize(places, refcheck=False)
-            self.table.open_tags.resize(places, refcheck=False)
-            done = finder_kernels.add_open(self.table, rows, keys, done)
+            self._grow_open()
+            done = finder_kernels.add_open(self.table, 0, rows, keys, done)
         self.opened += len(rows)
+        if len(rows):
+            self._next_row = int(rows[-1]) + 1
+
+    def _add_to(self, number: int, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
+        """Add rows (k,) to one table, with their keys (k, 1)."""
+        done = finder_kernels.add_open(self.table, number, rows, keys, 0)
+        while done < keys.size:
+            self._grow_open()
+            done = finder_kernels.add_open(self.table, number, rows, keys, done)
+        self.opened[number] += len(rows)
+
+    def _grow_open(self) -> None:
+        places = len(self.table.open_rows) * 5 // 4 // UNIT * UNIT
+        self.table.open_rows.resize(places, refcheck=False)
+        self.table.open_tags.resize(places, refcheck=False)
 
     def find(
         self, number: int, keys: NDArray[np.uint64], states: NDArray[np.uint8], at: NDArray[np.int64]
@@ -102,6 +119,8 @@ class RowFinder:
         buckets = buckets_for(entries)
         if numbers is None or buckets > self._room:
             numbers = range(self.count)
+        self._changing(numbers)
+        if len(numbers) == self.count:
             self.table = self._empty(max(_ROOM_BUCKETS, _ROOM_FOR_MORE * buckets))  # nothing of the old ones is needed
         else:
             for number in numbers:
@@ -115,8 +134,10 @@ class RowFinder:
         counts = np.zeros((_PIECES, len(numbers), buckets >> part_bits), np.int64)
         each(lambda at: self._lay(numbers, pieces[at], keys_of, states, least, part_bits, counts[at]), range(_PIECES))
         parted = np.empty(entries, np.uint64)
+        self._next_row = len(states)
         for at, number in enumerate(numbers):
             self._sort(number, pieces, states, least, part_bits, counts[:, at], parted, each)
+            self._keep(number)
 
     def _lay(
         self,
@@ -176,12 +197,24 @@ class RowFinder:
         each(settle, list(itertools.pairwise(groups)))
         self.table.heads[number, self.buckets(number)] = begins[-1]
 
+    def due(self, least: int, again: int) -> Iterator[int]:
+        """Yield the table with the fullest open part, to be merged, as long as the open parts hold too much: the part `again`
+        of the sealed ones, and `least` entries.
+
+        That is what they hold together when they are filled evenly from nearly nothing to full: so all are merged as often as
+        if each waited until it is full, and take turns, also when all were empty at once.
+        """
+        count = self.count
+        while 2 * count * int(self.opened.sum()) > (count + 1) * max(count * least, int(self.sealed.sum()) // again):
+            yield int(self.opened.argmax())
+
     def merge(self, number: int) -> bool:
         """Move the open part of one table behind its sealed one; False if there are too many entries for its buckets."""
         table, base = self.table, number * self._places
         to = int(self.sealed[number]) + int(self.opened[number])
         if buckets_for(to) > self.buckets(number):
             return False
+        self._changing([number])
         cursor = np.empty(GROUP, np.int64)
         for first, end in reversed(list(self._stretches(number))):  # from the end, because what moves, moves to the right
             begin, stop = table.heads[number, [first, end]].tolist()
@@ -194,7 +227,77 @@ class RowFinder:
             finder_kernels.set_halves(table.more, base + at, halves)
             to = at
         self.opened[number] = 0
+        self._keep(number)
         return True
+
+    def open(
+        self, keys_of: KeysOf, states: NDArray[np.uint8], least: int, entries: int, each: Each, beat: Callable[[], None]
+    ) -> None:
+        """Have the rows with a state of `least` or more, `entries` of them, in all tables: a new one's beginning.
+
+        What files hold of them is read. Tables that have none are sorted from nothing, and to the others the rows are added
+        that came since.
+        """
+        covered = self._take(entries, each)
+        missing = np.flatnonzero(covered < 0).tolist()
+        if missing:
+            self.seal(keys_of, states, least, entries, each, None if len(missing) == self.count else missing)
+            covered[missing] = len(states)
+        for first in range(int(covered.min()), len(states), _KEYS_AT_ONCE):
+            end = min(len(states), first + _KEYS_AT_ONCE)
+            rows = first + np.flatnonzero(states[first:end] >= least)
+            numbers = np.flatnonzero(covered < end).tolist()
+            for number, keys in zip(numbers, keys_of(numbers, first, end), strict=True):
+                later = rows[rows >= covered[number]]
+                self._add_to(number, later, keys[later - first, np.newaxis])
+            beat()
+        self._next_row = len(states)
+
+    def _take(self, entries: int, each: Each) -> NDArray[np.int64]:
+        """Read the tables that were kept; return how many rows each covers (T,), -1 where there is no such file."""
+        covered = np.full(self.count, -1, np.int64)
+        kept = {} if self._files is None else self._files.kept(self.count)
+        if self._files is None or not kept:
+            return covered
+        files, room = self._files, max(buckets_for(entries), *(table.buckets for table in kept.values()))
+        if room > self._room:
+            self.table = self._empty(_ROOM_FOR_MORE * room)
+
+        def read(number: int) -> None:
+            table = kept[number]
+            self.table.masks[number] = table.buckets - 1
+            if files.read(number, lambda: self._pieces(number, table.entries, fill=True)):
+                covered[number] = table.rows
+
+        each(read, list(kept))
+        return covered
+
+    def _changing(self, numbers: Sequence[int]) -> None:
+        if self._files is not None:
+            self._files.changing(numbers)
+
+    def _keep(self, number: int) -> None:
+        """Have the sealed part of a table written to a file."""
+        if self._files is not None and (entries := int(self.sealed[number])):
+            sizes = Sizes(self._next_row, entries, self.buckets(number))
+            self._files.keep(number, sizes, lambda: self._pieces(number, entries))
+
+    def _pieces(self, number: int, entries: int, *, fill: bool = False) -> Iterator[NDArray[np.uint8]]:
+        """Yield the bytes of a table's sealed part: row numbers, tags, halves of tags, heads; with `fill` to be set."""
+        base, table, source = number * self._places, self.table, self._rows
+        for first in range(0, entries, _PIECE):
+            begin, end = base + first, base + min(entries, first + _PIECE)
+            rows = source.read(begin, end)
+            yield rows.view(np.uint8)
+            if fill and source.number >= 0:
+                source.write(begin, rows)
+        for part in (
+            table.tags[base : base + entries],
+            table.more[base // 2 : (base + entries + 1) // 2],
+            self._heads(number).view(np.uint8),
+        ):
+            for first in range(0, len(part), _PIECE):
+                yield part[first : first + _PIECE]
 
     def to_file(self, folder: Path) -> None:
         """Move the row numbers of the sealed parts to a file."""

@@ -214,34 +214,35 @@ def find(table: Any, taken: Any, number: int, keys: Any, states: Any, at: Any, f
 
 
 @kernel
-def add_open(table: Any, added: Any, keys: Any, first: int) -> int:
-    """Add rows `added` (k,) int64, later than all there, with their `keys` (k, T), to the open parts.
+def add_open(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
+    """Add rows `added` (k,) int64, later than all there, with their `keys` (k, m), to the open parts of m tables.
 
-    Begins at place `first` of the k * T and returns how many are in; fewer than all if the arena lacks room.
+    These are those from `number` on. Begins at place `first` of the k * m and returns how many are in; fewer than all if the
+    arena lacks room.
     """
-    heads, tags, rows, free = table.open_heads, table.open_tags, table.open_rows, table.free
-    count, masks = keys.shape[1], table.masks
+    heads, tags, rows, free = table.open_heads[number:], table.open_tags, table.open_rows, table.free
+    count, masks = keys.shape[1], table.masks[number:]
     for at in range(first, added.shape[0] * count):
-        doc, number = at // count, at % count
+        doc, its = at // count, at % count
         if at + 16 < added.shape[0] * count:
-            later, its = (at + 16) // count, (at + 16) % count
-            prefetch(heads, (its * heads.shape[1] + (bucket_of(masks[its], keys[later, its]) >> GROUP_BITS)) * 2)
+            later, ahead = (at + 16) // count, (at + 16) % count
+            prefetch(heads, (ahead * heads.shape[1] + (bucket_of(masks[ahead], keys[later, ahead]) >> GROUP_BITS)) * 2)
         if at + 8 < added.shape[0] * count:
-            later, its = (at + 8) // count, (at + 8) % count
-            ahead = int64(heads[its, bucket_of(masks[its], keys[later, its]) >> GROUP_BITS, 0]) * UNIT
-            prefetch(tags, ahead)
-            prefetch(rows, ahead)
-        key = keys[doc, number]
-        group = bucket_of(masks[number], key) >> GROUP_BITS
-        block, length = int64(heads[number, group, 0]), int64(heads[number, group, 1])
+            later, ahead = (at + 8) // count, (at + 8) % count
+            place = int64(heads[ahead, bucket_of(masks[ahead], keys[later, ahead]) >> GROUP_BITS, 0]) * UNIT
+            prefetch(tags, place)
+            prefetch(rows, place)
+        key = keys[doc, its]
+        group = bucket_of(masks[its], key) >> GROUP_BITS
+        block, length = int64(heads[its, group, 0]), int64(heads[its, group, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
             block = int64(larger_block(tags, rows, free, block, length))
             if block < 0:
                 return at
-            heads[number, group, 0] = uint32(block)
+            heads[its, group, 0] = uint32(block)
         tags[block * UNIT + length] = open_tag(key)
         rows[block * UNIT + length] = uint32(added[doc])
-        heads[number, group, 1] = uint32(length + 1)
+        heads[its, group, 1] = uint32(length + 1)
     return int(added.shape[0] * count)
 
 

@@ -1,7 +1,8 @@
 """What is held of the live entries, column by column, in memory or in files.
 
 Invariants: all columns have the same rows, in the order of the entries' numbers; scopes are held once a row is in another than
-the common one; numbers, states and scopes stay in memory.
+the common one; numbers, states and scopes stay in memory. With a folder of their own all columns also lie in files there, as
+they were first written: a state that changed is told by `beside`.
 """
 
 from __future__ import annotations
@@ -12,29 +13,35 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.errors import StoreError
 from stream_dedup.index.tables.budget import Column
-from stream_dedup.index.tables.finder import finder_bytes
+from stream_dedup.index.tables.finder import Each, finder_bytes
+from stream_dedup.index.tables.kept import GROUP_ROWS, RowsAsKept, RowsKept, digest_of
 from stream_dedup.index.tables.rows import HeldRows, StoredRows, no_row_taken
 
 _ROWS_MIN: Final = 2048
+_GROUPS_AT_ONCE: Final = 64
 TAGS: Final = ("digest_tags", "position_tags")
 _ALWAYS_BYTES: Final = 5  # of a row: its number and its state
 _BY_ROW_BYTES: Final = 12  # features and tags
 
 
 class HeldColumns:
-    """The columns of one index; sketches lie in a file where there is a `folder`."""
+    """The columns of one index; sketches lie in a file where there is a `folder`, and with `beside` all of them do."""
 
-    def __init__(self, limbs: int, values: int, folder: Path | None) -> None:
+    def __init__(self, limbs: int, values: int, folder: Path | None, beside: RowsKept | None = None) -> None:
+        self._beside = beside
+        kept_in = None if beside is None else beside.folder
+        files = {name: None if kept_in is None else kept_in / name for name in StoredRows._fields}
         self._columns = {
-            "prints": Column(np.uint64, limbs),
-            "scopes": Column(np.uint64),
-            "features": Column(np.uint32),
-            "numbers": Column(np.uint32),
-            "states": Column(np.uint8),
-            "sketches": Column(np.uint8, values, folder=folder),
-            "digest_tags": Column(np.uint32),
-            "position_tags": Column(np.uint32),
+            "prints": Column(np.uint64, limbs, path=files["prints"]),
+            "scopes": Column(np.uint64, path=files["scopes"]),
+            "features": Column(np.uint32, path=files["features"]),
+            "numbers": Column(np.uint32, path=files["numbers"]),
+            "states": Column(np.uint8, path=files["states"]),
+            "sketches": Column(np.uint8, values, path=files["sketches"], folder=kept_in or folder),
+            "digest_tags": Column(np.uint32, path=files["digest_tags"]),
+            "position_tags": Column(np.uint32, path=files["position_tags"]),
         }
         self._print_bytes = 8 * limbs
         self.reserve(_ROWS_MIN)
@@ -69,11 +76,105 @@ class HeldColumns:
                 self._columns[name].write(first, values)
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
-        """Leave only the `kept` ones of the first rows."""
+        """Leave only the `kept` ones of the first rows. What is said of files is withdrawn before they change."""
+        if self._beside is not None:
+            self._beside.begin()
         for column in self._columns.values():
             if column.count:
                 column.keep(kept)
-        self._take()
+        self.reserve(max(_ROWS_MIN, int(np.count_nonzero(kept))))  # some room always, as where all are gone
+
+    def wipe(self, rows: int, numbers: NDArray[np.int64]) -> None:
+        """Leave nothing of those of the first rows that have these numbers, which ascend, but numbers and states."""
+        there = self.rows.numbers[:rows]
+        wanted = numbers[(numbers >= 0) & (numbers <= (there[-1] if rows else -1))].astype(np.uint32)
+        places = np.searchsorted(there, wanted)
+        places = places[there[places] == wanted]
+        for name, column in self._columns.items():
+            if name not in ("numbers", "states") and column.count:
+                nothing = np.zeros((1, *column.array.shape[1:]), column.array.dtype)
+                for row in places.tolist():
+                    column.write(row, nothing)
+        if self._beside is not None:
+            self._beside.wiped(places)
+
+    def renumber(self, rows: int) -> int:
+        """Let the numbers of the first rows count from the first of them; return what that was."""
+        numbers = self._columns["numbers"]
+        first = int(numbers.array[0])
+        numbers.array[:rows] -= numbers.array[0]
+        numbers.write(0, numbers.array[:rows])
+        return first
+
+    # -- in files
+
+    @property
+    def rows_in_files(self) -> int:
+        """How many rows lie in files, if all of them are what they must be."""
+        wanted = np.zeros((0, 0)) if self._beside is None else self._beside.digests
+        return len(wanted) * GROUP_ROWS if wanted.shape[1] == len(self._columns) else 0
+
+    def take(self, rows: int, each: Each) -> tuple[int, int]:
+        """Take over the first rows from files, up to the first 4,096 that are not what they must be.
+
+        Returns how many rows that are, and the entry from which their numbers count; nothing is left behind them.
+
+        Raises:
+            StoreError: the volume failed, or a file cannot be cut.
+        """
+        if self._beside is None:
+            return 0, 0
+        groups = rows // GROUP_ROWS
+        good = self._good_groups(self._beside.digests, groups, each) if groups else 0
+        self._beside.take_rows(groups, good)
+        rows = good * GROUP_ROWS
+        self.cut(rows)
+        self._beside.mark_removed(self.rows.numbers[:rows], self.rows.states[:rows])
+        return rows, self._beside.base or 0
+
+    def _good_groups(self, wanted: NDArray[np.uint64], groups: int, each: Each) -> int:
+        columns = list(self._columns.values())
+        if wanted[:, list(self._columns).index("scopes")].any():
+            self._columns["scopes"].count = 1  # so that there is room for them too
+        self.reserve(max(_ROWS_MIN, groups * GROUP_ROWS))
+        good = np.full(len(columns), groups)
+
+        def work(part: tuple[int, int]) -> None:
+            at, first = part
+            for group in range(first, min(groups, first + _GROUPS_AT_ONCE)):
+                if good[at] > group and not self._is_taken(columns[at], group, int(wanted[group, at])):
+                    good[at] = group
+
+        each(work, [(at, first) for first in range(0, groups, _GROUPS_AT_ONCE) for at in range(len(columns))])
+        return int(good.min())
+
+    def as_kept(self, rows: int, base: int) -> RowsAsKept:
+        """Return the first rows, whose numbers count from `base`, as far as they are in files."""
+        return RowsAsKept(base, self.rows.numbers[:rows], self.rows.states[:rows], self._digests)
+
+    def cut(self, rows: int) -> None:
+        """Leave the first rows of the files, and nothing behind them."""
+        for column in self._columns.values():
+            column.cut(rows)
+
+    def _digests(self, group: int) -> NDArray[np.uint64]:
+        """Return the digest of each column's part of 4,096 rows, as it lies in its file; 0 while there are no scopes."""
+        return np.array([self._digest(column, group) for column in self._columns.values()], np.uint64)
+
+    def _is_taken(self, column: Column, group: int, wanted: int) -> bool:
+        if not wanted:  # there were no scopes yet
+            return True
+        try:
+            return self._digest(column, group, take=True) == wanted
+        except StoreError:
+            return False
+
+    @staticmethod
+    def _digest(column: Column, group: int, *, take: bool = False) -> int:
+        if not column.count or not column.row_bytes:
+            return 0
+        rows = column.stored(group * GROUP_ROWS, (group + 1) * GROUP_ROWS, take=take)
+        return digest_of(rows.reshape(-1).view(np.uint8)) or 1
 
     def to_files(self, folder: Path) -> None:
         """Move what is read by single rows to files."""

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from stream_dedup.index.tables import key_kernels, keyed_kernels, walk_kernels
 from stream_dedup.index.tables.blocks import Tables, table_count
 from stream_dedup.index.tables.budget import unreadable
-from stream_dedup.index.tables.finder import Each, RowFinder
+from stream_dedup.index.tables.finder import KeysOf, RowFinder
+from stream_dedup.index.tables.kept import TablesKept
 from stream_dedup.index.tables.rows import (
-    FULL,
     NONE,
     AlikeRows,
     Columns,
@@ -40,10 +40,11 @@ ReadRows = Callable[[str, int, int], NDArray[np.generic]]
 class Keyed:
     """The tables of a plan over the rows of one index; not safe for use by several threads at once."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, files: TablesKept | None = None) -> None:
+        """With `files` the sealed parts are kept."""
         self._tables = tables
         self.count = table_count(tables)
-        self.finder = RowFinder(self.count)
+        self.finder = RowFinder(self.count, files)
 
     def keys(self, batch: Columns) -> NDArray[np.uint64]:
         """Return the hashed keys (n, T) of documents."""
@@ -90,10 +91,8 @@ class Keyed:
         check_read(held)
         return found
 
-    def seal(
-        self, read: ReadRows, states: NDArray[np.uint8], full: int, each: Each, numbers: Sequence[int] | None = None
-    ) -> None:
-        """Sort the `full` live entries among the rows into the sealed parts of some tables, or of all, from nothing."""
+    def keys_of(self, read: ReadRows) -> KeysOf:
+        """Return what gives the keys of rows in some tables."""
         empty, of_prints = no_columns(self._tables.whole.shape[0], 0), len(self._tables.masks)
 
         def keys_of(numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
@@ -105,7 +104,7 @@ class Keyed:
                 key_kernels.keys_in(self._tables, number, some, keys[at])
             return keys
 
-        self.finder.seal(keys_of, states, FULL, full, each, numbers)
+        return keys_of
 
     def full_blocks(self, number: int) -> int:
         """Return how many keys of one table more entries have than are asked, as far as tags tell keys apart.

@@ -16,22 +16,22 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.ground.sketch_columns import per_cents
 from stream_dedup.index.tables import slot_kernels
 from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.finder import RowFinder
 from stream_dedup.index.tables.held import TAGS, HeldColumns
+from stream_dedup.index.tables.kept import RowsAsKept, RowsKept
 from stream_dedup.index.tables.keyed import Keyed
 from stream_dedup.index.tables.rows import (
     FEATURES_UNKNOWN,
@@ -44,6 +44,7 @@ from stream_dedup.index.tables.rows import (
     SHORT,
     Alike,
     Columns,
+    Found,
     Known,
     Settled,
     StoredRows,
@@ -55,7 +56,7 @@ from stream_dedup.index.tables.rows import (
 
 ROWS_MAX: Final = 0xFFFFFFF0
 # A table is merged when its open part is such a part of what is sealed, in memory, or with its row numbers in a file; and when
-# the open part has at least so many entries. See `_due`.
+# the open part has at least so many entries. See `RowFinder.due`.
 MERGED_AGAIN: Final = 12
 MERGED_AGAIN_IN_FILES: Final = 36
 _OPEN_MIN: Final = 32_768
@@ -67,21 +68,6 @@ CANDIDATE_CLASSES: Final = 33
 
 Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
-
-
-class Found:
-    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `keyed_kernels.settle`.
-
-    `similarity` (n,) uint8: how alike the sketches of a document and of what it is near are, in per cent, else `NOT_COMPARED`.
-    """
-
-    __slots__ = ("distance", "entry", "outcome", "similarity")
-
-    def __init__(self, count: int) -> None:
-        self.outcome = np.empty(count, np.uint8)
-        self.entry = np.empty(count, np.int64)
-        self.distance = np.empty(count, np.uint8)
-        self.similarity = np.full(count, NOT_COMPARED, np.uint8)
 
 
 class Neighbours:
@@ -100,8 +86,12 @@ class Neighbours:
         budget: Budget | None = None,
         values: int = 0,
         beat: Callable[[], None] = lambda: None,
+        beside: RowsKept | None = None,
     ) -> None:
-        """`limbs` of a print, `values` bytes of a sketch; 0 for recipes without. `beat` says that what takes long goes on."""
+        """`limbs` of a print, `values` bytes of a sketch; 0 for recipes without. `beat` says that what takes long goes on.
+
+        With `beside` rows and tables are kept in files.
+        """
         self.plan = plan
         self.limbs = limbs
         self.values = values
@@ -115,8 +105,9 @@ class Neighbours:
         self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         self._base = 0  # the entry number from which the rows' numbers count
         self._rows = 0
-        self._columns = HeldColumns(limbs, values, budget.folder if budget else None)
-        self._known = RowFinder(2)  # by digest, and by position
+        self._beside = beside
+        self._columns = HeldColumns(limbs, values, budget.folder if budget else None, beside)
+        self._known = RowFinder(2, beside.tables_of(0, "") if beside else None)  # by digest, and by position
         self._in_files = False
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
         self._candidates = 0
@@ -132,23 +123,52 @@ class Neighbours:
         """How many documents were searched for since then, by the class of how many entries that visited."""
         return tuple(self._searches.tolist())
 
+    def take_rows(self, live: int) -> tuple[int, int]:
+        """Take over rows from files, if `live` entries are to be taken over at all; only on a new object.
+
+        Returns how many of the rows are live, and the number of the first entry after them.
+        """
+        wanted = self._columns.rows_in_files if live else 0
+        try:
+            self._fit(wanted, wanted)
+        except ConfigurationError:  # rows of removed entries are among them, which are not laid out anew
+            wanted = 0
+        self._rows, self._base = self._columns.take(wanted, self._each)
+        if not self._rows:
+            return 0, 0
+        rows = self._columns.rows
+        self.live = int(np.count_nonzero(rows.states[: self._rows] != REMOVED))
+        return self.live, self._base + int(rows.numbers[self._rows - 1]) + 1
+
     def load(self, parts: Iterable[StoredRows], live: int, entries: int) -> None:
-        """Take over the `live` ones of `entries` ever made, part after part as they were stored; only on a new object."""
-        self._base = self.entries = entries
+        """Take over the `live` ones of `entries` ever made, those that came after the rows that were taken part after part."""
+        self.entries = entries
+        rows = self._rows + live - self.live
+        self._base = self._base if self._rows else entries
         for part in parts:
             if not self._rows:
                 self._base = int(part.numbers[0])
                 self._fit(live, live)
-                self._columns.reserve(live)
+            if self._columns.room < rows:
+                self._columns.reserve(rows)
             self._columns.write(self._rows, part._replace(numbers=(part.numbers - self._base).astype(np.uint32)))
             self._rows += len(part.numbers)
             self._beat()
         if not live:
             return
-        self.live = live
-        self.full = int(np.count_nonzero(self._columns.rows.states == FULL))
-        self._seal_known()
-        self._seal()
+        states = self._columns.rows.states[: self._rows]
+        self.live, self.full = live, int(np.count_nonzero(states == FULL))
+        self._fit(self._rows, self.full)
+        self._known.open(self._keys_of_tags, states, SHORT, live, self._each, self._beat)
+        self._tables.finder.open(self._tables.keys_of(self._columns.read), states, FULL, self.full, self._each, self._beat)
+
+    def as_kept(self) -> RowsAsKept:
+        """Return the rows as far as they are in files."""
+        return self._columns.as_kept(self._rows, self._base)
+
+    def wipe(self, entries: NDArray[np.int64]) -> None:
+        """Leave nothing of removed entries, given in ascending order, in the rows that there are of them."""
+        self._columns.wipe(self._rows, entries - self._base)
 
     def judge(self, batch: Columns, features: NDArray[np.uint32], floor: int) -> Found:
         """Judge documents in order, each new representative being found by those after it.
@@ -251,6 +271,8 @@ class Neighbours:
         self.live -= len(rows)
         self.full -= int(np.count_nonzero(states[rows] == FULL))
         states[rows] = REMOVED
+        if self._beside is not None:
+            self._beside.removed(entries)
         if self._rows - self.live > max(_OPEN_MIN, self.live // 3):
             self._compact()
 
@@ -274,12 +296,14 @@ class Neighbours:
         """
         self.ask_for_memory(plan)
         self.plan = plan
+        if self._beside is not None:
+            self._beside.drop(self._known.count)
         self._lay_tables()
         self._seal()
 
     def _lay_tables(self) -> None:
         """Make empty tables for the plan."""
-        self._tables = Keyed(tables_of(self.plan))
+        self._tables = Keyed(tables_of(self.plan), self._beside.tables_of(2, self.plan.id) if self._beside else None)
         (self._longest, self._full), self._next_table = np.zeros((2, self._tables.count), np.int64), 0
 
     def _fit(self, rows: int, full: int) -> None:
@@ -410,24 +434,22 @@ class Neighbours:
 
     def _compact(self) -> None:
         """Lay the rows out anew without the removed ones."""
-        keep = self._columns.rows.states[: self._rows] != REMOVED
-        self._columns.keep(keep)
+        self._columns.keep(self._columns.rows.states[: self._rows] != REMOVED)
         self._rows = self.live
         if self.live:
-            self._base += int(self._columns.rows.numbers[0])
-            self._columns.rows.numbers[:] -= self._columns.rows.numbers[0]
+            self._base += self._columns.renumber(self.live)
         self._seal_known()
         self._seal()
 
     def _seal_if_due(self) -> None:
         """Seal open parts that have grown, table by table: verdicts wait meanwhile."""
         finder, again = self._tables.finder, MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
-        for number in _due(self._known, again):
+        for number in self._known.due(_OPEN_MIN, again):
             self._fit(self._rows, self.full)
             if not self._known.merge(number):
                 self._seal_known([number])
             self._beat()
-        for number in _due(finder, again):
+        for number in finder.due(_OPEN_MIN, again):
             self._fit(self._rows, self.full)
             if not finder.merge(number):
                 self._seal([number])
@@ -435,16 +457,17 @@ class Neighbours:
 
     def _seal_known(self, numbers: Sequence[int] | None = None) -> None:
         """Sort what finds rows by digest and by position, or one of them, from nothing."""
-
-        def keys_of(numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
-            return np.stack([_keys_of(self._columns.column(TAGS[number]).read(first, end)) for number in numbers])
-
-        self._known.seal(keys_of, self._columns.rows.states[: self._rows], SHORT, self.live, self._each, numbers)
+        states = self._columns.rows.states[: self._rows]
+        self._known.seal(self._keys_of_tags, states, SHORT, self.live, self._each, numbers)
 
     def _seal(self, numbers: Sequence[int] | None = None) -> None:
         """Sort everything into the sealed parts of the tables, or of some of them."""
         self._fit(self._rows, self.full)
-        self._tables.seal(self._columns.read, self._columns.rows.states[: self._rows], self.full, self._each, numbers)
+        keys_of, states = self._tables.keys_of(self._columns.read), self._columns.rows.states[: self._rows]
+        self._tables.finder.seal(keys_of, states, FULL, self.full, self._each, numbers)
+
+    def _keys_of_tags(self, numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
+        return np.stack([_keys_of(self._columns.column(TAGS[number]).read(first, end)) for number in numbers])
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         """Do the work for each part, on all threads, and beat once a part: always from the caller's thread."""
@@ -455,17 +478,6 @@ class Neighbours:
             else:
                 done.result()
             self._beat()
-
-
-def _due(tables: RowFinder, again: int) -> Iterator[int]:
-    """Yield the table with the fullest open part, which is to be sealed, as long as the open parts hold too much together.
-
-    That is what they hold when they are filled evenly from nearly nothing to full: so all are sealed as often as if each waited
-    until it is full, and take turns, also when all were empty at once.
-    """
-    count = tables.count
-    while 2 * count * int(tables.opened.sum()) > (count + 1) * max(count * _OPEN_MIN, int(tables.sealed.sum()) // again):
-        yield int(tables.opened.argmax())
 
 
 def _keys_of(tags: NDArray[np.uint32]) -> NDArray[np.uint64]:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, SKETCH_VALUES
+from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, NOT_COMPARED, SKETCH_VALUES
 
 NONE: Final = np.int64(0xFFFFFFFF)  # no row: later than every row
 FEATURES_UNKNOWN: Final = 0xFFFFFFFF
@@ -182,6 +182,21 @@ class Walking(NamedTuple):
     distances: NDArray[np.int64]
     agree: NDArray[np.uint8]
     seen: NDArray[np.int64]
+
+
+class Found:
+    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `keyed_kernels.settle`.
+
+    `similarity` (n,) uint8: how alike the sketches of a document and of what it is near are, in per cent, else `NOT_COMPARED`.
+    """
+
+    __slots__ = ("distance", "entry", "outcome", "similarity")
+
+    def __init__(self, count: int) -> None:
+        self.outcome = np.empty(count, np.uint8)
+        self.entry = np.empty(count, np.int64)
+        self.distance = np.empty(count, np.uint8)
+        self.similarity = np.full(count, NOT_COMPARED, np.uint8)
 
 
 class AlikeRows(NamedTuple):

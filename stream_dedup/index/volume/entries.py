@@ -143,10 +143,10 @@ class Entries:
         self._segments: dict[int, NDArray[Any]] = {}  # those that change in this step
         self.count = 0
 
-    def load(self, count: int, live: int) -> Iterator[StoredRows]:
+    def load(self, count: int, live: int, first: int = 0) -> Iterator[StoredRows]:
         """Yield what the tables in memory need of the `live` ones of `count` entries ever made, a segment or page at a time.
 
-        To be read to its end before anything else is asked of the entries.
+        Of those from number `first` on; to be read to its end before anything else is asked of the entries.
 
         Raises:
             FormatError: a segment or one of the last pages is damaged or missing.
@@ -155,7 +155,11 @@ class Entries:
         self._sealed = count // SEGMENT_ENTRIES
         self._tags.load(self._sealed)
         found = 0
-        for part in self._ahead(itertools.chain(self._load_segments(), self._load_tail())):
+        for some in self._ahead(itertools.chain(self._load_segments(first // SEGMENT_ENTRIES), self._load_tail())):
+            part = some
+            if len(some.numbers) and some.numbers[0] < first:
+                columns: list[Any] = [column[some.numbers >= first] for column in some]
+                part = StoredRows(*columns)
             found += len(part.numbers)
             if found > live:
                 break
@@ -174,8 +178,8 @@ class Entries:
             reading = self._reader.submit(next, parts, None)
             yield part
 
-    def _load_segments(self) -> Iterator[StoredRows]:
-        for key, segment in self._store.scan(PREFIX_SEGMENT):
+    def _load_segments(self, first: int) -> Iterator[StoredRows]:
+        for key, segment in self._store.scan(PREFIX_SEGMENT, segment_key(first)):
             columns = view_segment(segment, self._limbs, self._values)
             if number_of(key) >= self._sealed:
                 raise FormatError(

@@ -27,6 +27,12 @@
                             gone_by_order(u8: 0 or 1); see `published`
     P                       changed_below(u64): there as long as what lies under `p` is kept; all of it counts as changed below
                             this log offset
+    F                       of the files beside the volume: format(u16) base(u64), the entry that their rows' numbers count
+                            from; not there while none count. See `beside`
+    f group(u64)            the digests of 4,096 rows, of each column in their order(u64 x columns)
+    o table(u64)            of one table's file: plan(u64) generation(u64) rows(u64) entries(u64) buckets(u64) digest(u64)
+    x segment(u64)          which of the segment's entries were removed since the rows beside the volume were laid out: a bit of
+                            each(u8 x 512, the highest first)
 
     row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_bytes) scope(u64)
                features(u32)
@@ -40,8 +46,8 @@
 
 Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page of entries is
 written anew when entries join it (it then is the last page) or one of its entries is removed, a segment when one of its
-entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `p`
-and `P` are written once.
+entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `p`,
+`P` and what is said of files beside the volume are written once.
 A page or segment whose entries are all removed goes, with the tags. Tags: `slot_kernels`.
 
 Invariants: the bytes are a function of the fields alone; a volume of another version is told apart from a damaged one.
@@ -86,6 +92,10 @@ PREFIX_COPIES: Final = b"c"
 PREFIX_BEST_ID: Final = b"b"
 PREFIX_PUBLISHED: Final = b"p"
 KEY_PUBLISHED: Final = b"P"
+KEY_BESIDE: Final = b"F"
+PREFIX_BESIDE_ROWS: Final = b"f"
+PREFIX_BESIDE_TABLE: Final = b"o"
+PREFIX_REMOVED: Final = b"x"
 
 STATE_REMOVED: Final = 0
 STATE_DIGEST_ONLY: Final = 1
@@ -247,6 +257,21 @@ def best_id_key(entry: int) -> bytes:
 def published_key(entry: int) -> bytes:
     """Return the key of what is kept of an entry for the topic `representatives`."""
     return PREFIX_PUBLISHED + _U64.pack(entry)
+
+
+def beside_rows_key(group: int) -> bytes:
+    """Return the key of the digests of a group of rows beside the volume."""
+    return PREFIX_BESIDE_ROWS + _U64.pack(group)
+
+
+def beside_table_key(number: int) -> bytes:
+    """Return the key of what is said of a table's file."""
+    return PREFIX_BESIDE_TABLE + _U64.pack(number)
+
+
+def removed_key(segment: int) -> bytes:
+    """Return the key of which entries of a segment were removed since the rows beside the volume were laid out."""
+    return PREFIX_REMOVED + _U64.pack(segment)
 
 
 def answer_key(log_offset: int) -> bytes:

@@ -1,0 +1,555 @@
+"""Rows and tables beside the volume: whatever becomes of their files, and wherever a process dies, verdicts stay the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stream_dedup.ground.errors import StoreError
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.index import index as index_module
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.snapshot import restore, take
+from stream_dedup.index.tables import finder, held, neighbours
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.tables.kept import Pieces, Sizes, TableFile
+from stream_dedup.index.tables.rows import FULL
+from stream_dedup.index.volume import beside, layout
+from stream_dedup.index.volume.beside import KeptFiles
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.index.volume.store import RocksStore
+from tests.index.logs import APPEND_MS, Doc, RandomLog, append_time, batch, declare, forget, retract
+
+SEED = int(os.environ["TEST_SEED"])
+GROUP = 8
+RECORDS = 140
+GOLDEN = Path(__file__).parents[1] / "golden" / "beside.json"
+SEEDS = [SEED * 100 + n for n in range(4)]
+
+
+def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have groups of eight rows, and tables that are merged after some entries, so that small logs have all of it."""
+    monkeypatch.setattr(beside, "GROUP_ROWS", GROUP)
+    monkeypatch.setattr(held, "GROUP_ROWS", GROUP)
+    monkeypatch.setattr(neighbours, "_OPEN_MIN", 4)
+    monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
+    monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
+    monkeypatch.setattr(finder, "_PIECE", 64)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_small(monkeypatch)
+
+
+class AtOnce(Executor):
+    """Does what it is given at once, in the caller's thread."""
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work(*arguments, **named))
+        return done
+
+
+class Late(Executor):
+    """Does what it is given when it is told to, what was cancelled never."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        self._waiting.append((done, partial(work, *arguments, **named)))
+        return done
+
+    def work(self) -> None:
+        for done, work in self._waiting:
+            if done.set_running_or_notify_cancel():
+                done.set_result(work())
+        self._waiting.clear()
+
+
+def records_of(seed: int, plan: Plan = PLANS["bands"]) -> list[tuple[int, int, bytes | None]]:
+    log = RandomLog(seed, plan, plan_changes=seed % 3 == 0, windows=seed % 2 == 0).records(RECORDS)
+    return [(offset, append_time(offset), value) for offset, value in enumerate(log)]
+
+
+def chain_of(records: list[tuple[int, int, bytes | None]]) -> tuple[bytes, str]:
+    """Return chain and state digest of an index that keeps nothing beside its volume."""
+    index = LogIndex(MemoryStore())
+    index.apply(records)
+    return index.chain, index.state_digest().digest
+
+
+def ended(index: LogIndex, records: list[tuple[int, int, bytes | None]]) -> tuple[bytes, str]:
+    """Apply the rest, and return the same of this index."""
+    index.apply(records[index.applied :])
+    found = index.chain, index.state_digest().digest
+    index.close()
+    return found
+
+
+def tables_written(index: LogIndex) -> None:
+    """Wait until the other thread has written what it was given."""
+    assert index._beside is not None
+    for writing in list(index._beside._writing.values()):
+        assert writing.done is not None
+        writing.done.result()
+
+
+def rows_taken(index: LogIndex) -> int:
+    """Return how many rows the files count for."""
+    assert index._beside is not None
+    return index._beside._groups * GROUP
+
+
+@pytest.mark.parametrize("memory", [None, "little"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_index_opened_from_files_says_what_one_made_anew_says(
+    seed: int, memory: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened again and again, with removals, windows, take-downs and changed plans between; and the files are used."""
+    chance = random.Random(seed)
+    records = records_of(seed)
+    volume: dict[bytes, bytes] = {}
+    budget = Budget(0 if memory is None else 3 << 30, tmp_path)
+    if memory:
+        monkeypatch.setattr(Budget, "room", lambda self, needed: -1)  # all that may lie in files lies there
+        monkeypatch.setattr(Budget, "demand", lambda self, needed: None)
+    taken = tables = 0
+    index = LogIndex(MemoryStore(volume), budget, keep_in=tmp_path / "tables")
+    while index.applied < len(records):
+        index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
+        if chance.random() < 0.4:
+            if chance.random() < 0.5:
+                tables_written(index)
+                index.flush()
+            index.close()
+            index = LogIndex(MemoryStore(volume), budget, keep_in=tmp_path / "tables")
+            assert index.made_anew == ()
+            taken = max(taken, rows_taken(index))
+            assert index._beside is not None
+            tables = max(tables, len(index._beside._tables))
+
+    assert ended(index, records) == chain_of(records)
+    assert taken >= GROUP
+    assert tables > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_table_that_changes_before_it_is_written_is_not_written(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late the other thread comes to it, no file holds a table of which one part is older than another."""
+    chance = random.Random(seed)
+    records = records_of(seed)
+    volume: dict[bytes, bytes] = {}
+    threads: list[Late] = []
+
+    def beside_late(store: Any, folder: Path) -> KeptFiles:
+        threads.append(Late())
+        return KeptFiles(store, folder, threads[-1])
+
+    monkeypatch.setattr(index_module, "KeptFiles", beside_late)
+    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+    tables = 0
+    while index.applied < len(records):
+        index.apply(records[index.applied : index.applied + 1])
+        if chance.random() < 0.1:
+            threads[-1].work()
+        if chance.random() < 0.05:
+            index.flush()
+            index.close()
+            index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+            assert index.made_anew == ()
+            assert index._beside is not None
+            tables = max(tables, len(index._beside._tables))
+
+    assert ended(index, records) == chain_of(records)
+    assert tables > 0
+
+
+class Remembering:
+    """Files of tables that only take note of what they are given."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, Sizes] = {}
+
+    def kept(self, count: int) -> dict[int, TableFile]:
+        return {}
+
+    def read(self, number: int, pieces: Pieces) -> bool:
+        return False
+
+    def changing(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.sizes.pop(number, None)
+
+    def keep(self, number: int, sizes: Sizes, pieces: Pieces) -> None:
+        assert sum(len(piece) for piece in pieces()) == 5 * sizes.entries + -(-sizes.entries // 2) + 4 * (sizes.buckets + 1)
+        self.sizes[number] = sizes
+
+
+def test_a_table_covers_the_rows_that_there_are() -> None:
+    """Also after rows were laid out anew, and are fewer than before: one that came after them is not taken to be in it."""
+    files, keys = Remembering(), np.arange(300, dtype=np.uint64)
+    tables = finder.RowFinder(2, files)
+
+    def keys_of(numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
+        return np.stack([keys[first:end]] * len(numbers))
+
+    def each(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
+        list(map(work, parts))
+
+    tables.add(np.arange(300), np.stack([keys, keys], axis=1))
+    tables.seal(keys_of, np.full(40, FULL, np.uint8), FULL, 40, each)
+    assert {number: (one.rows, one.entries) for number, one in files.sizes.items()} == {0: (40, 40), 1: (40, 40)}
+    tables.add(np.arange(40, 47), np.stack([keys[:7], keys[:7]], axis=1))
+    assert tables.merge(0)
+    assert files.sizes[0][:2] == (47, 47)
+
+
+class Dying(MemoryStore):
+    """A store that tells when it is about to write, and when it has written."""
+
+    def __init__(self, volume: dict[bytes, bytes], reached: Callable[[str], None]) -> None:
+        super().__init__(volume)
+        self._reached = reached
+
+    def write(
+        self, puts: Mapping[bytes, bytes], deletes: Collection[bytes], ranges: Collection[tuple[bytes, bytes]] = ()
+    ) -> None:
+        self._reached("before a write")
+        super().write(puts, deletes, ranges)
+        self._reached("after a write")
+
+
+STEPS = (
+    *("before a write", "after a write", "names written", "names withdrawn", "rows wiped"),
+    *("table begun", "table written", "table synced", "table renamed"),
+)
+# At these rows may be wiped already of which the volume does not say it yet.
+AHEAD = {"rows wiped", "before a write"}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_wherever_a_process_dies_the_next_one_says_the_same(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies on the disk at any step opens, and goes on to the same answers and the same state."""
+    chance = random.Random(f"{SEED} {step}")
+    records = records_of(SEED * 6)  # with changed plans and windows
+    for one in (b"a", b"b", b"c" * 512):
+        records.append((len(records), append_time(len(records)), forget(one)))
+    volume: dict[bytes, bytes] = {}
+    left: list[tuple[dict[bytes, bytes], Path]] = []
+
+    def reached(now: str) -> None:
+        if now == step and chance.random() < (1 if len(left) < 4 else 0.2) and len(left) < 8:
+            folder = tmp_path / f"left-{len(left)}"
+            shutil.copytree(tmp_path / "tables", folder)
+            left.append((dict(volume), folder))
+
+    monkeypatch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce(), reached=reached))
+    index = LogIndex(Dying(volume, reached), keep_in=tmp_path / "tables")
+    while index.applied < len(records):
+        index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
+        if chance.random() < 0.2:
+            index.close()
+            index = LogIndex(Dying(volume, reached), keep_in=tmp_path / "tables")
+    wanted = ended(index, records)
+    assert wanted == chain_of(records)
+    monkeypatch.undo()
+    make_small(monkeypatch)
+
+    assert left
+    for stored, folder in left:
+        opened = LogIndex(MemoryStore(stored), keep_in=folder)
+        assert all(step in AHEAD and one.startswith("rows from number ") for one in opened.made_anew)
+        assert ended(opened, records) == wanted
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[chance.randrange(len(raw))] ^= 1 << chance.randrange(8)
+    path.write_bytes(raw)
+
+
+def cut(path: Path, chance: random.Random) -> None:
+    os.truncate(path, chance.randrange(path.stat().st_size))
+
+
+def tear(path: Path, chance: random.Random) -> None:
+    """Have zeros where the end of a file was, as a machine's end leaves them."""
+    size = path.stat().st_size
+    kept = chance.randrange(size)
+    os.truncate(path, kept)
+    os.truncate(path, size)
+
+
+def lose(path: Path, _: random.Random) -> None:
+    path.unlink()
+
+
+def swap(path: Path, chance: random.Random) -> None:
+    """Have another file in its place: one of the same kind, or of another generation."""
+    others = [one for one in sorted(path.parent.iterdir()) if one != path and one.name[:5] == path.name[:5]]
+    other = chance.choice(others or [one for one in sorted(path.parent.iterdir()) if one != path])
+    path.write_bytes(other.read_bytes())
+
+
+def shut(path: Path, _: random.Random) -> None:
+    """Have a directory where the file was: it cannot be read, whoever asks."""
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[bytes, bytes], Path, list[Any], tuple[bytes, str]]:
+    """A volume, the files beside it, its log, and what an index says at the end of this."""
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        folder = tmp_path_factory.mktemp("whole")
+        records = records_of(1)
+        volume: dict[bytes, bytes] = {}
+        patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
+        index = LogIndex(MemoryStore(volume), keep_in=folder / "tables")
+        index.apply(records[:110])
+        index.flush()
+        index.close()
+        return volume, folder / "tables", records, chain_of(records)
+
+
+COLUMNS = ("prints", "features", "numbers", "states", "sketches", "digest_tags", "position_tags", "scopes")
+
+
+@pytest.mark.parametrize("damage", [flip, cut, tear, lose, swap])
+@pytest.mark.parametrize("name", [*COLUMNS, "first table", "last table", "all tables", "all"])
+def test_damage_to_a_file_is_made_anew_from_the_volume(
+    name: str, damage: Callable[[Path, random.Random], None], whole: Any, tmp_path: Path
+) -> None:
+    """What is flipped, cut, torn, lost or another file is noticed where it counts, and changes no verdict."""
+    volume, folder, records, wanted = whole
+    noticed = 0
+    for number in range(3):
+        chance = random.Random(f"{SEED} {name} {damage.__name__} {number}")
+        own = tmp_path / str(number)
+        shutil.copytree(folder, own)
+        named = sorted(layout.number_of(key) for key in volume if key[:1] == layout.PREFIX_BESIDE_TABLE)
+        tables = {"first table": f"table-{named[0]}.*", "last table": f"table-{named[-1]}.*"}
+        pattern = {"all": "*", "all tables": "table-*", **tables}.get(name, f"{name}*")
+        before = {path.name: path.read_bytes() for path in own.glob(pattern) if path.stat().st_size}
+        assert before
+        for found in before:
+            damage(own / found, chance)
+        index = LogIndex(MemoryStore(dict(volume)), keep_in=own)
+        noticed += len(index.made_anew)
+        assert all(one.startswith(("rows from number ", "table-")) for one in index.made_anew)
+        assert ended(index, records) == wanted
+    assert noticed > 0
+
+
+def test_what_was_made_anew_is_kept_again(whole: Any, tmp_path: Path) -> None:
+    """After damage the next opening is as quick as any, and finds nothing that does not fit."""
+    volume, folder, records, wanted = whole
+    stored, chance = dict(volume), random.Random(SEED)
+    shutil.copytree(folder, tmp_path / "tables")
+    for path in (tmp_path / "tables").iterdir():
+        flip(path, chance)
+    index = LogIndex(MemoryStore(stored), keep_in=tmp_path / "tables")
+    assert index.made_anew
+    index.flush()
+    index.close()
+    index = LogIndex(MemoryStore(stored), keep_in=tmp_path / "tables")
+
+    assert index.made_anew == ()
+    assert rows_taken(index) > 5 * GROUP
+    assert ended(index, records) == wanted
+
+
+def test_a_file_that_cannot_be_read_is_made_anew(whole: Any, tmp_path: Path) -> None:
+    """A directory in the place of a table's file is no reason not to open."""
+    volume, folder, records, wanted = whole
+    shutil.copytree(folder, tmp_path / "tables")
+    for path in (tmp_path / "tables").glob("table-*"):
+        shut(path, random.Random(SEED))
+    index = LogIndex(MemoryStore(dict(volume)), keep_in=tmp_path / "tables")
+
+    assert any("cannot be read" in one for one in index.made_anew)
+    assert ended(index, records) == wanted
+
+
+def test_rows_that_an_index_without_the_files_removed_are_noticed(whole: Any, tmp_path: Path) -> None:
+    """A program that does not know the files leaves no note of what it removed: then nothing of them counts."""
+    volume, folder, records, wanted = whole
+    stored = dict(volume)
+    shutil.copytree(folder, tmp_path / "tables")
+    index = LogIndex(MemoryStore(stored))
+    live = index.statistics()["entries"] - index.statistics()["removed"]
+    while index.statistics()["entries"] - index.statistics()["removed"] >= live:
+        index.apply(records[index.applied : index.applied + 1])
+        live = max(live, index.statistics()["entries"] - index.statistics()["removed"])
+    index.close()
+    index = LogIndex(MemoryStore(stored), keep_in=tmp_path / "tables")
+
+    assert any("live entries" in one for one in index.made_anew)
+    assert ended(index, records) == wanted
+
+
+def test_files_of_another_version_are_made_anew(whole: Any, tmp_path: Path) -> None:
+    """Another format of these files, newer or older, is not looked into."""
+    volume, folder, records, wanted = whole
+    stored = dict(volume)
+    shutil.copytree(folder, tmp_path / "tables")
+    stored[layout.KEY_BESIDE] = b"\x63\x00" + stored[layout.KEY_BESIDE][2:]
+    index = LogIndex(MemoryStore(stored), keep_in=tmp_path / "tables")
+
+    assert index.made_anew == ("rows and tables were written by another version of the program",)
+    assert ended(index, records) == wanted
+
+
+def test_a_disk_without_room_for_a_table_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that cannot be written are counted, leave nothing on the disk, and are made anew at the next start."""
+    chance = random.Random(SEED)
+    real = beside._write_all
+
+    def full(file: int, piece: Any) -> None:
+        if chance.random() < 0.3:
+            raise OSError(28, "No space left on device")
+        real(file, piece)
+
+    monkeypatch.setattr(beside, "_write_all", full)
+    records = records_of(9)
+    volume: dict[bytes, bytes] = {}
+    unwritten = 0
+    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+    while index.applied < len(records):
+        index.apply(records[index.applied : index.applied + 30])
+        unwritten += index.statistics()["tables_unwritten"]
+        index.close()
+        assert not list((tmp_path / "tables").glob("*.part"))
+        index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+        assert index.made_anew == ()
+
+    assert unwritten > 0
+    assert ended(index, records) == chain_of(records)
+
+
+def test_a_disk_without_room_for_rows_ends_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that cannot be written end the index, as the volume itself would; opened again it goes on to the same verdicts."""
+    chance = random.Random(SEED)
+    real = os.pwrite
+
+    def full(file: int, piece: Any, at: int) -> int:
+        if chance.random() < 0.01:
+            real(file, piece[: len(piece) // 2], at)
+            raise OSError(28, "No space left on device")
+        return real(file, piece, at)
+
+    records = records_of(11)
+    volume: dict[bytes, bytes] = {}
+    ends: list[str] = []
+    while True:
+        monkeypatch.setattr(os, "pwrite", real)
+        index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+        monkeypatch.setattr(os, "pwrite", full)
+        try:
+            index.apply(records[index.applied :])
+            break
+        except StoreError as error:
+            ends.append(str(error))
+
+    assert ends
+    assert all("make room on that disk" in one for one in ends)
+    assert ended(index, records) == chain_of(records)
+
+
+def test_what_is_forgotten_is_in_no_file(tmp_path: Path) -> None:
+    """Nothing of a text that was taken down is left in the rows: no print, no sketch, no tag; and they still count."""
+    chance = random.Random(SEED)
+    docs = [
+        Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), id=b"id%d" % n, sketch=chance.randbytes(120))
+        for n in range(5 * GROUP)
+    ]
+    volume: dict[bytes, bytes] = {}
+    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+    index.apply([(0, APPEND_MS, declare(PLANS["bands"])), (1, APPEND_MS, batch(docs))])
+    assert docs[3].sketch in (tmp_path / "tables" / "sketches").read_bytes()
+    assert docs[3].print.to_bytes(16, "little") in (tmp_path / "tables" / "prints").read_bytes()
+    index.apply([(2, APPEND_MS, forget(b"id3")), (3, APPEND_MS, retract(docs[4]))])
+    index.close()
+
+    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+    assert index.made_anew == ()
+    assert rows_taken(index) == 5 * GROUP
+    index.close()
+    for path in (tmp_path / "tables").iterdir():
+        raw = path.read_bytes()
+        assert docs[3].sketch not in raw
+        assert docs[3].print.to_bytes(16, "little") not in raw
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_an_index_of_which_nothing_is_left_goes_on(keeps: bool, tmp_path: Path) -> None:
+    """When all that it held was taken out at once, and rows were laid out anew, the next documents are judged."""
+    chance = random.Random(SEED)
+    docs = [Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), sketch=chance.randbytes(120)) for n in range(40)]
+    volume: dict[bytes, bytes] = {}
+    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables" if keeps else None)
+    index.apply(
+        [(0, APPEND_MS, declare(PLANS["bands"])), (1, APPEND_MS, batch(docs[:20])), (2, APPEND_MS, retract(*docs[:20]))]
+    )
+    assert index.statistics()["removed"] == 20
+    index.apply([(3, APPEND_MS, batch(docs[20:]))])
+    assert index.statistics()["representatives_full"] == 20
+    index.close()
+    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables" if keeps else None)
+    assert index.statistics()["representatives_full"] == 20
+    index.close()
+
+
+def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:
+    """What lies beside a volume is not copied with it; the restored one makes it anew without a word, and goes on equally."""
+    records = records_of(1)
+    index = LogIndex(RocksStore(tmp_path / "volume"), keep_in=tmp_path / "volume" / "tables")
+    index.bind("log")
+    index.apply(records[:110])
+    index.flush()
+    assert rows_taken(index)
+    index.close()
+    take(tmp_path / "volume", tmp_path / "snapshot", wait_seconds=1)
+    restore(tmp_path / "snapshot", tmp_path / "new", log="log")
+    for name in ("volume", "new"):
+        index = LogIndex(RocksStore(tmp_path / name), keep_in=tmp_path / name / "tables")
+        assert index.made_anew == ()
+        assert ended(index, records) == chain_of(records)
+
+
+def test_the_bytes_of_files_are_those_of_their_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of these bytes, or of what keys follow from a text, is a new `FORMAT`: old files would find others."""
+    monkeypatch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
+    chance = random.Random(1)
+    docs = [
+        Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), id=b"%d" % n, scope=n % 3, sketch=chance.randbytes(120))
+        for n in range(12 * GROUP)
+    ]
+    volume: dict[bytes, bytes] = {}
+    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+    index.apply([(0, APPEND_MS, declare(PLANS["bands"])), (1, APPEND_MS, batch(docs)), (2, APPEND_MS, retract(docs[9]))])
+    index.close()
+    kinds = (layout.KEY_BESIDE, layout.PREFIX_BESIDE_ROWS, layout.PREFIX_BESIDE_TABLE, layout.PREFIX_REMOVED)
+    said = {key.hex(): value.hex() for key, value in sorted(volume.items()) if key[:1] in kinds}
+    assert len({key[:2] for key in said}) == len(kinds)
+
+    found = {"format": beside.FORMAT, "said": said}
+
+    assert found == json.loads(GOLDEN.read_text("utf-8"))
