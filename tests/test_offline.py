@@ -17,12 +17,15 @@ RECIPE = Recipe()
 
 
 def crawl(source: random.Random, count: int) -> list[OfflineDocument]:
-    """Pages, copies, edits of one to thirty words, short and empty ones; ids repeat, two scopes."""
+    """Pages, copies, edits of one to thirty words, short and empty ones, some twice in a row; ids repeat, two scopes."""
     words = [f"w{number}" for number in range(700)]
     pages = [[source.choice(words) for _ in range(120)] for _ in range(40)]
     documents = []
-    for _number in range(count):
+    while len(documents) < count:
         kind = source.random()
+        if kind > 0.95 and documents:
+            documents.append(documents[-1])
+            continue
         if kind < 0.04:
             text = source.choice(["", "  \n", "short", "Short ", "another short one"])
         else:
@@ -43,14 +46,18 @@ def plain_scan(documents: list[OfflineDocument], plan: Plan) -> list[tuple[Reaso
         for number, features, sketch in zip(numbers, prints.features, prints.sketches, strict=True)
     ]
     kept: list[int] = []
+    last: dict[tuple[int, bytes], bytes] = {}
     outcome: list[tuple[Reason, int | None]] = []
     for one, document in enumerate(documents):
         if prints.empty[one]:
             outcome.append((Reason.EMPTY, None))
             continue
+        name, digest = (document.scope, document.id), prints.digests[one].tobytes()
+        had_another = last.get(name, digest) != digest
+        last[name] = digest
         is_full = prints.features[one] >= RECIPE.floor
         mine = [other for other in kept if documents[other].scope == document.scope]
-        same = [other for other in mine if prints.digests[other].tobytes() == prints.digests[one].tobytes()]
+        same = [other for other in mine if prints.digests[other].tobytes() == digest]
         full = [other for other in mine if is_full and prints.features[other] >= RECIPE.floor]
         if plan.asked:
             near = [full[place] for place in plan.scan(told[one], [told[other] for other in full])]
@@ -62,7 +69,8 @@ def plain_scan(documents: list[OfflineDocument], plan: Plan) -> list[tuple[Reaso
             ]
         if same:
             is_same_id = documents[same[0]].id == document.id
-            outcome.append((Reason.UNCHANGED if is_same_id else Reason.EXACT, same[0]))
+            again = Reason.RETURNED if had_another else Reason.UNCHANGED
+            outcome.append((again if is_same_id else Reason.EXACT, same[0]))
         elif near:
             outcome.append((Reason.REVISED if documents[near[0]].id == document.id else Reason.NEAR, near[0]))
         else:
@@ -84,7 +92,7 @@ def test_verdicts_equal_a_plain_scan(name: str) -> None:
     assert [(one.reason, one.of_number) for one in judged] == expected
     assert [one.number for one in judged] == list(range(len(documents)))
     reasons = {one.reason for one in judged}
-    assert {Reason.NEW, Reason.EXACT, Reason.NEAR, Reason.UNCHANGED, Reason.EMPTY, Reason.TOO_SHORT} <= reasons
+    assert {Reason.NEW, Reason.EXACT, Reason.NEAR, Reason.UNCHANGED, Reason.RETURNED, Reason.EMPTY, Reason.TOO_SHORT} <= reasons
     for one in judged:
         assert (one.verdict is Verdict.DUPLICATE) == (one.of_number is not None) == (one.distance is not None)
         if one.of_number is not None:

@@ -81,6 +81,7 @@ def use_index() -> None:
         batch.digests[:] += 1  # the same prints of other texts: near
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
+        index.find_ids(batch.ids, batch.scopes, lambda asked, _: asked >= 0, 0)
         index.bucket_lengths(0)
         index.look_at_buckets()
         index.alike(batch.prints[0], 0, None, bytes(SKETCH_BYTES))
@@ -90,7 +91,7 @@ def use_index() -> None:
         index.drop(np.arange(1))
         tags, states = np.zeros(_DOCUMENTS, np.uint32), np.full(_DOCUMENTS, FULL, np.uint8)
         numbers = np.arange(_DOCUMENTS)
-        stored = StoredRows(numbers, batch.prints, batch.scopes, batch.features, states, batch.sketches, tags, tags)
+        stored = StoredRows(numbers, batch.prints, batch.scopes, batch.features, states, batch.sketches, tags, tags, tags)
         Neighbours(plan, limbs, identities, values=SKETCH_BYTES).load([stored], _DOCUMENTS, _DOCUMENTS)
     first, kind = np.zeros(1, np.int64), row_type(1)
     gather([EntryPage(bytes(kind.itemsize))], first, first, kind, kind).ids()

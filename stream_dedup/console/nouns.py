@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-REASONS = ("new", "too-short", "empty", "fail-open", "released", "exact", "near", "unchanged", "revised")
+REASONS = ("new", "too-short", "empty", "fail-open", "released", "exact", "near", "unchanged", "returned", "revised")
 """Reasons in the order in which pictures stack them; others come after them, under `other`."""
 _OF_ID = "dedup.of.id"
 _SAME_ID = frozenset({"unchanged", "returned", "revised"})
-DUPLICATES = frozenset({"exact", "near", "unchanged", "revised"})
+DUPLICATES = frozenset({"exact", "near", "unchanged", "returned", "revised"})
 
 
 @dataclass(frozen=True, slots=True)

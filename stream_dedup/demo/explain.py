@@ -83,6 +83,7 @@ def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledP
         "revised": "the same page, a little changed",
         "exact": "another page, the same text",
         "unchanged": "the same page, the same text",
+        "returned": "the same page, a text that it had before the last one",
     }
     out.print(
         f"why        {reason}: {what[reason]}; {', '.join(witnesses)}, exact Jaccard {resemblance:.2f}, "

@@ -68,6 +68,7 @@ class Reason(enum.IntEnum):
     NEAR = 11
     UNCHANGED = 12
     REVISED = 13
+    RETURNED = 14
     STALE = 20
     RETRACTED = 21
 

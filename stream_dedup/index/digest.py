@@ -8,6 +8,7 @@ and whatever they answered so far. What goes in, each with its length or count b
     sources     the source partitions by number, with their watermarks
     verdicts    those kept, by source, offset and value digest
     copies      of each entry that has some, by its number: the row, then, the same way, the id of the best copy
+    last texts  the same way, of the entries whose id had another text last
     entries     the live representatives in log order: rows (`_row_type`), then ids
 
 Left out: the answered offset, stored answers and the log's name, which are each replica's own.
@@ -36,7 +37,7 @@ from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
 
 _DIGEST_BYTES = 16
-_VERSION = b"state digest 3"
+_VERSION = b"state digest 4"
 _VERDICT = struct.Struct("<IqQBBBIBQII")
 _OF = struct.Struct("<IqqH")
 _COUNT = struct.Struct("<Q")
@@ -70,7 +71,7 @@ def digest_of(state: Contents) -> StateDigest:
     whole = hashlib.blake2b(_VERSION, digest_size=_DIGEST_BYTES)
     for part in (_head(state), _sources(state.sources, state.positions), _verdicts(state.sources, state.positions)):
         whole.update(_COUNT.pack(len(part)) + part)
-    for prefix in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID):
+    for prefix in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID, layout.PREFIX_LAST_TEXT):
         held, held_digest = 0, hashlib.blake2b()
         for key, value in state.store.scan(prefix):
             held += 1

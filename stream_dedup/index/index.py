@@ -43,6 +43,7 @@ from stream_dedup.index.rules import owed
 from stream_dedup.index.rules.apply import check_offsets, step
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
+from stream_dedup.index.rules.last_texts import LastTexts
 from stream_dedup.index.rules.owed import Owed
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import Window
@@ -445,15 +446,9 @@ class LogIndex:
         if state.plan is None:
             raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
         entries = state.entries = Entries(self._store, state.print_limbs, state.sketch_bytes, self._beat)
-        state.neighbours = Neighbours(
-            state.plan,
-            state.print_limbs,
-            entries.identities,
-            budget=self._budget,
-            values=state.sketch_bytes,
-            beat=self._beat,
-            beside=self._beside,
-        )
+        held = state.plan, state.print_limbs, entries.identities
+        limits = self._budget, state.sketch_bytes, self._beat
+        state.neighbours = Neighbours(*held, None, *limits, beside=self._beside)
         state.neighbours.ask_for_memory(state.plan)
         return state.neighbours.take_rows(live)
 
@@ -465,6 +460,7 @@ class LogIndex:
             found.sources,
             found.positions,
             CopyCounts(self._store),
+            LastTexts(self._store),
             meta.chain,
             found.generations,
             declared=found.declared,

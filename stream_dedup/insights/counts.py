@@ -33,6 +33,7 @@ class ReasonCounts(NamedTuple):
     revised: int = 0
     bytes: int = 0
     bytes_wasted: int = 0
+    returned: int = 0
 
     def plus(self, other: ReasonCounts) -> ReasonCounts:
         """Return both together."""
@@ -41,7 +42,7 @@ class ReasonCounts(NamedTuple):
     @property
     def duplicates(self) -> int:
         """How many were duplicates."""
-        return self.exact + self.near + self.unchanged + self.revised
+        return self.exact + self.near + self.unchanged + self.revised + self.returned
 
     @property
     def swallowed(self) -> int:
@@ -52,10 +53,10 @@ class ReasonCounts(NamedTuple):
 NOTHING: Final = ReasonCounts()
 
 # By reason's number, because an enumeration is slow as a key: the field of a host's counts that it moves beside documents and
-# bytes (0: none), and whether it says that the host had something that was not there before.
-_MOVED: Final = {Reason.EXACT: 1, Reason.NEAR: 2, Reason.UNCHANGED: 3, Reason.REVISED: 4}
+# bytes (0: none), and whether it says that the host had something that was not there the time before.
+_MOVED: Final = {Reason.EXACT: 1, Reason.NEAR: 2, Reason.UNCHANGED: 3, Reason.REVISED: 4, Reason.RETURNED: 7}
 PLACES: Final = [_MOVED.get(Reason(number), 0) if number in set(Reason) else 0 for number in range(max(Reason) + 1)]
-_CHANGES: Final = {Reason.NEW, Reason.TOO_SHORT, Reason.FAIL_OPEN, Reason.RELEASED, Reason.REVISED}
+_CHANGES: Final = {Reason.NEW, Reason.TOO_SHORT, Reason.FAIL_OPEN, Reason.RELEASED, Reason.REVISED, Reason.RETURNED}
 IS_CHANGE: Final = [number in _CHANGES for number in range(max(Reason) + 1)]
 _BIT: Final = [1 << number for number in range(_BITS)]
 

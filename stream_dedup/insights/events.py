@@ -4,7 +4,7 @@
     vanishing  nearly all of its documents were dropped in favour of other ids
 
 Invariants: an event begins once and goes on until its figure is well below what began it, so that a host at the limit does
-not begin it again and again; the same page crawled again (`unchanged`, `revised`) makes neither.
+not begin it again and again; the same page crawled again (`unchanged`, `returned`, `revised`) makes neither.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Signals:
 
     @property
     def unchanged_ratio(self) -> float:
-        """Share of documents that were the same id with the same text, 0 to 1."""
+        """Share of documents that were the same id with the text it had the time before, 0 to 1."""
         return round(self.counts.unchanged / self.counts.documents, 4) if self.counts.documents else 0.0
 
     def as_json(self) -> dict[str, object]:
@@ -53,6 +53,7 @@ class Signals:
             "exact": self.counts.exact,
             "near": self.counts.near,
             "unchanged": self.counts.unchanged,
+            "returned": self.counts.returned,
             "revised": self.counts.revised,
             "bytes": self.counts.bytes,
             "duplicate_ratio": self.duplicate_ratio,

@@ -32,7 +32,7 @@ class ReportedPage(NamedTuple):
 
 
 class HostCounts(NamedTuple):
-    """What one host did. `last_change_ms`: when it last had a text that was new or revised, by the worker's clock.
+    """What one host did. `last_change_ms`: when it last had a text that was new, revised or returned, by the worker's clock.
 
     `pages`: by position (`documents-3@8812`) of the kept document.
     """

@@ -157,7 +157,7 @@ def judge(
 
 def similarity_of(judged: Judged) -> float | None:
     """Return how similar a duplicate is to the kept one, 0 to 1, where the recipe makes sketches; 1 for the same text."""
-    return 1.0 if judged.reason in (Reason.EXACT, Reason.UNCHANGED) else judged.similarity
+    return 1.0 if judged.reason in (Reason.EXACT, Reason.UNCHANGED, Reason.RETURNED) else judged.similarity
 
 
 def _known(name: str, value: str, known: Sequence[str]) -> None:

@@ -36,6 +36,7 @@ from stream_dedup.proof.controls import (
     window_of,
 )
 from stream_dedup.proof.copies import FoldedCopies, seen_copy
+from stream_dedup.proof.last_texts import FoldedTexts
 from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows, per_cent
 
 SLICES: Final = 16
@@ -116,6 +117,7 @@ class Fold:
         self._by_row: list[FoldedEntry | None] = []
         self._by_text: dict[tuple[int, bytes], FoldedEntry] = {}
         self._by_position: dict[tuple[Partition, int, int], FoldedEntry] = {}
+        self._last_texts = FoldedTexts()
         self._memories: dict[Partition, _Memory] = {}
         self._slices: list[Slice] = []
         self._now_ms: int | None = None
@@ -222,9 +224,11 @@ class Fold:
             kept = self._keep(decided, batch, place, here)
             return Judgement(kept.reason, decided), decided
         named[one] = None
+        had_another = self._last_texts.note((int(batch.scope[place]), batch.ids[place]), _text(batch, place)[1])
         is_same_id = bool(batch.ids[place]) and batch.ids[place] == one.id
         if same is not None:
-            reason, distance, equal = Reason.UNCHANGED if is_same_id else Reason.EXACT, 0, NOT_COMPARED
+            again = Reason.RETURNED if had_another else Reason.UNCHANGED
+            reason, distance, equal = again if is_same_id else Reason.EXACT, 0, NOT_COMPARED
         else:
             reason = Reason.REVISED if is_same_id else Reason.NEAR
             distance, equal = self._distance(batch, place, one), self._similarity(batch, place, one)
@@ -299,6 +303,7 @@ class Fold:
             self._by_row[row] = kept
         self._by_text[kept.text] = kept
         self._by_position[here] = kept
+        self._last_texts.stand(kept, kept.text[1])
         kept.slice.kept[kept] = None
         return kept
 
@@ -312,6 +317,7 @@ class Fold:
             self._rows.alive[kept.row] = False
             self._by_row[kept.row] = None
         kept.slice.kept.pop(kept, None)
+        self._last_texts.fall(kept)
 
     # -- positions
 
@@ -372,19 +378,22 @@ class Fold:
         """Move what was named, and stands in an earlier slice, behind everything: in its order, with a row of its own."""
         is_open = bool(self._slices) and (self._now_ms or 0) < self._slices[-1].end_ms
         current = self._slices[-1] if is_open else None
-        for old in list(self._slices):
-            for kept in [one for one in old.kept if one in named and old is not current]:
-                del old.kept[kept]
-                kept.slice = self._slice_of_now()
-                kept.slice.kept[kept] = None
-                if kept.row is not None and self._rows is not None:
-                    rows, row = self._rows, kept.row
-                    rows.alive[row] = False
-                    self._by_row[row] = None
-                    kept.row = rows.add(
-                        rows.prints[row].copy(), int(rows.features[row]), int(rows.scopes[row]), rows.sketches[row].copy()
-                    )
-                    self._by_row.append(kept)
+        moved = [kept for old in self._slices if old is not current for kept in old.kept if kept in named]
+        last = [self._last_texts.last(kept) for kept in moved]  # before any of them is the latest
+        for kept, text in zip(moved, last, strict=True):
+            del kept.slice.kept[kept]
+            kept.slice = self._slice_of_now()
+            kept.slice.kept[kept] = None
+            self._last_texts.fall(kept)
+            self._last_texts.stand(kept, text)
+            if kept.row is not None and self._rows is not None:
+                rows, row = self._rows, kept.row
+                rows.alive[row] = False
+                self._by_row[row] = None
+                kept.row = rows.add(
+                    rows.prints[row].copy(), int(rows.features[row]), int(rows.scopes[row]), rows.sketches[row].copy()
+                )
+                self._by_row.append(kept)
 
     # -- orders
 

@@ -216,7 +216,7 @@ class AuditedOutputs:
 
     def _not_within_reach(self, own: Headers, reason: str, document: InLog, found: InLog) -> str:
         distance = headers.text_of(own, headers.DISTANCE)
-        if reason in (Reason.EXACT.label, Reason.UNCHANGED.label):
+        if reason in (Reason.EXACT.label, Reason.UNCHANGED.label, Reason.RETURNED.label):
             return "" if document.text == found.text else "their texts are not the same, or of different scopes"
         plan = self.outline.plan_at(document.log.offset)
         if plan is None or document.text[0] != found.text[0]:

@@ -348,7 +348,7 @@ class Settings(BaseModel):
     id_field: FieldPath | None = Field(
         default=None,
         description="Dotted path of the document's id in a JSON value; without it the record's key is the id. By the id "
-        "`unchanged` and `revised` are told from `exact` and `near`.",
+        "`unchanged`, `returned` and `revised` are told from `exact` and `near`.",
     )
     time_field: FieldPath | None = Field(
         default=None,

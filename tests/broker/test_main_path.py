@@ -54,7 +54,7 @@ def test_a_chain_names_the_first_that_was_kept(make_filter: Callable[..., Filter
 
 
 def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter]) -> None:
-    """The same page again is unchanged or revised; another page with the text is exact or near; empty is empty."""
+    """The same page again is unchanged, revised or returned; another page with the text is exact or near; empty is empty."""
     crawl = make_filter(partitions=1)
     crawl.start("index")
     crawl.start("worker")
@@ -70,6 +70,8 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
         (b"c", "Not  found"),
         (b"e", " \n"),
         (None, LONG),
+        (b"a", LONG),
+        (b"a", LONG),
     ]
     crawl.produce((0, key, text.encode(), []) for key, text in events)
     crawl.produce([(0, b"f", None, [])])
@@ -79,10 +81,11 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
 
     outcome.check()
     in_order = sorted((*outcome.unique, *outcome.duplicates), key=lambda one: (one.timestamp_ms or 0, one.offset))
-    assert len(in_order) == 11
+    assert len(in_order) == 13
     assert outcome.reasons() == {
         "new": 1,
-        "unchanged": 2,
+        "unchanged": 3,
+        "returned": 1,
         "revised": 1,
         "exact": 3,
         "near": 1,

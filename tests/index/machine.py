@@ -76,7 +76,7 @@ class Held:
     """A representative, as the list knows it."""
 
     doc: Doc
-    expires_ms: int | None
+    last: bytes  # the digest of the text that its id had last, as long as it is the latest of that id
 
 
 def text_of(doc: Doc) -> tuple[int, int, bytes]:
@@ -139,15 +139,25 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         peers = [held.doc for held in self.held if held.doc.scope == doc.scope]
         for one in peers:
             if one.digest == doc.digest:
-                return Reason.UNCHANGED if doc.id and doc.id == one.id else Reason.EXACT, 0, one.offset
+                again = Reason.RETURNED if self.had_another(doc) else Reason.UNCHANGED
+                return again if doc.id and doc.id == one.id else Reason.EXACT, 0, one.offset
         for one in self.near(doc) if doc.features >= FLOOR else []:
+            self.had_another(doc)
             return (
                 Reason.REVISED if doc.id and doc.id == one.id else Reason.NEAR,
                 self.plan.distance(one.print, doc.print),
                 one.offset,
             )
-        self.held.append(Held(doc, None))
+        self.held.append(Held(doc, doc.digest))
         return Reason.NEW if doc.features >= FLOOR else Reason.TOO_SHORT, 0, None
+
+    def had_another(self, doc: Doc) -> bool:
+        """Return whether the id of a duplicate had another text last; now it has this one."""
+        same = [held for held in self.held if doc.id and (held.doc.id, held.doc.scope) == (doc.id, doc.scope)]
+        if not same or same[-1].last == doc.digest:
+            return False
+        same[-1].last = doc.digest
+        return True
 
     def document(self, offset: int) -> Doc:
         """A document some bits from one of a few prints: spread at random, or so that every block is about to miss."""

@@ -329,7 +329,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[bytes, bytes],
         return volume, folder / "tables", records, chain_of(records)
 
 
-COLUMNS = ("prints", "features", "numbers", "states", "sketches", "digest_tags", "position_tags", "scopes")
+COLUMNS = ("prints", "features", "numbers", "states", "sketches", "digest_tags", "position_tags", "id_tags", "scopes")
 
 
 @pytest.mark.parametrize("damage", [flip, cut, tear, lose, swap])

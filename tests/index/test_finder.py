@@ -115,6 +115,10 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch
                 while (row := tables.find(number, np.array([key]), states, at)[0]) >= 0:
                     found.append(row)
                 assert found == wanted[seen_of(key, buckets)]
+                at[:], below, backwards = finder.FROM_THE_END, chance.randrange(len(keys) + 1), []
+                while (row := tables.find(number, np.array([key]), states, at, below)[0]) >= 0:
+                    backwards.append(row)
+                assert backwards == [row for row in reversed(found) if row < below]
     assert tables.sealed.min() > 0
     assert apart
     assert tables.table.heads.shape[1] > 17  # moved there

@@ -34,10 +34,11 @@ def example_volume() -> dict[bytes, bytes]:
     index = LogIndex(MemoryStore(volume))
     index.bind("cluster/topic")
     near = Doc(3, 2, 14, b"d" * 16, A.print ^ 0b11, features=120, id=b"two", time_ms=-5)
+    revised = Doc(3, 9, 18, b"g" * 16, A.print ^ 0b101, id=b"one")
     log = [
         declare(Plan(128, 8, 1, 18), width=128, count_copies=True),  # what the frozen volume holds, whatever the default is
         batch([A, B, C], {0: (1, 7), 3: (0, 1)}),
-        batch([near, Doc(3, 3, 15, b"e" * 16, 9, features=2, scope=1 << 63)]),
+        batch([near, Doc(3, 3, 15, b"e" * 16, 9, features=2, scope=1 << 63), revised]),
         retract(B),
         control("plan", plan=PLANS["classic"].to_fields()),
         b"rubbish",
@@ -65,6 +66,7 @@ def test_an_old_volume_goes_on() -> None:
     assert index.applied == 7
     assert index.plan == PLANS["classic"]
     asked = [A, B, Doc(3, 4, 16, b"f" * 16, A.print ^ 0b111), Doc(3, 5, 17, b"b" * 16, 0xFF << 40)]
+    asked.append(Doc(3, 10, 19, A.digest, A.print, id=A.id))
     ((_, raw),) = index.apply([(7, 0, batch(asked, {0: (1, 7), 3: (0, 1)}))])
     answer = answers.decode(raw)
     assert isinstance(answer, answers.LogAnswer)
@@ -78,6 +80,7 @@ def test_an_old_volume_goes_on() -> None:
         ("retracted", 0, None, "3/0"),
         ("near", 3, "documents-0@7", "7/2"),
         ("new", 0, None, "7/3"),
+        ("returned", 0, "documents-0@7", "7/4"),
     ]
     assert [offset for offset, _ in index.answers_since(0)] == [2, 5, 7]
 

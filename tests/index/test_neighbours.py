@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
-from stream_dedup.index.tables import budget, finder, key_kernels, keyed, neighbours, slot_kernels
+from stream_dedup.index.tables import budget, finder, key_kernels, keyed, neighbours
 from stream_dedup.index.tables.blocks import table_count, tables_of, to_limbs
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import (
@@ -41,6 +41,7 @@ from stream_dedup.index.tables.rows import (
     no_columns,
     take_rows,
 )
+from stream_dedup.index.tables.tags import crcs_of, digest_tags, id_tags, position_tags
 
 PLANS_TRIED = [
     *PLANS.values(),
@@ -130,6 +131,7 @@ class Modelled:
     position: tuple[int, int, int]
     features: int
     sketch: bytes
+    id: bytes = b""
     live: bool = True
 
     @property
@@ -142,6 +144,10 @@ class Modelled:
         return self.print, self.features, self.sketch
 
 
+def is_named_as(one: Modelled, other: Modelled) -> bool:
+    return (one.scope, one.id) == (other.scope, other.id)
+
+
 def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
     columns = no_columns(limbs, len(documents), SKETCH_BYTES)
     for row, one in enumerate(documents):
@@ -151,7 +157,7 @@ def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
         columns.sources[row], columns.offsets[row], columns.values[row] = one.position
         columns.features[row] = one.features
         columns.sketches[row] = np.frombuffer(one.sketch, np.uint8)
-    return columns
+    return columns._replace(ids=crcs_of([one.id for one in documents]))
 
 
 class HoldsNoTable(budget.Budget):
@@ -210,6 +216,7 @@ class AgainstAList(RuleBasedStateMachine):
             digest=chance.choice([chance.randbytes(16), bytes([chance.randrange(6)] * 16)]),
             position=(chance.randrange(3), chance.randrange(50), chance.randrange(2)),
             features=chance.choice([0, FLOOR - 1, FLOOR, 4, 5, 20, 39, 40, 41, 100, 100, 100]),
+            id=chance.choice([b"", b"", b"often", b"now and then %d" % chance.randrange(9), b"\x9d\x0a\xd9\x6d"]),
         )
 
     def near(self, document: Modelled) -> list[int]:
@@ -231,6 +238,7 @@ class AgainstAList(RuleBasedStateMachine):
     def judge(self, count: int) -> None:
         documents = [self.document() for _ in range(count)]
         columns = columns_of_all(documents, self.limbs)
+        before = len(self.model)
         found = self.tables.judge(columns, columns.features, FLOOR)
         expected = [self.judge_by_list(one) for one in documents]
 
@@ -244,6 +252,21 @@ class AgainstAList(RuleBasedStateMachine):
         for one, entry in zip(documents, own, strict=True):
             same = [number for number, other in enumerate(self.model) if other.live and other.position == one.position]
             assert (entry in same) if same else entry == -1
+
+        named = [one for one in documents if one.id]
+        asked = columns_of_all(named, self.limbs)
+        for end in (before, len(self.model)):
+            latest = self.tables.find_ids(asked.ids, asked.scopes, self.have_the_id_of(named), len(self.model) - end).tolist()
+            for one, entry in zip(named, latest, strict=True):
+                same = [number for number, other in enumerate(self.model[:end]) if other.live and is_named_as(one, other)]
+                assert entry == (same[-1] if same else -1)
+
+    def have_the_id_of(self, documents: list[Modelled]) -> neighbours.Same:
+        def same(places: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.bool_]:
+            pairs = zip(places.tolist(), entries.tolist(), strict=True)
+            return np.array([is_named_as(documents[place], self.model[entry]) for place, entry in pairs], np.bool_)
+
+        return same
 
     @precondition(lambda self: any(one.live for one in self.model))
     @rule(share=st.sampled_from([0.1, 0.5, 1.0]))
@@ -275,9 +298,9 @@ class AgainstAList(RuleBasedStateMachine):
         live = np.array([number for number, one in enumerate(self.model) if one.live], np.int64)
         documents = columns_of_all([one for one in self.model if one.live], self.limbs)
         states = np.array([FULL if one.full else SHORT for one in self.model if one.live], np.uint8)
-        tags = np.empty((2, len(live)), np.uint32)
-        slot_kernels.tag_digests(documents.digests, documents.scopes, tags[0])
-        slot_kernels.tag_positions(documents.sources, documents.offsets, documents.values, tags[1])
+        texts = digest_tags(documents.digests, documents.scopes)
+        positions = position_tags(documents.sources, documents.offsets, documents.values)
+        tags = (texts, positions, id_tags(documents.ids, documents.scopes, texts))
         self.tables = self.new_tables()
         whole = StoredRows(live, documents.prints, documents.scopes, documents.features, states, documents.sketches, *tags)
         cuts = np.flatnonzero(np.random.default_rng(self.chance.getrandbits(32)).random(len(live)) < 0.1)
@@ -336,6 +359,7 @@ def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
         sketches=np.zeros((count, 0), np.uint8),
         digest_tags=tags,
         position_tags=tags,
+        id_tags=tags,
     )
 
 
@@ -594,7 +618,7 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path:
         tables.load([rows], len(prints), len(prints))
         one = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
         found.append(one.entry.tolist())
-        mapped.append(tables.bytes_mapped - sketches.nbytes)
+        mapped.append(tables.bytes_mapped - sketches.nbytes - 4 * len(prints))
 
     look_up(0)
     look_up(60 << 20)

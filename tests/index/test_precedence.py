@@ -80,6 +80,88 @@ TABLES = {
         6 0/0 0@5 c B     -   - new by 6/0
         7 0/0 0@6 c B     -   - exact of 0@5 by 7/0
     """,
+    "an id whose text comes back after a near one is returned, once": """
+        1 0/0 0@0 a A     url - new by 1/0
+        2 0/0 0@1 b A~4   url - revised 4 of 0@0 by 2/0
+        3 0/0 0@2 a A     url - returned of 0@0 by 3/0
+        4 0/0 0@3 a A     url - unchanged of 0@0 by 4/0
+        5 0/0 0@4 a A     oth - exact of 0@0 by 5/0
+        6 0/0 0@5 a A     url - unchanged of 0@0 by 6/0
+        7 0/0 0@6 a A     -   - exact of 0@0 by 7/0
+    """,
+    "an id whose text comes back after another that became a representative is returned, and so is that one's": """
+        1 0/0 0@0 a A     url - new by 1/0
+        2 0/0 0@1 c B     url - new by 2/0
+        3 0/0 0@2 a A     url - returned of 0@0 by 3/0
+        4 0/0 0@3 a A     url - unchanged of 0@0 by 4/0
+        5 0/0 0@4 c B     url - returned of 0@1 by 5/0
+        6 0/0 0@5 c B     url - unchanged of 0@1 by 6/0
+        7 0/0 0@6 d A~3   url - revised 3 of 0@0 by 7/0
+        8 0/0 0@7 c B     url - returned of 0@1 by 8/0
+        9 0/0 0@8 a A     url - returned of 0@0 by 9/0
+    """,
+    "an id whose text comes back after a copy of another id's text, the same or nearly, is returned": """
+        1 0/0 0@0 a A     url - new by 1/0
+        1 0/0 0@1 c B     oth - new by 1/1
+        2 0/0 0@2 c B     url - exact of 0@1 by 2/0
+        3 0/0 0@3 a A     url - returned of 0@0 by 3/0
+        4 0/0 0@4 d B~3   url - near 3 of 0@1 by 4/0
+        5 0/0 0@5 a A     url - returned of 0@0 by 5/0
+        6 0/0 0@6 c B     oth - unchanged of 0@1 by 6/0
+        7 0/0 0@7 a A     url - unchanged of 0@0 by 7/0
+    """,
+    "what came between may lie in the same batch; a document that is given its verdict again is not between": """
+        1 0/0 0@0 a A     url - new by 1/0
+        1 0/0 0@1 a A     url - unchanged of 0@0 by 1/1
+        1 0/0 0@2 c B     url - new by 1/2
+        1 0/0 0@3 a A     url - returned of 0@0 by 1/3
+        1 0/0 0@4 a A     url - unchanged of 0@0 by 1/4
+        2 0/0 0@2 c B     url - new by 1/2
+        2 0/0 0@5 a A     url - unchanged of 0@0 by 2/1
+        3 0/0 0@6 s C     url short too-short by 3/0
+        3 0/0 0@7 a A     url - returned of 0@0 by 3/1
+        3 0/0 0@8 s C     url short returned of 0@6 by 3/2
+        3 0/0 0@9 s C     url short unchanged of 0@6 by 3/3
+    """,
+    "an id in another scope is another one": """
+        1 0/0 0@0 a A     url - new by 1/0
+        1 0/0 0@1 c B     url scope:5 new by 1/1
+        2 0/0 0@2 a A     url - unchanged of 0@0 by 2/0
+        2 0/0 0@3 c B     url scope:5 unchanged of 0@1 by 2/1
+        2 0/0 0@4 a A     url scope:5 new by 2/2
+        2 0/0 0@5 c B     url scope:5 returned of 0@1 by 2/3
+        2 0/0 0@6 a A     url - unchanged of 0@0 by 2/4
+    """,
+    "what an order takes away was not between; a seed and a release that represent are": """
+        1 0/0 0@0 a A     url - new by 1/0
+        1 0/0 0@1 c B     url - new by 1/1
+        2 retract 0@1
+        3 0/0 0@2 a A     url - unchanged of 0@0 by 3/0
+        4 seed 8@0 c B    url -
+        5 0/0 0@3 a A     url - returned of 0@0 by 5/0
+        6 0/0 0@4 d A~3   url - revised 3 of 0@0 by 6/0
+        6 0/0 0@5 a A     url - returned of 0@0 by 6/1
+        7 release 0@4 d A~3 url -
+        8 0/0 0@6 a A     url - returned of 0@0 by 8/0
+        9 forget url
+       10 0/0 0@7 a A     url - new by 10/0
+       11 0/0 0@8 a A     url - unchanged of 0@7 by 11/0
+    """,
+    "a representative that another id's copy renews takes along what its own id had last": """
+        1 window 1600 refresh
+        2 at 1000
+        2 0/0 0@0 a A     url - new by 2/0
+        2 0/0 0@1 c B     url - new by 2/1
+        3 at 1200
+        3 0/0 0@2 a A     oth - exact of 0@0 by 3/0
+        4 at 1210
+        4 0/0 0@3 a A     url - returned of 0@0 by 4/0
+        5 at 1400
+        5 0/0 0@4 c B     oth - exact of 0@1 by 5/0
+        5 0/0 0@5 d A~3   oth - near 3 of 0@0 by 5/1
+        6 at 1410
+        6 0/0 0@6 a A     url - unchanged of 0@0 by 6/0
+    """,
     "below the floor only the text counts, for and against": """
         1 0/0 0@0 a A     - short too-short by 1/0
         2 0/0 0@1 b A~1   - -     new by 2/0

@@ -74,15 +74,12 @@ def kept(index: LogIndex, docs: Sequence[Doc]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("has_tags", [True, False], ids=["with tags", "as written before there were tags"])
 def test_what_is_taken_down_is_what_a_plain_look_at_every_id_finds(
-    written: tuple[dict[bytes, bytes], int], docs: list[Doc], has_tags: bool
+    written: tuple[dict[bytes, bytes], int], docs: list[Doc]
 ) -> None:
     """Ids that occur often, once, only in the open tail or nowhere, some retracted before; also opened anew in between."""
     chance = random.Random(SEED + 1)
     volume, offset = dict(written[0]), written[1]
-    if not has_tags:
-        volume = {key: value for key, value in volume.items() if not key.startswith(PREFIX_ID_TAGS)}
     left = set(range(ENTRIES))
     for _ in range(4):
         index = LogIndex(MemoryStore(volume))

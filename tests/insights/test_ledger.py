@@ -104,7 +104,7 @@ def test_a_record_read_again_counts_nothing() -> None:
 def test_signals_follow_their_schema() -> None:
     """Ratios, bytes, the last change and nothing for what has no host."""
     one = ledger()
-    counts = ReasonCounts(10, exact=1, near=2, unchanged=3, revised=1, bytes=1000, bytes_wasted=700)
+    counts = ReasonCounts(20, exact=1, near=2, unchanged=3, returned=5, revised=1, bytes=1000, bytes_wasted=700)
     one.apply(
         InsightsRecord("w", {"a.example": HostCounts(counts, 1_700_000_000_000)}, ReasonCounts(5)), Stamp(1_800_000_000_000, 1)
     )
@@ -113,7 +113,8 @@ def test_signals_follow_their_schema() -> None:
 
     assert written[OTHER].signals is None
     body = body_of(written["a.example"])
-    assert (body["duplicate_ratio"], body["unchanged_ratio"], body["bytes_wasted"]) == (0.7, 0.3, 700)
+    assert (body["duplicate_ratio"], body["unchanged_ratio"], body["bytes_wasted"]) == (0.6, 0.15, 700)
+    assert (body["unchanged"], body["returned"]) == (3, 5)
     assert body["last_change"] == "2023-11-14T22:13:20Z"
     assert body["updated"] == "2027-01-15T08:00:00Z"
 

@@ -32,13 +32,14 @@ def test_the_page_shows_the_hosts() -> None:
     page = page_of(view(), owns=True)
 
     cells = re.findall(r"<td>(.*?)</td>", page)
-    assert cells[:11] == [
+    assert cells[:12] == [
         "a.example",
         "10",
         "70.0 %",
         "20.0 %",
         "4",
         "1",
+        "0",
         "0",
         "12.3 kB",
         "6.8 kB",

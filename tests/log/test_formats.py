@@ -125,6 +125,7 @@ REASONS = {
     "near": 11,
     "unchanged": 12,
     "revised": 13,
+    "returned": 14,
     "stale": 20,
     "retracted": 21,
 }

@@ -18,11 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.document import LogPlace, Reason
+from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
 from stream_dedup.index.rules.judge import reason_of_duplicate
+from stream_dedup.index.rules.last_texts import IdText
 from stream_dedup.index.rules.positions import KeptRecord, Key, cut_at_repeats, handle_of, handles_of, keys_of, spans_of
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
+from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume.entries import columns_of
 from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
@@ -107,6 +110,7 @@ def columns_of_batch(batch: Batch, numbers: Sequence[int]) -> Columns:
         values=np.array(batch.value_digest, np.uint64),
         features=np.array(batch.features, np.uint32),
         sketches=np.array(batch.sketches, np.uint8),
+        ids=crcs_of(batch.ids),
     )
 
 
@@ -197,6 +201,7 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
             state.better,
             counts=state.declared is not None and state.declared.count_copies,
         )
+        last_texts.follow(state.last_texts, state.rooms(), columns, [batch.ids[place] for place in places.tolist()], reasons)
     partitions, sources = state.sources.named(of.sources)
     representatives = NamedRepresentatives(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
     verdicts = Verdicts(
@@ -261,6 +266,8 @@ def _renew(state: IndexState, named: set[int]) -> None:
         return
     rows = np.zeros(len(old), row_type(state.print_limbs, state.sketch_bytes))
     details = entries.details(old)
+    names = [(detail.scope, detail.id) for detail in details if detail.id]
+    latest = last_texts.latest_of(state.last_texts, state.rooms(), names)
     for row, detail in enumerate(details):
         for name in rows.dtype.names or ():
             if name not in ("ids_end", "print", "sketch", "text_digest"):
@@ -270,7 +277,12 @@ def _renew(state: IndexState, named: set[int]) -> None:
         rows["text_digest"][row] = np.frombuffer(detail.text_digest, np.uint8)
     neighbours.drop(np.array(old))
     entries.drop(np.array(old))
-    neighbours.add(columns_of(rows), rows["state"] == STATE_FULL)
+    ids = [detail.id for detail in details]
+    neighbours.add(columns_of(rows, ids), rows["state"] == STATE_FULL)
     state.generations.open(entries.count, state.window)
     state.copies.move(old, entries.count)
-    entries.append(rows, [detail.id for detail in details])
+    state.last_texts.drop(old)
+    for number, detail in enumerate(details, entries.count):
+        if detail.id:
+            state.last_texts.set(IdText(number, detail.text_digest, latest[detail.scope, detail.id].last))
+    entries.append(rows, ids)

@@ -14,6 +14,7 @@ from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
+from stream_dedup.index.rules.last_texts import LastTexts
 from stream_dedup.index.rules.positions import Positions
 from stream_dedup.index.rules.sources import Sources
 from stream_dedup.index.rules.window import Generations, Window
@@ -35,6 +36,7 @@ class IndexState:
     sources: Sources
     positions: Positions
     copies: CopyCounts
+    last_texts: LastTexts
     chain: bytes
     generations: Generations = field(default_factory=Generations)
     declared: Declaration | None = None
@@ -78,6 +80,7 @@ class IndexState:
         first = self.generations.expire(self.window, self.entries.count)
         if first is not None:
             self.copies.drop_below(first)
+            self.last_texts.drop_below(first)
             self.drop(self.neighbours.live_below(first), "window")
 
     def drop(self, gone: NDArray[np.int64], why: str) -> None:
@@ -88,6 +91,7 @@ class IndexState:
             entries.drop(gone)
             if why != "window":
                 self.copies.drop(gone.tolist())
+                self.last_texts.drop(gone.tolist())
             self.evicted[why] += len(gone)
 
     def collect(self, writes: Writes, applied: int, answered: int) -> None:
@@ -96,6 +100,7 @@ class IndexState:
         self.positions.collect(writes)
         self.generations.collect(writes)
         self.copies.collect(writes, applied)
+        self.last_texts.collect(writes)
         if self.entries is not None:
             self.entries.collect(writes)
         if self.declaration_changed and self.declared is not None and self.plan is not None:

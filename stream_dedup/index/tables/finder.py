@@ -38,6 +38,7 @@ _PIECE: Final = 1 << 20  # places of a table that are written to its file at onc
 _BUCKET_BYTES: Final = 4 + 8 // GROUP  # where its sealed part begins; its share of a block's first unit and length
 _TAG_BYTES: Final = 1.5
 TAGS: Final = 1 << finder_kernels.TAG_BITS
+FROM_THE_END: Final = np.iinfo(np.int64).max
 
 Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
 """Carries work out for each part, on some threads."""
@@ -92,11 +93,22 @@ class RowFinder:
         self.table.open_tags.resize(places, refcheck=False)
 
     def find(
-        self, number: int, keys: NDArray[np.uint64], states: NDArray[np.uint8], at: NDArray[np.int64]
+        self,
+        number: int,
+        keys: NDArray[np.uint64],
+        states: NDArray[np.uint8],
+        at: NDArray[np.int64],
+        below: int | None = None,
     ) -> NDArray[np.int64]:
-        """Return the next live row of each key in one table, or -1, and move on where each search stands, `at`: 0 to begin."""
+        """Return the next live row of each key in one table, or -1, and move on where each search stands, `at`: 0 to begin.
+
+        With `below`, a search goes from the latest row before that one to the earliest, and begins at `FROM_THE_END`.
+        """
         found, taken = np.empty(len(keys), np.int64), no_row_taken()
-        finder_kernels.find(self.table, taken, number, keys, states, at, found)
+        if below is None:
+            finder_kernels.find(self.table, taken, number, keys, states, at, found)
+        else:
+            finder_kernels.find_last(self.table, taken, number, keys, states, below, at, found)
         if taken.failed[0]:
             raise unreadable(None)
         return found

@@ -179,24 +179,29 @@ def row_at(table: Any, taken: Any, number: int, key: Any, at: int) -> int:
     return int(table.open_rows[block + at - (end - begin)])
 
 
+@inlined
+def _fetch_ahead(table: Any, number: int, keys: Any, doc: int) -> None:
+    """Have the memory brought near with which the searches some places after `doc` begin."""
+    heads, open_heads, mask = table.heads, table.open_heads, table.masks[number]
+    later, soon = doc + 2 * _AHEAD, doc + _AHEAD
+    if later < keys.shape[0]:
+        bucket = bucket_of(mask, keys[later])
+        prefetch(heads, number * heads.shape[1] + bucket)
+        prefetch(open_heads, (number * open_heads.shape[1] + (bucket >> GROUP_BITS)) * 2)
+    if 0 <= soon < keys.shape[0]:
+        bucket = bucket_of(mask, keys[soon])
+        prefetch(table.tags, number * (table.tags.shape[0] // heads.shape[0]) + int64(heads[number, bucket]))
+        prefetch(table.open_tags, int64(open_heads[number, bucket >> GROUP_BITS, 0]) * UNIT)
+
+
 @kernel
 def find(table: Any, taken: Any, number: int, keys: Any, states: Any, at: Any, found: Any) -> None:
     """Set `found` (n,) int64 to the row of the next live entry that each key's tags let pass in one table, or -1.
 
     `at` (n,) int64 is where the search stands: the place after the last one found, 0 to begin.
     """
-    heads, open_heads = table.heads, table.open_heads
-    base, mask = number * (table.tags.shape[0] // heads.shape[0]), table.masks[number]
     for doc in range(-2 * _AHEAD, keys.shape[0]):
-        later, soon = doc + 2 * _AHEAD, doc + _AHEAD
-        if later < keys.shape[0]:
-            bucket = bucket_of(mask, keys[later])
-            prefetch(heads, number * heads.shape[1] + bucket)
-            prefetch(open_heads, (number * open_heads.shape[1] + (bucket >> GROUP_BITS)) * 2)
-        if 0 <= soon < keys.shape[0]:
-            bucket = bucket_of(mask, keys[soon])
-            prefetch(table.tags, base + int64(heads[number, bucket]))
-            prefetch(table.open_tags, int64(open_heads[number, bucket >> GROUP_BITS, 0]) * UNIT)
+        _fetch_ahead(table, number, keys, doc)
         if doc < 0:
             continue
         found[doc] = -1
@@ -208,6 +213,29 @@ def find(table: Any, taken: Any, number: int, keys: Any, states: Any, at: Any, f
             row = int64(row_at(table, taken, number, keys[doc], place))
             place += 1
             if states[row] != REMOVED:
+                found[doc] = row
+                break
+        at[doc] = place
+
+
+@kernel
+def find_last(table: Any, taken: Any, number: int, keys: Any, states: Any, below: int, at: Any, found: Any) -> None:
+    """Set `found` (n,) int64 to the latest live row before row `below` that each key's tags let pass in one table, or -1.
+
+    `at` (n,) int64 is where the search stands: the place of the one found last, and far behind all places to begin.
+    """
+    for doc in range(-2 * _AHEAD, keys.shape[0]):
+        _fetch_ahead(table, number, keys, doc)
+        if doc < 0:
+            continue
+        found[doc] = -1
+        place = int64(at[doc])
+        while True:
+            place = int64(last_passing(table, number, keys[doc], place))
+            if place < 0:
+                break
+            row = int64(row_at(table, taken, number, keys[doc], place))
+            if row < below and states[row] != REMOVED:
                 found[doc] = row
                 break
         at[doc] = place

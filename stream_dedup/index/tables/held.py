@@ -21,13 +21,16 @@ from stream_dedup.index.tables.rows import HeldRows, StoredRows, no_row_taken
 
 _ROWS_MIN: Final = 2048
 _GROUPS_AT_ONCE: Final = 64
-TAGS: Final = ("digest_tags", "position_tags")
+TAGS: Final = ("digest_tags", "position_tags", "id_tags")
 _ALWAYS_BYTES: Final = 5  # of a row: its number and its state
 _BY_ROW_BYTES: Final = 12  # features and tags
 
 
 class HeldColumns:
-    """The columns of one index; sketches lie in a file where there is a `folder`, and with `beside` all of them do."""
+    """The columns of one index.
+
+    Sketches and the tags of ids lie in files where there is a `folder`, and with `beside` all columns do.
+    """
 
     def __init__(self, limbs: int, values: int, folder: Path | None, beside: RowsKept | None = None) -> None:
         self._beside = beside
@@ -42,6 +45,7 @@ class HeldColumns:
             "sketches": Column(np.uint8, values, path=files["sketches"], folder=kept_in or folder),
             "digest_tags": Column(np.uint32, path=files["digest_tags"]),
             "position_tags": Column(np.uint32, path=files["position_tags"]),
+            "id_tags": Column(np.uint32, path=files["id_tags"], folder=kept_in or folder),
         }
         self._print_bytes = 8 * limbs
         self.reserve(_ROWS_MIN)
@@ -213,6 +217,6 @@ def bytes_for(tables: int, rows: int, full: int, print_bytes: int, *, in_files: 
     row_bytes = _ALWAYS_BYTES if in_files else _ALWAYS_BYTES + _BY_ROW_BYTES + print_bytes
     return (
         (rows + rows // 8) * row_bytes
-        + finder_bytes(2, rows, open_share, in_file=in_files)
+        + finder_bytes(len(TAGS), rows, open_share, in_file=in_files)
         + finder_bytes(tables, full, open_share, in_file=in_files)
     )

@@ -1,4 +1,4 @@
-"""The live representatives in memory, findable by text digest, by source position, and by print within a plan's reach.
+"""The live representatives in memory, findable by text digest, by position, by id, and by print within a plan's reach.
 
 Invariants: entry numbers are handed out in log order and never again; what `judge` finds equals a plain scan over the
 live entries with the plan's predicate, taking the lowest number in the same scope; a removed entry is found by nothing;
@@ -6,8 +6,8 @@ a change of plan moves no entry, it only lays the tables out anew.
 
 Rows are in the order of the numbers, column by column, and columns may lie in files. Removing marks rows; when a third as many
 are marked as are live, the rows are laid out anew without them, so memory follows the live entries and not the number ever
-made, and removing costs, on the whole, in proportion to what is removed. Digests and positions are not held: what their tags
-find is compared with `identities`.
+made, and removing costs, on the whole, in proportion to what is removed. Digests, positions and ids are not held: what their
+tags find is compared with what is stored (`identities`).
 
 Memory per entry, and what it was measured to be: docs/explanation/index-layout.md. `bytes_used` tells.
 """
@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch_columns import per_cents
-from stream_dedup.index.tables import slot_kernels
 from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.index.tables.budget import Budget
-from stream_dedup.index.tables.finder import RowFinder
+from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder
 from stream_dedup.index.tables.held import TAGS, HeldColumns
 from stream_dedup.index.tables.kept import RowsAsKept, RowsKept
 from stream_dedup.index.tables.keyed import Keyed
@@ -53,6 +52,7 @@ from stream_dedup.index.tables.rows import (
     same_position,
     take_rows,
 )
+from stream_dedup.index.tables.tags import Tags, digest_tags, id_tags, keys_of, position_tags
 
 ROWS_MAX: Final = 0xFFFFFFF0
 # A table is merged when its open part is such a part of what is sealed, in memory, or with its row numbers in a file; and when
@@ -63,11 +63,14 @@ _OPEN_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
 _BY_DIGEST: Final = 0
 _BY_POSITION: Final = 1
+_BY_ID: Final = 2
 # Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 those that compared none.
 CANDIDATE_CLASSES: Final = 33
 
 Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
+Same = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
+"""Says which of what is looked for, by its places, is what the entries of these numbers are, (k,) each."""
 
 
 class Neighbours:
@@ -107,7 +110,7 @@ class Neighbours:
         self._rows = 0
         self._beside = beside
         self._columns = HeldColumns(limbs, values, budget.folder if budget else None, beside)
-        self._known = RowFinder(2, beside.tables_of(0, "") if beside else None)  # by digest, and by position
+        self._known = RowFinder(len(TAGS), beside.tables_of(0, "") if beside else None)
         self._in_files = False
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
         self._candidates = 0
@@ -179,9 +182,8 @@ class Neighbours:
         count = len(features)
         batch = batch._replace(features=features)
         found = Found(count)
-        tags = np.empty(count, np.uint32)
-        slot_kernels.tag_digests(batch.digests, batch.scopes, tags)
-        same = self._find(_BY_DIGEST, tags, batch, same_digest)
+        tags = digest_tags(batch.digests, batch.scopes)
+        same = self._find(_BY_DIGEST, tags, self._same(batch, same_digest))
         buckets = self._tables.keys(batch)
         best, bits = np.full(count, NONE), np.zeros(count, np.int64)
         self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), best, bits)
@@ -192,23 +194,26 @@ class Neighbours:
         if self.values and len(near := np.flatnonzero(found.outcome == OUTCOME_NEAR)):
             sketches = self._columns.column("sketches").gather(found.entry[near])
             found.similarity[near] = per_cents(sketches, batch.sketches[near])
-        found.entry = self._columns.rows.numbers[found.entry].astype(np.int64) + self._base
+        found.entry = self._entries_at(found.entry)
         self._seal_if_due()
         return found
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry at its own source position and with its value digest, or -1."""
-        tags = np.empty(len(batch.scopes), np.uint32)
-        slot_kernels.tag_positions(batch.sources, batch.offsets, batch.values, tags)
-        found = self._find(_BY_POSITION, tags, batch, same_position)
-        return np.where(found < 0, -1, self._columns.rows.numbers[found].astype(np.int64) + self._base)
+        tags = position_tags(batch.sources, batch.offsets, batch.values)
+        return self._entries_at(self._find(_BY_POSITION, tags, self._same(batch, same_position)))
 
     def find_digests(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry with its text digest in its scope, or -1."""
-        tags = np.empty(len(batch.scopes), np.uint32)
-        slot_kernels.tag_digests(batch.digests, batch.scopes, tags)
-        found = self._find(_BY_DIGEST, tags, batch, same_digest)
-        return np.where(found < 0, -1, self._columns.rows.numbers[found].astype(np.int64) + self._base)
+        tags = digest_tags(batch.digests, batch.scopes)
+        return self._entries_at(self._find(_BY_DIGEST, tags, self._same(batch, same_digest)))
+
+    def find_ids(self, crcs: Tags, scopes: NDArray[np.uint64], same: Same, added: int) -> NDArray[np.int64]:
+        """Return for each id, of which `crcs_of` made `crcs` (n,), the latest live entry that is the `same`, or -1.
+
+        The `added` latest entries are passed over.
+        """
+        return self._entries_at(self._find(_BY_ID, id_tags(crcs, scopes, crcs), same, self._rows - added))
 
     def find_digest(self, text_digest: bytes, scope: int) -> int:
         """Return the live entry with a text digest in a scope, or -1."""
@@ -245,12 +250,9 @@ class Neighbours:
 
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
         """Add entries without judging them; no live one has the digest or position of any. `full` (n,): has neighbours."""
-        count = len(full)
-        tags = np.empty(count, np.uint32)
-        slot_kernels.tag_digests(columns.digests, columns.scopes, tags)
-        buckets = self._tables.keys(columns)
+        tags, buckets = digest_tags(columns.digests, columns.scopes), self._tables.keys(columns)
         outcome = np.where(full, OUTCOME_NEW, OUTCOME_SHORT).astype(np.uint8)
-        self._add(columns, np.arange(count), tags, outcome, buckets)
+        self._add(columns, np.arange(len(full)), tags, outcome, buckets)
 
     def live_below(self, entry: int) -> NDArray[np.int64]:
         """Return the live entries below a number, ascending."""
@@ -303,7 +305,7 @@ class Neighbours:
 
     def _lay_tables(self) -> None:
         """Make empty tables for the plan."""
-        self._tables = Keyed(tables_of(self.plan), self._beside.tables_of(2, self.plan.id) if self._beside else None)
+        self._tables = Keyed(tables_of(self.plan), self._beside.tables_of(len(TAGS), self.plan.id) if self._beside else None)
         (self._longest, self._full), self._next_table = np.zeros((2, self._tables.count), np.int64), 0
 
     def _fit(self, rows: int, full: int) -> None:
@@ -355,21 +357,27 @@ class Neighbours:
         """Return how many blocks of a table more entries share than are asked; without a table of all, as last seen."""
         return int(self._full.sum()) if table is None else self._tables.full_blocks(table)
 
-    def _find(
-        self, number: int, tags: NDArray[np.uint32], batch: Columns, same: Callable[[Columns, Columns], Any]
-    ) -> NDArray[np.int64]:
-        """Return the row of each document, or -1: what the tags find and the stored identities confirm."""
-        keys, at, states = _keys_of(tags), np.zeros(len(tags), np.int64), self._columns.rows.states
-        found = self._known.find(number, keys, states, at)
+    def _find(self, number: int, tags: NDArray[np.uint32], same: Same, below: int | None = None) -> NDArray[np.int64]:
+        """Return the row of each tag, or -1: the first that it finds and `same` confirms, or the last one `below` a row."""
+        keys, states = keys_of(tags), self._columns.rows.states
+        at = np.full(len(tags), 0 if below is None else FROM_THE_END)
+        found = self._known.find(number, keys, states, at, below)
         unsure = np.flatnonzero(found >= 0)
         while len(unsure):
-            known = self._identities(self._columns.rows.numbers[found[unsure]].astype(np.int64) + self._base)
-            wrong = unsure[~same(known, take_rows(batch, unsure))]
+            wrong = unsure[~same(unsure, self._entries_at(found[unsure]))]
             next_at = at[wrong]
-            found[wrong] = self._known.find(number, keys[wrong], states, next_at)
+            found[wrong] = self._known.find(number, keys[wrong], states, next_at, below)
             at[wrong] = next_at
             unsure = wrong[found[wrong] >= 0]
         return found
+
+    def _same(self, batch: Columns, rule: Callable[[Columns, Columns], NDArray[np.bool_]]) -> Same:
+        """Return what compares documents of a batch with stored identities by a rule."""
+        return lambda documents, entries: rule(self._identities(entries), take_rows(batch, documents))
+
+    def _entries_at(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of the entries in these rows, -1 for -1."""
+        return np.where(rows < 0, -1, self._columns.rows.numbers[rows].astype(np.int64) + self._base)
 
     def _search(
         self, batch: Columns, buckets: NDArray[Any], docs: NDArray[np.int64], best: NDArray[Any], bits: NDArray[Any]
@@ -398,8 +406,6 @@ class Neighbours:
         if not count:
             return
         self._reserve(count)
-        position_tags = np.empty(count, np.uint32)
-        slot_kernels.tag_positions(batch.sources[made], batch.offsets[made], batch.values[made], position_tags)
         rows = StoredRows(
             numbers=np.arange(self.entries - self._base, self.entries - self._base + count),
             prints=batch.prints[made],
@@ -408,15 +414,15 @@ class Neighbours:
             states=np.where(outcome[made] == OUTCOME_SHORT, SHORT, FULL).astype(np.uint8),
             sketches=batch.sketches[made],
             digest_tags=tags[made],
-            position_tags=position_tags,
+            position_tags=position_tags(batch.sources[made], batch.offsets[made], batch.values[made]),
+            id_tags=id_tags(batch.ids[made], batch.scopes[made], tags[made]),
         )
         self._columns.write(first, rows)
-        self._known.add(
-            np.arange(first, first + count), np.stack([_keys_of(rows.digest_tags), _keys_of(rows.position_tags)], axis=1)
-        )
+        keys = np.stack([keys_of(getattr(rows, name)) for name in TAGS], axis=1)
+        self._known.add(np.arange(first, first + count), keys)
         is_full = outcome[made] != OUTCOME_SHORT
-        added, keys = first + np.flatnonzero(is_full), buckets[made[is_full]]
-        self._tables.finder.add(added, keys)
+        added = first + np.flatnonzero(is_full)
+        self._tables.finder.add(added, buckets[made[is_full]])
         self._rows += count
         self.entries += count
         self.live += count
@@ -456,7 +462,7 @@ class Neighbours:
             self._beat()
 
     def _seal_known(self, numbers: Sequence[int] | None = None) -> None:
-        """Sort what finds rows by digest and by position, or one of them, from nothing."""
+        """Sort what finds rows by digest, position and id, or some of these tables, from nothing."""
         states = self._columns.rows.states[: self._rows]
         self._known.seal(self._keys_of_tags, states, SHORT, self.live, self._each, numbers)
 
@@ -467,7 +473,7 @@ class Neighbours:
         self._tables.finder.seal(keys_of, states, FULL, self.full, self._each, numbers)
 
     def _keys_of_tags(self, numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
-        return np.stack([_keys_of(self._columns.column(TAGS[number]).read(first, end)) for number in numbers])
+        return np.stack([keys_of(self._columns.column(TAGS[number]).read(first, end)) for number in numbers])
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         """Do the work for each part, on all threads, and beat once a part: always from the caller's thread."""
@@ -478,10 +484,3 @@ class Neighbours:
             else:
                 done.result()
             self._beat()
-
-
-def _keys_of(tags: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Return what the tables of tags are searched by."""
-    keys = np.empty(len(tags), np.uint64)
-    slot_kernels.keys_of_tags(tags, keys)
-    return keys

@@ -27,7 +27,10 @@ FULL: Final = 2
 
 
 class Columns(NamedTuple):
-    """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), S maybe 0, the rest (n,)."""
+    """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), S maybe 0, the rest (n,).
+
+    `ids` are their CRC-32, 0 for none (`idtags.crcs_of`).
+    """
 
     prints: NDArray[np.uint64]
     scopes: NDArray[np.uint64]
@@ -37,6 +40,7 @@ class Columns(NamedTuple):
     values: NDArray[np.uint64]
     features: NDArray[np.uint32]
     sketches: NDArray[np.uint8]
+    ids: NDArray[np.uint32]
 
 
 def no_columns(limbs: int, count: int, values: int = 0) -> Columns:
@@ -50,6 +54,7 @@ def no_columns(limbs: int, count: int, values: int = 0) -> Columns:
         values=np.zeros(count, np.uint64),
         features=np.zeros(count, np.uint32),
         sketches=np.zeros((count, values), np.uint8),
+        ids=np.zeros(count, np.uint32),
     )
 
 
@@ -119,6 +124,7 @@ class StoredRows(NamedTuple):
     sketches: NDArray[np.uint8]
     digest_tags: NDArray[np.uint32]
     position_tags: NDArray[np.uint32]
+    id_tags: NDArray[np.uint32]
 
 
 class Known(NamedTuple):

@@ -1,8 +1,8 @@
-"""Compiled: tags of text digests and of positions, by which rows are found without holding either.
+"""Compiled: tags of text digests, of positions and of ids, by which rows are found without holding any of them.
 
-A tag is 32 bits of the hash of (scope, text digest) or of (source, offset, value digest); volumes keep them. Two tables of
-`finder` are searched by them. What a tag finds is a candidate, which the caller compares with what is stored: one in 2^32 an
-entry is another document's.
+A tag is 32 bits of the hash of (scope, text digest), of (source, offset, value digest) or of (scope, CRC-32 of the id);
+volumes keep the first two, and the CRC-32. Three tables of `finder` are searched by them. What a tag finds is a candidate,
+which the caller compares with what is stored: one in 2^32 an entry is another document's.
 """
 
 from __future__ import annotations
@@ -44,6 +44,16 @@ def tag_positions(sources: Any, offsets: Any, values: Any, tags: Any) -> None:
         mixed = uint64(offsets[row]) * SPREAD
         mixed ^= values[row] ^ (uint64(sources[row]) << uint64(32))
         tags[row] = uint32(mixed_limb(mixed) >> uint64(32))
+
+
+@kernel
+def tag_ids(ids: Any, scopes: Any, digest_tags: Any, tags: Any) -> None:
+    """Set `tags` (n,) uint32 to those of (scope, CRC-32 of the id); without an id to that of the digest: so they spread."""
+    for row in range(tags.shape[0]):
+        if ids[row] == 0:
+            tags[row] = digest_tags[row]
+        else:
+            tags[row] = uint32(mixed_limb(uint64(ids[row]) ^ (scopes[row] * SPREAD)) >> uint64(32))
 
 
 @kernel

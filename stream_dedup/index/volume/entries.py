@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.errors import FormatError, InvariantError
-from stream_dedup.index.tables import slot_kernels
 from stream_dedup.index.tables.rows import Columns, StoredRows, no_columns
+from stream_dedup.index.tables.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.idtags import IdTags
 from stream_dedup.index.volume.layout import (
@@ -106,8 +106,8 @@ _IDENTITY: Final = np.dtype(
 )
 
 
-def columns_of(rows: NDArray[Any]) -> Columns:
-    """Return what the tables in memory take of stored rows (n,)."""
+def columns_of(rows: NDArray[Any], ids: Sequence[bytes]) -> Columns:
+    """Return what the tables in memory take of stored rows (n,) and their ids."""
     return Columns(
         prints=np.array(rows["print"], np.uint64),
         scopes=np.array(rows["scope"], np.uint64),
@@ -117,6 +117,7 @@ def columns_of(rows: NDArray[Any]) -> Columns:
         values=np.array(rows["value_digest"], np.uint64),
         features=np.array(rows["features"], np.uint32),
         sketches=np.array(rows["sketch"], np.uint8),
+        ids=crcs_of(ids),
     )
 
 
@@ -186,7 +187,8 @@ class Entries:
                     f"The index volume holds entries beyond the {self.count} that it should hold; give the index an empty "
                     "volume, and it is rebuilt from the log."
                 )
-            yield _stored(number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64), columns)
+            ids = self._tags.of(number_of(key))[columns["place"]]
+            yield _stored(number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64), columns, ids)
 
     def _load_tail(self) -> Iterator[StoredRows]:
         pages = range(self._sealed * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-self.count // PAGE_ENTRIES))
@@ -202,9 +204,9 @@ class Entries:
                     self._open[page] = EntryPage(rows.tobytes(), ids)
             part = self._segment_rows(rows, page * PAGE_ENTRIES)
             self._tail.append(part)
-            self._tags.append(_cut(rows, ids))
+            crcs = self._tags.append(_cut(rows, ids))
             live = part["state"] != STATE_REMOVED
-            yield _stored(page * PAGE_ENTRIES + np.flatnonzero(live), part[live])
+            yield _stored(page * PAGE_ENTRIES + np.flatnonzero(live), part[live], crcs[live])
 
     def live(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
         """Yield (rows, the sizes of their ids, the ids one after another) of the live entries as stored, in log order.
@@ -277,6 +279,12 @@ class Entries:
             rows["rank"].copy(),
             found.ids(),
         )
+
+    def texts(self, numbers: NDArray[np.int64]) -> list[tuple[int, bytes, bytes]]:
+        """Return (scope, id, text digest) of the entries of these numbers, in their order."""
+        found = self._gathered(numbers, _IDENTITY)
+        digests = map(bytes, found.rows["text_digest"])
+        return list(zip(found.rows["scope"].tolist(), found.ids().each(), digests, strict=True))
 
     def identities(self, numbers: NDArray[np.int64]) -> Columns:
         """Return what tells the entries of these numbers from others, in their order; columns of anything else are empty."""
@@ -426,13 +434,11 @@ class Entries:
         made["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
         for name in ("state", "features", "scope", "print", "sketch"):
             made[name] = rows[name]
-        tags = np.empty(len(rows), np.uint32)
-        digests = np.ascontiguousarray(rows["text_digest"]).view(np.uint64)
-        slot_kernels.tag_digests(digests, np.ascontiguousarray(rows["scope"]), tags)
-        made["digest_tag"] = tags
-        source, offset, value = (np.ascontiguousarray(rows[name]) for name in ("source", "offset", "value_digest"))
-        slot_kernels.tag_positions(source, offset, value, tags)
-        made["position_tag"] = tags
+        digest, scope, source, offset, value = (
+            np.array(rows[name]) for name in ("text_digest", "scope", "source", "offset", "value_digest")
+        )
+        made["digest_tag"] = digest_tags(digest.view(np.uint64), scope)
+        made["position_tag"] = position_tags(source, offset, value)
         return made
 
     def _gathered(self, numbers: NDArray[np.int64], wanted: np.dtype[Any]) -> Gathered:
@@ -465,11 +471,12 @@ class Entries:
             self._kept[number] = value
 
 
-def _stored(numbers: NDArray[np.int64], columns: Any) -> StoredRows:
-    """Return entries with such numbers; `columns` are those of a segment, by name."""
+def _stored(numbers: NDArray[np.int64], columns: Any, crcs: Tags) -> StoredRows:
+    """Return entries with such numbers; `columns` are those of a segment, by name, `crcs` (n,) of their ids."""
     names = ("print", "scope", "features", "state", "sketch", "digest_tag", "position_tag")
-    prints, scopes, features, states, sketches, digest_tags, position_tags = (columns[name] for name in names)
-    return StoredRows(numbers, prints, scopes, features, states, sketches, digest_tags, position_tags)
+    tags = id_tags(crcs, np.array(columns["scope"]), np.array(columns["digest_tag"]))
+    stored: list[Any] = [numbers, *(columns[name] for name in names), tags]
+    return StoredRows(*stored)
 
 
 def _cut(rows: NDArray[Any], ids: bytes) -> list[bytes]:

@@ -1,31 +1,30 @@
 """Where the entries with an id are: four bytes of each id, by which a take-down reads a few pages instead of all.
 
 Of every segment of 4,096 entries one value holds the tags of their ids, in the order of the entries; those of the entries
-behind the last whole segment are in memory. A tag may be another id's too, so whoever is given an entry reads its id.
+behind the last whole segment are in memory. A tag may be another id's too, so whoever is given an entry reads its id. Opening
+reads them too: by them the tables in memory find the latest entry of an id.
 
-Invariants: the tag of an entry whose id was wiped is wiped; a segment that was written by a version without tags is known by
-its lack, and all its entries are given; with a hundred million entries 400 MB are read, a beat after every megabyte.
+Invariants: the tag of an entry whose id was wiped is wiped; with a hundred million entries 400 MB are read, a beat after every
+megabyte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
+from stream_dedup.index.tables.tags import Tags, crcs_of
 from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.layout import DAMAGED_PAGE, SEGMENT_ENTRIES, id_tags_key, segment_key
+from stream_dedup.index.volume.layout import DAMAGED_PAGE, SEGMENT_ENTRIES, id_tags_key
 from stream_dedup.index.volume.writes import Writes
 
-NO_TAG: Final = crc32(b"")
+NO_TAG: Final = 0
 _SEGMENTS_AT_ONCE: Final = 64
 _LOW_BITS: Final = 0xFFFF
-
-Tags = NDArray[np.uint32]
 
 
 class IdTags:
@@ -41,9 +40,21 @@ class IdTags:
         """Begin behind so many whole segments; what comes after them is then added as if it were new."""
         self._sealed = sealed
 
-    def append(self, ids: Sequence[bytes]) -> None:
-        """Take note of the ids of the next entries."""
-        self._tail.append(np.fromiter(map(crc32, ids), np.uint32, len(ids)))
+    def append(self, ids: Sequence[bytes]) -> Tags:
+        """Take note of the ids of the next entries; return their tags."""
+        self._tail.append(crcs_of(ids))
+        return self._tail[-1]
+
+    def of(self, segment: int) -> Tags:
+        """Return the tags (4096,) of a stored segment.
+
+        Raises:
+            FormatError: they are damaged or missing.
+        """
+        (tags,) = self._read([segment])
+        if tags is None:
+            raise FormatError(DAMAGED_PAGE)
+        return tags
 
     def seal(self) -> None:
         """Let the next 4,096 entries be a segment."""
@@ -71,14 +82,13 @@ class IdTags:
 
     def candidates(self, ids: Collection[bytes], beat: Callable[[], None]) -> Iterator[NDArray[np.int64]]:
         """Yield the numbers of all entries that may have one of these ids, ascending, removed ones among them."""
-        wanted = np.unique(np.fromiter(map(crc32, ids), np.uint32, len(ids)))
+        wanted = np.unique(crcs_of(list(ids)))
         is_low = np.zeros(_LOW_BITS + 1, np.bool_)
         is_low[wanted & _LOW_BITS] = True
         for first in range(0, self._sealed, _SEGMENTS_AT_ONCE):
             segments = range(first, min(first + _SEGMENTS_AT_ONCE, self._sealed))
-            for segment, tags in self._known(segments):
-                places = np.arange(SEGMENT_ENTRIES) if tags is None else _places(tags, is_low, wanted)
-                if len(places):
+            for segment, tags in zip(segments, self._read(segments), strict=True):
+                if tags is not None and len(places := _places(tags, is_low, wanted)):
                     yield segment * SEGMENT_ENTRIES + places
             beat()
         yield self._sealed * SEGMENT_ENTRIES + _places(self._whole_tail(), is_low, wanted)
@@ -91,14 +101,6 @@ class IdTags:
             else:
                 writes.put(id_tags_key(segment), tags.astype("<u4").tobytes())
         self._changed.clear()
-
-    def _known(self, segments: Sequence[int]) -> Iterator[tuple[int, Tags | None]]:
-        """Yield (segment, its tags) of those that are there; None where it has entries and no tags."""
-        found = list(zip(segments, self._read(segments), strict=True))
-        lacking = [segment for segment, tags in found if tags is None and segment not in self._changed]
-        there = self._store.get_many([segment_key(segment) for segment in lacking]) if lacking else []
-        untagged = {segment for segment, value in zip(lacking, there, strict=True) if value is not None}
-        yield from ((segment, tags) for segment, tags in found if tags is not None or segment in untagged)
 
     def _read(self, segments: Sequence[int]) -> list[Tags | None]:
         stored = self._store.get_many([id_tags_key(segment) for segment in segments])

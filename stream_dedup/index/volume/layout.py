@@ -15,13 +15,15 @@
                             count(u16), and column by column: place(u16) in the segment, state(u8) features(u32)
                             digest_tag(u32) position_tag(u32) scope(u64) print sketch
     i segment(u64)          of the same entries, removed ones too, the CRC-32 of each id(u32 x 4,096), by which take-downs find
-                            them; of the empty id where it was wiped. Volumes of 0.1.0 before it lack it, and are read whole
+                            them; 0 for none and where it was wiped, and an id of which it is 0 has 1. Read at opening too
     v log_offset(u64)       the verdicts kept of one log record: count(u16) kept* ids
     t                       log time in ms(i64)
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
     a log_offset(u64)       an answer, as sent, until its delivery is confirmed
     c entry(u64)            which copy of a representative is the best, and how many there are: `copies`
     b entry(u64)            the id of the best copy; not there where that is the representative itself, or has no id
+    l entry(u64)            the digest(16) of the text that an id had last, under its latest representative, of another text:
+                            `last_texts`
     p entry(u64)            of a representative that the topic `representatives` holds or is owed, where it lies, and below
                             which log offset its last change lies: source(u32) offset(i64) changed_below(u64)
                             gone_by_order(u8: 0 or 1); see `published`
@@ -46,8 +48,8 @@
 
 Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page of entries is
 written anew when entries join it (it then is the last page) or one of its entries is removed, a segment when one of its
-entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `p`,
-`P` and what is said of files beside the volume are written once.
+entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`,
+`p`, `P` and what is said of files beside the volume are written once.
 A page or segment whose entries are all removed goes, with the tags. Tags: `slot_kernels`.
 
 Invariants: the bytes are a function of the fields alone; a volume of another version is told apart from a damaged one.
@@ -90,6 +92,7 @@ PREFIX_KEPT: Final = b"v"
 PREFIX_ANSWER: Final = b"a"
 PREFIX_COPIES: Final = b"c"
 PREFIX_BEST_ID: Final = b"b"
+PREFIX_LAST_TEXT: Final = b"l"
 PREFIX_PUBLISHED: Final = b"p"
 KEY_PUBLISHED: Final = b"P"
 KEY_BESIDE: Final = b"F"
@@ -252,6 +255,11 @@ def copies_key(entry: int) -> bytes:
 def best_id_key(entry: int) -> bytes:
     """Return the key of the id of an entry's best copy."""
     return PREFIX_BEST_ID + _U64.pack(entry)
+
+
+def last_text_key(entry: int) -> bytes:
+    """Return the key of the text that the id of an entry had last."""
+    return PREFIX_LAST_TEXT + _U64.pack(entry)
 
 
 def published_key(entry: int) -> bytes:

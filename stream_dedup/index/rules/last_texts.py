@@ -1,0 +1,140 @@
+"""Which text an id had last: what tells a page that stayed as it was (`unchanged`) from one that went back (`returned`).
+
+The latest representative of an id in a scope is found by the id. As long as nothing is written under it, the id had that one's
+text last; the digest of another text that a duplicate had since is written there, and goes when its own text comes again. So a
+new document writes nothing, and a duplicate is asked for the latest representative of its id.
+
+Invariants: a function of the log alone: the documents that are judged set what their ids had last, in log order, and so do the
+seeds and releases that become representatives; what is written goes with its entry, and a representative that is renewed takes
+along what its id had last, because it is the latest then. Where an order takes the latest one away, the id had last what was
+known when that one came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.document import Reason
+from stream_dedup.index.tables.neighbours import Neighbours
+from stream_dedup.index.tables.rows import Columns
+from stream_dedup.index.tables.tags import crcs_of
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.entries import Entries
+from stream_dedup.index.volume.layout import last_text_key
+from stream_dedup.index.volume.writes import Writes
+
+Name = tuple[int, bytes]
+"""(scope, id)."""
+Rooms = tuple[Entries, Neighbours]
+_OWN: Final = b""
+
+
+@dataclass(slots=True)
+class IdText:
+    """Of an id: its latest representative, and the digests of that one's text and of the text that the id had last."""
+
+    entry: int
+    own: bytes
+    last: bytes
+
+
+class LastTexts:
+    """The digests of the texts that ids had last, under their latest representatives, where these have other texts."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changed: dict[int, bytes] = {}
+        self._passed = 0  # nothing lies below it
+        self._dropped_below = 0
+
+    def of(self, entries: Sequence[int]) -> dict[int, bytes]:
+        """Return what is written under these live entries, where something is."""
+        stored = [entry for entry in entries if entry not in self._changed]
+        values = self._store.get_many(list(map(last_text_key, stored))) if stored else []
+        found = self._changed | dict(zip(stored, values, strict=True))
+        return {entry: digest for entry in entries if (digest := found[entry])}
+
+    def set(self, one: IdText) -> None:
+        """Write down what an id had last."""
+        self._changed[one.entry] = _OWN if one.last == one.own else one.last
+
+    def drop(self, entries: Collection[int]) -> None:
+        """Drop what is written under entries that are no representatives any more."""
+        self._changed.update(dict.fromkeys(entries, _OWN))
+
+    def drop_below(self, first: int) -> None:
+        """Drop what is written under all entries below one: their window has passed."""
+        self._dropped_below = max(self._dropped_below, first)
+        self._changed = {entry: digest for entry, digest in self._changed.items() if entry >= first}
+
+    def collect(self, writes: Writes) -> None:
+        """Add what changed since the last call."""
+        if self._dropped_below > self._passed:
+            writes.delete_range(last_text_key(self._passed), last_text_key(self._dropped_below))
+            self._passed = self._dropped_below
+        for entry, digest in self._changed.items():
+            if digest:
+                writes.put(last_text_key(entry), digest)
+            else:
+                writes.delete(last_text_key(entry))
+        self._changed.clear()
+
+
+def latest_of(last: LastTexts, rooms: Rooms, names: Sequence[Name], added: int = 0) -> dict[Name, IdText]:
+    """Return what is known of these ids, where a representative has one; the `added` latest entries are passed over."""
+    entries, neighbours = rooms
+    texts: dict[int, bytes] = {}
+
+    def same(asked: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        read = zip(asked.tolist(), numbers.tolist(), entries.texts(numbers), strict=True)
+        told = np.empty(len(asked), np.bool_)
+        for at, (one, number, (scope, identifier, digest)) in enumerate(read):
+            texts[number] = digest
+            told[at] = names[one] == (scope, identifier)
+        return told
+
+    crcs = crcs_of([identifier for _, identifier in names])
+    found = neighbours.find_ids(crcs, np.array([scope for scope, _ in names], np.uint64), same, added)
+    known = {name: entry for name, entry in zip(names, found.tolist(), strict=True) if entry >= 0}
+    written = last.of(list(known.values()))
+    return {name: IdText(entry, texts[entry], written.get(entry, texts[entry])) for name, entry in known.items()}
+
+
+def follow(last: LastTexts, rooms: Rooms, columns: Columns, ids: Sequence[bytes], reasons: NDArray[np.uint8]) -> None:
+    """Note what text each id has, document after document, and call `returned` what is `unchanged` and had another meanwhile.
+
+    `columns`, `ids` and `reasons` are of all the documents, (n,) each; those that are unique have become the latest entries.
+    """
+    is_duplicate = reasons >= Reason.EXACT
+    asked = np.flatnonzero(is_duplicate & (columns.ids != 0))
+    if not len(asked):
+        return
+    made = np.flatnonzero(~is_duplicate)
+    first = rooms[0].count - len(made)
+    places = asked.tolist()
+    names = {place: (int(columns.scopes[place]), ids[place]) for place in places}
+    latest = latest_of(last, rooms, list(dict.fromkeys(names.values())), len(made))
+    among = np.flatnonzero(np.isin(columns.ids[made], columns.ids[asked]))
+    if not latest and not len(among):
+        return
+    new = {int(made[at]): first + int(at) for at in among}
+    changed: dict[int, IdText] = {}
+    for place in sorted([*places, *new]):
+        digest = columns.digests[place].tobytes()
+        if place in new:
+            latest[int(columns.scopes[place]), ids[place]] = IdText(new[place], digest, digest)
+            continue
+        one = latest.get(names[place])
+        if one is None or one.last == digest:
+            continue
+        if reasons[place] == Reason.UNCHANGED:
+            reasons[place] = Reason.RETURNED
+        one.last = digest
+        changed[one.entry] = one
+    for one in changed.values():
+        last.set(one)
