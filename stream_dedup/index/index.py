@@ -39,12 +39,12 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart, ids_of, near_of
-from stream_dedup.index.rules import owed
+from stream_dedup.index.rules import outbox
 from stream_dedup.index.rules.apply import check_offsets, step
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.last_texts import LastTexts
-from stream_dedup.index.rules.owed import Owed
+from stream_dedup.index.rules.outbox import Outbox
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import Window
 from stream_dedup.index.tables.bucket_sizes import BucketSizes
@@ -93,7 +93,7 @@ class LogIndex:
         try:
             self._read_volume(keep_in)
             if publishes:
-                owed.begin(self._state, self._store, self._writes, self._applied, self._beat)
+                outbox.begin(self._state, self._store, self._writes, self._applied, self._beat)
             else:
                 self._writes.delete(layout.KEY_PUBLISHED)  # from the next write on, the rows say nothing
         except OtherFormatError:
@@ -260,10 +260,10 @@ class LogIndex:
         return () if self._beside is None else tuple(self._beside.refused)
 
     @property
-    def owed(self) -> Owed | None:
+    def outbox(self) -> Outbox | None:
         """What the topic `representatives` is owed; for the applying thread, between two calls of `apply`."""
         published = self._state.copies.published
-        return None if published is None else Owed(self._state, published, lambda: self._writes, self._lock)
+        return None if published is None else Outbox(self._state, published, lambda: self._writes, self._lock)
 
     def neighbours(
         self, print_limbs: Sequence[int] | NDArray[np.uint64], scope: int = 0, features: int | None = None, sketch: bytes = b""

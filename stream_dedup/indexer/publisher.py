@@ -29,7 +29,7 @@ from stream_dedup.ground.errors import ConfigurationError, FencedError, StreamDe
 from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.rules.owed import Owed
+from stream_dedup.index.rules.outbox import Outbox
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.kafka import Admin, LastRecordReader, Outcome, Output, TransactionalOutput
 from stream_dedup.log.representatives import (
@@ -126,15 +126,15 @@ class Publisher:
     @property
     def behind(self) -> int:
         """How many log records were applied since the topic held all that it was owed; 0 while it does."""
-        owed, seen = self._index.owed, self._seen or Progress()
-        if owed is None or (owed.rows.changed_below <= seen.written_below and owed.first_standing <= seen.gone_below):
+        outbox, seen = self._index.outbox, self._seen or Progress()
+        if outbox is None or (outbox.rows.changed_below <= seen.written_below and outbox.first_standing <= seen.gone_below):
             return 0
         return max(1, self._index.applied - max(self._even_at, seen.written_below))
 
     def turn(self) -> None:
         """Go on with whatever is next, if nothing runs; the index has caught up with the log."""
-        owed = self._index.owed
-        if owed is None or self._is_running():
+        outbox = self._index.outbox
+        if outbox is None or self._is_running():
             return
         if not self.behind:
             self._even_at = self._index.applied
@@ -145,7 +145,7 @@ class Publisher:
             self._next_look = now + self._pace.look
             self._run(self._look, self._looked)
         elif self._owns and self._transactions is not None:
-            self._write_on(owed, self._seen, self._transactions)
+            self._write_on(outbox, self._seen, self._transactions)
         elif self.behind and now - self._moved_at >= self._pace.patience:
             self._run(self._take, self._taken)
 
@@ -220,19 +220,19 @@ class Publisher:
             return
         if seen is not None and (found != seen or not self.behind):
             self._moved_at = self._monotonic()
-        owed = self._index.owed
-        if owed is not None:
-            owed.forget(below=found.gone_below)
+        outbox = self._index.outbox
+        if outbox is not None:
+            outbox.forget(below=found.gone_below)
 
     def _taken(self, found: Progress) -> None:
-        owed = self._index.owed
-        if owed is None:
+        outbox = self._index.outbox
+        if outbox is None:
             return
         self._seen = found
         self._owns = True
-        owed.rows.gather()
+        outbox.rows.gather()
         self._round = _Round(self._index.applied, found.written_below)
-        owed.forget(below=found.gone_below)
+        outbox.forget(below=found.gone_below)
         self._logger.info("this index writes the topic", topic=self._topic, from_log_offset=found.written_below)
 
     def _recovered(self) -> None:
@@ -262,19 +262,19 @@ class Publisher:
         self._owns = False
         self._round = None
         self._run(partial(_close, clients), lambda _: None)
-        if (owed := self._index.owed) is not None:
-            owed.rows.fresh = None
+        if (outbox := self._index.outbox) is not None:
+            outbox.rows.fresh = None
 
     # -- writing
 
-    def _write_on(self, owed: Owed, seen: Progress, transactions: TransactionalOutput) -> None:
+    def _write_on(self, outbox: Outbox, seen: Progress, transactions: TransactionalOutput) -> None:
         """Write what is next of what the topic is owed."""
         if self._index.applied < seen.applied:
             return  # whoever wrote before knew more
-        if owed.rows.fresh is None:  # there were too many
-            owed.rows.gather()
+        if outbox.rows.fresh is None:  # there were too many
+            outbox.rows.gather()
             self._round = _Round(self._index.applied, seen.written_below)
-        portion = self._left_behind(owed, seen) or self._next_of_round(owed, seen)
+        portion = self._left_behind(outbox, seen) or self._next_of_round(outbox, seen)
         if portion is None:
             return
         if not portion.values and portion.progress == seen:
@@ -295,34 +295,34 @@ class Publisher:
             self._recovered()
             self._metrics.representatives_written(_COMMITTED, len(portion.values))
             self._seen = portion.progress
-            owed.forget([number for number, _, value in portion.values if value is None])
+            outbox.forget([number for number, _, value in portion.values if value is None])
             portion.then()
 
         self._run(write, written)
 
-    def _left_behind(self, owed: Owed, seen: Progress) -> _Portion | None:
+    def _left_behind(self, outbox: Outbox, seen: Progress) -> _Portion | None:
         """Return what windows have left behind.
 
         Of an entry that an order removed the topic was told then. Its document may have come back since, under the same key.
         """
-        end = owed.first_standing
+        end = outbox.first_standing
         if end <= seen.gone_below:
             return None
-        rows = owed.rows.scan(seen.gone_below, end, self._pace.rows)
+        rows = outbox.rows.scan(seen.gone_below, end, self._pace.rows)
         left = [one.number for one in rows if not one.null_is_written(seen.written_below)]
         below = rows[-1].number + 1 if len(rows) == self._pace.rows else end
         progress = seen._replace(applied=self._index.applied, gone_below=below)
-        return _Portion(owed.values(left), progress, lambda: owed.forget(below=below))
+        return _Portion(outbox.values(left), progress, lambda: outbox.forget(below=below))
 
-    def _next_of_round(self, owed: Owed, seen: Progress) -> _Portion | None:
+    def _next_of_round(self, outbox: Outbox, seen: Progress) -> _Portion | None:
         found = self._round
         if found is None:
-            if not owed.rows.fresh:
+            if not outbox.rows.fresh:
                 return None
-            found = self._round = _Round(self._index.applied, numbers=sorted(owed.rows.fresh))
-            owed.rows.gather()
+            found = self._round = _Round(self._index.applied, numbers=sorted(outbox.rows.fresh))
+            outbox.rows.gather()
         if found.numbers is None:
-            rows = owed.rows.scan(found.next_number, None, self._pace.rows)
+            rows = outbox.rows.scan(found.next_number, None, self._pace.rows)
             numbers = [one.number for one in rows if one.changed_below > found.since]
             is_last, next_number = len(rows) < self._pace.rows, rows[-1].number + 1 if rows else 0
         else:
@@ -336,10 +336,10 @@ class Publisher:
                 self._round = None
                 self._next_turn = self._monotonic() + self._pace.gap
                 if found.numbers is None:
-                    owed.forget(swept_below=found.goal)
+                    outbox.forget(swept_below=found.goal)
 
         below = max(found.goal, seen.written_below) if is_last else seen.written_below
-        values = owed.values(numbers)
+        values = outbox.values(numbers)
         progress = seen._replace(applied=self._index.applied, written_below=below) if values or is_last else seen
         return _Portion(values, progress, then)
 

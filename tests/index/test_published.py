@@ -12,7 +12,7 @@ import pytest
 from stream_dedup.ground.errors import FormatError, VolumeError
 from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.rules.owed import Owed
+from stream_dedup.index.rules.outbox import Outbox
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log.records import encode_batch
@@ -46,32 +46,32 @@ class Topic:
         self.values: dict[str, bytes | None] = {}
         self.gone_below = self.written_below = 0
 
-    def left_behind(self, owed: Owed) -> None:
+    def left_behind(self, outbox: Outbox) -> None:
         """Write what windows left behind; what an order removed was told then."""
-        end = owed.first_standing
-        rows = owed.rows.scan(self.gone_below, end, 1000)
-        self._write(owed, [one.number for one in rows if not one.null_is_written(self.written_below)])
+        end = outbox.first_standing
+        rows = outbox.rows.scan(self.gone_below, end, 1000)
+        self._write(outbox, [one.number for one in rows if not one.null_is_written(self.written_below)])
         self.gone_below = max(self.gone_below, end)
-        owed.forget(below=end)
+        outbox.forget(below=end)
 
-    def all_since(self, owed: Owed, log_offset: int) -> None:
+    def all_since(self, outbox: Outbox, log_offset: int) -> None:
         """Write all that changed at or above a log offset."""
-        self.left_behind(owed)
-        self._write(owed, [one.number for one in owed.rows.scan(0, None, 1000) if one.changed_below > log_offset])
-        self.written_below = owed.rows.changed_below
+        self.left_behind(outbox)
+        self._write(outbox, [one.number for one in outbox.rows.scan(0, None, 1000) if one.changed_below > log_offset])
+        self.written_below = outbox.rows.changed_below
 
-    def fresh(self, owed: Owed) -> None:
+    def fresh(self, outbox: Outbox) -> None:
         """Write what changed since the last time."""
-        self.left_behind(owed)
-        self._write(owed, sorted(owed.rows.fresh or ()))
-        self.written_below = owed.rows.changed_below
-        owed.rows.gather()
+        self.left_behind(outbox)
+        self._write(outbox, sorted(outbox.rows.fresh or ()))
+        self.written_below = outbox.rows.changed_below
+        outbox.rows.gather()
 
-    def _write(self, owed: Owed, numbers: list[int]) -> None:
-        values = owed.values(numbers)
+    def _write(self, outbox: Outbox, numbers: list[int]) -> None:
+        values = outbox.values(numbers)
         for _, position, value in values:
             self.values[encode_key(position).decode()] = None if value is None else encode_value(value)
-        owed.forget([number for number, _, value in values if value is None])
+        outbox.forget([number for number, _, value in values if value is None])
 
 
 def opened(volume: dict[bytes, bytes], *, publishes: bool = True) -> LogIndex:
@@ -80,9 +80,9 @@ def opened(volume: dict[bytes, bytes], *, publishes: bool = True) -> LogIndex:
     return index
 
 
-def owed_by(index: LogIndex) -> Owed:
-    assert index.owed is not None
-    return index.owed
+def outbox_of(index: LogIndex) -> Outbox:
+    assert index.outbox is not None
+    return index.outbox
 
 
 def begun(volume: dict[bytes, bytes], **declared: object) -> LogIndex:
@@ -116,27 +116,27 @@ def test_a_random_log_told_on_the_way_is_the_fold_s(seed: int) -> None:
     print(f"seed {seed}")
     first: dict[bytes, bytes] = {}
     index, fold, topic = opened(first), Fold(PlainScan()), Topic()
-    owed_by(index).rows.gather()
+    outbox_of(index).rows.gather()
     raws = RandomLog(seed, parse("64:4:0:3"), plan_changes=True, windows=seed % 2 == 0).records(150)
     readers = Readers(map(read, raws))
     for offset, raw in enumerate(raws):
         index.apply([(offset, append_time(offset), raw)])
         fold.judge(offset, append_time(offset), read(raw))
         if offset % 7 == 3:
-            topic.fresh(owed_by(index))
+            topic.fresh(outbox_of(index))
             readers.check(fold, topic)
         if offset % 40 == 39:
             since = offset - offset % 7 + 4 if offset % 7 >= 3 else offset - offset % 7 - 3
             index.close()
             index = opened(first)
-            owed_by(index).rows.gather()
-            topic.all_since(owed_by(index), since)
+            outbox_of(index).rows.gather()
+            topic.all_since(outbox_of(index), since)
             readers.check(fold, topic)
 
     other, again = opened({}), Topic()
     other.apply([(offset, append_time(offset), raw) for offset, raw in enumerate(raws)])
-    topic.all_since(owed_by(other), 140)
-    again.all_since(owed_by(other), 0)
+    topic.all_since(outbox_of(other), 140)
+    again.all_since(outbox_of(other), 0)
     readers.check(fold, topic)
     readers.check(fold, again)
     assert readers.checked
@@ -146,25 +146,25 @@ def test_a_volume_that_kept_nothing_is_owed_everything() -> None:
     """Where the setting was off until now, and where it was off for a while: then what is gone gets its null, too."""
     volume: dict[bytes, bytes] = {}
     index, topic = begun(volume), Topic()
-    topic.all_since(owed_by(index), 0)
+    topic.all_since(outbox_of(index), 0)
     index.close()
     off = opened(volume, publishes=False)
-    assert off.owed is None
+    assert off.outbox is None
     other = Doc(0, 50, 50, b"o" * 16, 0xFFFF << 40, id=b"other")
     off.apply([(2, APPEND_MS, batch([other, Doc(0, 51, 51, b"p" * 16, 0xFFFF << 40)])), (3, APPEND_MS, retract(KEPT))])
     assert layout.KEY_PUBLISHED not in volume
     off.close()
 
-    topic.all_since(owed_by(opened(volume)), 1 << 40)
+    topic.all_since(outbox_of(opened(volume)), 1 << 40)
     assert topic.values["documents-0@0"] is None
     assert json.loads(topic.values["documents-0@50"] or b"")["copies"] == 1
 
     topic.values.clear()
     index = opened(volume)
-    owed_by(index).forget(swept_below=4)
+    outbox_of(index).forget(swept_below=4)
     index.apply([(4, APPEND_MS, control("plan"))])
     index.close()
-    topic.all_since(owed_by(opened(volume)), 4)
+    topic.all_since(outbox_of(opened(volume)), 4)
     assert topic.values == {}, "once it was told of all, only what changes is owed"
 
 
@@ -175,7 +175,7 @@ def test_what_came_and_went_in_one_write_is_owed_a_null() -> None:
         (2, APPEND_MS, batch([Doc(0, 9, 9, b"n" * 16, 0xFFFF << 40, id=b"gone"), Doc(0, 10, 10, b"m" * 16, 0xFFFF << 40)]))
     ]
     index.apply([*records, (3, APPEND_MS, forget(b"gone"))])
-    topic.all_since(owed_by(index), 2)
+    topic.all_since(outbox_of(index), 2)
 
     assert topic.values == {"documents-0@9": None}
 
@@ -183,23 +183,23 @@ def test_what_came_and_went_in_one_write_is_owed_a_null() -> None:
 def test_a_value_says_what_is_best_and_why() -> None:
     """The kept document itself until something beats it; copies and times only where they are counted; a wiped id is empty."""
     index, topic = begun({}), Topic()
-    topic.all_since(owed_by(index), 0)
+    topic.all_since(outbox_of(index), 0)
     told = json.loads(topic.values["documents-0@0"] or b"")
     assert told["best"] == {"position": "documents-0@0", "id": "kept", "why": "first"}
     assert (told["copies"], told["first"], told["last"]) == (2, "1970-01-01T00:00:01.000Z", "1970-01-01T00:00:01.002Z")
     index.apply([(2, APPEND_MS, batch([copy(3, 200)]))])
-    topic.all_since(owed_by(index), 2)
+    topic.all_since(outbox_of(index), 2)
     best = {"position": "documents-0@3", "id": "c3", "why": "longest"}
     assert json.loads(topic.values["documents-0@0"] or b"")["best"] == best
     index.apply([(3, APPEND_MS, forget(b"c3"))])
-    topic.all_since(owed_by(index), 3)
+    topic.all_since(outbox_of(index), 3)
     assert json.loads(topic.values["documents-0@0"] or b"")["best"] == best | {"id": ""}
 
     index, topic = begun({}, count_copies=False), Topic()
-    topic.all_since(owed_by(index), 0)
+    topic.all_since(outbox_of(index), 0)
     assert topic.values == {}
     index.apply([(2, APPEND_MS, batch([copy(3, 200)]))])
-    topic.all_since(owed_by(index), 0)
+    topic.all_since(outbox_of(index), 0)
     assert json.loads(topic.values["documents-0@0"] or b"") == {"best": best}
 
 
@@ -210,9 +210,9 @@ def test_of_a_topic_that_was_created_again_only_the_new_one_is_told() -> None:
     found = batch_of(again)
     sources = tuple(replace(one, topic_id=b"another topic id") for one in found.sources)
     index.apply([(2, APPEND_MS, encode_batch(replace(found, sources=sources)))])
-    topic.all_since(owed_by(index), 0)
+    topic.all_since(outbox_of(index), 0)
     index.apply([(3, APPEND_MS, retract(KEPT))])
-    topic.all_since(owed_by(index), 3)
+    topic.all_since(outbox_of(index), 3)
 
     assert list(topic.values) == ["documents-0@0"]
     assert json.loads(topic.values["documents-0@0"] or b"")["best"]["id"] == "new"
@@ -223,10 +223,10 @@ def test_a_renewed_representative_is_never_told_gone() -> None:
     index, topic = begun({}, window={"length_ms": 16_000, "refresh": True}), Topic()
     for seconds in range(1, 60):
         index.apply([(index.applied, APPEND_MS + 2_000 * seconds, batch([copy(2 + seconds)]))])
-        topic.left_behind(owed_by(index))
+        topic.left_behind(outbox_of(index))
     assert topic.values == {}
-    assert len(owed_by(index).rows.scan(0, None, 10)) == 1
-    topic.all_since(owed_by(index), 0)
+    assert len(outbox_of(index).rows.scan(0, None, 10)) == 1
+    topic.all_since(outbox_of(index), 0)
 
     assert json.loads(topic.values["documents-0@0"] or b"")["copies"] == 61
 
@@ -235,11 +235,11 @@ def test_more_than_a_million_changes_are_not_gathered(monkeypatch: pytest.Monkey
     """Who writes the topic is told by None, and looks at the rows."""
     monkeypatch.setattr("stream_dedup.index.rules.published._FRESH_MAX", 0)
     index = begun({})
-    owed_by(index).rows.gather()
+    outbox_of(index).rows.gather()
     index.apply([(2, APPEND_MS, batch([copy(3)]))])
 
-    assert owed_by(index).rows.fresh is None
-    assert owed_by(index).rows.scan(0, None, 10) == [(0, 3, False)]
+    assert outbox_of(index).rows.fresh is None
+    assert outbox_of(index).rows.scan(0, None, 10) == [(0, 3, False)]
 
 
 @pytest.mark.parametrize("key", [layout.KEY_PUBLISHED, layout.published_key(0)])
@@ -250,4 +250,4 @@ def test_a_damaged_row_is_an_error(key: bytes) -> None:
     volume[key] = volume[key][:-1]
 
     with pytest.raises((VolumeError, FormatError), match="give the index an empty volume"):
-        owed_by(opened(volume)).rows.scan(0, None, 1)
+        outbox_of(opened(volume)).rows.scan(0, None, 1)

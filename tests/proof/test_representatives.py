@@ -50,16 +50,16 @@ class Topic:
 
     def tell(self, most: int | None = None) -> Topic:
         """Write what windows left behind, and what changed since the last whole round, or only so much of that."""
-        owed, applied = self.index.owed, self.index.applied
-        assert owed is not None
-        end = owed.first_standing
-        rows = owed.rows.scan(0, None, 1 << 20)
+        outbox, applied = self.index.outbox, self.index.applied
+        assert outbox is not None
+        end = outbox.first_standing
+        rows = outbox.rows.scan(0, None, 1 << 20)
         gone = [one.number for one in rows if one.number < end and not one.null_is_written(self.written_below)]
         numbers = [one.number for one in rows if one.number >= end and one.changed_below > self.written_below]
-        told = owed.values(gone + numbers[:most])
+        told = outbox.values(gone + numbers[:most])
         for _, position, value in told:
             self.put(encode_key(position), None if value is None else encode_value(value))
-        owed.forget([number for number, _, value in told if value is None])
+        outbox.forget([number for number, _, value in told if value is None])
         self.written_below = applied if most is None else self.written_below
         return self.put(PROGRESS_KEY, encode_progress(Progress(LOG, TOPIC_ID, self.written_below, applied, end)))
 

@@ -23,7 +23,7 @@ from stream_dedup.log.representatives import PublishedValue
 _AT_ONCE: Final = 4096
 
 
-class Owed:
+class Outbox:
     """What the topic is owed by one index. `rows` says which entries, and since when."""
 
     def __init__(self, state: IndexState, rows: Published, writes: Callable[[], Writes], lock: threading.Lock) -> None:
