@@ -7,23 +7,23 @@ its reach if some key of them differs in at most `radius` bits (over the whole k
 
     by_length   steps (below, threshold), ascending: if the smaller of the two counts is below a step's, the first such
                 step's threshold holds instead of the plan's
-    ratio       in per cent: the smaller of the two counts is at least so much of the larger
+    ratio       in per cent: the smaller of the two counts is at least this share of the larger
 
 Four more look at the sketches of the two texts, or bound what is looked at:
 
-    bands       the first part of the sketch, of `SKETCH_VALUES` values, is cut into so many blocks of equally many values; two
+    bands       the first part of the sketch, of `SKETCH_VALUES` values, is cut into this number of equal blocks; two
                 texts are within reach too if some block of their sketches is equal
-    similarity  in per cent: the sketches are at least so much alike
-    asked       of each block (of each table's key) only so many live representatives are candidates, half of them the first
-                in log order (one more, if the number is odd), and half the last; 0 is all
-    crowd       in per cent: what a candidate shares with the text and others do not share is at least so much of all that
+    similarity  in per cent: the sketches are at least this much alike
+    asked       of each block (of each table's key) at most this number of live representatives are candidates, half of them
+                the first in log order (one more, if the number is odd), and half the last; 0 is all
+    crowd       in per cent: what a candidate shares with the text and others do not share is at least this share of all that
                 others do not share; 0 is off
 
 The others are the first `CROWD` candidates in log order, without the one that is judged: its crowd. Pages of one template are
 alike in what all of them have; a copy is alike in the rest too. `ground.sketch.own_share` is the rule.
 
-That predicate, `Plan.within_reach`, and with the cap and the crowd `Plan.scan`, is the specification: whatever tables an index
-keeps, its answers equal those of a plain scan with it. Blocks and tables by several blocks: Manku, Jain and Das Sarma,
+That predicate, `Plan.within_reach`, and with the cap and the crowd `Plan.scan`, is the specification: an index keeps any
+tables, and its answers equal those of a plain scan with it. Blocks and tables by several blocks: Manku, Jain and Das Sarma,
 "Detecting near-duplicates for web crawling", WWW 2007, section 3. The same of sketches (there called bands): Leskovec,
 Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius: Norouzi, Punjani and Fleet,
 "Fast search in Hamming space with multi-index hashing", CVPR 2012.
@@ -193,13 +193,13 @@ class Plan:
 
     @property
     def distance_guaranteed(self) -> int:
-        """The largest distance at which every pair is found, whatever its lengths (within `ratio`) and sketches.
+        """The largest distance at which every pair is found, of all lengths within `ratio` and all sketches.
 
         What `similarity` and `crowd` turn away and what `asked` passes over is left out of account.
 
-        Every key misses only if each differs in radius + 1 bits or more. The cheapest way to spread so many over the
+        Every key misses only if each differs in radius + 1 bits or more. The cheapest way to spread these bits over the
         blocks: the `key_blocks` that differ least share radius + 1 evenly, and each of the others has as many as the
-        fullest of those. (Blocks too short to hold so many differ less; then more is found than is said here.)
+        fullest of those. (Blocks too short to hold them differ less; then more is found than is said here.)
         """
         lowest = min(self.threshold, *(threshold for _, threshold in self.by_length), THRESHOLD_MAX)
         if self.blocks == 0:
@@ -208,7 +208,7 @@ class Plan:
         return min(lowest, self.radius + (self.blocks - self.key_blocks) * fullest)
 
     def with_similarity(self, similarity: int) -> Plan:
-        """Return the plan that finds as this one does and asks for so many per cent of similarity.
+        """Return the plan that finds as this one does and asks for `similarity` per cent.
 
         Raises:
             ConfigurationError: this plan compares no sketches.
@@ -225,7 +225,7 @@ class Plan:
         return ((one ^ other) & ((1 << self.width) - 1)).bit_count()
 
     def threshold_of(self, features: int) -> int:
-        """Return the threshold for two texts of which the shorter has so many features."""
+        """Return the threshold for two texts of which the shorter has `features` features."""
         return next((threshold for below, threshold in self.by_length if features < below), self.threshold)
 
     def within_reach(

@@ -19,15 +19,15 @@ JUDGING_VALUES: Final = 80
 SKETCH_BYTES: Final = SKETCH_VALUES + JUDGING_VALUES // 2
 FIRST_WEIGHT: Final = 15
 JUDGING_WEIGHT: Final = 16
-"""Of half a byte one value in so many is equal by chance."""
+"""Of values of half a byte one in this number is equal by chance."""
 ALIKE: Final = FIRST_WEIGHT * (SKETCH_VALUES + JUDGING_VALUES)
 """What two equal sketches have of `alike`."""
 NOT_COMPARED: Final = 255
 """Stands for the similarity in per cent where two sketches were not compared."""
 CROWD: Final = 32
-"""So many candidates, the first in log order, are the crowd by which each of them is judged."""
+"""This number of candidates, the first in log order, is the crowd by which each of them is judged."""
 CROWD_SCEPTICS: Final = 4
-"""So many who share nothing are counted with the crowd: what two or three share is little evidence of a template."""
+"""This number of strangers is counted with the crowd: what two or three share is little evidence of a template."""
 
 
 def values_of(sketch: bytes) -> list[int]:
@@ -68,7 +68,7 @@ def per_cent(one: bytes, other: bytes) -> int:
 
 
 def alike_min(similarity: int) -> int:
-    """Return how many parts of `ALIKE` are so many per cent."""
+    """Return how many parts of `ALIKE` are `similarity` per cent."""
     return -(-similarity * ALIKE // 100)
 
 

@@ -1,6 +1,6 @@
 """What a volume holds, read from its store: the state that a log's prefix led to, without the tables in memory.
 
-Invariants: reading changes nothing; whatever is missing or damaged is a `FormatError`, never a smaller state.
+Invariants: reading changes nothing; what is missing or damaged is a `FormatError`, never a smaller state.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def of_digest(digest: StateDigest | None) -> dict[str, Any]:
 
 
 def shortened(found: dict[str, Any], hottest: int) -> dict[str, Any]:
-    """Return the report with so many of the hottest buckets that it lists."""
+    """Return the report with the `hottest` first of the buckets that it lists."""
     return found | {"buckets": found["buckets"] | {"hottest": found["buckets"]["hottest"][:hottest]}}
 
 

@@ -4,7 +4,7 @@
     SNAPSHOT/volume/         the volume's files
 
 How a command takes one of a running index, whose volume is locked: nothing is asked over HTTP, which changes nothing;
-whoever may write to the volume's directory may ask there.
+a user who may write to the volume's directory may ask there.
 
     1  the command takes DIR/snapshot/lock (one snapshot at a time) and clears what a dead command left
     2  it writes DIR/snapshot/request

@@ -1,6 +1,6 @@
 """`/v1/similar`, `/v1/memory` and `/v1/stats` of a running index. GET only; nothing is changed through it.
 
-The index knows neither texts nor the key that fingerprints are made under, so whoever asks sends a print:
+The index knows neither texts nor the key that fingerprints are made under, so the caller sends a print:
 
     /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&limit=N][&similarity=SHARE]
     /v1/memory?plan=PLAN
@@ -8,8 +8,8 @@ The index knows neither texts nor the key that fingerprints are made under, so w
 
 Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the others being sent away; the
 report is made once for all who ask at a time, and kept for a while, because it counts every bucket while the index waits;
-nobody who asks has the volume read; answers hold at most `RESULTS_MAX` documents; whatever cannot be answered is a problem of
-RFC 9457.
+nobody who asks has the volume read; answers hold at most `RESULTS_MAX` documents; a question that cannot be answered is a
+problem of RFC 9457.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Writes the topic `representatives`, beside the index's answers: nothing waits for it, and it may be away for however long.
+"""Writes the topic `representatives`, beside the index's answers: nothing waits for it, and it may be away for any time.
 
-One index of several writes: whoever has the topic's transactional id. A transaction's last record says how far the topic is
-written (`log.representatives.Progress`). What is written, in this order:
+One index of several writes: the one that has the topic's transactional id. A transaction's last record says how far the topic
+is written (`log.representatives.Progress`). What is written, in this order:
 
     1  tombstones of what a window has left behind, some thousand at a time, before anything else
     2  what the topic was owed when this index took the id: every row that changed since the progress that it found
     3  from then on what has changed since the last round
 
-The rules that make the topic end as the log says, whoever is killed when:
+The rules that make the topic end as the log says, also where indexes are killed:
 
 - Taking the id ends what another has under way. Only then the progress is read, so nothing older can come after it.
-- Nothing is written by an index that has applied less than whoever wrote before it.
+- Nothing is written by an index that has applied less than the one that wrote before it.
 - `written_below` moves once a whole round is written. Who comes next begins there.
 - A transaction says what is so at one log offset, entries in ascending order: of two with one position the later comes last.
 
@@ -132,7 +132,7 @@ class Publisher:
         return max(1, self._index.applied - max(self._even_at, seen.written_below))
 
     def turn(self) -> None:
-        """Go on with whatever is next, if nothing runs; the index has caught up with the log."""
+        """Go on with the next step, if nothing runs; the index has caught up with the log."""
         outbox = self._index.outbox
         if outbox is None or self._is_running():
             return
@@ -150,7 +150,7 @@ class Publisher:
             self._run(self._take, self._taken)
 
     def close(self) -> None:
-        """Let go; what runs is left behind, and ended by whoever takes the id next."""
+        """Let go; what runs is left behind, and ended by the index that takes the id next."""
         if self._then is None:
             _close([self._transactions, self._last_reader])
 
@@ -171,7 +171,7 @@ class Publisher:
         except FencedError:
             self._then = None
             self._fenced()
-        except Exception as error:  # noqa: BLE001 - whatever it is, no answer is held up by it
+        except Exception as error:  # noqa: BLE001 - no error here may hold up an answer
             self._then = None
             self._failed(str(error) if isinstance(error, StreamDedupError) else repr(error))
         else:
@@ -270,7 +270,7 @@ class Publisher:
     def _write_on(self, outbox: Outbox, seen: Progress, transactions: TransactionalOutput) -> None:
         """Write what is next of what the topic is owed."""
         if self._index.applied < seen.applied:
-            return  # whoever wrote before knew more
+            return  # the index that wrote before knew more
         if outbox.rows.fresh is None:  # there were too many
             outbox.rows.gather()
             self._round = _Round(self._index.applied, seen.written_below)

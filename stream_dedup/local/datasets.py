@@ -1,6 +1,6 @@
 """Duplicates in a table, in rows of any kind, or in files: `dedup`, and the same in two steps, `prints` and `judge`.
 
-Invariants: a row of the result for each row of the source, in its order, whatever the source is; the verdicts are those of
+Invariants: a row of the result for each row of the source, in its order, for each kind of source; the verdicts are those of
 `check` on the same documents. What cannot be read of files costs no other document.
 """
 
@@ -127,7 +127,7 @@ def judge(
 ) -> dict[str, list[Any]]:
     """Return what `dedup` returns of documents, as columns, from their prints alone.
 
-    `source`: a table that `prints` made, whatever library it went through; several, in their order, also of an iterator; or the
+    `source`: a table that `prints` made, also by way of another library; several, in their order, also of an iterator; or the
     path of a file or folder of them, which are read in the order of their names. `recipe`: the one that made them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The rows of whatever holds documents (tables, columns, rows, files), as documents to judge.
+"""The rows of tables, columns, rows and files, as documents to judge.
 
 Invariants: a document for each row, in their order; libraries of tables are known by their methods and never imported, but for
 pyarrow, whose interface the others speak. What cannot be read of a file stands as an empty document, and costs no other.

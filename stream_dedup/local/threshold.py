@@ -71,7 +71,7 @@ class NearestPairs:
         return numbers.astype(np.int64)
 
     def dropped(self, similarity: int) -> int:
-        """Return how many documents have a pair of so many per cent of similarity or more."""
+        """Return how many documents have a pair of this similarity in per cent or more."""
         return int((self.similarity >= similarity).sum())
 
 
@@ -105,7 +105,7 @@ class Doubt(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThresholdProposal:
-    """A threshold in per cent, or None where there is a `doubt`; from so many pairs of .5 and more, of so many sites.
+    """A threshold in per cent, or None where there is a `doubt`; from `pairs` pairs of .5 and more, of `sites` sites.
 
     It is the one in force where that lies between `low` and `high`: the range of 95 in 100 resampled ones, if they have one.
     """
@@ -198,7 +198,7 @@ def _meeting(texts: ComparedTexts) -> Iterator[_Pairs]:
 
 
 def propose(pairs: NearestPairs, of_site: NDArray[np.int64], compared: int, in_force: int, seed: int = 0) -> ThresholdProposal:
-    """Return the threshold that suits a sample of so many compared documents; `in_force`: per cent, taken of equal ones.
+    """Return the threshold that suits a sample of `compared` documents; `in_force`: per cent, taken of equal ones.
 
     `of_site`: the site of each pair, by its number.
     """

@@ -3,7 +3,7 @@
 Its records are control records in the frame of the log's (`records`), of three types:
 
     begun   {log, topic, topic_id, partitions}: these partitions were begun, under that log
-    opened  {log}: whatever was begun under that log before this topic was, stands in front of this record
+    opened  {log}: what was begun under that log before this topic was, stands in front of this record
     reading {log, settings, changes}: what decides text, id and scope of a document. Of those of workers the first holds, so
             that of two first workers both follow one; one that `changes` (by `declare`) holds from there on
 

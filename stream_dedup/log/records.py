@@ -134,7 +134,7 @@ class Release:
     """A document that was dropped and goes to `unique` after all; it gets no answer.
 
     `batch` holds that document alone, as it was judged; `unique_from` is where its partition of `unique` ended before
-    this record was appended, so that whoever repeats the command knows from where on to look for it.
+    this record was appended, so that an operator who repeats the command knows from where on to look for it.
     """
 
     batch: Batch

@@ -118,7 +118,7 @@ class Outline:
         return None if handle is None else self.document(LogPlace(handle // _PLACES, handle % _PLACES))
 
     def partitions(self, topic: str, number: int, first: Partition) -> list[Partition]:
-        """Return the partitions of that name, of whatever topic id; those of the topic that `first` is of stand first."""
+        """Return the partitions of that name, of all topic ids; those of the topic that `first` is of stand first."""
         found = [one for one in self._places if (one[0], one[2]) == (topic, number)]
         return sorted(found, key=lambda one: one[1] != first[1])
 

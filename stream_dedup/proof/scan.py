@@ -2,14 +2,14 @@
 
 A plan's fields are those of the log's records (docs/reference/plans.md): of the low `width` bits of two prints at most
 `threshold` differ, and of the `key_blocks` blocks that differ least at most `radius` bits; `by_length` gives shorter texts
-other thresholds, `ratio` asks that the shorter has so many per cent of the longer's features. Two texts are found, too, if one
-of `bands` blocks of their sketches is equal; at least `similarity` per cent alike must they be. Of those that
+other thresholds, `ratio` asks that the shorter has this share, in per cent, of the longer's features. Two texts are found, too,
+if one of `bands` blocks of their sketches is equal; at least `similarity` per cent alike must they be. Of those that
 share a block, or the key of a choice of blocks, only `asked` living ones are looked at, half of them the first and half the
 last. Where there is a `crowd`, the first 32 of all that are looked at are one: a value of the sketch weighs less, the more of
 them have it, and who is near has at least `crowd` per cent of all weight in common with the text. Half a byte is equal by
 chance once in 16 times, which is taken out of what the second part of the sketches says.
 
-Invariants: `Reach.is_near` is the definition; the compiled scan gives the lowest row for which it holds, whatever the plan.
+Invariants: `Reach.is_near` is the definition; the compiled scan gives the lowest row for which it holds, for each plan.
 Where keys are compared whole, and more than a pair says who is near, it looks only at the rows that share a key, from a
 dictionary: the plain scan, which looks at every row, names the same.
 """
@@ -33,7 +33,7 @@ from stream_dedup.proof.scan_kernels import find_rows
 
 LIMB_BITS: Final = 64
 _THREAD_FROM: Final = 2_000_000  # pairs below which starting threads costs more than it saves
-_DEAD_MAX: Final = 64  # so many dead rows of a key are stepped over; with more they are dropped
+_DEAD_MAX: Final = 64  # this number of dead rows of a key is stepped over; with more they are dropped
 _KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
 _CROWD: Final = 32
 _STRANGERS: Final = 4  # counted with the crowd, and like nobody
@@ -138,7 +138,7 @@ class Reach:
         return ((one ^ other) & ((1 << self.width) - 1)).bit_count()
 
     def is_near(self, one: int, other: int, features: tuple[int, int], sketches: tuple[bytes, bytes] = (b"", b"")) -> bool:
-        """Return whether two texts are within reach of each other, whoever else is asked first."""
+        """Return whether two texts are within reach of each other, no matter which others are asked first."""
         return any(self.shared(one, other, sketches)) and self.is_alike(one, other, features, sketches)
 
     def shared(self, one: int, other: int, sketches: tuple[bytes, bytes]) -> list[bool]:

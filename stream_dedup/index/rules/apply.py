@@ -1,6 +1,6 @@
 """One log record applied: state and record in, answer out; what is to be written is gathered in the state's rooms.
 
-Every record, whatever it holds, first moves log time, and drops the generations whose window has passed (`window`).
+Every record first moves log time, and drops the generations whose window has passed (`window`).
 A batch is refused if it breaks a rule of the log, and else judged (`judging`) and answered; the answer is chained to the
 one before. What operators tell the log is carried out (`orders`).
 

@@ -1,6 +1,6 @@
 """Precedence and reasons.
 
-Of all representatives in a document's scope, the one with its text digest wins, whatever else is near; else, of those
+Of all representatives in a document's scope, the one with its text digest wins over all that are near; else, of those
 within the plan's reach, the earliest in the log; else the document is unique and becomes a representative. Naming the
 earliest rather than the nearest is what keeps a redelivered document's verdict in place: an earlier representative can
 never appear later. (`neighbours` finds them; here is what the outcome is called.)

@@ -1,4 +1,4 @@
-"""What the topic `representatives` is owed, for whoever writes it: which entries, and what is to be said of them.
+"""What the topic `representatives` is owed, for the index that writes it: which entries, and what is to be said of them.
 
 Invariant: asked for by the applying thread between two calls of `LogIndex.apply`, so what is said is the state after all that
 was applied. (Entries are read under the index's lock, because look-ups read them too.)

@@ -2,8 +2,8 @@
 
 A representative has a row here (`layout.PUBLISHED`, under its entry's number) from the first change of its copies on, written
 in the one write of the change. The row outlives the representative: one without a row of copies is owed a tombstone, and goes
-once that was written. So whoever comes to write the topic finds all that it is owed since any log offset, and nothing else is
-to be kept for it. What is owed may be written twice.
+once that was written. So the index that comes to write the topic finds all that it is owed since any log offset, and
+nothing else is to be kept for it. What is owed may be written twice.
 
 Invariants: `changed_below` of a row is never lower than where its last change lies; an entry that was renewed leaves no row
 behind, because the topic knows it by its position, which stays; the row of an entry that an order removed says so, because
@@ -158,7 +158,7 @@ def opened(store: Store, applied: int) -> Published | None:
 def begun(store: Store, places: Iterable[tuple[Sequence[int], Sequence[int], Sequence[int]]], applied: int) -> Published:
     """Begin to keep rows in a volume that kept none: `places` are (numbers, sources, offsets) of what has copies, part by part.
 
-    The topic is owed all of it, whatever it holds. Rows kept before that have no copies any more stay, for a tombstone.
+    The topic is owed all of it, also what it holds. Rows kept before that have no copies any more stay, for a tombstone.
     """
     for numbers, sources, offsets in places:
         rows = {

@@ -144,7 +144,7 @@ class KeptFiles:
         return np.array([np.frombuffer(value, "<u8") for _, value in found], np.uint64) if found else nothing
 
     def take_rows(self, groups: int, good: int) -> None:
-        """Take note that of so many groups of rows only the `good` first ones are what they must be.
+        """Take note that of all groups of rows only the `good` first ones are what they must be.
 
         Tables that cover more do not count; without any, nothing does.
 

@@ -3,7 +3,7 @@
 Invariants: a `write` is seen whole or not at all, also after the process was killed; a scan goes in the order of the
 keys' bytes; a store that was opened to be read only sees one moment of the volume and changes nothing of it; after a
 failed write every call but `close` fails until the store is opened again, because nobody can say what the volume holds;
-whatever fails is a `StoreError`, never an empty answer.
+each failure is a `StoreError`, never an empty answer.
 """
 
 from __future__ import annotations

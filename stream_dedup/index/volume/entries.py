@@ -100,7 +100,7 @@ _ORIGIN: Final = np.dtype(
         ("rank", "<u4"),
     ]
 )
-# What tells entries apart, whatever their prints: the text in its scope, and the position with the value that stood there.
+# What tells entries with equal prints apart: the text in its scope, and the position with the value that stood there.
 _IDENTITY: Final = np.dtype(
     [("text_digest", "u1", (16,)), ("scope", "<u8"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8")]
 )

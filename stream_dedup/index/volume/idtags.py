@@ -1,7 +1,7 @@
 """Where the entries with an id are: four bytes of each id, by which a take-down reads a few pages instead of all.
 
 Of every segment of 4,096 entries one value holds the tags of their ids, in the order of the entries; those of the entries
-behind the last whole segment are in memory. A tag may be another id's too, so whoever is given an entry reads its id. Opening
+behind the last whole segment are in memory. A tag may be another id's too, so the caller reads the entry's id. Opening
 reads them too: by them the tables in memory find the latest entry of an id.
 
 Invariants: the tag of an entry whose id was wiped is wiped; with a hundred million entries 400 MB are read, a beat after every
@@ -37,7 +37,7 @@ class IdTags:
         self._changed: dict[int, Tags | None] = {}  # None: it goes
 
     def load(self, sealed: int) -> None:
-        """Begin behind so many whole segments; what comes after them is then added as if it were new."""
+        """Begin behind these whole segments; what comes after them is then added as if it were new."""
         self._sealed = sealed
 
     def append(self, ids: Sequence[bytes]) -> Tags:

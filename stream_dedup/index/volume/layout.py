@@ -288,7 +288,7 @@ def answer_key(log_offset: int) -> bytes:
 
 
 def number_of(key: bytes) -> int:
-    """Return the number in a key, whatever its prefix."""
+    """Return the number in a key of any prefix."""
     return int.from_bytes(key[1:], "big")
 
 
