@@ -307,7 +307,7 @@ def test_a_plan_beyond_the_memory_of_an_index_is_refused(make_filter: Callable[.
     crawl.start("worker")
     crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
     crawl.wait_until_committed(1)
-    large = ("declare", "--plan", "128:4:1:24")
+    large = ("declare", "--plan", "128:32:0:28~80:65%:64:40%")
 
     _, nobody = run(crawl, *large, code=1)
     assert "No index answers" in nobody
