@@ -68,4 +68,8 @@ def test_the_latest_of_an_id_is_found_in_one_step(monkeypatch: pytest.MonkeyPatc
     assert isinstance(answer, LogAnswer)
 
     assert [one.reason.label for one in answer.judgements] == ["unchanged", "returned", "new", "returned"]
-    assert looked_at == [2999]
+    assert looked_at == []
+    index.apply(
+        [(len(records) + 1, 0, batch([replace(docs[-1], id=b"b.example", offset=3004), replace(docs[7], offset=3005)]))]
+    )
+    assert looked_at == [3000]

@@ -201,7 +201,8 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
             state.better,
             counts=state.declared is not None and state.declared.count_copies,
         )
-        last_texts.follow(state.last_texts, state.rooms(), columns, [batch.ids[place] for place in places.tolist()], reasons)
+        names = [batch.ids[place] for place in places.tolist()]
+        last_texts.follow(state.last_texts, state.rooms(), columns, names, found.entry, reasons)
     partitions, sources = state.sources.named(of.sources)
     representatives = NamedRepresentatives(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
     verdicts = Verdicts(

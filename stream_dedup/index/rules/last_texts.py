@@ -12,8 +12,9 @@ known when that one came.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,8 @@ from stream_dedup.index.volume.writes import Writes
 
 Name = tuple[int, bytes]
 """(scope, id)."""
+Text = tuple[int, bytes, bytes]
+"""(scope, id, text digest)."""
 Rooms = tuple[Entries, Neighbours]
 _OWN: Final = b""
 
@@ -85,30 +88,42 @@ class LastTexts:
         self._changed.clear()
 
 
-def latest_of(last: LastTexts, rooms: Rooms, names: Sequence[Name], added: int = 0) -> dict[Name, IdText]:
-    """Return what is known of these ids, where a representative has one; the `added` latest entries are passed over."""
+def latest_of(
+    last: LastTexts, rooms: Rooms, names: Sequence[Name], added: int = 0, known: Mapping[int, Text] = MappingProxyType({})
+) -> dict[Name, IdText]:
+    """Return what is known of these ids, where a representative has one; the `added` latest entries are passed over.
+
+    What is `known` of entries need not be read.
+    """
     entries, neighbours = rooms
-    texts: dict[int, bytes] = {}
+    texts = dict(known)
 
     def same(asked: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        read = zip(asked.tolist(), numbers.tolist(), entries.texts(numbers), strict=True)
-        told = np.empty(len(asked), np.bool_)
-        for at, (one, number, (scope, identifier, digest)) in enumerate(read):
-            texts[number] = digest
-            told[at] = names[one] == (scope, identifier)
-        return told
+        unread = [number for number in numbers.tolist() if number not in texts]
+        if unread:
+            texts.update(zip(unread, entries.texts(np.array(unread)), strict=True))
+        pairs = zip(asked.tolist(), numbers.tolist(), strict=True)
+        return np.array([names[one] == texts[number][:2] for one, number in pairs], np.bool_)
 
     crcs = crcs_of([identifier for _, identifier in names])
     found = neighbours.find_ids(crcs, np.array([scope for scope, _ in names], np.uint64), same, added)
-    known = {name: entry for name, entry in zip(names, found.tolist(), strict=True) if entry >= 0}
-    written = last.of(list(known.values()))
-    return {name: IdText(entry, texts[entry], written.get(entry, texts[entry])) for name, entry in known.items()}
+    latest = {name: entry for name, entry in zip(names, found.tolist(), strict=True) if entry >= 0}
+    written = last.of(list(latest.values()))
+    return {name: IdText(entry, texts[entry][2], written.get(entry, texts[entry][2])) for name, entry in latest.items()}
 
 
-def follow(last: LastTexts, rooms: Rooms, columns: Columns, ids: Sequence[bytes], reasons: NDArray[np.uint8]) -> None:
+def follow(
+    last: LastTexts,
+    rooms: Rooms,
+    columns: Columns,
+    ids: Sequence[bytes],
+    named: NDArray[np.int64],
+    reasons: NDArray[np.uint8],
+) -> None:
     """Note what text each id has, document after document, and call `returned` what is `unchanged` and had another meanwhile.
 
-    `columns`, `ids` and `reasons` are of all the documents, (n,) each; those that are unique have become the latest entries.
+    `columns`, `ids` and `reasons` are of all the documents, (n,) each, and so are the entries that duplicates have `named`;
+    those that are unique have become the latest entries.
     """
     is_duplicate = reasons >= Reason.EXACT
     asked = np.flatnonzero(is_duplicate & (columns.ids != 0))
@@ -118,7 +133,10 @@ def follow(last: LastTexts, rooms: Rooms, columns: Columns, ids: Sequence[bytes]
     first = rooms[0].count - len(made)
     places = asked.tolist()
     names = {place: (int(columns.scopes[place]), ids[place]) for place in places}
-    latest = latest_of(last, rooms, list(dict.fromkeys(names.values())), len(made))
+    # What is unchanged has id and text of the entry that it names, which is nearly always the latest of the id.
+    stayed = asked[reasons[asked] == Reason.UNCHANGED].tolist()
+    known = {int(named[place]): (*names[place], columns.digests[place].tobytes()) for place in stayed}
+    latest = latest_of(last, rooms, list(dict.fromkeys(names.values())), len(made), known)
     among = np.flatnonzero(np.isin(columns.ids[made], columns.ids[asked]))
     if not latest and not len(among):
         return
