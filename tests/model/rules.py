@@ -560,7 +560,7 @@ RULES = [
     Rule("positions are looked up, and verdicts kept",
          _all(*(_set(Positions, name, lambda *_: None) for name in ("keep", "keep_whole"))), ("verdict",), REREAD, first=21),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
-    Rule("what lies below the mark is stale", _no_stale, ("verdict",), replace(ZOMBIES, aside=False), first=550),
+    Rule("what lies below the watermark is stale", _no_stale, ("verdict",), replace(ZOMBIES, aside=False), first=1340),
     Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20}),
          first=17),
     Rule("an order beyond an index's memory is refused whole", _swallows_what_memory_refuses, ("alarm", "verdict", "state"),
