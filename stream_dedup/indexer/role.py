@@ -90,6 +90,7 @@ class IndexerDependencies:
     make_verdict_writer: Callable[[Settings, str, str], VerdictWriter] = VerdictWriter
     check_topics: Callable[[Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]] = hold
     open_store: Callable[[Path], Store] = RocksStore
+    beside: Callable[[Path], Path | None] = lambda folder: folder / "tables"
     make_desk: Callable[[Path], SnapshotDesk] = SnapshotDesk
     make_thread: Callable[[str], SideThread] = SideThread
     make_transactions: Callable[..., TransactionalOutput] = TransactionalOutput
@@ -150,7 +151,9 @@ class Indexer:
                 files=str(settings.index_dir),
             )
         store, budget = dependencies.open_store(folder), Budget(self._memory or 0, folder)
-        self._index = LogIndex(store, budget, health.beat, publishes=settings.representatives, keep_in=folder / "tables")
+        self._index = LogIndex(
+            store, budget, health.beat, publishes=settings.representatives, keep_in=dependencies.beside(folder)
+        )
         try:
             self._begin(folder, log_id, low, names.fingerprints)
             self._publisher = self._make_publisher(settings, log_id, admin, client, dependencies)

@@ -399,6 +399,7 @@ def dependencies_of_index(slot: str) -> indexer.IndexerDependencies:
         "make_admin": Admin,
         "check_topics": lambda *_: {name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()},
         "open_store": lambda _: Volume(WORLD.volumes[slot]),
+        "beside": lambda _: None,  # a twin has no folder, and two replicas must not share one
         "make_desk": lambda _: _NoDesk(),
         "make_thread": SideThread,
         "make_transactions": _transactions,
