@@ -263,7 +263,9 @@ def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object
             for row in rows:
                 if task.as_json:
                     print_json(row)
-    if result.names_letters:
+    if write is not None and task.as_json:
+        print_json({"verdicts": dict(result.verdicts), "unreadable": result.lost.count})
+    elif result.names_letters:
         _print(result)
     remarks.close()
     return result.lost.exit_code(sum(result.verdicts.values()), is_strict=task.is_strict, skips_damaged=task.skips_damaged)

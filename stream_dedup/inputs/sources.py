@@ -12,6 +12,7 @@ import glob
 import io
 import itertools
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -141,7 +142,10 @@ def find_files(target: str, form: str) -> list[SourceFile]:
         ) from error
     if is_folder:
         found = [one for one in sorted(path.rglob("*")) if one.is_file()]
-        return _all_of([(one, one.relative_to(path).as_posix(), None) for one in found], form, f"The folder {path}")
+        files = [(one, one.relative_to(path).as_posix(), None) for one in found]
+        shut = [SourceFile(one, one.relative_to(path).as_posix(), "jsonl") for one in _shut_folders(path)]
+        # A folder that cannot be read is told as such a file is; else its documents would be missing without a word.
+        return [*(_all_of(files, form, f"The folder {path}") if files or not shut else []), *shut]
     if not is_there and any(sign in target for sign in GLOB):
         found = [Path(one) for one in sorted(glob.glob(target, recursive=True)) if Path(one).is_file()]  # noqa: PTH207 - also absolute
         return _all_of([(one, one.as_posix(), None) for one in found], form, f"{target}, as a pattern,")
@@ -153,6 +157,14 @@ def find_files(target: str, form: str) -> list[SourceFile]:
             f"How {path} holds documents cannot be told from its name; add --format jsonl, text, lines, warc or columns."
         )
     return [SourceFile(path, path.name, guessed)]
+
+
+def _shut_folders(path: Path) -> list[Path]:
+    """Return the folders below that cannot be read."""
+    failed: list[OSError] = []
+    for _ in os.walk(path, onerror=failed.append):
+        pass
+    return sorted(Path(error.filename) for error in failed if error.filename)
 
 
 def _all_of(found: Sequence[tuple[Path, str, FileAt | None]], form: str, where: str) -> list[SourceFile]:

@@ -14,6 +14,7 @@ verdicts that the index gave first. So a run that was killed and goes on ends wi
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -223,9 +224,19 @@ def _write_table(table: Any, path: Path) -> None:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file so that it is there as a whole, and on the disk, or not at all."""
+    """Write a file so that it is there as a whole, and on the disk, or not at all.
+
+    Raises:
+        InputError: the disk is full.
+    """
     beside = path.with_name(f".{path.name}.new")
-    write(beside)
+    try:
+        write(beside)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InputError(f"{path} was not written: the disk is full. Free or add space, and run the command again.") from error
     for one, replaced in ((beside, False), (path.parent, True)):
         if replaced:
             beside.replace(path)

@@ -206,7 +206,7 @@ def propose(pairs: NearestPairs, of_site: NDArray[np.int64], compared: int, in_f
     near, sites = int(is_near.sum()), len(np.unique(of_site[is_near]))
     if near < PAIRS_MIN:
         return ThresholdProposal(None, Doubt.FEW_PAIRS, near, sites)
-    weights = np.minimum(1.0, SITE_PAIRS / np.bincount(of_site))[of_site]
+    weights = np.minimum(1.0, SITE_PAIRS / np.maximum(1, np.bincount(of_site)))[of_site]
     alone = compared - len(pairs.rows)  # documents that are like nothing before them
 
     def counted(times: NDArray[np.float64]) -> NDArray[np.float64]:

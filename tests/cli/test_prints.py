@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -80,6 +81,48 @@ def test_verdicts_stand_beside_their_documents(run: Callable[..., Any], tmp_path
         {name: value for name, value in row.items() if value is not None} for row in printed
     ]
     assert pq.read_metadata(files[2]).num_rows == 100
+
+
+def test_what_was_judged_into_a_folder_is_counted_as_json(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+    """Where the verdicts go to files, `--json` prints how many there are, and nothing else."""
+    run("prints", data, "--to", tmp_path / "prints")
+
+    told = json.loads(run("judge", tmp_path / "prints", "--to", tmp_path / "verdicts", "--json").out)
+
+    assert sum(told["verdicts"].values()) == 200
+    assert set(told["verdicts"]) == {"unique", "duplicate"}
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(
+    run: Callable[..., Any], tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that was being written goes; run again with more room, the command goes on."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pq.ParquetWriter, "write_table", full)
+        ended = run("prints", data / "b.jsonl", "--to", tmp_path / "prints")
+    assert ended.code == 1
+    assert "was not written: the disk is full. Free or add space, and run the command again." in ended.err
+    assert tree(tmp_path / "prints") == {}
+    assert run("prints", data / "b.jsonl", "--to", tmp_path / "prints").code == 0
+
+
+def test_a_folder_that_cannot_be_read_is_named(run: Callable[..., Any], data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are judged; a folder below without rights counts as a file that cannot be read. (Root may read each.)"""
+    walk = os.walk
+
+    def walked(top: Path, onerror: Callable[[OSError], None]) -> Any:
+        onerror(PermissionError(errno.EACCES, "Permission denied", str(data / "deep")))
+        return walk(top)
+
+    monkeypatch.setattr("stream_dedup.inputs.sources.os.walk", walked)
+    ended = run("check", data)
+
+    assert ended.code == 1
+    assert re.search(r"\bdeep\b.*(Permission denied|Is a directory)", ended.out + ended.err)
 
 
 def test_a_run_goes_on_and_sees_what_has_changed(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
