@@ -86,7 +86,7 @@ def test_what_was_committed_is_counted_by_host() -> None:
     counter.close()
 
     first, last = sender.sent
-    assert first.hosts["a.example"].counts == (3, 0, 1, 1, 0, 15, 10)
+    assert first.hosts["a.example"].counts == (3, 0, 1, 1, 0, 15, 10, 0)
     assert first.hosts["a.example"].last_change_ms is not None
     assert [page.of for page in first.hosts["a.example"].pages.values()] == ["https://a.example/0"]
     assert first.other.documents == 1
