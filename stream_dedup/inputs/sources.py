@@ -141,9 +141,12 @@ def find_files(target: str, form: str) -> list[SourceFile]:
             f"{printable(target[:60])!r}... is no path ({error.strerror}); name a file or a folder, and give texts as a list."
         ) from error
     if is_folder:
-        found = [one for one in sorted(path.rglob("*")) if one.is_file()]
-        files = [(one, one.relative_to(path).as_posix(), None) for one in found]
-        shut = [SourceFile(one, one.relative_to(path).as_posix(), "jsonl") for one in _shut_folders(path)]
+        failed: list[OSError] = []
+        found = sorted(Path(at, name) for at, _, names in os.walk(path, onerror=failed.append) for name in names)
+        files = [(one, one.relative_to(path).as_posix(), None) for one in found if one.is_file()]
+        shut = [
+            SourceFile(one, one.relative_to(path).as_posix(), "jsonl") for one in sorted(Path(one.filename) for one in failed)
+        ]
         # A folder that cannot be read is told as such a file is; else its documents would be missing without a word.
         return [*(_all_of(files, form, f"The folder {path}") if files or not shut else []), *shut]
     if not is_there and any(sign in target for sign in GLOB):
@@ -157,14 +160,6 @@ def find_files(target: str, form: str) -> list[SourceFile]:
             f"How {path} holds documents cannot be told from its name; add --format jsonl, text, lines, warc or columns."
         )
     return [SourceFile(path, path.name, guessed)]
-
-
-def _shut_folders(path: Path) -> list[Path]:
-    """Return the folders below that cannot be read."""
-    failed: list[OSError] = []
-    for _ in os.walk(path, onerror=failed.append):
-        pass
-    return sorted(Path(error.filename) for error in failed if error.filename)
 
 
 def _all_of(found: Sequence[tuple[Path, str, FileAt | None]], form: str, where: str) -> list[SourceFile]:

@@ -76,7 +76,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
     sources = sources_of(settings, stop, answers)
     routes = [*api.routes(), *pages_of(settings, sources).routes()]
     topic = settings.topic_names.unique
-    frame = RoleFrame(topic, "opening the full-text engine", metrics.registry, _logger, routes, around.failpoint)
+
+    def serving(port: int) -> None:
+        _logger.info("console started", address=f"http://{settings.http_host}:{port}/")
+
+    opening = "opening the full-text engine"
+    frame = RoleFrame(topic, opening, metrics.registry, _logger, routes, around.failpoint, serving=serving)
 
     def make(role: RunningRole) -> Callable[[], None]:
         filler = role.watch.begin(stop, lambda: TextFiller(settings, metrics, role.health, role.watch.is_silent, around))

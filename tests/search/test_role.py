@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from stream_dedup.search import role as search_role
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.role import TextFiller
 from stream_dedup.service.health import Health
+from stream_dedup.settings.settings import Settings
 from tests.inputs.store_server import Pages, Reply, serving
 from tests.search.kafka import KEPT, MemoryOutputs, copy_of, crawl, forget_later, long_crawl, make_filler
 from tests.tiers import few
@@ -237,6 +239,19 @@ def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
     outputs.write("unique", 1, b"late", "quick brown fox", KEPT)
     found, _ = run_until_ready(outputs, tmp_path, all_of)
     assert len(found) == 61
+
+
+def test_it_says_where_its_console_is_before_kafka_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The address with the port that was taken stands in the log; `run all` has no other place to show it."""
+    monkeypatch.setattr(search_role.os, "nice", lambda _: 0)
+    stop = threading.Event()
+    stop.set()
+
+    search_role.run(Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=0, search_dir=tmp_path), stop)
+
+    assert re.search(r"console started +address=http://127\.0\.0\.1:[1-9]\d*/", capsys.readouterr().out)
 
 
 def test_what_leaves_later_is_found_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
