@@ -18,7 +18,7 @@ import typer
 import yaml
 
 from stream_dedup.__main__ import main
-from stream_dedup.cli.app import app
+from stream_dedup.cli.app import program
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.topics import ALL
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
@@ -61,7 +61,6 @@ def test_every_block_can_be_read(page: str) -> None:
 def test_every_command_of_a_page_is_understood_as_it_stands() -> None:
     """Of each block that people paste: names, options, and how many arguments a command takes. None is run."""
     pages = [ROOT / "README.md", *(path for name in ("docs", "deploy", "topics") for path in (ROOT / name).rglob("*.md"))]
-    program = typer.main.get_command(app)
     told = 0
     for page in pages:
         for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
@@ -69,7 +68,7 @@ def test_every_command_of_a_page_is_understood_as_it_stands() -> None:
                 ours = re.search(r"(?:^\$ |-- )stream-dedup (.*?)(?: [|&].*)?$", line)
                 if ours is not None:
                     print(f"{page.relative_to(ROOT)}: {line}")
-                    _understand(program, shlex.split(ours[1]))
+                    _understand(program(), shlex.split(ours[1]))
                     told += 1
     assert told > 100
 

@@ -1,147 +1,100 @@
-"""The program: all commands put together.
+"""The program: which commands there are, and in which order they are told.
 
-Each command is stated in the file of its name (see `options`). Nothing heavy is imported before a command runs, so that
-`--help` and completion answer at once.
+Each command is stated in the file of its first word, in the function of its whole name (see `options`), and loaded when it is
+called. The overview and completion read its first sentence from that file, so that they answer at once.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import ast
+import importlib
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Annotated, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from stream_dedup.cli.audit import audit_command
-from stream_dedup.cli.broker import broker_command
-from stream_dedup.cli.calibrate import calibrate_command
-from stream_dedup.cli.check import check_command
-from stream_dedup.cli.commands import commands_page
-from stream_dedup.cli.compile import compile_command
-from stream_dedup.cli.config import config_check_command, config_reference_command, config_show_command
-from stream_dedup.cli.declare import declare_command
-from stream_dedup.cli.demo import demo_command
-from stream_dedup.cli.dlq import dlq_redrive_command, dlq_show_command
-from stream_dedup.cli.doctor import doctor_command
 from stream_dedup.cli.ending import exit_code_of
-from stream_dedup.cli.explain import explain_command
-from stream_dedup.cli.find import find_command
-from stream_dedup.cli.forget import forget_command
-from stream_dedup.cli.group import group_command
-from stream_dedup.cli.index import index_restore_command, index_snapshot_command, index_stats_command, index_verify_command
-from stream_dedup.cli.judge import judge_command, prints_command
-from stream_dedup.cli.load import load_command
-from stream_dedup.cli.options import Command, command
-from stream_dedup.cli.release import release_command
-from stream_dedup.cli.replay import replay_command
-from stream_dedup.cli.rewind import rewind_command
-from stream_dedup.cli.run import RUN_COMMANDS
-from stream_dedup.cli.seed import seed_command
-from stream_dedup.cli.similar import similar_command
-from stream_dedup.cli.stats import stats_command
-from stream_dedup.cli.tap import tap_command
-from stream_dedup.cli.top import top_command
-from stream_dedup.cli.topics import topics_apply_command, topics_plan_command
-from stream_dedup.cli.version import version_command
 from stream_dedup.ground.version import __version__
 
+if TYPE_CHECKING:
+    from stream_dedup.cli.options import Command
 
-class Group:
-    """Commands of one first word, with what they are for."""
-
-    def __init__(self, name: str, purpose: str, *commands: Command) -> None:
-        self.name = name
-        self.purpose = purpose
-        self.commands = commands
-
-    def add_to(self, app: typer.Typer, panel: str | None = None) -> None:
-        """Let `app` offer the group, in a panel of the overview."""
-        own = typer.Typer(no_args_is_help=True, help=self.purpose)
-        for one in self.commands:
-            one.add_to(own)
-        app.add_typer(own, name=self.name, rich_help_panel=panel)
-
-
-@command("commands", example="stream-dedup commands")
-def commands_command() -> int:
-    """Print the reference page of all commands, as Markdown."""
-    panels = {
-        panel: [(one.name, one.purpose, one.commands) if isinstance(one, Group) else ("", "", (one,)) for one in members]
-        for panel, members in PANELS.items()
-    }
-    sys.stdout.write(commands_page(typer.main.get_command(app), panels))
-    return 0
-
-
-PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
+PANELS: Final = {
     "Run the filter": (
-        Group("run", "Run a role of the filter until SIGTERM or Ctrl-C.", *RUN_COMMANDS),
-        demo_command,
-        broker_command,
-        load_command,
+        *("run worker", "run index", "run insights", "run search", "run console", "run all"),
+        *("demo", "broker", "load"),
     ),
     "See what it does": (
-        tap_command,
-        top_command,
-        stats_command,
-        explain_command,
-        find_command,
-        group_command,
-        similar_command,
-        check_command,
-        prints_command,
-        judge_command,
+        *("tap", "top", "stats", "explain", "find", "group", "similar"),
+        *("check", "prints", "judge"),
     ),
-    "Change what it keeps": (
-        declare_command,
-        seed_command,
-        forget_command,
-        release_command,
-        rewind_command,
-        Group(
-            "dlq",
-            "Look at the dead letters, and send them back to where they came from.",
-            dlq_show_command,
-            dlq_redrive_command,
-        ),
-    ),
+    "Change what it keeps": ("declare", "seed", "forget", "release", "rewind", "dlq show", "dlq redrive"),
     "Set it up": (
-        Group(
-            "topics",
-            "Compare the cluster's topics with the declared ones, and create or correct them.",
-            topics_plan_command,
-            topics_apply_command,
-        ),
-        Group(
-            "config",
-            "Check and show the settings, and print their reference.",
-            config_check_command,
-            config_show_command,
-            config_reference_command,
-        ),
-        doctor_command,
-        calibrate_command,
-        compile_command,
-        version_command,
-        commands_command,
+        *("topics plan", "topics apply", "config check", "config show", "config reference"),
+        *("doctor", "calibrate", "compile", "version", "commands"),
     ),
-    "Prove and measure": (
-        audit_command,
-        replay_command,
-        Group(
-            "index",
-            "Look after an index's volume: figures, snapshots, proof by the log.",
-            index_stats_command,
-            index_snapshot_command,
-            index_restore_command,
-            index_verify_command,
-        ),
-    ),
+    "Prove and measure": ("audit", "replay", "index stats", "index snapshot", "index restore", "index verify"),
 }
+GROUPS: Final = {
+    "run": "Run a role of the filter until SIGTERM or Ctrl-C.",
+    "dlq": "Look at the dead letters, and send them back to where they came from.",
+    "topics": "Compare the cluster's topics with the declared ones, and create or correct them.",
+    "config": "Check and show the settings, and print their reference.",
+    "index": "Look after an index's volume: figures, snapshots, proof by the log.",
+}
+_FILES: Final = {"prints": "judge"}  # where it is not the first word
+
+
+class _Unloaded(TyperCommand):
+    """A command as the overview tells it."""
+
+    def __init__(self, whole_name: str, panel: str | None) -> None:
+        super().__init__(whole_name.rsplit(maxsplit=1)[-1], rich_help_panel=panel)
+        self.whole_name = whole_name
+
+    def tell(self) -> None:
+        """Learn its first sentence, without running the file that it stands in."""
+        file, function = _place(self.whole_name)
+        for node in ast.parse((Path(__file__).parent / f"{file}.py").read_bytes()).body:
+            if isinstance(node, ast.FunctionDef) and node.name == function:
+                self.help = (ast.get_docstring(node) or "").split("\n\n")[0]
+
+
+class _LazyGroup(TyperGroup):
+    """Commands that are loaded when they are called."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command as the overview tells it."""
+        found = super().get_command(ctx, cmd_name)
+        if isinstance(found, _Unloaded):
+            found.tell()
+        return found
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is called."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, command_named(found.whole_name).loaded() if isinstance(found, _Unloaded) else found, rest
+
+
+def _place(whole_name: str) -> tuple[str, str]:
+    """Return the file and the function of a command."""
+    first = whole_name.split(maxsplit=1)[0]
+    return _FILES.get(first, first), f"{whole_name.replace(' ', '_')}_command"
+
+
+def command_named(whole_name: str) -> Command:
+    """Load a command."""
+    file, function = _place(whole_name)
+    found: Command = getattr(importlib.import_module(f"stream_dedup.cli.{file}"), function)
+    return found
+
 
 app = typer.Typer(
     name="stream-dedup",
+    cls=_LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -173,25 +126,29 @@ def _options(
 ) -> None: ...
 
 
-for _panel, _members in PANELS.items():
-    for _member in _members:
-        _member.add_to(app, _panel)
-
-
 def all_commands() -> Iterator[Command]:
-    """Yield every command there is."""
-    for members in PANELS.values():
-        for member in members:
-            yield from member.commands if isinstance(member, Group) else (member,)
+    """Load and yield every command there is."""
+    yield from map(command_named, (name for names in PANELS.values() for name in names))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `ending` says what becomes of errors."""
     given = None if arguments is None else list(arguments)
-    return exit_code_of(lambda: _program()(args=given, prog_name="stream-dedup"))
+    return exit_code_of(lambda: program()(args=given, prog_name="stream-dedup"))
 
 
-@cache  # a tenth of a second
-def _program() -> Callable[..., object]:
-    """Return the program with all its commands; `app` called directly would make it at each call."""
-    return typer.main.get_command(app)
+@cache
+def program() -> TyperGroup:
+    """Return the program with all its commands; `app` has what they share."""
+    root = cast("TyperGroup", typer.main.get_command(app))
+    for panel, names in PANELS.items():
+        for name in names:
+            first = name.split()[0]
+            if first not in GROUPS:
+                root.add_command(_Unloaded(name, panel))
+                continue
+            if first not in root.commands:
+                purpose = GROUPS[first]
+                root.add_command(_LazyGroup(name=first, help=purpose, rich_help_panel=panel, no_args_is_help=True))
+            cast("TyperGroup", root.commands[first]).add_command(_Unloaded(name, None))
+    return root

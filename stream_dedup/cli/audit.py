@@ -12,24 +12,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import JsonOption, Settings, command
+from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, FormatError, OtherFormatError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
+from stream_dedup.kafka import Admin, Bounds, OwnedOffset, SpanReader, TopicState, group_offsets, topic_bounds
 from stream_dedup.log import epochs
+from stream_dedup.log.records import Batch, Control, LogRecord, decode
+from stream_dedup.proof import content
 from stream_dedup.proof.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind, Waiting
-
-if TYPE_CHECKING:
-    from stream_dedup.kafka import Bounds, OwnedOffset, TopicState
-    from stream_dedup.log.records import LogRecord
-    from stream_dedup.proof.ledger import Span
-    from stream_dedup.proof.outline import Outline
-    from stream_dedup.proof.representatives import AuditedRepresentatives
-    from stream_dedup.proof.scan import CompiledScan, PlainScan
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.ledger import AuditLedger, Span
+from stream_dedup.proof.outline import Outline
+from stream_dedup.proof.representatives import AuditedRepresentatives
+from stream_dedup.proof.scan import CompiledScan, PlainScan
+from stream_dedup.proof.verdicts import AuditedOutputs
+from stream_dedup.settings.settings import Settings
 
 PLAIN_MAX = 10_000
 SCAN_MAX = 1_000_000
@@ -156,10 +158,6 @@ def examine(
         BrokerError: Kafka failed.
         OtherFormatError: the log was written by a newer version.
     """
-    from stream_dedup.proof import content
-    from stream_dedup.proof.ledger import AuditLedger, Span
-    from stream_dedup.proof.verdicts import AuditedOutputs
-
     if not settings.judging_mode.delivers:
         raise ConfigurationError(
             "In shadow mode nothing leaves, so there are no outputs to audit; compare the answers with: stream-dedup replay "
@@ -213,8 +211,6 @@ def examine(
 
 def _note(settings: Settings) -> _Noted:
     """Note the ends of all topics, in the order that makes a live system comparable."""
-    from stream_dedup.kafka import Admin, group_offsets, topic_bounds
-
     names = settings.topic_names
     wanted = (*names.outputs, names.fingerprints, names.documents)
     admin = Admin(settings)
@@ -240,8 +236,6 @@ def _read_representatives(
     settings: Settings, noted: _Noted, report: AuditReport, advance: Advance
 ) -> AuditedRepresentatives | None:
     """Read the topic that says what became of the representatives; None if there is none."""
-    from stream_dedup.proof.representatives import AuditedRepresentatives
-
     names = settings.topic_names
     state = noted.topics.get(names.representatives)
     if state is None:
@@ -262,11 +256,6 @@ def _read_log(
     advance: Advance,
 ) -> Outline:
     """Read the log twice if need be: how many documents it has decides by what means it is judged."""
-    from stream_dedup.log.records import Batch, Control
-    from stream_dedup.proof.fold import Fold
-    from stream_dedup.proof.outline import Outline
-    from stream_dedup.proof.scan import CompiledScan, PlainScan
-
     topic = settings.topic_names.fingerprints
     kept: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
@@ -295,8 +284,6 @@ def record_of(message: Message) -> LogRecord | None:
     Raises:
         OtherFormatError: it was written by a newer version.
     """
-    from stream_dedup.log.records import decode
-
     try:
         return decode(message.value, f"The record {message.topic}-{message.partition}@{message.offset}")
     except OtherFormatError:
@@ -308,8 +295,6 @@ def record_of(message: Message) -> LogRecord | None:
 def _read(
     settings: Settings, topic: str, bounds: dict[int, Bounds], report: AuditReport, advance: Advance
 ) -> Iterable[Message]:
-    from stream_dedup.kafka import SpanReader
-
     reader = SpanReader(settings, topic, bounds)
     for messages in reader.read():
         report.records[topic] += len(messages)

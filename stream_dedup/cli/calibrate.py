@@ -10,27 +10,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
+from rich.console import Console
 
 from stream_dedup.cli.check import decode_documents, settings_for
-from stream_dedup.cli.options import DocumentFormat, FormatOption, Given, JsonOption, Settings, TextFieldOption, command
+from stream_dedup.cli.options import DocumentFormat, FormatOption, Given, JsonOption, TextFieldOption, command
+from stream_dedup.console.differences import SHOWN, compare
+from stream_dedup.fingerprinting import Fingerprinter, Prints, Recipe
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.sketch import apart_in_words
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from rich.console import Console
-
-    from stream_dedup.fingerprinting import Prints, Recipe
-    from stream_dedup.local.offline import OfflineDocument
-    from stream_dedup.local.threshold import NearestPairs, SamplePairs, ThresholdProposal
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
+from stream_dedup.kafka import Admin, read_partition, topic_bounds
+from stream_dedup.local.offline import OfflineDocument, check_widths
+from stream_dedup.local.threshold import (
+    PAIRS_MIN,
+    SITES_MIN,
+    Doubt,
+    NearestPairs,
+    SamplePairs,
+    ThresholdProposal,
+    distinct_rows,
+    nearest_pairs,
+    propose,
+    wilson,
+)
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 
 DOCUMENTS_MIN = 50
 _AT_ONCE = 2_000
@@ -64,10 +78,6 @@ def calibrate_command(
     What only a crowd has in common, pages of one large site, is no copy and told beside. Where the sample does not tell,
     nothing is proposed.
     """
-    from stream_dedup.local.offline import check_widths
-    from stream_dedup.local.threshold import distinct_rows, nearest_pairs, propose
-    from stream_dedup.settings.recipe import recipe_of
-
     settings, found = _documents(given, target, document_format.value, documents, text_field)
     recipe, plan = recipe_of(settings), settings.judging_plan
     if not recipe.sketch_bytes:
@@ -123,8 +133,6 @@ def _documents(
     given: Given, target: str, form: str, most: int, text_field: str | None
 ) -> tuple[Settings, Iterator[OfflineDocument]]:
     """Return the settings that fit what is read, and the documents."""
-    from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
-
     if target != STANDARD_INPUT and not Path(target).exists():
         settings = given.settings(text_field=text_field)
         return settings, _of_topic(settings, target, most)
@@ -149,10 +157,6 @@ class _Unreadable(deque[tuple[str, DeadLetter | None]]):
 
 def _of_topic(settings: Settings, topic: str, most: int) -> Iterator[OfflineDocument]:
     """Yield the newest documents of a topic, about equally many of each partition."""
-    from stream_dedup.inputs.decoder import DecodedDocument, Decoder
-    from stream_dedup.kafka import Admin, read_partition, topic_bounds
-    from stream_dedup.local.offline import OfflineDocument
-
     found = Admin(settings).topic_ids([topic]).get(topic)
     if found is None:
         raise InputError(
@@ -169,10 +173,6 @@ def _of_topic(settings: Settings, topic: str, most: int) -> Iterator[OfflineDocu
 
 
 def _sample(documents: Iterator[OfflineDocument], recipe: Recipe, advance: Any) -> _Sample:
-    import numpy as np
-
-    from stream_dedup.console.differences import SHOWN
-    from stream_dedup.fingerprinting import Fingerprinter, Prints
 
     fingerprinter = Fingerprinter(recipe)
     parts, scopes, names, packed = [], list[int](), list[str](), list[bytes]()
@@ -191,8 +191,6 @@ def _said(
     sample: _Sample, compared: int, found: SamplePairs, proposal: ThresholdProposal, plan: Plan, in_force: int
 ) -> dict[str, Any]:
     """Return all that the sample says, as the JSON that the command prints; `commands` are added where there are some."""
-    from stream_dedup.local.threshold import wilson
-
     pairs = found.near
     bins = [0] * _BINS
     for per_cent in pairs.similarity.tolist():
@@ -269,8 +267,6 @@ def _share(per_cent: int | None) -> float | None:
 
 def differing(kept: str, other: str) -> dict[str, str]:
     """Return the words of two texts that the other has not, in their order, and how many characters more there are."""
-    from stream_dedup.console.differences import compare
-
     changed = [piece for piece in compare(kept, other).pieces if piece.kind in ("changed", "gone", "come")]
     sides = {"of_words": [piece.left for piece in changed], "words": [piece.right for piece in changed]}
     return {
@@ -336,8 +332,6 @@ def _print_pair(out: Console, one: dict[str, Any]) -> None:
 
 def _sentence(said: dict[str, Any]) -> str:
     """Return what is proposed and how sure that is, or why nothing is."""
-    from stream_dedup.local.threshold import PAIRS_MIN, SITES_MIN, Doubt
-
     one, stays = said["proposed"], f"{said['in_force']:.2f} stays"
     of = f"of {said['documents']:,} documents, {said['compared']:,} of them with texts of their own"
     if said["apart"]["documents"]:

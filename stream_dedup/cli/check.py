@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -26,7 +26,6 @@ from stream_dedup.cli.options import (
     PlanOption,
     RecipeOption,
     RowsOption,
-    Settings,
     SimilarityOption,
     StrictOption,
     TextFieldOption,
@@ -34,16 +33,40 @@ from stream_dedup.cli.options import (
     command,
 )
 from stream_dedup.cli.remarks import Losses, Remarks, told
+from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import TOPIC_ID_BYTES, DeadLetter, Message, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-
-if TYPE_CHECKING:
-    from stream_dedup.fingerprinting import Recipe
-    from stream_dedup.index.index import LogIndex
-    from stream_dedup.inputs.decoder import DecodedDocument
-    from stream_dedup.inputs.sources import RawDocument, SourceFile
-    from stream_dedup.local.offline import Judged, OfflineDocument, PrintedBatch
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.inputs.columnar import columns_of, need_pyarrow
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.inputs.fields import field_at
+from stream_dedup.inputs.pages import Pages
+from stream_dedup.inputs.sources import (
+    RawDocument,
+    SourceFile,
+    find_all,
+    hold_objects,
+    key_of,
+    need_packages,
+    read_documents,
+    whole_name,
+)
+from stream_dedup.local.offline import (
+    Judged,
+    OfflineDocument,
+    PrintedBatch,
+    fingerprinted,
+    judge_batches,
+    judge_documents,
+    judge_ranked,
+    open_index,
+    store_at,
+)
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 
 Pending: TypeAlias = "deque[tuple[str, DeadLetter | None]]"
 Advance: TypeAlias = Callable[[int, int], None]
@@ -96,10 +119,6 @@ def check_command(
     as_json: JsonOption = False,
 ) -> int:
     """Find the duplicates in files with the same core, without Kafka. With --json one object per document."""
-    from stream_dedup.inputs.columnar import need_pyarrow
-    from stream_dedup.inputs.sources import find_all, whole_name
-    from stream_dedup.settings.recipe import recipe_of
-
     if vector_field is not None:
         text_field, recipe = vector_field, recipe or "vector"
     chosen = (DocumentFormat.LINES if lines else document_format).value
@@ -141,9 +160,6 @@ class CheckTask:
         self, files: Sequence[SourceFile], pending: Pending, remarks: Remarks, advance: Advance
     ) -> Iterator[PrintedBatch]:
         """Yield the documents of files with their prints; `pending` as `decode_documents` takes it."""
-        from stream_dedup.inputs.sources import read_documents
-        from stream_dedup.local.offline import fingerprinted
-
         raws = read_documents(files, advance, remarks.passed_over)
         takes_vectors = self.recipe.method.takes_vectors
         rank = rank_by(self.keep)
@@ -152,16 +168,12 @@ class CheckTask:
 
     def judged(self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int) -> Iterator[Judged]:
         """Yield the verdicts on documents that begin with a number, in their order."""
-        from stream_dedup.local.offline import judge_batches, judge_ranked
-
         if self.keep == "first":
             return judge_batches(batches, self.recipe, index, run=run, first=first)
         return iter(judge_ranked(batches, self.recipe, index))
 
     def take_old(self, index: LogIndex, remarks: Remarks, lost: Losses, advance: Advance) -> None:
         """Judge the documents of the old files; nothing is said of them but what cannot be read."""
-        from stream_dedup.local.offline import judge_batches
-
         pending: Pending = deque()
         batches = self.batches(self.old, pending, remarks, advance)
         for _ in judge_batches(batches, self.recipe, index, run=secrets.token_bytes(TOPIC_ID_BYTES)):
@@ -174,9 +186,6 @@ class CheckTask:
 
     def ranked(self, advance: Advance) -> list[Judged]:
         """Return the verdicts on all documents, which are read once for that."""
-        from stream_dedup.index.volume.memory import MemoryStore
-        from stream_dedup.local.offline import judge_ranked, open_index
-
         index = open_index(MemoryStore(), self.recipe, self.settings.judging_plan)
         remarks, nothing = Remarks(self.settings), Losses(1)
         self.take_old(index, remarks, nothing, advance)
@@ -238,8 +247,6 @@ def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object
 
     `write` gets of each file, by its name, what `--json` would print of its documents, which then is not printed.
     """
-    from stream_dedup.local.offline import open_index, store_at
-
     result, remarks = _Result(task.rows_max, write is not None or not task.as_json), Remarks(task.settings)
     first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
     with contextlib.ExitStack() as stack:
@@ -277,7 +284,6 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
     Raises:
         InputError: it cannot be read twice, or the folder holds something else.
     """
-    from stream_dedup.local.offline import judge_documents
     from stream_dedup.local.parts import Judge, PartedOutput
 
     settings, files = task.settings, task.files
@@ -330,9 +336,6 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
 
 def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> Settings:
     """Return the settings with which these files are read: a line of JSONL is always an object."""
-    from stream_dedup.inputs.sources import hold_objects, need_packages
-    from stream_dedup.settings.layers import load_settings
-
     form = {"value_format": "json"} if hold_objects(files) else {}
     settings = load_settings(form | given.overrides(**flags), given.config)
     for file in files:
@@ -353,8 +356,6 @@ def reading_of(settings: Settings) -> dict[str, str]:
 
 def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
     """Raise `InputError` if a file of columns that can be read has none for the text, or the id: no row would have one."""
-    from stream_dedup.inputs.columnar import columns_of
-
     for file in files:
         if file.form == "columns" and file.path is not None and file.elsewhere is None:
             try:
@@ -384,11 +385,6 @@ def decode_documents(
     Raises:
         ConfigurationError: a setting cannot be used, or there is a web page, and no extractor is installed.
     """
-    from stream_dedup.inputs.decoder import DecodedDocument, Decoder
-    from stream_dedup.inputs.pages import Pages
-    from stream_dedup.inputs.sources import key_of
-    from stream_dedup.local.offline import OfflineDocument
-
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
     fields = ("text_at", "id_field", "time_field", "scope_field")
     plain = {"value_format": "raw", "text_encoding": "plain", **dict.fromkeys(fields)}
@@ -428,7 +424,6 @@ def decode_documents(
 
 def rank_by(keep: str) -> Callable[[RawDocument, DecodedDocument], float]:
     """Return what says how high a document stands, by what `--keep` names; one without such a value comes last."""
-    from stream_dedup.inputs.fields import field_at
 
     def of_column(raw: RawDocument, _decoded: DecodedDocument) -> float:
         found = field_at(raw.fields, keep)

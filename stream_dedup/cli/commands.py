@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import sys
+from collections.abc import Iterator
+from itertools import groupby
 
-from stream_dedup.cli.options import Command
+from stream_dedup.cli.app import GROUPS, PANELS, command_named
+from stream_dedup.cli.options import Command, command
 
 _HEAD = """\
 # Commands
@@ -27,23 +29,23 @@ _COMMON = {
 }
 
 
-def commands_page(root: Any, panels: Mapping[str, Sequence[tuple[str, str, Sequence[Command]]]]) -> str:
-    """Return the page of a program: each panel has groups of (name, purpose, commands); without a name they stand alone."""
+@command("commands", example="stream-dedup commands")
+def commands_command() -> int:
+    """Print the reference page of all commands, as Markdown."""
     parts = [_HEAD, *(f"| `{name}` | {purpose} |\n" for name, purpose in _COMMON.items())]
-    for panel, groups in panels.items():
+    for panel, names in PANELS.items():
         parts.append(f"\n## {panel}\n")
-        for name, purpose, commands in groups:
-            if name:
-                parts.append(f"\n**`{name}`** {purpose}\n")
-            for one in commands:
-                parts += _section(root, one)
-    return "".join(parts)
+        for first, members in groupby(names, lambda name: name.split()[0]):
+            if first in GROUPS:
+                parts.append(f"\n**`{first}`** {GROUPS[first]}\n")
+            for name in members:
+                parts += _section(command_named(name))
+    sys.stdout.write("".join(parts))
+    return 0
 
 
-def _section(root: Any, one: Command) -> Iterator[str]:
-    found = root
-    for word in one.name.split():
-        found = found.commands[word]
+def _section(one: Command) -> Iterator[str]:
+    found = one.loaded()
     # As `--help` tells them: (name and value, help), None for a hidden option.
     context = found.context_class(found)
     told = [record for param in found.params if (record := param.get_help_record(context))]

@@ -15,6 +15,7 @@ import typer
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.terminal import print_json
+from stream_dedup.machine import compiled
 
 
 @command("compile", example="stream-dedup compile --to /opt/cache")
@@ -31,8 +32,6 @@ def compile_command(
     Without it each machine compiles once, for a minute of CPU, and each start does where nothing can be written. The
     code is for every x86-64 processor with AVX2, or every 64-bit ARM; any other compiles at start as before.
     """
-    from stream_dedup.machine import compiled
-
     directory = to.absolute() / "kernels" if to is not None else compiled.SHIPPED
     target = None if native else compiled.baseline()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CPU_")}

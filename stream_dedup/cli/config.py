@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,16 +11,15 @@ from stream_dedup.cli.options import Given, JsonOption, command
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.terminal import console, note, print_json, print_table
 from stream_dedup.ground.topics import ALL
-
-if TYPE_CHECKING:
-    from stream_dedup.settings.layers import CheckedSettings
+from stream_dedup.kafka.client import each_property, property_problems
+from stream_dedup.settings.layers import CheckedSettings, check_settings
+from stream_dedup.settings.page import reference_page
+from stream_dedup.settings.recipe import recipe_of
 
 
 @command("config check", example="stream-dedup config check --config stream-dedup.toml")
 def config_check_command(given: Given, as_json: JsonOption = False) -> int:
     """Check all settings, the key and the Kafka properties, without connecting. All problems at once; 78 if any."""
-    from stream_dedup.settings.layers import check_settings
-
     checked = check_settings(given.overrides(), given.config)
     problems = checked.problems + _problems_of_use(checked)
     if as_json:
@@ -64,17 +63,12 @@ def config_show_command(
 @command("config reference", example="stream-dedup config reference")
 def config_reference_command() -> int:
     """Print the reference page of all settings, as Markdown."""
-    from stream_dedup.settings.page import reference_page
-
     sys.stdout.write(reference_page())
     return 0
 
 
 def _problems_of_use(checked: CheckedSettings) -> list[str]:
     """Return what only shows when a value is used: no key, a bad line of a list, a property librdkafka does not know."""
-    from stream_dedup.kafka.client import each_property, property_problems
-    from stream_dedup.settings.recipe import recipe_of
-
     if checked.settings is None:
         return each_property(checked.kafka, checked.origins)
     problems: list[str] = []

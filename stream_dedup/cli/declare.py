@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import urlencode
 
 import typer
 
-from stream_dedup.cli.options import DryRunOption, JsonOption, Settings, command
+from stream_dedup.checks.reading import reading_of, reading_text
+from stream_dedup.cli.options import DryRunOption, JsonOption, command
+from stream_dedup.cli.orders import append, log_names
+from stream_dedup.control import declaration
+from stream_dedup.control.beginnings import write_down
+from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.index.rules.window import RulesInForce, Window, format_of
+from stream_dedup.index.tables.blocks import table_count, tables_of
+from stream_dedup.kafka import Admin, read_whole
+from stream_dedup.log.begun import BegunTopic, encode_reading
+from stream_dedup.log.records import Control, encode_control
 from stream_dedup.service.asking import ask_role
 from stream_dedup.service.ports import addresses
-
-if TYPE_CHECKING:
-    from stream_dedup.control.inforce import InForce
-    from stream_dedup.index.rules.window import Window
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import as_text, parse_window
 
 
 @command("declare", example="stream-dedup declare --plan classic --window 30d --dry-run")
@@ -76,12 +85,6 @@ def declare_command(
 
     Nothing has to stop for it. Every index must hold a plan that may need more memory, so the running ones are asked first.
     """
-    from stream_dedup.cli.orders import append
-    from stream_dedup.control.inforce import change_fields
-    from stream_dedup.index.rules.window import RulesInForce, format_of
-    from stream_dedup.index.tables.blocks import table_count, tables_of
-    from stream_dedup.log.records import Control, encode_control
-
     wanted_plan = None if plan is None else parse_plan(plan)
     rule = None if better is None else BetterRule.named(better)
     asked = None if similarity is None else parse_similarity(similarity)
@@ -134,12 +137,6 @@ def _in_force(settings: Settings, wanted: Plan | None) -> InForce:
     Raises:
         ConfigurationError: the log is missing, empty or another's, or the plan `wanted` does not fit its prints.
     """
-    from stream_dedup.cli.orders import log_names
-    from stream_dedup.control import declaration
-    from stream_dedup.control.inforce import InForce
-    from stream_dedup.kafka import read_whole
-    from stream_dedup.settings.recipe import recipe_of
-
     names = log_names(settings, [settings.topic_names.begun])
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=False)
@@ -199,11 +196,6 @@ def _ask_for_format(addresses: Sequence[str], form: int) -> None:
 
 def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[str, str, str]:
     """Return how documents were read first, are read, and will be; write down the last, if it `reads` otherwise."""
-    from stream_dedup.checks.reading import reading_of, reading_text
-    from stream_dedup.control.beginnings import write_down
-    from stream_dedup.kafka import Admin, read_whole
-    from stream_dedup.log.begun import BegunTopic, encode_reading
-
     names = settings.topic_names
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
     noted = BegunTopic(log_id, b"").fold_all(read_whole(settings, names.begun))
@@ -215,9 +207,6 @@ def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[str, st
 
 
 def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:
-    from stream_dedup.index.rules.window import Window
-    from stream_dedup.settings.units import parse_window
-
     if text is None and refresh is None:
         return now
     length = now.length_ms if now is not None else None
@@ -237,8 +226,6 @@ def _plan(plan: Plan) -> str:
 
 
 def _told(window: Window | None) -> str:
-    from stream_dedup.settings.units import as_text
-
     if window is None:
         return "for ever"
     return as_text(timedelta(milliseconds=window.length_ms)) + (", since the last duplicate" if window.refresh else "")

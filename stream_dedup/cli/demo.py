@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.options import JsonOption, OwnBrokerOption, command
+from stream_dedup.demo.run import run_demo
 
 
 @command("demo", example="stream-dedup demo --documents 2000 --seed 7")
@@ -20,6 +21,4 @@ def demo_command(
     as_json: JsonOption = False,
 ) -> int:
     """Run the whole filter on a generated crawl in many languages, on a real Kafka, and show what it found."""
-    from stream_dedup.demo.run import run_demo
-
     return run_demo(documents, seed, brokers, as_json=as_json, serve=serve)

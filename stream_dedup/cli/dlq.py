@@ -16,18 +16,29 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import ClassesOption, ContainsOption, JsonOption, Settings, StagesOption, command
+from stream_dedup.cli.options import ClassesOption, ContainsOption, JsonOption, StagesOption, command
 from stream_dedup.ground.document import Headers
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
-
-if TYPE_CHECKING:
-    from stream_dedup.kafka import Bounds, GroupStamp, Output, TransactionalOutput
-    from stream_dedup.proof.letters import Letter, RedriveProgress
+from stream_dedup.kafka import (
+    Admin,
+    Bounds,
+    GroupStamp,
+    Outcome,
+    Output,
+    SpanReader,
+    TransactionalOutput,
+    group_offsets,
+    topic_bounds,
+)
+from stream_dedup.log import headers
+from stream_dedup.proof.content import split_dead_letter
+from stream_dedup.proof.letters import Letter, RedriveProgress, letter_of, redrive_group
+from stream_dedup.settings.settings import Settings
 
 _AT_ONCE = 1000
 _ATTEMPTS = 5
@@ -45,8 +56,6 @@ def dlq_show_command(
     as_json: JsonOption = False,
 ) -> int:
     """List dead letters: where each came from, why it could not go on, its size, and whether it was sent back."""
-    from stream_dedup.kafka import topic_bounds
-
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)
     bounds = topic_bounds(settings, topic, partitions)
@@ -96,9 +105,6 @@ def dlq_redrive_command(
 
     Correct first what made them dead letters: each is judged as a new document, and may become a dead letter again.
     """
-    from stream_dedup.kafka import GroupStamp, TransactionalOutput, topic_bounds
-    from stream_dedup.proof.letters import redrive_group
-
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)
     _, source_partitions = _existing(settings, settings.topic_names.documents)
@@ -210,8 +216,6 @@ class _Redrive:
     def _write(
         self, transactions: TransactionalOutput, stamp: GroupStamp, part: Sequence[Letter], after: RedriveProgress
     ) -> bool:
-        from stream_dedup.kafka import Outcome
-
         result = transactions.run(
             [original(one) for one in part], [(self.topic, self.partition, after.offset, after.metadata)], stamp.read()
         )
@@ -225,10 +229,6 @@ class _Redrive:
 
 def original(letter: Letter) -> Output:
     """Return the record as it first came: error headers gone, `dedup.prior.*` under its first name, its own timestamp."""
-    from stream_dedup.kafka import Output
-    from stream_dedup.log import headers
-    from stream_dedup.proof.content import split_dead_letter
-
     foreign, own = split_dead_letter(letter.message.headers)
     came: Headers = [
         (headers.OWN_PREFIX + name[len(headers.PRIOR_PREFIX) :] if name.startswith(headers.PRIOR_PREFIX) else name, value)
@@ -241,9 +241,6 @@ def original(letter: Letter) -> Output:
 
 
 def _letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> Iterator[Letter]:
-    from stream_dedup.kafka import SpanReader
-    from stream_dedup.proof.letters import letter_of
-
     reader = SpanReader(settings, topic, bounds)
     for messages in reader.read():
         yield from map(letter_of, messages)
@@ -257,8 +254,6 @@ def _topic(settings: Settings) -> tuple[str, int]:
 
 
 def _existing(settings: Settings, topic: str) -> tuple[bytes, int]:
-    from stream_dedup.kafka import Admin
-
     found = Admin(settings).topic_ids([topic])
     if topic not in found:
         raise ConfigurationError(f"The topic {topic} does not exist; set STREAM_DEDUP_TOPIC_PREFIX as the roles have it.")
@@ -266,9 +261,6 @@ def _existing(settings: Settings, topic: str) -> tuple[bytes, int]:
 
 
 def _progress(settings: Settings, topic: str, partitions: int) -> dict[int, RedriveProgress]:
-    from stream_dedup.kafka import group_offsets
-    from stream_dedup.proof.letters import RedriveProgress, redrive_group
-
     found = group_offsets(settings, redrive_group(settings.group), topic, partitions)
     progress: dict[int, RedriveProgress] = defaultdict(RedriveProgress)
     progress.update({part: RedriveProgress.parse(one.offset, one.metadata) for part, one in found.items()})
@@ -276,8 +268,6 @@ def _progress(settings: Settings, topic: str, partitions: int) -> dict[int, Redr
 
 
 def _fields(letter: Letter, *, is_settled: bool) -> dict[str, Any]:
-    from stream_dedup.log import headers
-
     message = letter.message
     return {
         "topic": message.topic,

@@ -10,21 +10,29 @@ import http.client
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from stream_dedup.checks.clients import check_clients
+from stream_dedup.checks.cluster import Facts, check_cluster
+from stream_dedup.checks.declaration import check_declaration
+from stream_dedup.checks.facts import read_facts
 from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
-from stream_dedup.cli.options import JsonOption, Settings, command
+from stream_dedup.checks.machine import check_machine
+from stream_dedup.checks.recipe import check_recipe
+from stream_dedup.checks.representatives import check_representatives
+from stream_dedup.checks.roles import check_roles, read_roles
+from stream_dedup.checks.start import needed_topics
+from stream_dedup.checks.volume import check_volume
+from stream_dedup.cli.options import JsonOption, command
+from stream_dedup.control.declaration import declaration
+from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, OtherFormatError
 from stream_dedup.ground.terminal import print_json, print_table
+from stream_dedup.kafka import Admin, read_whole
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
-
-if TYPE_CHECKING:
-    from stream_dedup.checks.cluster import Facts
-    from stream_dedup.fingerprinting import Recipe
-    from stream_dedup.kafka import Admin
+from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 1 << 20
@@ -67,23 +75,12 @@ def doctor_command(settings: Settings, as_json: JsonOption = False) -> int:
 
 def examine(settings: Settings) -> list[CheckFinding]:
     """Return what every check finds, in the order in which they are shown."""
-    from stream_dedup.checks.machine import check_machine
-    from stream_dedup.checks.recipe import check_recipe
-
     recipe, findings = check_recipe(settings)
     findings += check_machine(settings, None)
     return [*findings, *_of_kafka(settings, recipe), *_search(settings)]
 
 
 def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFinding]:
-    from stream_dedup.checks.clients import check_clients
-    from stream_dedup.checks.cluster import check_cluster
-    from stream_dedup.checks.facts import read_facts
-    from stream_dedup.checks.representatives import check_representatives
-    from stream_dedup.checks.start import needed_topics
-    from stream_dedup.checks.volume import check_volume
-    from stream_dedup.kafka import Admin
-
     names = settings.topic_names
     asked = needed_topics("worker", names)
     clients = check_clients(settings, names, None)
@@ -154,8 +151,6 @@ def _search(settings: Settings) -> Iterator[CheckFinding]:
 
 
 def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[CheckFinding]:
-    from stream_dedup.checks.roles import check_roles, read_roles
-
     committed = facts.committed or {}
     waiting = sum(max(0, end - committed.get(part, (low, None))[0]) for part, (low, end) in facts.source.items())
     try:
@@ -167,10 +162,6 @@ def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[CheckFind
 
 
 def _declaration(settings: Settings, recipe: Recipe) -> Iterator[CheckFinding]:
-    from stream_dedup.checks.declaration import check_declaration
-    from stream_dedup.control.declaration import declaration
-    from stream_dedup.kafka import read_whole
-
     name = settings.topic_names.fingerprints
     try:
         first = list(read_whole(settings, name, most=1))

@@ -8,17 +8,19 @@ it; the one that is on `duplicates` is meant.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from stream_dedup.cli.orders import OrderDependencies
+from stream_dedup.control.forget import log_form
+from stream_dedup.control.rewind import POSITION_FORM
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.topics import TopicNames
-
-if TYPE_CHECKING:
-    from stream_dedup.cli.orders import OrderDependencies
-    from stream_dedup.log.records import LogRecord
-    from stream_dedup.settings.settings import Settings
+from stream_dedup.kafka import LogReader
+from stream_dedup.log import headers
+from stream_dedup.log.records import Batch, LogRecord
+from stream_dedup.settings.settings import Settings
 
 _NAMED_MAX = 10
 
@@ -36,8 +38,6 @@ def source_of(around: OrderDependencies, settings: Settings, text: str, topic_id
     Raises:
         InputError: nothing is there, or several dropped documents have this id.
     """
-    from stream_dedup.control.rewind import POSITION_FORM
-
     names = settings.topic_names
     found = POSITION_FORM.match(text)
     if found is not None and found["topic"] in (None, names.documents):
@@ -53,8 +53,6 @@ def record_at(around: OrderDependencies, settings: Settings, topic: str, partiti
     Raises:
         InputError: there is none, or none any more.
     """
-    from stream_dedup.kafka import LogReader
-
     name = f"{topic}-{partition}@{offset}"
     topics = around.make_admin(settings).topic_ids([topic])
     if topic not in topics:
@@ -79,8 +77,6 @@ def record_at(around: OrderDependencies, settings: Settings, topic: str, partiti
 
 def on_output(around: OrderDependencies, settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
     """Return the record of an output that one of these places in the log decided; outputs keep timestamps."""
-    from stream_dedup.log import headers
-
     for one in around.read_partition(settings, topic, message.partition, since_ms=message.timestamp_ms):
         if headers.text_of(one.headers, headers.LOG) in places:
             return one
@@ -88,9 +84,6 @@ def on_output(around: OrderDependencies, settings: Settings, topic: str, message
 
 
 def _of_output(around: OrderDependencies, settings: Settings, partition: int, offset: int) -> SourcePlace:
-    from stream_dedup.control.rewind import POSITION_FORM
-    from stream_dedup.log import headers
-
     names = settings.topic_names
     where = f"{names.duplicates}-{partition}@{offset}"
     dropped = record_at(
@@ -109,8 +102,6 @@ def _of_output(around: OrderDependencies, settings: Settings, partition: int, of
 
 
 def _of_id(around: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
-    from stream_dedup.control.forget import log_form
-
     names = settings.topic_names
     wanted = log_form(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
     with around.progress("looking for the id in the log", None) as advance:
@@ -126,8 +117,6 @@ def _of_id(around: OrderDependencies, settings: Settings, text: str, topic_id: b
 
 def judged_with(wanted: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]) -> dict[SourcePlace, set[str]]:
     """Return where documents with an id lie, and of each the places in the log that may have decided on it; in log order."""
-    from stream_dedup.log.records import Batch
-
     found: dict[SourcePlace, set[str]] = {}
     for log_offset, record in log:
         for place, one in enumerate(record.ids if isinstance(record, Batch) else ()):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from stream_dedup.cli.dropped import record_at
-from stream_dedup.cli.options import Given, JsonOption, Settings, command
+from stream_dedup.cli.options import Given, JsonOption, command
+from stream_dedup.cli.orders import OrderDependencies
+from stream_dedup.control.rewind import POSITION_FORM
+from stream_dedup.fingerprinting import Fingerprinter, Recipe, explain_features, number_of
 from stream_dedup.ground.better import BetterRule, beats
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import InputError
@@ -19,10 +22,12 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.sketch import alike, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
-
-if TYPE_CHECKING:
-    from stream_dedup.fingerprinting import Recipe
-    from stream_dedup.inputs.decoder import DecodedDocument
+from stream_dedup.index.rules.judge import reason_of_duplicate
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.local.offline import check_widths
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
+from stream_dedup.worker.ranks import HostRanks
 
 _GONE = "Name a document that is still there, or give a file with its text."
 
@@ -37,10 +42,6 @@ def explain_command(
     as_json: JsonOption = False,
 ) -> int:
     """Say why two documents are duplicates or not: distance, threshold, blocks, and the features that differ most."""
-    from stream_dedup.fingerprinting import Fingerprinter, number_of
-    from stream_dedup.local.offline import check_widths
-    from stream_dedup.settings.recipe import recipe_of
-
     settings = given.quiet_settings(plan=plan)
     recipe = recipe_of(settings)
     check_widths(recipe, settings.judging_plan)
@@ -83,8 +84,6 @@ class _Side:
 
 def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> dict[str, Any]:
     """Return verdict, distance, threshold, blocks and the features that differ most, as fields for JSON."""
-    from stream_dedup.fingerprinting import explain_features
-
     reason, why = _reason(recipe, plan, one, other)
     weights = explain_features(recipe, one.document.text), explain_features(recipe, other.document.text)
     names = weights[0].keys() | weights[1].keys()
@@ -130,8 +129,6 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
 
 def _is_better(settings: Settings, copy: _Side, kept: _Side) -> bool:
     """Return whether the second, as a copy of the first, is better than it by the settings' rule."""
-    from stream_dedup.worker.ranks import HostRanks
-
     ranks = HostRanks.read(settings.host_ranks)
     sides = (copy, kept)
     found = [0, 0] if ranks is None else ranks.of([side.document.id for side in sides]).tolist()
@@ -141,8 +138,6 @@ def _is_better(settings: Settings, copy: _Side, kept: _Side) -> bool:
 
 def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reason | None, str]:
     """Return the reason if they are duplicates, and a sentence either way."""
-    from stream_dedup.index.rules.judge import reason_of_duplicate
-
     if one.is_empty or other.is_empty:
         return None, "One of them has no text once it is normalised; such a document is passed on as unique (empty)."
     if one.document.scope != other.document.scope:
@@ -188,8 +183,6 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
 
 
 def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:
-    from stream_dedup.control.rewind import POSITION_FORM
-
     path = Path(target)
     try:
         if path.is_file():
@@ -221,16 +214,12 @@ def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> Decod
 
 
 def _read_record(settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool) -> DecodedDocument:
-    from stream_dedup.cli.orders import OrderDependencies
-
     topic = settings.topic_names.documents if topic is None else topic
     message = record_at(OrderDependencies(), settings, topic, partition, offset, _GONE)
     return _decode(settings, message, f"{topic}-{partition}@{offset}", takes_vectors=takes_vectors)
 
 
 def _decode(settings: Settings, message: Message, where: str, *, takes_vectors: bool) -> DecodedDocument:
-    from stream_dedup.inputs.decoder import Decoder
-
     if takes_vectors and settings.value_format != "json":
         raise InputError(f"{where} is a text, and the recipe takes vectors: give .json files, or set VALUE_FORMAT=json.")
     decoded = Decoder(settings, takes_vectors=takes_vectors).decode(message)

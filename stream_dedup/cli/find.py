@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from stream_dedup.cli.options import JsonOption, Settings, command
+from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.cli.similar import read_text
 from stream_dedup.ground.errors import FormatError, InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
+from stream_dedup.settings.settings import Settings
 
 SearchOption = Annotated[
     str | None,

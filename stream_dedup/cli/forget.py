@@ -8,11 +8,18 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from stream_dedup.cli.options import DryRunOption, JsonOption, Settings, command
+from stream_dedup.cli.options import DryRunOption, JsonOption, command
+from stream_dedup.cli.orders import append, log_names
+from stream_dedup.control import declaration
+from stream_dedup.control.forget import KnownId, log_form
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.ground.topics import TopicNames
+from stream_dedup.kafka import Admin, read_whole
+from stream_dedup.log.records import Control, encode_control
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import format_duration
 
 # RocksDB rewrites each file that is older (its option `ttl`).
@@ -30,13 +37,6 @@ def forget_command(
 
     What left already is not recalled; what stays, where and until when, is printed.
     """
-    from stream_dedup.cli.orders import append, log_names
-    from stream_dedup.control import declaration
-    from stream_dedup.control.forget import KnownId, log_form
-    from stream_dedup.kafka import Admin, read_whole
-    from stream_dedup.log.records import Control, encode_control
-    from stream_dedup.settings.recipe import recipe_of
-
     if not identifier:
         raise InputError("An empty id is nobody's, so there is nothing to forget.")
     recipe = recipe_of(settings)

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.find import SearchOption, ask_search
-from stream_dedup.cli.options import JsonOption, Settings, command
+from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.settings.settings import Settings
 
 
 @command("group", example="stream-dedup group duplicates-3@17", asks_kafka=False)

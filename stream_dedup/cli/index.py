@@ -7,21 +7,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import JsonOption, Settings, VolumeArgument, VolumeOption, command
+from stream_dedup.cli.options import JsonOption, VolumeArgument, VolumeOption, command
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, InputError, OtherFormatError, VolumeError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-
-if TYPE_CHECKING:
-    from stream_dedup.index import contents, verify
-    from stream_dedup.index.digest import StateDigest
-    from stream_dedup.index.snapshot import Manifest
-    from stream_dedup.index.volume.store import RocksStore
-    from stream_dedup.kafka import LogReader
+from stream_dedup.index import contents, report, snapshot, verify
+from stream_dedup.index.digest import StateDigest, state_digest
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.snapshot import Manifest
+from stream_dedup.index.volume.layout import answer_key
+from stream_dedup.index.volume.place import volume_in
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.kafka import Admin, LogReader
+from stream_dedup.log import answers
+from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import parse_duration
 
 _RECORDS_AT_ONCE = 64
 _SILENCE_SECONDS = 30.0
@@ -38,11 +42,6 @@ def index_stats_command(
     as_json: JsonOption = False,
 ) -> int:
     """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also while it runs."""
-    from stream_dedup.index import report
-    from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.volume.place import volume_in
-    from stream_dedup.index.volume.store import RocksStore
-
     directory = volume_in(volume or settings.index_dir)
     store = RocksStore(directory, read_only=True)
     try:
@@ -66,10 +65,6 @@ def index_snapshot_command(
     as_json: JsonOption = False,
 ) -> int:
     """Copy an index's volume, also while it runs, with a manifest: log offset, recipe, plan, state digest, checksums."""
-    from stream_dedup.index import snapshot
-    from stream_dedup.index.volume.place import volume_in
-    from stream_dedup.settings.units import parse_duration
-
     try:
         seconds = parse_duration(wait).total_seconds()
     except ValueError as error:
@@ -97,9 +92,6 @@ def index_restore_command(
     as_json: JsonOption = False,
 ) -> int:
     """Make an index volume of a snapshot, so that a new replica need not read the whole log."""
-    from stream_dedup.index import snapshot
-    from stream_dedup.index.volume.place import volume_in
-
     started, directory = time.monotonic(), volume_in(volume or settings.index_dir)
     log = None if offline else _log_name(settings)
     with progress(f"restoring {source}", snapshot.read_manifest(source).bytes) as advance:
@@ -127,9 +119,6 @@ def index_verify_command(
     as_json: JsonOption = False,
 ) -> int:
     """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends with 1 if they differ."""
-    from stream_dedup.index.volume.place import volume_in
-    from stream_dedup.index.volume.store import RocksStore
-
     directory = volume_in(volume or settings.index_dir)
     store = RocksStore(directory, read_only=True)
     try:
@@ -180,8 +169,6 @@ def _print_manifest(manifest: Manifest, where: Path, seconds: float, *, as_json:
 
 def _log_name(settings: Settings) -> str:
     """Return the name of this cluster's log, as `Index.bind` is given it."""
-    from stream_dedup.kafka import Admin
-
     names = settings.topic_names
     admin = Admin(settings)
     found = admin.topic_ids([names.fingerprints])
@@ -194,8 +181,6 @@ def _log_name(settings: Settings) -> str:
 
 
 def _digest_of(store: RocksStore) -> StateDigest:
-    from stream_dedup.index.digest import state_digest
-
     return state_digest(store)
 
 
@@ -235,8 +220,6 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
 
 
 def _read(store: RocksStore) -> contents.Contents:
-    from stream_dedup.index import contents
-
     try:
         return contents.read(store)
     except OtherFormatError:
@@ -255,11 +238,6 @@ def _fold_and_compare(
     end: int,
     name: str,
 ) -> verify.Comparison:
-    from stream_dedup.index import snapshot, verify
-    from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.volume.layout import answer_key
-    from stream_dedup.index.volume.store import RocksStore
-
     if base is not None:
         manifest = snapshot.restore(base, folder, log=name)
         if manifest.applied > end:
@@ -298,8 +276,6 @@ def _log_groups(
     settings: Settings, topic: str, start: int, end: int, advance: Callable[[int, int], None]
 ) -> Iterator[list[tuple[int, int, bytes | None]]]:
     """Yield the log records [start, end) in groups."""
-    from stream_dedup.kafka import LogReader
-
     reader = LogReader(settings, topic, "verify")
     try:
         low, high = reader.watermarks()
@@ -318,9 +294,6 @@ def _log_groups(
 
 def _read_given(settings: Settings, topic: str, given: verify.GivenAnswers, first: int, end: int) -> None:
     """Read the answers that are still on `verdicts`, of any replica."""
-    from stream_dedup.kafka import LogReader
-    from stream_dedup.log import answers
-
     reader = LogReader(settings, topic, "verify-answers")
     try:
         low, high = reader.watermarks()

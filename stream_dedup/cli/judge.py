@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -37,10 +37,10 @@ from stream_dedup.cli.remarks import Losses, Remarks
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-
-if TYPE_CHECKING:
-    from stream_dedup.inputs.sources import SourceFile
-    from stream_dedup.local.offline import PrintedBatch
+from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.sources import SourceFile, find_files
+from stream_dedup.local.offline import PrintedBatch
+from stream_dedup.settings.recipe import recipe_of
 
 
 @command("prints", example="stream-dedup prints data/ --to prints/ --jobs 8", asks_kafka=False)
@@ -61,10 +61,6 @@ def prints_command(
 
     Prints that are there, made of the same file with the same settings, are left as they are, so a run that was killed goes on.
     """
-    from stream_dedup.inputs.columnar import need_pyarrow
-    from stream_dedup.inputs.sources import find_files
-    from stream_dedup.settings.recipe import recipe_of
-
     need_pyarrow("Files of prints")
     if vector_field is not None:
         text_field, recipe = vector_field, recipe or "vector"
@@ -115,9 +111,7 @@ def judge_command(
     as_json: JsonOption = False,
 ) -> int:
     """Judge documents by their prints, in one process: it says what `check` says of the documents, in the order of names."""
-    from stream_dedup.inputs.columnar import need_pyarrow
     from stream_dedup.local.columns import files_of_prints
-    from stream_dedup.settings.recipe import recipe_of
 
     need_pyarrow("Files of prints")
     files, old = files_of_prints(targets), files_of_prints(against or [])

@@ -18,20 +18,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, Settings, StrictOption, command
+from stream_dedup.cli.journal import Journal, Reached
+from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
 from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.inputs.charset import decode_page
-
-if TYPE_CHECKING:
-    from stream_dedup.cli.journal import Journal, Reached
-    from stream_dedup.inputs.sources import RawDocument, SourceFile
-    from stream_dedup.kafka import LoadProducer
+from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, find_files, hold_objects, key_of, read_documents
+from stream_dedup.kafka import Admin, LoadProducer
+from stream_dedup.settings.settings import Settings
 
 _PROBLEMS_NAMED = 5
 _INTERRUPTED = 130
@@ -61,10 +60,6 @@ def load_command(
     A line of JSONL becomes a record's value as it is. A text file becomes one record, whose key is its path, a page of a WARC
     file one whose key is its URL.
     """
-    from stream_dedup.cli.journal import Journal
-    from stream_dedup.inputs.sources import find_files
-    from stream_dedup.kafka import Admin, LoadProducer
-
     topic = topic or settings.topic_names.documents
     if settings.value_format in ("confluent-json", "avro", "protobuf"):
         raise ConfigurationError(
@@ -146,9 +141,6 @@ class Loading:
         return 1 if self.producer.too_large else is_lossy
 
     def _send(self, file: SourceFile, advance: Callable[[int, int], None]) -> None:
-        from stream_dedup.cli.journal import Reached
-        from stream_dedup.inputs.sources import DAMAGED_FILE, read_documents
-
         reached = Reached() if file.path is None else self.journal.of(file)
         self.resumed += reached.documents - reached.lost
         if reached.is_done:
@@ -242,8 +234,6 @@ class Loading:
 
 
 def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
-    from stream_dedup.inputs.sources import hold_objects
-
     if settings.value_format == "raw" and hold_objects(files):
         note(
             "The values are JSON, and the filter is set to take a whole value as text (STREAM_DEDUP_VALUE_FORMAT=raw); "
@@ -264,8 +254,6 @@ def hint_of_pages(settings: Settings, files: Sequence[SourceFile]) -> None:
 
 def record_of(settings: Settings, document: RawDocument, key_field: str | None) -> tuple[bytes | None, bytes]:
     """Return (key, value) as a crawler with these settings would have sent the document."""
-    from stream_dedup.inputs.sources import key_of
-
     if document.form == "jsonl":
         key = key_of(document.fields, key_field or settings.id_field)
         return (None if key is None else key.encode("utf-8", "replace")), document.raw

@@ -1,8 +1,7 @@
 """What commands share: options that several have, how one is stated, and how it gets its settings.
 
-A command is stated once, in the file of its name: its options and help (the function and its docstring), an example, and what
-it does. Such a file imports at its top only what help needs; an import that loads a library stands in the function that uses
-it, so that `--help` and completion answer at once. `app` puts them together.
+A command is stated once, in one function, in the file of its first word: its options are the parameters, its help is the
+docstring, beside them an example. `app` loads that file when the command is called.
 """
 
 from __future__ import annotations
@@ -14,18 +13,14 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from stream_dedup.ground.printable import printable
-
-if TYPE_CHECKING:
-    from stream_dedup.settings import settings as _settings
-
-    Settings = _settings.Settings
-else:
-    Settings = object  # help reads what a command takes, and loading the settings would take as long as all the rest of it
+from stream_dedup.service import logs
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +44,10 @@ class Given:
 
     def settings(self, **flags: object) -> Settings:
         """Return the settings of a command: its flags above the environment, that above the file."""
-        from stream_dedup.settings.layers import load_settings
-
         return load_settings(self.overrides(**flags), self.config)
 
     def quiet_settings(self, **flags: object) -> Settings:
         """Do the same for a command that is not a role, which logs warnings and errors only."""
-        from stream_dedup.service import logs
-
         settings = self.settings(**flags)
         is_debug = settings.log_level == "debug"
         logs.configure("debug" if is_debug else "warning", settings.log_format)
@@ -78,8 +69,14 @@ class Command:
     action: Callable[..., int]
     asks_kafka: bool = True
 
-    def add_to(self, app: typer.Typer, panel: str | None = None) -> None:
-        """Let `app` offer it, in a panel of the overview; what the action returns is the exit code."""
+    def loaded(self) -> Any:
+        """Return it as the program runs it; what the action returns is the exit code."""
+        own = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        self.add_to(own)
+        return typer.main.get_command(own)
+
+    def add_to(self, app: typer.Typer) -> None:
+        """Let `app` offer it."""
         hints = typing.get_type_hints(self.action, include_extras=True)
         parameters = [one.replace(annotation=hints[one.name]) for one in inspect.signature(self.action).parameters.values()]
         takes = parameters[0].name if parameters and parameters[0].name in ("settings", "given") else None
@@ -107,7 +104,7 @@ class Command:
         # A paragraph in one line: the help is broken where the terminal ends, not where the docstring was.
         paragraphs = (self.action.__doc__ or "").split("\n\n")
         told = "\n\n".join(" ".join(one.split()) for one in paragraphs)
-        app.command(self.name.split()[-1], help=told, epilog=f"Example: {self.example}", rich_help_panel=panel)(run)
+        app.command(self.name.split()[-1], help=told, epilog=f"Example: {self.example}")(run)
 
 
 def command(name: str, *, example: str, asks_kafka: bool = True) -> Callable[[Callable[..., int]], Command]:

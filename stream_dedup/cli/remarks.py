@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from stream_dedup.fingerprinting import Content
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.terminal import note
-
-if TYPE_CHECKING:
-    from stream_dedup.fingerprinting import Content
-    from stream_dedup.inputs.sources import RawDocument
-    from stream_dedup.settings.settings import Settings
+from stream_dedup.inputs.fields import field_at, scalar
+from stream_dedup.inputs.markup import looks_like_markup
+from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument
+from stream_dedup.settings.settings import Settings
 
 _FIELDS_NAMED = 20
 
@@ -40,9 +39,6 @@ class Remarks:
 
     def read(self, raw: RawDocument, text: Content) -> None:
         """Take a document that can be judged."""
-        from stream_dedup.inputs.fields import field_at, scalar
-        from stream_dedup.inputs.markup import looks_like_markup
-
         if raw.form == "jsonl" and self.settings.id_field:
             self._documents += 1
             self._without_id += scalar(field_at(raw.fields, self.settings.id_field)) is None
@@ -75,8 +71,6 @@ class Losses:
 
     def add(self, letter: DeadLetter) -> None:
         """Count one."""
-        from stream_dedup.inputs.sources import DAMAGED_FILE
-
         self.count += 1
         self.damaged += letter.error_class == DAMAGED_FILE
 

@@ -13,22 +13,27 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import JsonOption, Settings, command
+from stream_dedup.cli.options import JsonOption, command
+from stream_dedup.fingerprinting import format_prints, width_of
 from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Verdict
 from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.sketch import share
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-
-if TYPE_CHECKING:
-    from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.verify import GivenAnswers
-    from stream_dedup.kafka import Bounds
-    from stream_dedup.log import answers
-    from stream_dedup.proof import replay
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.verify import GivenAnswers
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.kafka import Admin, Bounds, SpanReader, topic_bounds
+from stream_dedup.log import answers, headers
+from stream_dedup.log.answers import LogAnswer
+from stream_dedup.proof import replay
+from stream_dedup.proof.content import split_verdict
+from stream_dedup.proof.verdicts import differences, expected_headers
+from stream_dedup.settings.settings import Settings
 
 _GROUP_RECORDS = 64
 Advance = Callable[[int, int], None]
@@ -88,9 +93,6 @@ class _Given:
 
     def add(self, message: Message) -> None:
         """Take in a record of `unique` or `duplicates`; one that names no place in the log says nothing here."""
-        from stream_dedup.log import headers
-        from stream_dedup.proof.content import split_verdict
-
         _, own = split_verdict(message.headers)
         place = headers.place_of(headers.text_of(own, headers.LOG))
         if place is not None:
@@ -137,12 +139,6 @@ def run_verify(settings: Settings, work: Path | None, most: int, *, as_json: boo
 
 
 def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) -> Verified:
-    from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.verify import GivenAnswers
-    from stream_dedup.index.volume.store import RocksStore
-    from stream_dedup.kafka import SpanReader
-    from stream_dedup.log import answers
-
     names = settings.topic_names
     outputs = [names.unique, names.duplicates] if settings.judging_mode.delivers else []
     bounds = _bounds(settings, [*outputs, names.verdicts, names.fingerprints])
@@ -185,12 +181,6 @@ def _compare_group(
     wrong: list[tuple[str, Headers]],
     most: int,
 ) -> None:
-    from stream_dedup.fingerprinting import format_prints, width_of
-    from stream_dedup.log import answers, headers
-    from stream_dedup.log.answers import LogAnswer
-    from stream_dedup.proof import replay
-    from stream_dedup.proof.verdicts import expected_headers
-
     batches = dict(replay.batches_of(group))
     found = dict(index.apply(group))
     index.answered(index.applied)
@@ -238,10 +228,6 @@ def _compare(
 
 def _difference(settings: Settings, where: str, expected: Headers) -> str:
     """Read one record once more, to say what it has; only digests of all were kept."""
-    from stream_dedup.kafka import Bounds, SpanReader
-    from stream_dedup.proof.content import split_verdict
-    from stream_dedup.proof.verdicts import differences
-
     name, _, offset = where.rpartition("@")
     topic, _, part = name.rpartition("-")
     for messages in SpanReader(settings, topic, {int(part): Bounds(int(offset), int(offset) + 1)}).read():
@@ -258,10 +244,6 @@ def show_diff(settings: Settings, texts: Sequence[str], work: Path | None, most:
         ConfigurationError: there is no such plan, or it cannot judge this log's prints.
         BrokerError: Kafka failed.
     """
-    from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.volume.store import RocksStore
-    from stream_dedup.proof import replay
-
     alternative = replay.Alternative.parse(texts)
     names = settings.topic_names
     bounds = _bounds(settings, [names.fingerprints])[names.fingerprints][0]
@@ -308,8 +290,6 @@ def _print_difference(difference: replay.Difference, plan: str | None) -> None:
 
 
 def _judgement(judgement: answers.Judgement) -> str:
-    from stream_dedup.ground.sketch import share
-
     if judgement.of is None:
         return judgement.reason.label
     better = f", better than all before by the rule {BETTER_LABELS[judgement.better]}" if judgement.better else ""
@@ -320,8 +300,6 @@ def _judgement(judgement: answers.Judgement) -> str:
 
 def _bounds(settings: Settings, topics: Sequence[str]) -> dict[str, dict[int, Bounds]]:
     """Return the bounds of topics, asked in their order; the log's must be whole."""
-    from stream_dedup.kafka import Admin, topic_bounds
-
     known = Admin(settings).topic_ids(topics)
     missing = [topic for topic in topics if topic not in known]
     if missing:
@@ -340,8 +318,6 @@ def _bounds(settings: Settings, topics: Sequence[str]) -> dict[str, dict[int, Bo
 
 
 def _log(settings: Settings, bounds: Bounds, advance: Advance) -> Iterator[Group]:
-    from stream_dedup.kafka import SpanReader
-
     for messages in SpanReader(settings, settings.topic_names.fingerprints, {0: bounds}).read():
         for first in range(0, len(messages), _GROUP_RECORDS):
             part = messages[first : first + _GROUP_RECORDS]

@@ -7,19 +7,20 @@ missing), plan, committed offsets unchanged since, write.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.options import DryRunOption, JsonOption, Settings, command
+from stream_dedup.cli.options import DryRunOption, JsonOption, command
+from stream_dedup.cli.orders import OrderDependencies
+from stream_dedup.control import rewind
+from stream_dedup.control.marks import read_marks
+from stream_dedup.control.rewind import left_up_to
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.kafka import Admin, LogReader
 from stream_dedup.log import epochs
-
-if TYPE_CHECKING:
-    from stream_dedup.cli.orders import OrderDependencies
-    from stream_dedup.control import rewind
-    from stream_dedup.kafka import Admin
+from stream_dedup.settings.settings import Settings
 
 # The end of each output. Among the last records may be some that were released and name old positions; never as many.
 _OUTPUTS_LOOKED_AT = 2000
@@ -43,8 +44,6 @@ def rewind_command(
 
     Other tools must not set the group's offsets: only this raises the epoch that tells the index of it.
     """
-    from stream_dedup.cli.orders import OrderDependencies
-
     if bool(positions) == from_outputs:
         raise typer.BadParameter("Give either positions or --from-outputs.", param_hint="PARTITION@OFFSET")
     changes = rewind_group(settings, positions, OrderDependencies.of_process(), dry_run=dry_run)
@@ -65,9 +64,6 @@ def rewind_group(
         InputError: an offset may not be written; then none was.
         BrokerError: Kafka failed, or a transaction is open; the same command may be run again.
     """
-    from stream_dedup.control import rewind
-    from stream_dedup.control.marks import read_marks
-
     names = settings.topic_names
     try:
         wanted = rewind.parse(texts or (), names.documents)
@@ -117,8 +113,6 @@ def _check_is_empty(admin: Admin, group: str) -> None:
 
 
 def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
-    from stream_dedup.kafka import LogReader
-
     reader = LogReader(settings, topic, "rewind", partition)
     try:
         return reader.watermarks()
@@ -128,8 +122,6 @@ def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
 
 def _left(settings: Settings, partitions: Iterable[int], around: OrderDependencies) -> dict[int, int]:
     """Return how far the outputs prove each source partition to have left: the offset behind."""
-    from stream_dedup.control.rewind import left_up_to
-
     names, found = settings.topic_names, {}
     for part in partitions:
         ends = [

@@ -10,10 +10,11 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from stream_dedup.cli.options import Command, FirstStartOption, Given, Settings, StopWithParentOption, command
+from stream_dedup.cli.options import FirstStartOption, Given, StopWithParentOption, command
 from stream_dedup.ground.errors import ConfigurationError, GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.ground.extras import lacking
 from stream_dedup.service.signals import stop_on_signals
+from stream_dedup.settings.settings import Settings
 
 Role = Literal["worker", "index", "insights", "search", "console"]
 MODULES: Final[dict[Role, str]] = {
@@ -33,14 +34,28 @@ def run_worker_command(
     return run_role("worker", given.settings(first_start=first_start), stop_with_parent=stop_with_parent)
 
 
-def _of_role(role: Role, does: str, example: str) -> Command:
-    """Return the command of a role that has the common options and no others."""
+@command("run index", example="stream-dedup run index --set index_dir=/data/index")
+def run_index_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
+    """Apply the log of fingerprints to an index on disk, and answer each record with its verdicts."""
+    return run_role("index", given.settings(), stop_with_parent=stop_with_parent)
 
-    def run_it(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-        return run_role(role, given.settings(), stop_with_parent=stop_with_parent)
 
-    run_it.__doc__ = does
-    return command(f"run {role}", example=example)(run_it)
+@command("run insights", example="stream-dedup run insights --set insights_window=7d")
+def run_insights_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
+    """Add up the workers' counts per host, write `host-signals` for the crawler's frontier, and show a page of the hosts."""
+    return run_role("insights", given.settings(), stop_with_parent=stop_with_parent)
+
+
+@command("run search", example="stream-dedup run search --set search_dir=/data/search")
+def run_search_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
+    """Read what leaves, and answer which documents hold a clue and which are copies of which; writes nothing to Kafka."""
+    return run_role("search", given.settings(), stop_with_parent=stop_with_parent)
+
+
+@command("run console", example="stream-dedup run console --set console_index=http://127.0.0.1:8081 --set http_port=8090")
+def run_console_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
+    """Serve the pages for people: what is decided now, one decision with both texts, groups of copies, hosts, the index."""
+    return run_role("console", given.settings(), stop_with_parent=stop_with_parent)
 
 
 @command("run all", example="stream-dedup run all --bootstrap-servers localhost:9092")
@@ -66,32 +81,6 @@ def run_all_command(
     worker_only = ["--first-start"] if first_start else []
     settings = given.settings(first_start=first_start)
     return supervise(settings, given.arguments(), worker_only, with_insights=insights, with_search=search)
-
-
-RUN_COMMANDS = (
-    run_worker_command,
-    _of_role(
-        "index",
-        "Apply the log of fingerprints to an index on disk, and answer each record with its verdicts.",
-        "stream-dedup run index --set index_dir=/data/index",
-    ),
-    _of_role(
-        "insights",
-        "Add up the workers' counts per host, write `host-signals` for the crawler's frontier, and show a page of the hosts.",
-        "stream-dedup run insights --set insights_window=7d",
-    ),
-    _of_role(
-        "search",
-        "Read what leaves, and answer which documents hold a clue and which are copies of which; writes nothing to Kafka.",
-        "stream-dedup run search --set search_dir=/data/search",
-    ),
-    _of_role(
-        "console",
-        "Serve the pages for people: what is decided now, one decision with both texts, groups of copies, hosts, the index.",
-        "stream-dedup run console --set console_index=http://127.0.0.1:8081 --set http_port=8090",
-    ),
-    run_all_command,
-)
 
 
 def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) -> int:

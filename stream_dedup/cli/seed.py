@@ -13,22 +13,30 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stream_dedup.cli.load import hint_of_pages, record_of
-from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, Settings, StrictOption, command
+from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
+from stream_dedup.cli.orders import log_names
 from stream_dedup.cli.remarks import Losses, say_passed_over
+from stream_dedup.control import declaration
+from stream_dedup.control.inforce import InForce
+from stream_dedup.control.seed import SeedProgress, file_source
+from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-
-if TYPE_CHECKING:
-    from stream_dedup.kafka import LogAppender
-    from stream_dedup.log.records import Source
-    from stream_dedup.worker.prepare import Preparer
+from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
+from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole
+from stream_dedup.log.records import Source, encode_seed
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
+from stream_dedup.worker.prepare import Preparer
+from stream_dedup.worker.ranks import HostRanks
 
 _DOCUMENTS_AT_ONCE = 5000
 _PROBLEMS_NAMED = 5
@@ -53,19 +61,6 @@ def seed_command(
     as_json: JsonOption = False,
 ) -> int:
     """Make documents that were delivered elsewhere count as kept: copies of them are duplicates. Run again, it goes on."""
-    from stream_dedup.cli.orders import log_names
-    from stream_dedup.control import declaration
-    from stream_dedup.control.inforce import InForce
-    from stream_dedup.control.seed import SeedProgress
-    from stream_dedup.fingerprinting import Fingerprinter
-    from stream_dedup.inputs.decoder import Decoder
-    from stream_dedup.inputs.sources import STANDARD_INPUT
-    from stream_dedup.kafka import LogAppender, read_whole
-    from stream_dedup.log.records import encode_seed
-    from stream_dedup.settings.recipe import recipe_of
-    from stream_dedup.worker.prepare import Preparer
-    from stream_dedup.worker.ranks import HostRanks
-
     is_file = target == STANDARD_INPUT or Path(target).exists()
     names = log_names(settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))])
     recipe = recipe_of(settings)
@@ -116,8 +111,6 @@ class _Totals:
 
 
 def _topic(settings: Settings, target: str) -> list[str]:
-    from stream_dedup.kafka import Admin
-
     names = settings.topic_names
     if target == names.documents:
         raise ConfigurationError(
@@ -134,9 +127,6 @@ def _topic(settings: Settings, target: str) -> list[str]:
 def _of_files(
     settings: Settings, target: str, form: str, key_field: str | None, totals: _Totals
 ) -> Iterator[tuple[Source, Iterator[Message]]]:
-    from stream_dedup.control.seed import file_source
-    from stream_dedup.inputs.sources import find_files, read_documents
-
     files = find_files(target, form)
     if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
         note("Each line is taken whole as its text, since VALUE_FORMAT is raw; if a field holds it: --set value_format=json.")
@@ -157,9 +147,6 @@ def _of_files(
 
 
 def _of_topic(settings: Settings, target: str) -> Iterator[tuple[Source, Iterator[Message]]]:
-    from stream_dedup.kafka import Admin, read_partition
-    from stream_dedup.log.records import Source
-
     topic_id, partitions = Admin(settings).topic_ids([target])[target]
     for partition in range(partitions):
         yield Source(target, topic_id, partition, 0, 0), read_partition(settings, target, partition)

@@ -13,22 +13,28 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from stream_dedup.cli.check import decode_documents
-from stream_dedup.cli.options import Given, JsonOption, Settings, SimilarityOption, command
+from stream_dedup.cli.options import Given, JsonOption, SimilarityOption, command
+from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe, as_vector, number_of
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
 from stream_dedup.ground.plan import parse_similarity
 from stream_dedup.ground.sketch import apart_in_words, as_text, per_cent
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.index import report
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.inputs.fields import scope_number
+from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, hold_objects, read_documents
+from stream_dedup.local.offline import check_widths
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
-
-if TYPE_CHECKING:
-    from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 
 _BATCH = 1000
 _APART_SHOWN = 5
@@ -64,8 +70,6 @@ def similar_command(
     For documents that hold a sentence or two among much else, take `find`.
     A text of a few words is found only where a document is that very text.
     """
-    from stream_dedup.inputs.fields import scope_number
-
     if sum(one is not None for one in (index, volume, documents)) > 1:
         raise typer.BadParameter("give one of --index, --volume and --in")
     settings = given.quiet_settings(similarity=similarity)
@@ -106,8 +110,6 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> tuple[str, i
     Raises:
         InputError: the file cannot be read.
     """
-    from stream_dedup.settings.recipe import recipe_of
-
     path = Path(target)
     is_record = not as_text and (path.suffix == ".json" or settings.text_is == "html") and _is_file(path)
     if is_record and not recipe_of(settings).method.takes_vectors:
@@ -126,8 +128,6 @@ def _is_file(path: Path) -> bool:
 
 
 def _plain_text(target: str, *, as_text: bool) -> str:
-    from stream_dedup.inputs.sources import STANDARD_INPUT
-
     if not as_text and target == STANDARD_INPUT:
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     try:
@@ -158,9 +158,6 @@ def print_of(settings: Settings, text: str, scope: int) -> tuple[Fingerprinter, 
     Raises:
         InputError: nothing is left of the text once it is normalised; or the recipe takes vectors, and it is none.
     """
-    from stream_dedup.fingerprinting import Fingerprinter, number_of
-    from stream_dedup.settings.recipe import recipe_of
-
     recipe = recipe_of(settings)
     fingerprinter = Fingerprinter(recipe)
     prints = fingerprinter.fingerprint([_vector_of(text) if recipe.method.takes_vectors else text])
@@ -172,8 +169,6 @@ def print_of(settings: Settings, text: str, scope: int) -> tuple[Fingerprinter, 
 
 
 def _vector_of(text: str) -> Content:
-    from stream_dedup.fingerprinting import as_vector
-
     try:
         return as_vector(json.loads(text))
     except ValueError as error:
@@ -219,10 +214,6 @@ def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None =
         ConfigurationError: the volume has another recipe.
         StoreError: it cannot be read.
     """
-    from stream_dedup.index import report
-    from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.volume.store import RocksStore
-
     store = RocksStore(volume, read_only=True)
     try:
         index = LogIndex(store)
@@ -245,10 +236,6 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
         InputError: there is nothing to read.
         ConfigurationError: the plan is wider than the recipe's prints.
     """
-    from stream_dedup.fingerprinting import number_of
-    from stream_dedup.inputs.sources import find_files, hold_objects, read_documents
-    from stream_dedup.local.offline import check_widths
-
     files = find_files(target, "auto")
     if hold_objects(files):
         settings = settings.model_copy(update={"value_format": "json"})

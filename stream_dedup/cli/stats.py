@@ -22,10 +22,14 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.estimate import Place, Runs, Span, places, share, total
-from stream_dedup.cli.options import JsonOption, Settings, command
+from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.document import Message, TopicPartitionKey, Verdict
 from stream_dedup.ground.errors import ConfigurationError, FormatError, OtherFormatError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.kafka import Admin, sample
+from stream_dedup.log import headers, records
+from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import parse_duration
 
 _JUDGED = "judged"
 _DAY_MS = 86_400_000
@@ -44,9 +48,6 @@ def stats_command(
 
     Days are those of the records' timestamps, as far back as the outputs still hold them.
     """
-    from stream_dedup.log import headers
-    from stream_dedup.settings.units import parse_duration
-
     try:
         seconds = parse_duration(since).total_seconds()
     except ValueError as error:
@@ -189,8 +190,6 @@ def _amounts(message: Message) -> Iterator[tuple[str, float]]:
     Raises:
         OtherFormatError: it is a record of the log that this version does not know.
     """
-    from stream_dedup.log import headers, records
-
     verdict = headers.text_of(message.headers, headers.VERDICT)
     if verdict in {one.value for one in Verdict}:
         yield str(verdict), 1.0
@@ -208,8 +207,6 @@ def _amounts(message: Message) -> Iterator[tuple[str, float]]:
 
 
 def _days(settings: Settings, edges: Sequence[int], cost: Cost, *, exact: bool) -> list[DayFigures]:
-    from stream_dedup.kafka import Admin
-
     admin, names = Admin(settings), settings.topic_names
     wanted = (names.unique, names.duplicates, names.fingerprints)
     known = admin.topic_ids(wanted)
@@ -234,8 +231,6 @@ def _days(settings: Settings, edges: Sequence[int], cost: Cost, *, exact: bool) 
 def _read(
     settings: Settings, spans: Mapping[TopicPartitionKey, Span], cost: Cost, advance: Callable[[int, int], None], *, exact: bool
 ) -> list[Runs]:
-    from stream_dedup.kafka import sample
-
     if exact:
         chosen = {key: [(end - begin, (begin, end))] if end > begin else [] for key, (begin, end) in spans.items()}
     else:

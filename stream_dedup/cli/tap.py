@@ -14,10 +14,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from stream_dedup.cli.options import JsonOption, Outlet, Settings, command
+from stream_dedup.cli.options import JsonOption, Outlet, command
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
+from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.kafka import reader
+from stream_dedup.log import headers
+from stream_dedup.settings.settings import Settings
 
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
 _INDENT = " " * 4
@@ -38,8 +42,6 @@ def tap_command(
     A duplicate that is better than the kept document and all copies before it says by which rule. Behind a duplicate stands the
     command that lets it through after all.
     """
-    from stream_dedup.kafka import reader
-
     outlets = [one.value for one in only or []]
     names = settings.topic_names
     by_outlet = {"unique": names.unique, "duplicates": names.duplicates, "dead-letters": names.dead_letters}
@@ -93,15 +95,11 @@ def ids_of(settings: Settings) -> Callable[[Message], bytes | None]:
     """Return what finds a record's id as the worker does: at ID_FIELD, else its key; its key too where that cannot be read."""
     if settings.id_field is None:
         return lambda message: message.key
-    from stream_dedup.inputs.decoder import Decoder
-
     return Decoder(settings.model_copy(update={"text_is": "text"}), fetches=False).id_of
 
 
 def describe(message: Message, dead_letters: str, identifier: bytes | None) -> Tapped:
     """Return what a record of an output topic says."""
-    from stream_dedup.log import headers
-
     found = dict(message.headers or [])  # ours come last, so they win
     is_dead = message.topic == dead_letters
     verdict = "dead-letter" if is_dead else _text(found, headers.VERDICT) or "unknown"

@@ -21,13 +21,14 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from stream_dedup.cli.options import JsonOption, Settings, command
+from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
+from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 16 << 20

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rich.text import Text
 
-from stream_dedup.cli.options import FitOption, JsonOption, PartitionsOption, Settings, TopicFilesOption, command
+from stream_dedup.cli.options import FitOption, JsonOption, PartitionsOption, TopicFilesOption, command
 from stream_dedup.ground.errors import ConfigurationError, TopicExistsError
 from stream_dedup.ground.terminal import print_json, print_table
 from stream_dedup.ground.topics import (
@@ -26,9 +26,8 @@ from stream_dedup.ground.topics import (
     replicas_problem,
     with_partitions,
 )
-
-if TYPE_CHECKING:
-    from stream_dedup.kafka import Admin
+from stream_dedup.kafka import Admin
+from stream_dedup.settings.settings import Settings
 
 # What was made just now may not be in every list yet.
 _AGAIN_SECONDS = 0.1
@@ -97,8 +96,6 @@ def _carry_out(settings: Settings, folder: Path | None, partitions: int | None, 
 
 
 def _compare(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool) -> _Compared:
-    from stream_dedup.kafka import Admin
-
     desired: Sequence[Topic] = read_topics(settings.topic_names, folder)
     if partitions is not None:
         desired = with_partitions(desired, partitions)

@@ -8,6 +8,7 @@ import platform
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.terminal import print_json
 from stream_dedup.ground.version import __version__
+from stream_dedup.log.records import FORMATS
 
 _LIBRARIES = ("confluent-kafka", "rocksdict", "numba", "jieba")
 
@@ -24,8 +25,6 @@ def version_command(as_json: JsonOption = False) -> int:
 
 def versions() -> dict[str, str]:
     """Return our version, its formats, Python's version, and those of the libraries that decide what happens."""
-    from stream_dedup.log.records import FORMATS
-
     libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     formats = ", ".join(map(str, sorted(FORMATS)))
     return {"stream-dedup": __version__, "log-formats": formats, "python": platform.python_version()} | libraries

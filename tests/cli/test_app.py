@@ -13,26 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from stream_dedup import __version__
 from stream_dedup.cli import config as config_command
 from stream_dedup.cli import run as run_command
-from stream_dedup.cli.app import all_commands, app
+from stream_dedup.cli.app import PANELS, all_commands
 from tests.tiers import few
 
 HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "numpy", "uvicorn", "structlog")
 
 
-def _all_commands() -> list[tuple[str, ...]]:
-    named: list[tuple[str, ...]] = [(str(command.name),) for command in app.registered_commands]
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        named += [(str(group.name), str(command.name)) for command in group.typer_instance.registered_commands]
-    return sorted(named)
-
-
-COMMANDS = _all_commands()
+COMMANDS = sorted(tuple(name.split()) for names in PANELS.values() for name in names)
 EXAMPLES = {one.name: one.example for one in all_commands()}
 
 
@@ -41,9 +32,9 @@ def in_a_child(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["check", "--help"], ["run", "worker", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    """Help and completion answer at once, because no library that a role needs is imported for them."""
+    """The overview and completion answer at once, because no command is loaded for them."""
     code = (
         "import sys\n"
         "from stream_dedup.__main__ import main\n"
@@ -90,11 +81,6 @@ def test_the_page_of_commands_is_as_the_program_says(run: Callable[..., Any]) ->
         assert f"### `{' '.join(command)}`\n" in page
     assert "| `-n, --limit <int range>` | End after N decisions." in page
     assert "--stop-with-parent" not in page
-
-
-def test_no_example_is_of_a_command_that_is_gone() -> None:
-    """Examples and commands are the same list."""
-    assert EXAMPLES.keys() == {" ".join(command) for command in COMMANDS}
 
 
 @pytest.mark.parametrize("shell", few(["bash", "zsh", "fish"]))
@@ -224,9 +210,7 @@ def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(
 def test_help_is_broken_where_the_terminal_ends() -> None:
     """Not where its docstring was broken: a paragraph is one line of the program."""
     for command in all_commands():
-        app = typer.Typer()
-        command.add_to(app)
-        told = app.registered_commands[0].help or ""
+        told = command.loaded().help
         assert told
         assert "\n" not in told.replace("\n\n", "")
 

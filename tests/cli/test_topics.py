@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from stream_dedup import kafka
 from stream_dedup.cli import topics as command
 from stream_dedup.ground.errors import BrokerError, TopicExistsError
 from stream_dedup.ground.topics import Action, read_topics
@@ -43,7 +42,7 @@ class Cluster:
 def test_the_loser_of_a_race_plans_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """`stream-dedup broker` makes the topics too: an `apply` right behind it ended one of the two, at worst the broker."""
     cluster = Cluster()
-    monkeypatch.setattr(kafka, "Admin", lambda _: cluster)
+    monkeypatch.setattr(command, "Admin", lambda _: cluster)
 
     changes = command.apply_topics(SETTINGS)
 
@@ -56,7 +55,7 @@ def test_the_loser_of_a_race_plans_anew(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_is_there_and_not_there_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that is being deleted is in the way, and in no list."""
     cluster = Cluster()
-    monkeypatch.setattr(kafka, "Admin", lambda _: cluster)
+    monkeypatch.setattr(command, "Admin", lambda _: cluster)
     monkeypatch.setattr(cluster, "describe", lambda _: {})
     monkeypatch.setattr(cluster, "create", _there)
 
@@ -71,7 +70,7 @@ def _there(name: str, *_: object) -> None:
 def test_what_was_done_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Before: what to create, and how large a record may be then; after: what was created; then that nothing is left."""
     cluster = Cluster()
-    monkeypatch.setattr(kafka, "Admin", lambda _: cluster)
+    monkeypatch.setattr(command, "Admin", lambda _: cluster)
 
     def told(action: str) -> str:
         capsys.readouterr()
