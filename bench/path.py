@@ -186,7 +186,10 @@ class Bench:
     def latency(self, plan: str, seconds: float = RATE_SECONDS) -> list[Latency]:
         """Measure ages at the rates that the options give, for so long each."""
         rates = self._options.rates
-        with self._prepared(plan) as (settings, _, folder), self._running(plan, settings, folder) as children:
+        with (
+            self._prepared(plan) as (settings, _, folder),
+            self._running(plan, settings, folder, {"trace": "true"}) as children,
+        ):
             self._say(f"latency of {plan} at {' and '.join(f'{rate:.0f}' for rate in rates)} documents/s")
             return measure_latency(settings, self._options.pages(), children, rates, seconds, self._options.partitions)
 

@@ -183,14 +183,11 @@ def _times(title: str, found: Sequence[tuple[str, Mapping[str, float]]]) -> Fitt
 
 
 def latency_table(report: PathReport) -> FittedTable:
-    """Return the latencies, from record to committed verdict."""
-    from bench.latency import PERCENTILES
-
-    headings = (name.removesuffix("_ms").replace("_", ".") for name in PERCENTILES)
+    """Return the latencies, from record to committed verdict, and the median age at each of the worker's steps."""
+    found = [(plan, one.documents_per_second, one.as_json()) for plan, those in report.latencies.items() for one in those]
+    names = list(dict.fromkeys(name for *_, figures in found for name in figures if name.endswith("_ms")))
+    headings = (name.removesuffix("_ms").replace("_", " ") for name in names)
     table = table_of("Record to committed output, ms", "filter", "documents/s", *headings)
-    for plan, found in report.latencies.items():
-        for one in found:
-            figures = one.as_json()
-            percentiles = (number(figures[name]) for name in PERCENTILES)
-            table.add_row(plan, number(one.documents_per_second), *percentiles)
+    for plan, rate, figures in found:
+        table.add_row(plan, number(rate), *(number(figures.get(name)) for name in names))
     return table

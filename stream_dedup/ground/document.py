@@ -12,7 +12,7 @@ import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 TopicPartitionKey: TypeAlias = tuple[str, int]
@@ -158,16 +158,19 @@ class Representative(NamedTuple):
     time_ms: int
 
 
+Stage = Literal["decode", "field", "size", "fetch", "fingerprint"]
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """Why a record cannot be judged; a pure function of the record and the input settings, unless `is_timed`.
 
-    `stage` is one of `decode`, `field`, `size`, `fetch`, `fingerprint`; `message` is a sentence for the operator.
+    `stage` could not go on; `message` is a sentence for the operator.
     `is_timed`: a limit of time or memory decided, or what lay elsewhere by then, so that another worker may have judged the
     record; it is retracted before it leaves.
     """
 
-    stage: str
+    stage: Stage
     error_class: str
     message: str
     is_timed: bool = False

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Final
 
-from stream_dedup.ground.document import DeadLetter, Message
+from stream_dedup.ground.document import DeadLetter, Message, Stage
 from stream_dedup.ground.printable import printable
 
 _QUIET_SECONDS: Final = 60.0
@@ -16,7 +16,7 @@ _logger = logging.getLogger("stream_dedup.unforeseen")
 class Unforeseen:
     """Makes such letters for one stage, such as `decode`, which is the business of `doer`, such as `decoder`."""
 
-    def __init__(self, stage: str, doer: str) -> None:
+    def __init__(self, stage: Stage, doer: str) -> None:
         self._stage = stage
         self._doer = doer
         self._quiet_until = 0.0

@@ -34,6 +34,7 @@ OF_POSITION = "dedup.of.position"
 OF_TIME = "dedup.of.time"
 LOG = "dedup.log"
 POSITION = "dedup.position"
+TRACE = "dedup.trace"
 ERROR_STAGE = "dedup.error.stage"
 ERROR_CLASS = "dedup.error.class"
 ERROR_TIMESTAMP = "dedup.error.timestamp"
@@ -49,7 +50,7 @@ DLQ_MESSAGE = "__dlq.errors.message"
 
 MESSAGE_BYTES_MAX = 1000
 # Names, numbers, an id and a topic name at their longest; a dead letter's message instead of the id is no longer.
-OWN_BYTES_MAX = 1344 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
+OWN_BYTES_MAX = 1510 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
 # librdkafka gives none of more than 100,000, and ours come on top.
 FOREIGN_HEADERS_MAX = 100_000 - 20
 _DAY_MS = 86_400_000

@@ -74,7 +74,7 @@ _TEN = """
 GROUPS = {
     "Kafka": ("kafka_bootstrap_servers", "kafka"),
     "Names and topics": ("topic_prefix", "group", "worker_id", "documents", "unique", "duplicates", "dead_letters"),
-    "What becomes of duplicates": ("mode", "fail_open", "allow_bypass", "first_start"),
+    "What becomes of duplicates": ("mode", "fail_open", "allow_bypass", "first_start", "trace"),
     "What a record's text is": (
         "input_preset",
         "value_format",

@@ -146,6 +146,10 @@ class Settings(BaseModel):
         "verdict on the headers; the two may be exchanged at any restart. `shadow`: nothing leaves; verdicts "
         "show in metrics and on a log of its own, `shadow.fingerprints`.",
     )
+    trace: bool = Field(
+        default=False,
+        description="Outputs say on `dedup.trace` when each passed which step, to find what a document waits for.",
+    )
     group: Name = Field(
         default_factory=lambda data: data["topic_prefix"] + "stream-dedup",
         validate_default=True,

@@ -44,6 +44,9 @@ DRAIN_SECONDS = 20.0
 class Clock(Protocol):
     """The time, as the module `time` tells it."""
 
+    def time(self) -> float:
+        """Return seconds since 1970."""
+
     def monotonic(self) -> float:
         """Return seconds since some moment."""
 

@@ -189,8 +189,8 @@ class Flow:
                 again.append(part)
         return again
 
-    def answered(self, answer: LogAnswer | Rejected) -> bool:
-        """Take in an answer; return whether it was one of ours.
+    def answered(self, answer: LogAnswer | Rejected) -> Part | None:
+        """Take in an answer; return the part that it answers, if it is one of ours.
 
         Raises:
             DivergedError: two replicas answered differently.
@@ -199,13 +199,13 @@ class Flow:
         """
         self._compare(answer)
         if answer.nonce != self._nonce:
-            return False
+            return None
         self.is_open = False
         if answer.log_offset < self._answers_from:
-            return False  # what lies there is asked again, or will be once it is acknowledged
+            return None  # what lies there is asked again, or will be once it is acknowledged
         known = self._parts.pop(answer.number, None)
         if known is None:
-            return False  # dropped meanwhile, or the second replica's answer
+            return None  # dropped meanwhile, or the second replica's answer
         batch, part = known
         if isinstance(answer, Rejected):
             raise ConfigurationError(
@@ -227,7 +227,7 @@ class Flow:
         if batch.is_answered:
             self._has_answer = True
             self._window = self._batches_max
-        return True
+        return part
 
     # -- failing open
 

@@ -34,11 +34,12 @@ _ASK_AGAIN_SECONDS = 2.0
 
 
 class Unprepared(NamedTuple):
-    """What was read, in one or more reads, and is not yet prepared; the stamp is that of its first record."""
+    """What was read, in one or more reads, and is not yet prepared; the stamp, and the time in ms, are those of the first."""
 
     messages: list[Messages]
     sources: dict[TopicPartitionKey, records.Source]
     stamp: bytes
+    read_ms: int
 
     @property
     def amount(self) -> Amount:
@@ -183,7 +184,7 @@ class Intake:
         self._read_at = self._clock.monotonic()
         self._sizes.read(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
-        self._prepare_or_keep(Unprepared([messages], sources, self._source.stamp()))
+        self._prepare_or_keep(Unprepared([messages], sources, self._source.stamp(), round(self._clock.time() * 1000)))
 
     def _poll_without_reading(self) -> None:
         """Poll without taking records in. What was fetched ahead is kept for a moment, then given up by a pause."""
@@ -252,6 +253,7 @@ class Intake:
                 else:
                     for kind in away:
                         self._logger.info(f"{kind.back} again")
+                    batch.passed["read"] = read.read_ms
                     return batch, left_of(read, messages, len(batch.messages))
         finally:
             for kind in away:
@@ -287,4 +289,4 @@ def left_of(read: Unprepared, messages: Messages, done: int) -> Unprepared | Non
     """Return what is left of the `messages` that were `read`, once `done` of them are prepared."""
     if done == len(messages):
         return None
-    return Unprepared([messages.part(done, len(messages))], read.sources, read.stamp)
+    return read._replace(messages=[messages.part(done, len(messages))])

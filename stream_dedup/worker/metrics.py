@@ -7,11 +7,12 @@ apart from each other; nothing is counted before.
 from __future__ import annotations
 
 import time
+from typing import get_args
 
 import numpy as np
 from prometheus_client import Counter, Gauge
 
-from stream_dedup.ground.document import Reason, Verdict
+from stream_dedup.ground.document import Reason, Stage, Verdict
 from stream_dedup.service.metrics import BatchHistogram, DecodingMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 
@@ -129,7 +130,7 @@ class WorkerMetrics(DecodingMetrics):
         for reason in Reason:
             if reason.verdict is not None:
                 self._documents.labels(reason.verdict.value, reason.label)
-        for stage in ("decode", "field", "size", "fetch", "fingerprint"):
+        for stage in get_args(Stage):
             self._dead_letters.labels(stage)
         for result in ("committed", "aborted", "unknown"):
             self._transactions.labels(result)

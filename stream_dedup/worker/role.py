@@ -208,4 +208,5 @@ def _make_writer(settings: Settings, recipe: Recipe, cluster: SourceCluster) -> 
         recipe.id,
         cluster.dead_bytes_max,
         settings.judging_mode,
+        traces=settings.trace,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from stream_dedup.ground import topics
 from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import DeadLetter, LogPlace, Position, Reason, Representative
+from stream_dedup.ground.document import DeadLetter, LogPlace, Position, Reason, Representative, Stage
 from stream_dedup.log import headers
 from tests.deploy.tools import ROOT
 
@@ -86,6 +86,7 @@ def test_the_headers_of_a_verdict_are_valid(reason: Reason) -> None:
 
 def test_the_headers_of_a_dead_letter_are_valid() -> None:
     """As the code writes them, and with the size of a value that was cut; a stage of another name is not."""
+    assert set(HEADERS["$defs"]["dlq.documents"]["properties"]["dedup.error.stage"]["enum"]) == set(get_args(Stage))
     assert valid(dead())
     assert valid([*dead(), (headers.ERROR_TRUNCATED, b"5242880")])
     assert valid([*dead(), (headers.ERROR_KEY_TRUNCATED, b"5242880"), (headers.ERROR_HEADERS_DROPPED, b"1")])

@@ -77,8 +77,15 @@ def test_the_same_as_one_by_one(seed: int) -> None:
     positions = [Position(topic, b"", *one) for one in zip(partitions, offsets, strict=True)]
     wanted = np.array([one.reason.verdict is not None and chance.random() < 0.8 for one in judgements], np.bool_)
     sent = decode(encode_verdicts(7, bytes(16), 1, Verdicts.of(judgements), bytes(8))[0])
+    traces = np.array([list(b"read=%013d" % chance.getrandbits(40)) for _ in range(count)], np.uint8).reshape(count, 18)
+    traces = traces if chance.random() < 0.5 else None
     expected = [
-        headers.of_verdict(positions[at], one.reason, RECIPE, prints[at].tobytes(), one.decided, one.distance, one.of, *one[4:])
+        [
+            *headers.of_verdict(
+                positions[at], one.reason, RECIPE, prints[at].tobytes(), one.decided, one.distance, one.of, *one[4:]
+            ),
+            *([] if traces is None else [(headers.TRACE, traces[at].tobytes())]),
+        ]
         if wanted[at]
         else []
         for at, one in enumerate(judgements)
@@ -86,7 +93,7 @@ def test_the_same_as_one_by_one(seed: int) -> None:
 
     for verdicts in (Verdicts.of(judgements), sent.judgements):  # type: ignore[union-attr]
         assert isinstance(verdicts, Verdicts)
-        assert written(header_columns.of_verdicts(RECIPE, places, prints, verdicts, wanted)) == expected, f"seed {seed}"
+        assert written(header_columns.of_verdicts(RECIPE, places, prints, verdicts, wanted, traces)) == expected, f"seed {seed}"
 
 
 @pytest.mark.parametrize("time_ms", TIMES_MS)

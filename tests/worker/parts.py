@@ -30,6 +30,8 @@ class VirtualClock:
     def monotonic(self) -> float:
         return self.now
 
+    time = monotonic
+
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
@@ -80,7 +82,7 @@ def intake_of(
         context(flow, clock, stop),
         mock.Mock(take=lambda *_: take()),
         mock.Mock(go_back=lambda _: False),
-        mock.Mock(prepare=prepare or (lambda messages, *_: SimpleNamespace(messages=messages))),
+        mock.Mock(prepare=prepare or (lambda messages, *_: SimpleNamespace(messages=messages, passed={}))),
         aside,  # type: ignore[arg-type]
         WorkerBudget(1 << 30, 10 * MIB),
         allowance or Allowance(Amount(8000, 10 * MIB)),

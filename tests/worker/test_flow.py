@@ -259,7 +259,7 @@ def test_only_the_last_answer_counts_where_a_record_was_asked_again() -> None:
 
         for log_offset, reason in ((50, Reason.NEAR), (61, Reason.NEW)):
             answer = LogAnswer(log_offset, NONCE, 1, (Judgement(reason, LogPlace(log_offset, 0)),), b"c" * 8)
-            assert scene.flow.answered(answer) is (log_offset == 61)
+            assert bool(scene.flow.answered(answer)) is (log_offset == 61)
             assert batch.is_answered is (log_offset == 61)
         assert batch.decisions() == [Judgement(Reason.NEW, LogPlace(61, 0))]
 
@@ -268,11 +268,11 @@ def test_answers_to_others_and_second_answers_change_nothing() -> None:
     """Answers are matched by nonce and number; the second replica's answer is dropped."""
     scene = Scene()
     scene.batch((0, 100))
-    assert scene.flow.answered(LogAnswer(1, bytes(16), 1, (), b"c" * 8)) is False
+    assert scene.flow.answered(LogAnswer(1, bytes(16), 1, (), b"c" * 8)) is None
     scene.answer(1, Reason.NEW)
 
     answer = LogAnswer(1, NONCE, 1, (Judgement(Reason.NEW, LogPlace(1, 0)),), b"c" * 8)
-    assert scene.flow.answered(answer) is False
+    assert scene.flow.answered(answer) is None
 
 
 def test_diverged_replicas_stop_the_worker() -> None:

@@ -21,7 +21,7 @@ def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> 
         asked.append(len(messages))
         if len(asked) < 4:
             raise RegistryAwayError("away")
-        return SimpleNamespace(messages=messages)
+        return SimpleNamespace(messages=messages, passed={})
 
     clock = VirtualClock()
     intake = intake_of(read_one, Aside(clock, is_stuck=False), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
