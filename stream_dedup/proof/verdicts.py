@@ -297,8 +297,7 @@ def expected_headers(position: Position, judgement: Judgement, recipe: str, fing
 
 
 def differences(own: Sequence[tuple[str, bytes | None]], expected: Sequence[tuple[str, bytes | None]]) -> str:
-    """Return in words how headers differ from what they must be; nothing if they do not. A trace is of one delivery alone."""
-    own = [one for one in own if one[0] != headers.TRACE]
+    """Return in words how headers differ from what they must be; nothing if they do not."""
     if list(own) == list(expected):
         return ""
     names = dict.fromkeys(name for name, _ in (*own, *expected))

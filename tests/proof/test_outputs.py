@@ -106,9 +106,16 @@ def kinds(found: tuple[list[Violation], AuditLedger, AuditedOutputs]) -> list[st
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_what_workers_write_is_clean(scan: bool) -> None:
-    """All six come out once; the fold compares what the log judged, also where it only follows the log's orders."""
+    """All six come out once; the fold compares what the log judged, also where it only follows the log's orders.
+
+    A trace is not from the log.
+    """
     scene = Scene(scan=scan)
-    found, book, outputs = scene.audit(scene.left())
+    traced = [
+        one if one.topic == NAMES[2] else one._replace(headers=[*one.headers, (headers.TRACE, b"read=1764300000123")])
+        for one in scene.left()
+    ]
+    found, book, outputs = scene.audit(traced)
 
     assert found == []
     assert (outputs.compared, dict(book.counts)) == (4, {})
