@@ -33,8 +33,7 @@ from stream_dedup.fingerprinting import Prints, number_of
 from stream_dedup.ground.document import Verdict
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import ALIKE
-from stream_dedup.ground.sketch_columns import alike_each
+from stream_dedup.ground.sketch import ALIKE, alike_each
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 
 LENGTHS: Final = ((120, 200), (200, 400), (400, 800), (800, 1600))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from bench.corpus import read_corpora
 from stream_dedup.demo.texts import Dice
-from stream_dedup.fingerprinting.jieba_data import words_by_frequency
+from stream_dedup.fingerprinting.jieba_data import ENGINE_DIGEST, ENGINE_FILES, engine_folder
 from stream_dedup.ground.errors import InputError
 
 LANGUAGES: Final = ("en", "zh", "ja")
@@ -207,7 +207,10 @@ class WalkedTexts:
 def vocabulary(code: str) -> list[str]:
     """Return the words of a language, the most frequent first; no two are equal. Arabic ones are made up too."""
     if code == "zh":
-        return [word for word in words_by_frequency() if all("\u4e00" <= one <= "\u9fff" for one in word)][:_WORDS]
+        dictionary = engine_folder(ENGINE_FILES, ENGINE_DIGEST) / "dict.txt"
+        lines = [line.split(" ") for line in dictionary.read_text(encoding="utf-8").splitlines()]
+        words = [word for word, *_ in sorted(lines, key=lambda fields: -int(fields[1]))]
+        return [word for word in words if all("\u4e00" <= one <= "\u9fff" for one in word)][:_WORDS]
     if code == "ja":
         characters = _characters("euc_jp", 0xB0, 0xCF)
         count = len(characters)

@@ -16,8 +16,7 @@ from bench.quality import recipe_of
 from bench.stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintStream
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.ground.sketch_columns import per_cents
+from stream_dedup.ground.sketch import SKETCH_BYTES, per_cents
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import Columns, no_columns, take_rows
 

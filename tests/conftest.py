@@ -31,7 +31,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Make what several processes would each make for themselves: the kernels that this machine lacks, and a broker."""
     is_controller = not hasattr(session.config, "workerinput")
     if is_controller and getattr(session.config.option, "numprocesses", None):
-        halves = ("warm.use_fingerprints()", "warm.use_index(); warm.use_audit()")
+        halves = ("warm.use_fingerprints()", "warm.use_index()")
         children = [subprocess.Popen([sys.executable, "-c", f"from stream_dedup.cli import warm; {half}"]) for half in halves]
         if BROKER not in os.environ:
             _start_broker(session.config)

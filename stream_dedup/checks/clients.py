@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 
 from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
-from stream_dedup.ground.topics import ExistingTopic, TopicNames
+from stream_dedup.ground.topics import TopicNames, TopicState
 from stream_dedup.kafka.client import consumer_config, producer_config, property_problems
 from stream_dedup.log.records import RECORD_BYTES_MAX
 from stream_dedup.settings.settings import Settings
@@ -15,7 +15,7 @@ _RECEIVED_BYTES_MAX = 100_000_000  # librdkafka's default of receive.message.max
 _PROTOCOL_BYTES = 512
 
 
-def check_clients(settings: Settings, names: TopicNames, topics: Mapping[str, ExistingTopic] | None) -> list[CheckFinding]:
+def check_clients(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None) -> list[CheckFinding]:
     """Return what there is to say about the clients; `topics` None: the cluster could not be asked."""
     return [
         *_properties(settings),
@@ -50,7 +50,7 @@ def _delivery(settings: Settings) -> Iterator[CheckFinding]:
     yield from wrong or [ok("delivery", "Clients read committed records only, and write each once, to all in-sync replicas.")]
 
 
-def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, ExistingTopic] | None) -> Iterator[CheckFinding]:
+def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None) -> Iterator[CheckFinding]:
     written = _bytes(settings, "message.max.bytes", 100_000_000)
     received = _bytes(settings, "receive.message.max.bytes", _RECEIVED_BYTES_MAX)
     problems = []

@@ -13,7 +13,7 @@ from typing import Final
 from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.checks.reading import check_reading
 from stream_dedup.ground.document import ID_BYTES_MAX
-from stream_dedup.ground.topics import BEGUN, HEADER_BUDGET_BYTES, ExistingTopic, TopicNames, log_problems
+from stream_dedup.ground.topics import BEGUN, HEADER_BUDGET_BYTES, TopicNames, TopicState, log_problems
 from stream_dedup.log import epochs
 from stream_dedup.log.records import DOCUMENTS_MAX, RECORD_BYTES_MAX
 from stream_dedup.settings.settings import Settings
@@ -42,7 +42,7 @@ class Facts:
     """
 
     asked: tuple[str, ...]
-    topics: Mapping[str, ExistingTopic]
+    topics: Mapping[str, TopicState]
     brokers: int = 1
     log: tuple[int, int] | None = None
     appended_ms: int | None = None
@@ -264,7 +264,7 @@ def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) 
         yield from problems or [ok("retention", "Documents keep their timestamps, and none is deleted for its age.")]
 
 
-def _loses_of_an_output(names: TopicNames, name: str, topic: ExistingTopic, facts: Facts) -> Iterator[str]:
+def _loses_of_an_output(names: TopicNames, name: str, topic: TopicState, facts: Facts) -> Iterator[str]:
     """Yield what an output does to documents that arrive with a timestamp of their own."""
     age_ms = None if facts.oldest_ms is None else max(0, facts.now_ms - facts.oldest_ms)
     kept_ms = _number(topic, "retention.ms", 604_800_000)
@@ -410,7 +410,7 @@ def _remedy(names: TopicNames, name: str) -> str:
     )
 
 
-def _number(topic: ExistingTopic, setting: str, default: int) -> int:
+def _number(topic: TopicState, setting: str, default: int) -> int:
     text = topic.config.get(setting, "")
     return int(text) if text.lstrip("-").isdigit() else default
 

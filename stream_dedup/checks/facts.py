@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from stream_dedup.checks.cluster import Facts
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError
-from stream_dedup.ground.topics import TopicNames
-from stream_dedup.kafka import Admin, TopicState, read_whole
+from stream_dedup.ground.topics import TopicNames, TopicState
+from stream_dedup.kafka import Admin, read_whole
 from stream_dedup.log.begun import BegunTopic
 from stream_dedup.settings.settings import Settings
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stream_dedup.checks.finding import CheckFinding, ok, warning
-from stream_dedup.ground.topics import ExistingTopic
+from stream_dedup.ground.topics import TopicState
 from stream_dedup.settings.settings import Settings
 
 _APPLY = "Run `stream-dedup topics apply`."
 
 
-def check_representatives(settings: Settings, topic: ExistingTopic | None) -> Iterator[CheckFinding]:
+def check_representatives(settings: Settings, topic: TopicState | None) -> Iterator[CheckFinding]:
     """What the index writes has a place, and a reader of the topic finds one record for each key."""
     if not settings.representatives:
         return

@@ -16,8 +16,8 @@ from stream_dedup.checks.facts import read_facts
 from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
 from stream_dedup.checks.machine import check_machine
 from stream_dedup.ground.errors import GoneError
-from stream_dedup.ground.topics import TopicNames
-from stream_dedup.kafka import Admin, TopicState
+from stream_dedup.ground.topics import TopicNames, TopicState
+from stream_dedup.kafka import Admin
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.checks")

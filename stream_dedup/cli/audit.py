@@ -20,7 +20,8 @@ from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, FormatError, OtherFormatError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-from stream_dedup.kafka import Admin, Bounds, OwnedOffset, SpanReader, TopicState, group_offsets, topic_bounds
+from stream_dedup.ground.topics import TopicState
+from stream_dedup.kafka import Admin, Bounds, OwnedOffset, SpanReader, group_offsets, topic_bounds
 from stream_dedup.log import epochs
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.proof import content
@@ -29,7 +30,7 @@ from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
 from stream_dedup.proof.representatives import AuditedRepresentatives
-from stream_dedup.proof.scan import CompiledScan, PlainScan
+from stream_dedup.proof.scan import KeyedScan, PlainScan
 from stream_dedup.proof.verdicts import AuditedOutputs
 from stream_dedup.settings.settings import Settings
 
@@ -183,8 +184,7 @@ def examine(
         book.source(message, content.of_source(message))
         report.waiting += message.offset >= committed.get(message.partition, 0)
         if finished and message.offset >= committed.get(message.partition, 0):
-            where = f"{message.topic}-{message.partition}@{message.offset}"
-            findings.add(Kind.COMMITTED, where, f"{where} is there, and the group has not committed past it.")
+            findings.add(Kind.COMMITTED, message.at, "is there, and the group has not committed past it.")
     outputs = AuditedOutputs(
         outline,
         book,
@@ -264,11 +264,11 @@ def _read_log(
         if record is not None and not isinstance(record, Control):
             documents += len(record if isinstance(record, Batch) else record.batch)
         kept.append((message.offset, message.timestamp_ms or 0, record))
-    scan: PlainScan | CompiledScan | None = None
+    scan: PlainScan | KeyedScan | None = None
     if documents <= PLAIN_MAX and documents <= scan_max:
         report.scan, scan = "plain", PlainScan()
     elif documents <= scan_max:
-        report.scan, scan = "compiled", CompiledScan()
+        report.scan, scan = "keys", KeyedScan()
     outline = Outline(Fold(scan))
     for one in kept:
         if published is not None and scan is not None:
@@ -285,7 +285,7 @@ def record_of(message: Message) -> LogRecord | None:
         OtherFormatError: it was written by a newer version.
     """
     try:
-        return decode(message.value, f"The record {message.topic}-{message.partition}@{message.offset}")
+        return decode(message.value, f"The record {message.at}")
     except OtherFormatError:
         raise
     except FormatError:
@@ -301,13 +301,11 @@ def _read(
         yield from messages
         advance(len(messages), sum(len(one.value or b"") for one in messages))
     for part, offset in reader.open_at.items():
-        where = f"{topic}-{part}@{offset}"
-        report.findings.add(
-            Kind.OPEN,
-            where,
-            f"A transaction is open on {topic}-{part} from offset {offset} on, and nobody ends it: readers of what was "
-            "committed wait there. kafka-transactions.sh finds and aborts it.",
+        said = (
+            "is where a transaction begins that is open, and nobody ends it: readers of what was committed wait there. "
+            "kafka-transactions.sh finds and aborts it."
         )
+        report.findings.add(Kind.OPEN, f"{topic}-{part}@{offset}", said)
 
 
 def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], outline: Outline, findings: Findings) -> None:
@@ -316,22 +314,15 @@ def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], 
         owned = noted.committed.get(part)
         if owned is None or owned.offset is None:
             if outline.partitions(topic, part, (topic, noted.topics[topic].topic_id, part)):
-                findings.add(
-                    Kind.COMMITTED,
-                    f"{topic}-{part}",
-                    f"The group {settings.group} has no committed offset for {topic}-{part}, though the log "
-                    "holds documents of it.",
-                )
+                said = f"has no committed offset of the group {settings.group}, though the log holds documents of it."
+                findings.add(Kind.COMMITTED, f"{topic}-{part}", said)
             continue
         where = f"{topic}-{part}@{owned.offset}"
         if epochs.from_metadata(owned.metadata) is None:
-            findings.add(
-                Kind.COMMITTED, where, f"The committed offset {where} carries no epoch: something else than a worker wrote it."
-            )
+            said = "is a committed offset that carries no epoch: something else than a worker wrote it."
+            findings.add(Kind.COMMITTED, where, said)
         if owned.offset > span.end:
-            findings.add(
-                Kind.COMMITTED, where, f"The committed offset {where} lies beyond {span.end}, where the partition ends."
-            )
+            findings.add(Kind.COMMITTED, where, f"is committed and lies beyond {span.end}, where the partition ends.")
 
 
 def _print(report: AuditReport, seconds: float) -> None:
@@ -342,7 +333,7 @@ def _print(report: AuditReport, seconds: float) -> None:
         told = sum(one.kind is kind for one in report.findings.shown)
         if count > told:
             out.print(f"{kind}: and {count - told:,} more.")
-    scans = {"plain": "a plain scan", "compiled": "a compiled plain scan"}
+    scans = {"plain": "a plain scan", "keys": "a scan of whole keys"}
     how = scans.get(report.scan, "nothing: too many for a scan; use stream-dedup replay --verify")
     rows = [[name, f"{count:,} records"] for name, count in report.records.items()]
     rows += [

@@ -193,7 +193,7 @@ class ReleaseOrder:
             if low > first:
                 raise InputError(
                     f"{self.names.unique}-{trace.partition} holds nothing below {low} any more, and a release of "
-                    f"{message.topic}-{message.partition}@{message.offset} began at {first}: whether it left then cannot be "
+                    f"{message.at} began at {first}: whether it left then cannot be "
                     "told. Nothing was written."
                 )
 
@@ -252,7 +252,7 @@ def release(settings: Settings, text: str, around: OrderDependencies, *, dry_run
 def _check_was_dropped(around: OrderDependencies, settings: Settings, message: Message, trace: Trace) -> None:
     """Refuse what did not leave on `duplicates`, or has left on `unique` as well."""
     names = settings.topic_names
-    name = f"{message.topic}-{message.partition}@{message.offset}"
+    name = message.at
     if not trace.judged:
         raise InputError(
             f"The log has no verdict on {name}, so it was not dropped: it has not been judged yet, or it was passed on or set "

@@ -97,7 +97,7 @@ class _Given:
         place = headers.place_of(headers.text_of(own, headers.LOG))
         if place is not None:
             is_open = headers.text_of(own, headers.REASON) == Reason.FAIL_OPEN.label
-            where = f"{message.topic}-{message.partition}@{message.offset}"
+            where = message.at
             self._by_log[place.offset].append((place.place, _digest(own), where, is_open))
 
     def take(self, log_offset: int) -> list[tuple[int, bytes, str, bool]]:

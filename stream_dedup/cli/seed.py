@@ -181,7 +181,7 @@ def _append(
 
 def _count(message: Message, decided: object, totals: _Totals) -> None:
     if isinstance(decided, DeadLetter):
-        totals.lost.tell(f"{message.topic}-{message.partition}@{message.offset}", decided)
+        totals.lost.tell(message.at, decided)
     elif isinstance(decided, Reason):
         totals.empty += 1
 

@@ -32,7 +32,6 @@ from stream_dedup.kafka import warm_up_writer
 from stream_dedup.log import header_columns
 from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.machine import compiled
-from stream_dedup.proof.scan import AskedTexts, CompiledScan, Reach, Rows
 
 _DOCUMENTS = 3
 _STAGES = (
@@ -100,15 +99,6 @@ def use_index() -> None:
     CopyCounts(MemoryStore()).count(first, copies, copies, [b""], BetterRule.LONGEST, counts=True)
 
 
-def use_audit() -> None:
-    """Scan one row by brute force: the types are the same under every plan."""
-    rows = Rows(2)
-    asked, features, scopes = np.zeros((1, 2), np.uint64), np.zeros(1, np.int64), np.zeros(1, np.uint64)
-    sketches = np.zeros((1, 0), np.uint8)
-    rows.add(asked[0], 0, 0, sketches[0])
-    CompiledScan().find(Reach(128, 8, 1, 18), rows, 0, 1, AskedTexts(asked, features, scopes, sketches))
-
-
 def use_outputs() -> None:
     """Write the headers of one verdict; hand no record over."""
     verdicts = Verdicts.of([Judgement(Reason.NEW, LogPlace(0, 0))])
@@ -122,7 +112,6 @@ def main() -> int:
     compiled.keep_in(Path(sys.argv[1]))
     use_fingerprints()
     use_index()
-    use_audit()
     use_outputs()
     done = compiled.statistics()
     print(json.dumps({"kernels": done.kernels, "compiled": done.compiled, "unused": done.unused}))

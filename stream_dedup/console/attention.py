@@ -158,7 +158,7 @@ def _redrive(stage: str, kind: str) -> str:
 
 def _listed(letter: Letter, *, is_sent: bool) -> ListedLetter:
     one = letter.message
-    at = f"{one.topic}-{one.partition}@{one.offset}"
+    at = one.at
     return ListedLetter(
         at,
         letter.source,

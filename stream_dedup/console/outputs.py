@@ -40,7 +40,7 @@ def decision_of(message: Message, identifier: bytes, host: str, seen_ms: int, *,
     text = partial(headers.text_of, found)
     time_ms = message.timestamp_ms or 0
     return Decision(
-        at=f"{message.topic}-{message.partition}@{message.offset}",
+        at=message.at,
         topic=message.topic,
         partition=message.partition,
         offset=message.offset,

@@ -351,7 +351,7 @@ class _Outcome:
     def __init__(self, pages: Sequence[CrawledPage], seen: Seen, source: Sequence[Message], settings: Settings) -> None:
         self.pages = pages
         self.seen = seen
-        self.number_at = {f"{one.topic}-{one.partition}@{one.offset}": _number(one) for one in source}
+        self.number_at = {one.at: _number(one) for one in source}
         self.reasons = Counter(text_of(one.headers, "dedup.reason") for one in (*seen.unique, *seen.duplicates))
         self.stages = Counter(text_of(one.headers, "dedup.error.stage") for one in seen.dead)
         judged = sorted((*seen.unique, *seen.duplicates), key=_decided)

@@ -27,32 +27,16 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.machine.compiled import allocating_kernel, inlined
 
 ENGINE = "jieba-0.42.1"
-
-
-# Of dict.txt and of the three files of the model, so that a data file changed under the same version is noticed.
+# Of `ENGINE_FILES`, so that a data file changed under the same version is noticed.
 ENGINE_DIGEST = bytes.fromhex("3600dc55b827b843484a76d50bcbd119")
-
-
 # What jieba holds for Han: other ideographs are words of their own to it.
 FIRST_KNOWN, _LAST_KNOWN = 0x4E00, 0x9FD5
-
-
 KNOWN = _LAST_KNOWN - FIRST_KNOWN + 1
-
-
 NO_WORD = 1.0  # in place of a logarithm of a probability
-
-
 _STATES = "BMES"
-
-
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
-
-
 _IMPOSSIBLE = -3.14e100  # jieba's logarithm of zero
-
-
-_MODEL_FILES = ("finalseg/prob_start.py", "finalseg/prob_trans.py", "finalseg/prob_emit.py")
+ENGINE_FILES = ("dict.txt", "finalseg/prob_start.py", "finalseg/prob_trans.py", "finalseg/prob_emit.py")
 
 
 class Dictionary(NamedTuple):
@@ -148,11 +132,28 @@ def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
     return roots, keys, children, frequencies[:nodes], splits[:nodes], total
 
 
-def _engine_folder() -> Path:
+def engine_folder(names: Sequence[str], digest: bytes) -> Path:
+    """Return jieba's folder, in which the files of these names have this digest, of 16 bytes.
+
+    Raises ConfigurationError if jieba is missing, or if they have another.
+    """
     found = importlib.util.find_spec("jieba")
     if found is None or found.origin is None:
         raise ConfigurationError("The package jieba is not installed: install it at the version 0.42.1.")
-    return Path(found.origin).parent
+    folder = Path(found.origin).parent
+    made = hashlib.blake2b(digest_size=16)
+    try:
+        for name in names:
+            content = (folder / name).read_bytes()
+            made.update(len(content).to_bytes(8, "little") + content)
+    except OSError as error:
+        raise ConfigurationError(f"jieba's data in {folder} cannot be read ({error}): install jieba 0.42.1 again.") from error
+    if made.digest() != digest:
+        raise ConfigurationError(
+            f"What {folder} holds ({', '.join(names)}) is not that of {ENGINE}, so its prints would not be comparable: install "
+            "jieba 0.42.1 as it was published."
+        )
+    return folder
 
 
 def _model_table(file: Path) -> Any:
@@ -161,25 +162,6 @@ def _model_table(file: Path) -> Any:
     module = types.ModuleType(loader.name)
     loader.exec_module(module)
     return module.P
-
-
-def engine_digest(folder: Path) -> bytes:
-    """Return 16 bytes that name jieba's dictionary and model as they are on this disk."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in ("dict.txt", *_MODEL_FILES):
-        content = (folder / name).read_bytes()
-        digest.update(len(content).to_bytes(8, "little") + content)
-    return digest.digest()
-
-
-def words_by_frequency() -> list[str]:
-    """Return the words of jieba's dictionary, the most frequent first.
-
-    Raises ConfigurationError if jieba is missing.
-    """
-    lines = (_engine_folder() / "dict.txt").read_text(encoding="utf-8").splitlines()
-    found = [line.split(" ") for line in lines]
-    return [word for word, *_ in sorted(found, key=lambda fields: -int(fields[1]))]
 
 
 class UserWord(NamedTuple):
@@ -207,17 +189,9 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
 
     Raises ConfigurationError as `dictionary`.
     """
-    folder = _engine_folder()
-    try:
-        if engine_digest(folder) != ENGINE_DIGEST:
-            raise ConfigurationError(
-                f"The dictionary or model in {folder} is not that of {ENGINE}, so its prints would not be comparable: "
-                "install jieba 0.42.1 as it was published."
-            )
-        content = (folder / "dict.txt").read_bytes()
-        start, change, emit = (_model_table(folder / name) for name in _MODEL_FILES)
-    except OSError as error:
-        raise ConfigurationError(f"jieba's data in {folder} cannot be read ({error}): install jieba 0.42.1 again.") from error
+    folder = engine_folder(ENGINE_FILES, ENGINE_DIGEST)
+    content = (folder / "dict.txt").read_bytes()
+    start, change, emit = (_model_table(folder / name) for name in ENGINE_FILES[1:])
     added = "".join(f"{word} {frequency}\n" for word, frequency in with_frequencies(user_words, folder)).encode()
     slots = 1 << 20
     while slots < (1 << 20) + 2 * len(added):  # a node takes a character of the user's, and so three bytes

@@ -9,8 +9,6 @@ Invariants, all frozen by golden vectors:
   `COUNT_MAX`; under counts 256 n; under ones 256. A group of features may weigh a whole number of times as much.
 - The two halves of a print come from two mixes of the same 64-bit hash.
 
-`simhash_reference` is the method itself, for any width, hashes and weights, in plain Python.
-
 Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002); Manku, Jain, Das Sarma,
 "Detecting Near-Duplicates for Web Crawling" (WWW 2007); Harley and Seal's counter of bits, in Warren, "Hacker's Delight"
 (2nd edition, 5-2); Muła, Kurz, Lemire, "Faster Population Counts Using AVX2 Instructions" (2018).
@@ -19,7 +17,6 @@ Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -55,19 +52,6 @@ def count_weights(name: str) -> tuple[NDArray[np.int64], int]:
     table = counts * WEIGHT_ONE
     table.setflags(write=False)  # as `WEIGHTS` is: to numba a writable array is another type
     return table, WEIGHT_ONE if name == "count" else 0
-
-
-def simhash_reference(hashes: Sequence[int], weights: Sequence[float], width: int) -> tuple[tuple[float, ...], int]:
-    """Return the sums of every bit, most significant first, and the print they give.
-
-    A hash adds its weight to the sums of its 1 bits and takes it from those of its 0 bits; a bit of the print is 1 if
-    and only if its sum is greater than zero. No features: all sums and the print are 0.
-    """
-    sums = tuple(
-        sum(weight if value >> bit & 1 else -weight for value, weight in zip(hashes, weights, strict=True))
-        for bit in reversed(range(width))
-    )
-    return sums, sum(1 << bit for bit, total in zip(reversed(range(width)), sums, strict=True) if total > 0)
 
 
 @inlined
@@ -114,16 +98,34 @@ def _carry_save(a: Any, b: Any, c: Any) -> Any:
 
 
 @inlined
-def _fold_eight(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, one: Any, two: Any, four: Any) -> Any:
+def _fold_eight(eight: Any, one: Any, two: Any, four: Any) -> Any:
     """Add eight words to counters of one, two and four; return what is carried to eight, and the counters."""
-    two_a, one = _carry_save(one, a, b)
-    two_b, one = _carry_save(one, c, d)
+    two_a, one = _carry_save(one, eight[0], eight[1])
+    two_b, one = _carry_save(one, eight[2], eight[3])
     four_a, two = _carry_save(two, two_a, two_b)
-    two_a, one = _carry_save(one, e, f)
-    two_b, one = _carry_save(one, g, h)
+    two_a, one = _carry_save(one, eight[4], eight[5])
+    two_b, one = _carry_save(one, eight[6], eight[7])
     four_b, two = _carry_save(two, two_a, two_b)
-    eight, four = _carry_save(four, four_a, four_b)
-    return eight, one, two, four
+    eight_carried, four = _carry_save(four, four_a, four_b)
+    return eight_carried, one, two, four
+
+
+@inlined
+def _eight_at(values: Any, first: Any, high: Any) -> Any:
+    """Return eight words from `first` on, and what they are in the high half."""
+    a, b, c, d = values[first], values[first + 1], values[first + 2], values[first + 3]
+    e, f, g, h = values[first + 4], values[first + 5], values[first + 6], values[first + 7]
+    above = (
+        mix(a + high),
+        mix(b + high),
+        mix(c + high),
+        mix(d + high),
+        mix(e + high),
+        mix(f + high),
+        mix(g + high),
+        mix(h + high),
+    )
+    return (a, b, c, d, e, f, g, h), above
 
 
 @inlined
@@ -137,50 +139,12 @@ def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, o
     low_one = low_two = low_four = low_eight = zero
     high_one = high_two = high_four = high_eight = zero
     for first in range(0, features, _FOLD):
-        a = values[first]
-        b = values[first + 1]
-        c = values[first + 2]
-        d = values[first + 3]
-        e = values[first + 4]
-        f = values[first + 5]
-        g = values[first + 6]
-        h = values[first + 7]
-        low_a, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
-        high_a, high_one, high_two, high_four = _fold_eight(
-            mix(a + high),
-            mix(b + high),
-            mix(c + high),
-            mix(d + high),
-            mix(e + high),
-            mix(f + high),
-            mix(g + high),
-            mix(h + high),
-            high_one,
-            high_two,
-            high_four,
-        )
-        a = values[first + 8]
-        b = values[first + 9]
-        c = values[first + 10]
-        d = values[first + 11]
-        e = values[first + 12]
-        f = values[first + 13]
-        g = values[first + 14]
-        h = values[first + 15]
-        low_b, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
-        high_b, high_one, high_two, high_four = _fold_eight(
-            mix(a + high),
-            mix(b + high),
-            mix(c + high),
-            mix(d + high),
-            mix(e + high),
-            mix(f + high),
-            mix(g + high),
-            mix(h + high),
-            high_one,
-            high_two,
-            high_four,
-        )
+        below, above = _eight_at(values, first, high)
+        low_a, low_one, low_two, low_four = _fold_eight(below, low_one, low_two, low_four)
+        high_a, high_one, high_two, high_four = _fold_eight(above, high_one, high_two, high_four)
+        below, above = _eight_at(values, first + 8, high)
+        low_b, low_one, low_two, low_four = _fold_eight(below, low_one, low_two, low_four)
+        high_b, high_one, high_two, high_four = _fold_eight(above, high_one, high_two, high_four)
         low_sixteen, low_eight = _carry_save(low_eight, low_a, low_b)
         high_sixteen, high_eight = _carry_save(high_eight, high_a, high_b)
         _add_lanes(low_sixteen, high_sixteen, np.uint32(_FOLD), lanes)

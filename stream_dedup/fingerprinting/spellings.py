@@ -15,14 +15,13 @@ What becomes one is what search engines fold, as Lucene's analysers for Arabic a
   heh are heh. Both rows of digits are ASCII's.
 - Cyrillic: `ё` is `е`. Other Cyrillic letters with marks (`й`, `ї`, `ў`) are letters of their own.
 
-`spellings.txt` holds the table as ranges, and is only ever made by `python -m stream_dedup.fingerprinting.spellings`, with a
-Python that knows exactly `characters.UNICODE_VERSION`.
+`spellings.txt` holds the table as ranges, and is only ever made by `python -m tables.spellings`, with a Python that knows
+exactly `characters.UNICODE_VERSION`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -34,8 +33,8 @@ from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting.characters import Batch, code_point_at
 from stream_dedup.machine.compiled import inlined, kernel
 
-# What is folded: some of the code points that take two bytes in UTF-8, and some of those from `_BEGIN` to `_END`.
-_TWO_BYTES, _BEGIN, _END = 0x800, 0x1DC0, 0x2000
+# What is folded: some of the code points that take two bytes in UTF-8, and some of those from `_BEGIN` to `END`.
+_TWO_BYTES, _BEGIN, END = 0x800, 0x1DC0, 0x2000
 _ROOM: Final = 8  # a code point is written with all the bytes that it may have
 _FILE = Path(__file__).with_name("spellings.txt")
 
@@ -44,56 +43,6 @@ _FIRST_OF_TWO, _LAST_OF_TWO, _OF_THREE = 0xC3, 0xDB, 0xE1
 # Bits of a row of `written`.
 _LENGTH, IS_WORD = 16, 18
 STAYS: Final = 3 << _LENGTH
-
-_SCRIPTS = ("LATIN", "GREEK", "ARABIC")
-# Combining marks of these scripts; those of all alphabets together stand in the first and the last two.
-_MARKS = ((0x0300, 0x036F), (0x0591, 0x05C7), (0x0610, 0x06ED), (0x1DC0, 0x1DFF))
-_BY_HAND = {
-    0x00F0: 0x0064,  # eth
-    0x00D0: 0x0044,
-    0x0131: 0x0069,  # dotless i
-    0x0401: 0x0415,  # io
-    0x0451: 0x0435,
-    0x0671: 0x0627,  # alef wasla
-    0x0649: 0x064A,  # yeh without dots
-    0x06CC: 0x064A,  # Persian yeh
-    0x06D2: 0x064A,  # yeh barree
-    0x06A9: 0x0643,  # keheh
-    0x0629: 0x0647,  # teh marbuta
-    0x06C0: 0x0647,  # heh with yeh
-    0x06C1: 0x0647,  # heh goal
-    0x0640: 0,  # tatweel
-}
-
-
-def _becomes(code_point: int) -> int:
-    """Return what one code point becomes, 0 for nothing, by this Python's Unicode data."""
-    if code_point in _BY_HAND:
-        return _BY_HAND[code_point]
-    character = chr(code_point)
-    name = unicodedata.name(character, "")
-    folded = code_point
-    if unicodedata.category(character) == "Mn" and any(first <= code_point <= last for first, last in _MARKS):
-        return 0
-    if name.startswith(("ARABIC-INDIC DIGIT", "EXTENDED ARABIC-INDIC DIGIT")):
-        return ord(str(unicodedata.decimal(character)))
-    if name.startswith(_SCRIPTS) and unicodedata.category(character)[0] == "L":
-        base, *marks = list(unicodedata.normalize("NFD", character))
-        if all(unicodedata.category(mark) == "Mn" for mark in marks):
-            folded = ord(base)
-        plain, stroke, rest = unicodedata.name(chr(folded)).partition(" WITH STROKE")
-        if stroke and not rest and plain[:-1] in {"LATIN SMALL LETTER ", "LATIN CAPITAL LETTER "}:
-            folded = ord(unicodedata.lookup(plain))
-    return folded if folded == code_point else _becomes(folded)
-
-
-def generate() -> str:
-    """Return the text of `spellings.txt`: a line `first last becomes` (hexadecimal) a range, 0 for what is dropped."""
-    lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, what they become"]
-    for first, last, folded in characters.ranges(None if _becomes(one) == one else _becomes(one) for one in range(_END)):
-        if folded is not None:
-            lines.append(f"{first:X} {last:X} {folded:X}")
-    return "\n".join(lines) + "\n"
 
 
 @cache
@@ -116,9 +65,9 @@ def written(*, folded: bool = False) -> NDArray[np.uint32]:
     From the lowest bit: the last byte, the first byte (the same, if it is one), how many these are, or 3 if the code point
     stays and has three; and from `IS_WORD` on whether it stands in words. Without `folded` all stay.
     """
-    rows = np.full(_END, STAYS, np.uint32)
+    rows = np.full(END, STAYS, np.uint32)
     kinds = characters.table()
-    for code_point in (*range(_TWO_BYTES), *range(_BEGIN, _END)):
+    for code_point in (*range(_TWO_BYTES), *range(_BEGIN, END)):
         becomes = table().get(code_point, code_point) if folded else code_point
         encoded = b"" if becomes is None else chr(becomes).encode()
         first, last = (encoded[0], encoded[-1]) if encoded else (0, 0)
@@ -131,7 +80,7 @@ def written(*, folded: bool = False) -> NDArray[np.uint32]:
 @inlined
 def spelling_of(code_point: Any, written: Any) -> Any:
     """Return the row of `written` of any code point, or `STAYS`."""
-    if code_point < _TWO_BYTES or _BEGIN <= code_point < _END:
+    if code_point < _TWO_BYTES or _BEGIN <= code_point < END:
         return written[np.uint64(code_point)]
     return np.uint32(STAYS)
 
@@ -164,7 +113,7 @@ def _fold_each(data: Any, offsets: Any, may: Any, written: Any, out: Any, ends: 
     for text in range(len(offsets) - 1):
         place = offsets[text]
         while place < offsets[text + 1]:
-            code_point, length = code_point_at(data, place) if may[text] else (np.int64(_END), 1)
+            code_point, length = code_point_at(data, place) if may[text] else (np.int64(END), 1)
             spelling = spelling_of(code_point, written)
             if spelling & STAYS != STAYS:
                 end = spell(spelling, out, end)
@@ -191,13 +140,3 @@ def fold_batch(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batch:
 def fold(text: str) -> str:
     """Return a text after the step `spelling`."""
     return text.translate(table())
-
-
-def main() -> None:
-    """Write the file beside this module."""
-    characters.require_version()
-    _FILE.write_text(generate(), "ascii")
-
-
-if __name__ == "__main__":
-    main()

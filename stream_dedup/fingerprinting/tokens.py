@@ -40,17 +40,8 @@ from stream_dedup.machine.compiled import allocating_kernel, inlined, lowest_bit
 # Two words with no separator between them are of different kinds, or found by a segmenter; all but `WORD` take three bytes
 # a character.
 BYTES_PER_WORD_MIN = 2
-
-
 _STRETCH = 64
-
-
 _HIGHEST = 0x8080808080808080  # bits of eight bytes
-
-
-def character_ngrams(text: str, length: int) -> list[str]:
-    """Return every run of `length` neighbouring characters, in text order; a shorter text has none."""
-    return [text[start : start + length] for start in range(len(text) - length + 1)]
 
 
 @inlined

@@ -105,6 +105,11 @@ class Message(NamedTuple):
     timestamp_ms: int | None
     headers: Headers
 
+    @property
+    def at(self) -> str:
+        """Where it lies, for people: `documents-3@8812`."""
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
 
 UNREADABLE = "Unreadable"
 """The error class of a dead letter that has nothing of its record."""

@@ -7,6 +7,7 @@ made when it is asked for: making one of every record that passes costs the work
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ _RECORD_BYTES = 700
 _HEADER_BYTES = 140
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Messages(Lazy[Message]):
     """Records of one topic, (n,). By place, `headers` has those that have some, and `unreadable` those of which the client
     could not read all.
@@ -29,32 +31,16 @@ class Messages(Lazy[Message]):
     A timestamp of `NO_TIMESTAMP` means that the record has none.
     """
 
-    __slots__ = (
-        *("_held_bytes", "_value_bytes"),
-        *("headers", "keys", "offsets", "partitions", "timestamps_ms", "topic", "unreadable", "values"),
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        partitions: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps_ms: NDArray[np.int64],
-        headers: Mapping[int, Headers],
-        unreadable: Mapping[int, Unreadable],
-    ) -> None:
-        self.topic = topic
-        self.partitions = partitions
-        self.offsets = offsets
-        self.keys = keys
-        self.values = values
-        self.timestamps_ms = timestamps_ms
-        self.headers = headers
-        self.unreadable = unreadable
-        self._value_bytes: NDArray[np.int64] | None = None
-        self._held_bytes: int | None = None
+    topic: str
+    partitions: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps_ms: NDArray[np.int64]
+    headers: Mapping[int, Headers]
+    unreadable: Mapping[int, Unreadable]
+    _value_bytes: NDArray[np.int64] | None = field(default=None, init=False)
+    _held_bytes: int | None = field(default=None, init=False)
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Messages:

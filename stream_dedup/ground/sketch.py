@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 SKETCH_VALUES: Final = 80
 JUDGING_VALUES: Final = 80
 SKETCH_BYTES: Final = SKETCH_VALUES + JUDGING_VALUES // 2
@@ -30,23 +33,57 @@ CROWD_SCEPTICS: Final = 4
 """This number of strangers is counted with the crowd: what two or three share is little evidence of a template."""
 
 
-def values_of(sketch: bytes) -> list[int]:
-    """Return the values of both parts of a sketch."""
-    values = list(sketch[:SKETCH_VALUES])
-    for byte in sketch[SKETCH_VALUES:]:
-        values += (byte & 15, byte >> 4)
-    return values
+def alike_each(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return how similar sketches (n, SKETCH_BYTES) are to others, of the same shape or one for all, in parts of `ALIKE`.
+
+    What is less alike than chance is below 0.
+    """
+    differing = one[..., SKETCH_VALUES:] ^ other[..., SKETCH_VALUES:]
+    first = (one[..., :SKETCH_VALUES] == other[..., :SKETCH_VALUES]).sum(axis=-1)
+    judging = ((differing & 15) == 0).sum(axis=-1) + ((differing >> 4) == 0).sum(axis=-1)
+    alike: NDArray[np.int64] = FIRST_WEIGHT * first + JUDGING_WEIGHT * judging - JUDGING_VALUES
+    return alike
+
+
+def per_cents(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the same in whole per cents that are reached."""
+    return np.maximum(100 * alike_each(one, other) // ALIKE, 0).astype(np.uint8)
+
+
+def equal_values(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return which values of both parts are equal in sketches (n, SKETCH_BYTES) and others, of that shape or one for all."""
+    first = one[..., :SKETCH_VALUES] == other[..., :SKETCH_VALUES]
+    differing = one[..., SKETCH_VALUES:] ^ other[..., SKETCH_VALUES:]
+    judging = np.stack([(differing & 15) == 0, (differing >> 4) == 0], axis=-1).reshape(*differing.shape[:-1], JUDGING_VALUES)
+    return np.concatenate([first, judging], axis=-1)
+
+
+def own_shares(equal: NDArray[np.bool_], seen: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how much pairs share of all that the crowd does not, in whole per cents that are reached, (n,).
+
+    `equal` (n, values): which values a pair has in common; `seen` (n, values): how many of `others` (n,) have the first one's.
+    A value weighs the square of the share of the crowd, and of the `CROWD_SCEPTICS`, that has another value there than the
+    first one. In the second part chance is taken out, of that share and of what is equal, as in `alike_each`.
+    """
+    most = others[:, None] + CROWD_SCEPTICS
+    unlike = most - seen
+    first = (FIRST_WEIGHT * unlike[:, :SKETCH_VALUES]) ** 2
+    judging = np.minimum(FIRST_WEIGHT * most, JUDGING_WEIGHT * unlike[:, SKETCH_VALUES:]) ** 2
+    whole = FIRST_WEIGHT * (first.sum(axis=1) + judging.sum(axis=1))
+    own = FIRST_WEIGHT * (first * equal[:, :SKETCH_VALUES]).sum(axis=1) - judging.sum(axis=1)
+    own += JUDGING_WEIGHT * (judging * equal[:, SKETCH_VALUES:]).sum(axis=1)
+    found: NDArray[np.int64] = np.maximum(0, 100 * own // whole)
+    return found
 
 
 def alike(one: bytes, other: bytes) -> int:
-    """Return how similar two sketches of one recipe are, in parts of `ALIKE`; what is less alike than chance is below 0.
+    """Return how similar two sketches of one recipe are, in parts of `ALIKE`.
 
     Raises:
         ValueError: they are not of one length.
     """
-    equal = [mine == yours for mine, yours in zip(values_of(one), values_of(other), strict=True)]
-    first, judging = sum(equal[:SKETCH_VALUES]), sum(equal[SKETCH_VALUES:])
-    return FIRST_WEIGHT * first + JUDGING_WEIGHT * judging - JUDGING_VALUES
+    ones, others = _columns((one, other))
+    return int(alike_each(ones, others))
 
 
 def similarity(one: bytes, other: bytes) -> float:
@@ -83,28 +120,22 @@ def share(similarity: int) -> float | None:
 
 
 def own_share(sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> int:
-    """Return how much two sketches share of all that the crowd does not, in whole per cents that are reached.
-
-    A value weighs the square of the share of the crowd, and of the `CROWD_SCEPTICS`, that has another value there than
-    `sketch`. In the second part chance is taken out, of that share and of what is equal, as in `alike`.
+    """Return `own_shares` of one pair.
 
     Raises:
         ValueError: the sketches are not of one length.
     """
-    others = len(crowd) + CROWD_SCEPTICS
-    own = whole = 0
-    values = zip(values_of(sketch), values_of(other), *map(values_of, crowd), strict=True)
-    for at, (mine, yours, *theirs) in enumerate(values):
-        unlike = others - theirs.count(mine)
-        if at < SKETCH_VALUES:
-            weight, equal, chance = (FIRST_WEIGHT * unlike) ** 2, FIRST_WEIGHT, 0
-        else:
-            weight, equal, chance = min(FIRST_WEIGHT * others, JUDGING_WEIGHT * unlike) ** 2, JUDGING_WEIGHT, 1
-        whole += FIRST_WEIGHT * weight
-        own += weight * (equal * (mine == yours) - chance)
-    return max(0, 100 * own // whole)
+    own, *others = _columns((sketch, other, *crowd))
+    equal = equal_values(np.array(others), own)
+    return int(own_shares(equal[:1], equal[1:].sum(axis=0)[None], np.array([len(crowd)]))[0])
 
 
 def apart_in_words(name: str, similarity: float, others: int, share: float) -> str:
     """Return what is said of a document that is alike as the others of its crowd are; shares from 0 to 1."""
     return f"{name} is {similarity:.2f} alike; of what {others} others do not share, {share:.2f}: not a copy."
+
+
+def _columns(sketches: Sequence[bytes]) -> list[NDArray[np.uint8]]:
+    if len(set(map(len, sketches))) > 1:
+        raise ValueError("sketches of several lengths are not of one recipe")
+    return [np.frombuffer(sketch, np.uint8) for sketch in sketches]

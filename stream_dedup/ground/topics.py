@@ -90,6 +90,16 @@ def normalise_prefix(prefix: str) -> str:
     return prefix
 
 
+class _Name:
+    """The full name of one of the topics of this module, as an attribute of `TopicNames`."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def __get__(self, names: TopicNames, _owner: type[TopicNames]) -> str:
+        return names.named(self._topic)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicNames:
     """The names of all topics under one prefix (`TopicNames("crawl").documents` is `crawl.documents`).
@@ -115,60 +125,17 @@ class TopicNames:
         """Return the setting that gives a topic this name; None if it is called after the prefix."""
         return next((NAMED[kind] for kind, own in self.given.items() if own == name), None)
 
-    @property
-    def documents(self) -> str:
-        """What the crawler sends."""
-        return self.named(DOCUMENTS)
-
-    @property
-    def unique(self) -> str:
-        """Documents judged unique."""
-        return self.named(UNIQUE)
-
-    @property
-    def duplicates(self) -> str:
-        """Documents judged duplicate."""
-        return self.named(DUPLICATES)
-
-    @property
-    def dead_letters(self) -> str:
-        """Documents that cannot be decoded or delivered."""
-        return self.named(DEAD_LETTERS)
-
-    @property
-    def fingerprints(self) -> str:
-        """The log: the one order, the ground truth."""
-        return self.named(FINGERPRINTS)
-
-    @property
-    def verdicts(self) -> str:
-        """The index's answers."""
-        return self.named(VERDICTS)
-
-    @property
-    def begun(self) -> str:
-        """Which partitions of which source topic were begun."""
-        return self.named(BEGUN)
-
-    @property
-    def insights(self) -> str:
-        """Counts per host, one record per worker and second."""
-        return self.named(INSIGHTS)
-
-    @property
-    def representatives(self) -> str:
-        """What became of kept documents that have copies."""
-        return self.named(REPRESENTATIVES)
-
-    @property
-    def host_signals(self) -> str:
-        """The latest signals of each host."""
-        return self.named(HOST_SIGNALS)
-
-    @property
-    def insights_changelog(self) -> str:
-        """The table behind the signals."""
-        return self.named(INSIGHTS_CHANGELOG)
+    documents = _Name(DOCUMENTS)  # what the crawler sends
+    unique = _Name(UNIQUE)
+    duplicates = _Name(DUPLICATES)
+    dead_letters = _Name(DEAD_LETTERS)  # what cannot be decoded or delivered
+    fingerprints = _Name(FINGERPRINTS)  # the log: the one order, the ground truth
+    verdicts = _Name(VERDICTS)  # the index's answers
+    begun = _Name(BEGUN)  # which partitions of which source topic were begun
+    insights = _Name(INSIGHTS)  # counts per host, one record per worker and second
+    representatives = _Name(REPRESENTATIVES)  # what became of kept documents that have copies
+    host_signals = _Name(HOST_SIGNALS)  # the latest signals of each host
+    insights_changelog = _Name(INSIGHTS_CHANGELOG)  # the table behind the signals
 
     @property
     def outputs(self) -> tuple[str, str, str]:
@@ -195,17 +162,18 @@ class Topic:
     is_given: bool = False
 
 
-class ExistingTopic(Protocol):
-    """A topic as it is on the cluster; `config` holds the effective value of every topic setting."""
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as the cluster has it.
 
-    @property
-    def partitions(self) -> int: ...  # noqa: D102
+    `config` holds every setting in force, as text; `replicas` is the least number of replicas of any partition.
+    """
 
-    @property
-    def config(self) -> Mapping[str, str]: ...  # noqa: D102
-
-    @property
-    def replicas(self) -> int: ...  # noqa: D102
+    name: str
+    topic_id: bytes
+    partitions: int
+    config: Mapping[str, str]
+    replicas: int
 
 
 class TopicAdmin(Protocol):
@@ -301,7 +269,7 @@ def with_partitions(topics: Iterable[Topic], partitions: int) -> tuple[Topic, ..
     return tuple(topic if topic.kind in _SINGLE_PARTITION else replace(topic, partitions=partitions) for topic in topics)
 
 
-def plan(desired: Sequence[Topic], existing: Mapping[str, ExistingTopic]) -> list[TopicChange]:
+def plan(desired: Sequence[Topic], existing: Mapping[str, TopicState]) -> list[TopicChange]:
     """Return what must change so that `existing` (by full name) becomes `desired`; nothing to do is an empty list."""
     changes: list[TopicChange] = []
     documents = next((existing.get(topic.name) for topic in desired if topic.kind == DOCUMENTS), None)
@@ -355,7 +323,7 @@ def apply(changes: Sequence[TopicChange], admin: TopicAdmin) -> None:
             admin.set_config(topic.name, {name: wanted for name, (_, wanted) in change.config.items()})
 
 
-def log_problems(name: str, found: ExistingTopic, kind: str = FINGERPRINTS) -> list[str]:
+def log_problems(name: str, found: TopicState, kind: str = FINGERPRINTS) -> list[str]:
     """Return, as sentences, what makes the existing topic `name` unfit to be the log (or `begun`); no role may start so."""
     problems = []
     if found.partitions != 1:
@@ -434,7 +402,7 @@ def _contradictions(topics: Sequence[Topic]) -> list[str]:
     return problems
 
 
-def _follow(topic: Topic, documents: ExistingTopic) -> Topic:
+def _follow(topic: Topic, documents: TopicState) -> Topic:
     """Return an output topic grown to what an existing `documents` needs."""
     config = dict(topic.config)
     taken = documents.config.get(RECORD_BYTES, "")
@@ -445,7 +413,7 @@ def _follow(topic: Topic, documents: ExistingTopic) -> Topic:
     return replace(topic, partitions=documents.partitions, config=config)
 
 
-def _changes(topic: Topic, found: ExistingTopic) -> list[TopicChange]:
+def _changes(topic: Topic, found: TopicState) -> list[TopicChange]:
     changes = []
     if found.partitions > topic.partitions and topic.kind in _SINGLE_PARTITION:
         counts = (found.partitions, topic.partitions)

@@ -30,7 +30,7 @@ class Unforeseen:
                 "a record led the %s to an error that it does not know, and becomes a dead letter; please report it (the like "
                 "is not logged again for a minute)",
                 self._doer,
-                extra={"position": f"{message.topic}-{message.partition}@{message.offset}"},
+                extra={"position": message.at},
                 exc_info=error,
             )
         why = printable(str(error).rstrip(".") or kind)

@@ -24,7 +24,7 @@ from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.ground.threads import SideThread
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.ground.topics import TopicNames, TopicState
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import SnapshotDesk
 from stream_dedup.index.tables.budget import Budget
@@ -39,7 +39,6 @@ from stream_dedup.kafka import (
     LastRecordReader,
     LogReader,
     TopicLives,
-    TopicState,
     TransactionalOutput,
     VerdictWriter,
     is_another,

@@ -5,7 +5,7 @@ offset is missing (`auto.offset.reset=error`); each error of the library becomes
 its kin) in `client.translate`, with what happened, to what, and what to do.
 """
 
-from stream_dedup.kafka.admin import Admin, KeptAdmin, TopicState
+from stream_dedup.kafka.admin import Admin, KeptAdmin
 from stream_dedup.kafka.append import LINGER_MS, InsightsSender, LoadProducer, LogAppender, VerdictWriter
 from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
 from stream_dedup.kafka.client import STATISTICS_EVENT
@@ -52,7 +52,6 @@ __all__ = [
     "SourceConsumer",
     "SpanReader",
     "TopicLives",
-    "TopicState",
     "TransactionalOutput",
     "VerdictReader",
     "VerdictWriter",

@@ -9,7 +9,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,6 +28,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, NoAnswerError, StreamDedupError, TopicExistsError
+from stream_dedup.ground.topics import TopicState
 from stream_dedup.kafka.client import SILENT, _logger, admin_config, ask_anew, translate
 from stream_dedup.kafka.trouble import Trouble
 from stream_dedup.settings.settings import Settings
@@ -43,20 +43,6 @@ _LOOK_SECONDS = 0.05
 _SAID_AFTER_SECONDS = 3.0
 _FIRST_QUESTION_SECONDS = 1.0
 _LEARN_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class TopicState:
-    """A topic as the cluster has it.
-
-    `config` holds every setting in force, as text; `replicas` is the least number of replicas of any partition.
-    """
-
-    name: str
-    topic_id: bytes
-    partitions: int
-    config: dict[str, str]
-    replicas: int
 
 
 class Admin:

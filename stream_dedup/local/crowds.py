@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, SKETCH_VALUES
-from stream_dedup.ground.sketch_columns import equal_values, own_shares, per_cents
+from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, SKETCH_VALUES, equal_values, own_shares, per_cents
 
 ALONE: Final = 100
 """The share, in per cent, where nobody else is a candidate."""

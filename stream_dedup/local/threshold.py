@@ -34,8 +34,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
-from stream_dedup.ground.sketch_columns import per_cents
+from stream_dedup.ground.sketch import SKETCH_VALUES, per_cents
 from stream_dedup.local.crowds import ComparedTexts, Crowds, Numbers
 
 SHARING_MAX: Final = 64

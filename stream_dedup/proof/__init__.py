@@ -1,6 +1,6 @@
 """The checker: what must hold of a filter's topics, worked out anew from the log, by other means than the index.
 
-    reach    the plan's predicate, for one pair, and as compiled brute force for many
+    scan     the plan's predicate, for one pair, and for many as a plain scan or by whole keys
     fold     the log's records to judgements: the rules, with a plain scan instead of tables
     outline  what the log says without judging anybody: positions, epochs, plans, orders of operators
     content  what must not change between a record that went in and the one that came out

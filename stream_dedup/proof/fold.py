@@ -36,7 +36,6 @@ from stream_dedup.proof.controls import (
     window_of,
 )
 from stream_dedup.proof.copies import FoldedCopies, seen_copy
-from stream_dedup.proof.last_texts import FoldedTexts
 from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows, per_cent
 
 SLICES: Final = 16
@@ -78,9 +77,50 @@ class FoldedEntry:
         """Why it is unique."""
         return Reason.TOO_SHORT if self.row is None else Reason.NEW
 
+    @property
+    def scope_and_id(self) -> tuple[int, bytes]:
+        """Its id, in its scope."""
+        return self.text[0], self.id
+
     def as_representative(self) -> Representative:
         """Return it as duplicates name it."""
         return Representative(Position(*self.partition, self.offset), self.id, self.time_ms)
+
+
+class FoldedTexts:
+    """Which text an id had last: of each id its representatives, the latest at the end, each with the digest of that text.
+
+    It tells `returned` from `unchanged`.
+    """
+
+    def __init__(self) -> None:
+        self._standing: dict[tuple[int, bytes], dict[FoldedEntry, bytes]] = {}
+
+    def stand(self, one: FoldedEntry, digest: bytes) -> None:
+        """Let a representative be the latest of its id, which had the text of this digest last."""
+        if one.id:
+            self._standing.setdefault(one.scope_and_id, {})[one] = digest
+
+    def fall(self, one: FoldedEntry) -> None:
+        """Let a representative stand no more."""
+        standing = self._standing.get(one.scope_and_id, {})
+        standing.pop(one, None)
+        if not standing:
+            self._standing.pop(one.scope_and_id, None)
+
+    def last(self, one: FoldedEntry) -> bytes:
+        """Return the digest of the text that the id of a representative had last; nothing if it has no id."""
+        return next(reversed(self._standing.get(one.scope_and_id, {}).values()), b"")
+
+    def note(self, scope_and_id: tuple[int, bytes], digest: bytes) -> bool:
+        """Take note that an id has the text of this digest now; return whether it had another one last."""
+        standing = self._standing.get(scope_and_id)
+        if standing is None:
+            return False
+        latest = next(reversed(standing))
+        had_another = standing[latest] != digest
+        standing[latest] = digest
+        return had_another
 
 
 @dataclass(slots=True)

@@ -10,13 +10,11 @@ trimmed; twice only if no rewind explains it.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Message
 from stream_dedup.proof.content import Content, Cut
@@ -40,7 +38,7 @@ class _Went:
     offsets: array[int] = field(default_factory=lambda: array("q"))
     envelopes: array[int] = field(default_factory=lambda: array("Q"))
     wholes: array[int] = field(default_factory=lambda: array("Q"))
-    claims: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    claims: bytearray = field(default_factory=bytearray)
     first: dict[int, str] = field(default_factory=dict)
 
 
@@ -90,6 +88,7 @@ class AuditLedger:
         went.offsets.append(message.offset)
         went.envelopes.append(content.envelope)
         went.wholes.append(content.whole)
+        went.claims.append(0)
 
     def came(
         self,
@@ -109,16 +108,13 @@ class AuditLedger:
         elif source[0][1] != self._topic_id:
             self.counts[EARLIER] += 1
         elif source[0][2] != message.partition:
-            self._findings.add(
-                Kind.ORDER,
-                _at(message),
-                f"{_at(message)} came from {self._position(source[0][2], source[1])}, another partition.",
-            )
+            position = self._position(source[0][2], source[1])
+            self._findings.add(Kind.ORDER, message.at, f"came from {position}, another partition.")
         elif is_released:
             self._release(message, source)
         else:
             offset = source[1]
-            self._claim(_at(message), message.partition, offset, content, cut)
+            self._claim(message.at, message.partition, offset, content, cut)
         came.sources.append(offset)
 
     def close(self) -> None:
@@ -137,44 +133,34 @@ class AuditLedger:
         key = (source[0][2], source[1])
         self._released[key] += 1
         if self._released[key] > 1:
-            self._findings.add(
-                Kind.TWICE, _at(message), f"{self._position(*key)} was released twice; the second time at {_at(message)}."
-            )
+            self._findings.add(Kind.TWICE, message.at, f"is {self._position(*key)} as released, which was released before.")
 
     def _claim(self, where: str, part: int, offset: int, content: Content, cut: Cut) -> None:
         went, span = self._went.get(part), self._spans.get(part)
         if went is None or span is None or offset >= span.end:
-            self._findings.add(
-                Kind.NOWHERE, where, f"{where} names {self._position(part, offset)}, which the source topic does not have."
-            )
+            position = self._position(part, offset)
+            self._findings.add(Kind.NOWHERE, where, f"names {position}, which the source topic does not have.")
             return
-        at = _find(went, offset)
-        if at is None:
+        at = bisect_left(went.offsets, offset)
+        if went.offsets[at : at + 1] != array("q", [offset]):
             self.counts[TRIMMED] += 1  # below what is held, or compacted away
             return
         is_envelope_same = content.envelope == went.envelopes[at]
         what = "value" if is_envelope_same else "key, timestamp or headers"
         if (cut is Cut.NOTHING and content.whole != went.wholes[at]) or (cut is Cut.VALUE and not is_envelope_same):
-            self._findings.add(
-                Kind.CHANGED, where, f"{where} differs from {self._position(part, offset)}, which it came from, in its {what}."
-            )
+            position = self._position(part, offset)
+            self._findings.add(Kind.CHANGED, where, f"differs from {position}, which it came from, in its {what}.")
         self._count(went, at, where, part, offset)
 
     def _count(self, went: _Went, at: int, where: str, part: int, offset: int) -> None:
-        if len(went.claims) < len(went.offsets):
-            went.claims = np.zeros(len(went.offsets), np.uint8)
-        went.claims[at] = min(255, int(went.claims[at]) + 1)
-        claims = int(went.claims[at])
+        went.claims[at] = claims = min(255, went.claims[at] + 1)
         if claims == 1:
             went.first[at] = where
         elif claims <= self._readings(part, offset):
             self.counts[AGAIN] += 1
         else:
-            self._findings.add(
-                Kind.TWICE,
-                where,
-                f"{self._position(part, offset)} left {claims} times: first at {went.first[at]}, again at {where}.",
-            )
+            said = f"is {self._position(part, offset)}, which left {claims} times, first at {went.first[at]}."
+            self._findings.add(Kind.TWICE, where, said)
 
     def _readings(self, part: int, offset: int) -> int:
         return self._outline.readings((self._topic, self._topic_id, part), offset)
@@ -186,8 +172,6 @@ class AuditLedger:
         if not came.unresolved:
             return
         went = self._went.get(part, _Went())
-        if len(went.claims) < len(went.offsets):
-            went.claims = np.zeros(len(went.offsets), np.uint8)
         by_content: dict[int, list[int]] = defaultdict(list)
         wanted = {content.whole for content in came.unresolved.values()}
         for at, whole in enumerate(went.wholes):
@@ -214,14 +198,14 @@ class AuditLedger:
                 self._findings.add(
                     Kind.NOWHERE,
                     where,
-                    f"{where} came from nowhere: every record of {self._topic}-{part} with its key, value, timestamp and "
-                    "headers has left elsewhere, or there is none.",
+                    f"came from nowhere: every record of {self._topic}-{part} with its key, value, timestamp and headers has "
+                    "left elsewhere, or there is none.",
                 )
 
     def _next_unclaimed(self, part: int, went: _Went, places: list[int]) -> int | None:
         for wanted in (0, 1):
             for at in places:
-                claims = int(went.claims[at])
+                claims = went.claims[at]
                 if claims == 0 or (wanted and claims < self._readings(part, went.offsets[at])):
                     return at
         return None
@@ -242,16 +226,16 @@ class AuditLedger:
                     self._findings.add(
                         Kind.ORDER,
                         where,
-                        f"{where} came from {self._position(part, source)}, and {before} before it from "
+                        f"came from {self._position(part, source)}, and {before} before it from "
                         f"{self._position(part, last)}: the order of {self._topic}-{part} was not kept.",
                     )
             last, before = source, where
 
     def _find_lost(self, part: int) -> None:
         went, span = self._went[part], self._spans[part]
-        claims = went.claims if len(went.claims) else np.zeros(len(went.offsets), np.uint8)
-        for at in np.flatnonzero(claims == 0).tolist():
-            offset = went.offsets[at]
+        for at, offset in enumerate(went.offsets):
+            if went.claims[at]:
+                continue
             if offset >= span.committed:
                 break
             if self._may_be_trimmed(part, offset):
@@ -259,12 +243,8 @@ class AuditLedger:
                 continue
             known = self._outline.first_at((self._topic, self._topic_id, part), offset)
             log = "the log has nothing of it" if known is None else f"the log has it at {known.log}"
-            self._findings.add(
-                Kind.LOST,
-                self._position(part, offset),
-                f"{self._position(part, offset)} is in none of the outputs, and the group has committed up to "
-                f"{span.committed}; {log}.",
-            )
+            said = f"is in none of the outputs, and the group has committed up to {span.committed}; {log}."
+            self._findings.add(Kind.LOST, self._position(part, offset), said)
 
     def _may_be_trimmed(self, part: int, offset: int) -> bool:
         """Return whether an output lost what it held first, and that may have been this record."""
@@ -279,19 +259,3 @@ class AuditLedger:
 
     def _position(self, part: int, offset: int) -> str:
         return f"{self._topic}-{part}@{offset}"
-
-
-def _find(went: _Went, offset: int) -> int | None:
-    """Return the place of an offset among those held."""
-    low, high = 0, len(went.offsets)
-    while low < high:
-        middle = (low + high) // 2
-        if went.offsets[middle] < offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < len(went.offsets) and went.offsets[low] == offset else None
-
-
-def _at(message: Message) -> str:
-    return f"{message.topic}-{message.partition}@{message.offset}"

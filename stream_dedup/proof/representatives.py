@@ -101,8 +101,7 @@ class AuditedRepresentatives:
         fold = outline.verdicts
         self.before(fold, float("inf"))
         if self._damage:
-            where = self._where(_PROGRESS)
-            findings.add(Kind.PUBLISHED, where, f"{where}: {self._damage} {_ANEW.capitalize()}.")
+            findings.add(Kind.PUBLISHED, self._where(_PROGRESS), f"cannot be followed: {self._damage} {_ANEW.capitalize()}.")
             return
         (below, first), (applied, wanted) = ((goal, seen or {}) for goal, seen in self._stages)
         judged = itertools.chain.from_iterable(found for at, found in outline.judged.items() if below <= at < applied)
@@ -111,8 +110,8 @@ class AuditedRepresentatives:
         self.compared = len(wanted.keys() | held.keys())
         for key in wrong_in(held, wanted, fold):
             if key not in named and first.get(key) == wanted.get(key):
-                where = self._where(key)
-                findings.add(Kind.PUBLISHED, where, f"{where}: {sentence_of(key, held, wanted)}. If it stays so: {_ANEW}.")
+                said = f"is not what it must be. {sentence_of(key, held, wanted)}. If it stays so: {_ANEW}."
+                findings.add(Kind.PUBLISHED, self._where(key), said)
             else:
                 self.on_their_way += 1
 
@@ -131,7 +130,7 @@ class AuditedRepresentatives:
 
     def _where(self, key: str) -> str:
         one = self._last.get(key)
-        return self.topic if one is None else f"{one.topic}-{one.partition}@{one.offset}"
+        return self.topic if one is None else one.at
 
 
 def _said(value: bytes) -> object:

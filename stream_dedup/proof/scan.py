@@ -1,4 +1,4 @@
-"""The plan's predicate, told anew: for one pair in whole numbers, and for many as a compiled plain scan.
+"""The plan's predicate, told anew: for one pair in whole numbers, and for many as a plain scan, or by whole keys.
 
 A plan's fields are those of the log's records (docs/reference/plans.md): of the low `width` bits of two prints at most
 `threshold` differ, and of the `key_blocks` blocks that differ least at most `radius` bits; `by_length` gives shorter texts
@@ -9,18 +9,16 @@ last. Where there is a `crowd`, the first 32 of all that are looked at are one: 
 them have it, and who is near has at least `crowd` per cent of all weight in common with the text. Half a byte is equal by
 chance once in 16 times, which is taken out of what the second part of the sketches says.
 
-Invariants: `Reach.is_near` is the definition; the compiled scan gives the lowest row for which it holds, for each plan.
-Where keys are compared whole, and more than a pair says who is near, it looks only at the rows that share a key, from a
-dictionary: the plain scan, which looks at every row, names the same.
+Invariants: `Reach.is_near` is the definition; both scans give the lowest row for which it holds, for each plan. `KeyedScan`
+looks only at the rows that share a key, from a dictionary: `PlainScan`, which looks at every row, names the same.
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
-import os
+import math
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
@@ -29,10 +27,9 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.sketch import SKETCH_VALUES
-from stream_dedup.proof.scan_kernels import find_rows
 
 LIMB_BITS: Final = 64
-_THREAD_FROM: Final = 2_000_000  # pairs below which starting threads costs more than it saves
+_KEY_BITS_MIN: Final = 16  # shorter keys are shared by too many: it is quicker to look at every row
 _DEAD_MAX: Final = 64  # this number of dead rows of a key is stepped over; with more they are dropped
 _KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
 _CROWD: Final = 32
@@ -105,12 +102,7 @@ class Reach:
     @property
     def tables(self) -> int:
         """In how many ways a key's blocks can be chosen: an index keeps a table for each, and has at most 128."""
-        if not self.blocks:
-            return 1
-        ways = 1
-        for chosen in range(self.key_blocks):
-            ways = ways * (self.blocks - chosen) // (chosen + 1)
-        return ways
+        return math.comb(self.blocks, self.key_blocks) if self.blocks else 1
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
@@ -132,6 +124,18 @@ class Reach:
     def limbs(self) -> int:
         """How many limbs of a print it looks at."""
         return -(-self.width // LIMB_BITS)
+
+    @property
+    def mask(self) -> NDArray[np.uint64]:
+        """The bits of each limb that it looks at."""
+        mask = np.full(self.limbs, 2**64 - 1, np.uint64)
+        mask[-1] >>= np.uint64(LIMB_BITS * self.limbs - self.width)
+        return mask
+
+    @property
+    def threshold_max(self) -> int:
+        """The largest threshold of any length."""
+        return max([self.threshold, *(bits for _, bits in self.by_length)])
 
     def distance(self, one: int, other: int) -> int:
         """Return in how many of the low bits two prints differ."""
@@ -204,27 +208,33 @@ class AskedTexts(NamedTuple):
 
 
 class PlainScan:
-    """Row by row, with `Reach.is_near`; numpy only puts aside what differs in too many bits, or is of another scope."""
+    """Looks at every row: counts who shares each key in log order, and takes the first that is alike."""
 
     def find(self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
         """Return for each text the lowest living row of [first, end) within reach and of its scope, or -1."""
-        if reach.looks_further or reach.needs_sketch:
-            return _find_in_order(reach, rows, first, end, asked)
-        prints, features, scopes, _ = asked
+        prints, features, scopes, sketches = asked
         found = np.full(len(prints), -1, np.int64)
-        limbs, most = reach.limbs, max([reach.threshold, *(bits for _, bits in reach.by_length)])
-        mask = np.full(limbs, 2**64 - 1, np.uint64)
-        if reach.width % LIMB_BITS:
-            mask[-1] = 2 ** (reach.width % LIMB_BITS) - 1
-        stored, alive, of_scope = rows.prints[first:end, :limbs], rows.alive[first:end], rows.scopes[first:end]
+        living = first + np.flatnonzero(rows.alive[first:end])
+        last = reach.asked // 2
         for at in range(len(prints)):
-            bits = np.bitwise_count((stored ^ prints[at, :limbs]) & mask).sum(axis=1)
-            mine = as_number(prints[at])
-            for row in np.flatnonzero((bits <= most) & alive & (of_scope == scopes[at])).tolist():
-                pair = (int(features[at]), int(rows.features[first + row]))
-                if reach.is_near(mine, as_number(rows.prints[first + row]), pair):
-                    found[at] = first + row
-                    break
+            peers = living[rows.scopes[living] == scopes[at]]
+            if not reach.looks_further:  # then what differs in too many bits has no say in who else is near
+                different = (rows.prints[peers, : reach.limbs] ^ prints[at, : reach.limbs]) & reach.mask
+                peers = peers[np.bitwise_count(different).sum(axis=1) <= reach.threshold_max]
+            bits = _differing_bits(reach, rows.prints[peers], prints[at])
+            equal = _equal_values(rows.sketches[peers], sketches[at])
+            shared = _print_keys(reach, bits)
+            if reach.bands:
+                blocks = equal[:, :SKETCH_VALUES].reshape(len(peers), reach.bands, SKETCH_VALUES // reach.bands)
+                shared = np.concatenate([shared, blocks.all(axis=2)], axis=1)
+            if reach.asked:
+                order = np.cumsum(shared, axis=0)
+                shared &= (order <= reach.asked - last) | (order > shared.sum(axis=0) - last)
+            some = np.flatnonzero(shared.any(axis=1))
+            is_near = _are_alike(reach, rows.features[peers[some]], int(features[at]), bits[some], equal[some])
+            is_near &= _stand_out(reach, equal[some], is_near)
+            if is_near.any():
+                found[at] = peers[some[np.argmax(is_near)]]
         return found
 
 
@@ -239,10 +249,8 @@ class KeyedRows:
         self.rows = rows
         self._count = 0
         blocks = [(low, (1 << (high - low)) - 1) for low, high in reach.bounds]
-        if reach.blocks or not reach.bands:
-            self._chosen = list(itertools.combinations(blocks, reach.key_blocks if blocks else 0))
-        else:
-            self._chosen = []
+        has_print_keys = reach.blocks or not reach.bands
+        self._chosen = list(itertools.combinations(blocks, min(reach.key_blocks, len(blocks)))) if has_print_keys else []
         size = SKETCH_VALUES // reach.bands if reach.bands else 0
         self._cuts = [slice(size * block, size * (block + 1)) for block in range(reach.bands)]
         self._of_key: list[dict[int, int | list[int]]] = [{} for _ in range(len(self._chosen) + len(self._cuts))]
@@ -272,8 +280,7 @@ class KeyedRows:
         if not candidates:
             return -1
         some = np.array(sorted(candidates), np.int64)
-        different = (self.rows.prints[some, : self.reach.limbs] ^ limbs[: self.reach.limbs]).astype("<u8").view(np.uint8)
-        bits = np.unpackbits(different, axis=1, bitorder="little")[:, : self.reach.width]
+        bits = _differing_bits(self.reach, self.rows.prints[some], limbs)
         equal = _equal_values(self.rows.sketches[some], sketch)
         near = _are_alike(self.reach, self.rows.features[some], features, bits, equal)
         near &= _stand_out(self.reach, equal, near)
@@ -307,70 +314,27 @@ class KeyedRows:
         return keys + [above | int.from_bytes(raw[cut], "little") for cut in self._cuts]
 
 
-class CompiledScan:
-    """The same by compiled brute force, on all processors, or by whole keys where the plan looks further."""
+class KeyedScan:
+    """The same for large logs: by whole keys, where the plan compares keys whole and they tell rows apart."""
 
     def __init__(self) -> None:
         self._keyed: KeyedRows | None = None
-        self._threads = os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(self._threads, "audit-scan")
 
     def find(self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
         """Return for each text the lowest living row of [first, end) within reach and of its scope, or -1."""
-        if reach.looks_further:
-            if self._keyed is None or self._keyed.reach != reach or self._keyed.rows is not rows:
-                self._keyed = KeyedRows(reach, rows)
-            self._keyed.take_in(end)
-            columns = zip(asked.prints, asked.features.tolist(), asked.scopes.tolist(), asked.sketches, strict=True)
-            return np.array([self._keyed.find(first, end, *one) for one in columns], np.int64)
-        if reach.needs_sketch:
-            return _find_in_order(reach, rows, first, end, asked)
-        # Copies: what was decoded lies unaligned and read-only in its record, another type to numba.
-        prints, features, scopes = np.array(asked.prints), np.array(asked.features), np.array(asked.scopes)
-        found = np.full(len(prints), -1, np.int64)
-        numbers = np.array(
-            [reach.width, reach.blocks, reach.radius, reach.threshold, reach.key_blocks, reach.ratio, first, end], np.int64
-        )
-        steps = np.array(reach.by_length, np.int64).reshape(-1, 2)
-        parts = self._threads if len(prints) * (end - first) >= _THREAD_FROM else 1
-        cuts = [len(prints) * part // parts for part in range(parts + 1)]
-
-        def scan(part: int) -> None:
-            at = slice(cuts[part], cuts[part + 1])
-            stored = rows.prints, rows.features, rows.scopes, rows.alive
-            find_rows(numbers, steps, *stored, prints[at], features[at], scopes[at], found[at])
-
-        if parts == 1:
-            scan(0)
-        else:
-            list(self._pool.map(scan, range(parts)))
-        return found
+        if not reach.looks_further and (reach.radius or reach.width * reach.key_blocks < _KEY_BITS_MIN * max(1, reach.blocks)):
+            return PlainScan().find(reach, rows, first, end, asked)
+        if self._keyed is None or self._keyed.reach != reach or self._keyed.rows is not rows:
+            self._keyed = KeyedRows(reach, rows)
+        self._keyed.take_in(end)
+        columns = zip(asked.prints, asked.features.tolist(), asked.scopes.tolist(), asked.sketches, strict=True)
+        return np.array([self._keyed.find(first, end, *one) for one in columns], np.int64)
 
 
-def _find_in_order(reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
-    """Do what `find` does for a plan that looks at sketches or bounds who is asked: key by key, counting in order."""
-    prints, features, scopes, sketches = asked
-    found = np.full(len(prints), -1, np.int64)
-    living = first + np.flatnonzero(rows.alive[first:end])
-    last = reach.asked // 2
-    for at in range(len(prints)):
-        peers = living[rows.scopes[living] == scopes[at]]
-        different = (rows.prints[peers, : reach.limbs] ^ prints[at, : reach.limbs]).astype("<u8").view(np.uint8)
-        bits = np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
-        equal = _equal_values(rows.sketches[peers], sketches[at])
-        shared = _print_keys(reach, bits)
-        if reach.bands:
-            blocks = equal[:, :SKETCH_VALUES].reshape(len(peers), reach.bands, SKETCH_VALUES // reach.bands)
-            shared = np.concatenate([shared, blocks.all(axis=2)], axis=1)
-        if reach.asked:
-            order = np.cumsum(shared, axis=0)
-            shared &= (order <= reach.asked - last) | (order > shared.sum(axis=0) - last)
-        some = np.flatnonzero(shared.any(axis=1))
-        is_near = _are_alike(reach, rows.features[peers[some]], int(features[at]), bits[some], equal[some])
-        is_near &= _stand_out(reach, equal[some], is_near)
-        if is_near.any():
-            found[at] = peers[some[np.argmax(is_near)]]
-    return found
+def _differing_bits(reach: Reach, prints: NDArray[np.uint64], limbs: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Return the bits in which prints (n, limbs) differ from one, (n, width)."""
+    different = (prints[:, : reach.limbs] ^ limbs[: reach.limbs]).astype("<u8").view(np.uint8)
+    return np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
 
 
 def _stand_out(reach: Reach, equal: NDArray[np.bool_], judged: NDArray[np.bool_]) -> NDArray[np.bool_]:

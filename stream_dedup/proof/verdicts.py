@@ -79,15 +79,12 @@ class AuditedOutputs:
 
     def _dead_letter(self, message: Message) -> None:
         _, own = split_dead_letter(message.headers)
-        where = _at(message)
-        topic, part, offset = (
-            headers.text_of(own, name) for name in (headers.DLQ_TOPIC, headers.DLQ_PARTITION, headers.DLQ_OFFSET)
-        )
+        names = headers.DLQ_TOPIC, headers.DLQ_PARTITION, headers.DLQ_OFFSET
+        topic, part, offset = (headers.text_of(own, name) for name in names)
         self.reasons[f"dead:{headers.text_of(own, headers.ERROR_STAGE)}"] += 1
         if topic != self.source[0] or not (_is_number(part) and _is_number(offset)):
-            self.findings.add(
-                Kind.NOWHERE, where, f"{where} does not say in its headers which record of {self.source[0]} it was."
-            )
+            said = f"does not say in its headers which record of {self.source[0]} it was."
+            self.findings.add(Kind.NOWHERE, message.at, said)
             return
         partition = (*self.source, int(part))
         self._dead.add((partition, int(offset)))
@@ -95,27 +92,21 @@ class AuditedOutputs:
 
     def _verdict(self, message: Message) -> None:
         _, own = split_verdict(message.headers)
-        where, content = _at(message), of_output(message)
+        content = of_output(message)
         reason = headers.text_of(own, headers.REASON)
         self.reasons[reason or "none"] += 1
         place = headers.place_of(headers.text_of(own, headers.LOG))
-        if place is None:
-            if reason not in _LOGLESS or message.topic != self.names[0]:
-                self.findings.add(
-                    Kind.VERDICT, where, f"{where} names no place in the log (dedup.log), though its reason is {reason!r}."
-                )
-            self.ledger.came(message, content, None)
+        document = None if place is None else self.outline.document(place)
+        if document is not None:
+            self._judged(message, content, own, reason, document)
             return
-        document = self.outline.document(place)
-        if document is None:
-            self.findings.add(
-                Kind.VERDICT,
-                where,
-                f"{where} names {place} in the log (dedup.log), and there is no document there that an index judges.",
-            )
-            self.ledger.came(message, content, None)
-            return
-        self._judged(message, content, own, reason, document)
+        self.ledger.came(message, content, None)
+        if place is not None:
+            said = f"names {place} in the log (dedup.log), and there is no document there that an index judges."
+            self.findings.add(Kind.VERDICT, message.at, said)
+        elif reason not in _LOGLESS or message.topic != self.names[0]:
+            said = f"names no place in the log (dedup.log), though its reason is {reason!r}."
+            self.findings.add(Kind.VERDICT, message.at, said)
 
     def _judged(self, message: Message, content: Content, own: Headers, reason: str, document: InLog) -> None:
         is_released = reason == Reason.RELEASED.label
@@ -130,31 +121,22 @@ class AuditedOutputs:
         self._check_topic(message, own, document)
         expected = self._expected(own, reason, document)
         if expected is None:
-            self.findings.add(
-                Kind.VERDICT,
-                _at(message),
-                f"{_at(message)} left as {reason!r}, and log {document.log} gives it no verdict of that kind.",
-            )
+            said = f"left as {reason!r}, and log {document.log} gives it no verdict of that kind."
+            self.findings.add(Kind.VERDICT, message.at, said)
         else:
             self.compared += 1
-            wrong = differences(own, expected)
-            if wrong:
-                self.findings.add(
-                    Kind.VERDICT,
-                    _at(message),
-                    f"{_at(message)} ({_name(*position)}, log {document.log}) is not what the log gives: {wrong}.",
-                )
+            if wrong := differences(own, expected):
+                said = f"({_name(*position)}, log {document.log}) is not what the log gives: {wrong}."
+                self.findings.add(Kind.VERDICT, message.at, said)
         if headers.text_of(own, headers.VERDICT) == Verdict.DUPLICATE.value:
             self._duplicate(message, own, reason, document)
 
     def _check_topic(self, message: Message, own: Headers, document: InLog) -> None:
-        is_duplicate = headers.text_of(own, headers.VERDICT) == Verdict.DUPLICATE.value
+        verdict = headers.text_of(own, headers.VERDICT)
+        is_duplicate = verdict == Verdict.DUPLICATE.value
         goes_apart = self.outline.batches[document.log.offset].mode.name != "ANNOTATE"
         if is_duplicate is not (message.topic == self.names[1]) and (goes_apart or not is_duplicate):
-            verdict = headers.text_of(own, headers.VERDICT)
-            self.findings.add(
-                Kind.VERDICT, _at(message), f"{_at(message)} says {verdict!r}, which does not belong on that topic."
-            )
+            self.findings.add(Kind.VERDICT, message.at, f"says {verdict!r}, which does not belong on that topic.")
 
     def _expected(self, own: Headers, reason: str, document: InLog) -> Headers | None:
         """Return our headers as the log gives them; None if it gives no verdict there."""
@@ -186,17 +168,15 @@ class AuditedOutputs:
     # -- duplicates
 
     def _duplicate(self, message: Message, own: Headers, reason: str, document: InLog) -> None:
-        where, text = _at(message), headers.text_of(own, headers.OF_POSITION)
+        text = headers.text_of(own, headers.OF_POSITION)
         found = self._representative(document, text)
         if found is None:
-            self.findings.add(
-                Kind.REPRESENTATIVE, where, f"{where} is a duplicate of {text!r}, and the log has no document there."
-            )
+            said = f"is a duplicate of {text!r}, and the log has no document there."
+            self.findings.add(Kind.REPRESENTATIVE, message.at, said)
             return
-        self._named.setdefault((found.partition, found.offset), where)
-        why = self._not_within_reach(own, reason, document, found)
-        if why:
-            self.findings.add(Kind.REACH, where, f"{where} is called {reason} to {text}: {why}.")
+        self._named.setdefault((found.partition, found.offset), message.at)
+        if why := self._not_within_reach(own, reason, document, found):
+            self.findings.add(Kind.REACH, message.at, f"is called {reason} to {text}: {why}.")
 
     def _representative(self, document: InLog, text: str) -> InLog | None:
         """Return the document that a duplicate names; its topic's id is told by the judgement, or is that of now."""
@@ -239,11 +219,8 @@ class AuditedOutputs:
             return
         if offset >= self.committed.get(partition[2], 0):
             return  # its worker has not committed it yet, and another was quicker with the duplicate: it is in flight
-        self.findings.add(
-            Kind.REPRESENTATIVE,
-            where,
-            f"{where} is a duplicate of {_name(partition, offset)}, which is not in {self.names[0]}.",
-        )
+        said = f"is a duplicate of {_name(partition, offset)}, which is not in {self.names[0]}."
+        self.findings.add(Kind.REPRESENTATIVE, where, said)
 
     def _is_exempt(self, partition: Partition, offset: int) -> bool:
         if (partition, offset) in self.outline.elsewhere or partition[:2] != self.source:
@@ -265,7 +242,7 @@ class AuditedOutputs:
         self.findings.add(
             Kind.UNEMITTED,
             _name(partition, offset),
-            f"{_name(partition, offset)} became a representative at log {judgement.decided}, appended "
+            f"became a representative at log {judgement.decided}, appended "
             f"{headers.rfc3339(appended_ms)}; it is not in {self.names[0]}, and the group has committed past it. "
             "Duplicates may name it.",
         )
@@ -281,11 +258,10 @@ class AuditedOutputs:
             self.in_flight = self.in_flight.with_one(appended_ms)
             return
         self.unemitted = self.unemitted.with_one(appended_ms)
-        where = _name(document.partition, document.offset)
         self.findings.add(
             Kind.UNEMITTED,
-            where,
-            f"{where} was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is not in "
+            _name(document.partition, document.offset),
+            f"was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is not in "
             f"{self.names[0]} as released. Finish it with: stream-dedup release {document.partition[2]}@{document.offset}",
         )
 
@@ -320,7 +296,3 @@ def _is_number(text: str) -> bool:
 
 def _name(partition: Partition, offset: int) -> str:
     return f"{partition[0]}-{partition[2]}@{offset}"
-
-
-def _at(message: Message) -> str:
-    return f"{message.topic}-{message.partition}@{message.offset}"

@@ -79,7 +79,7 @@ class OutputTexts:
                 try:
                     for said in _each(self._asked, messages, lambda: time.monotonic() >= until):
                         one = messages[done]
-                        texts[f"{one.topic}-{one.partition}@{one.offset}"] = said.text
+                        texts[one.at] = said.text
                         done += 1
                 except AwayError:
                     done += 1

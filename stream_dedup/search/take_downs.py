@@ -76,7 +76,7 @@ def take_downs_of(message: Message) -> Iterator[TakeDown]:
     Raises:
         OtherFormatError: it is of a format that this program does not read.
     """
-    what = f"The record {message.topic}-{message.partition}@{message.offset}"
+    what = f"The record {message.at}"
     try:
         frame = unframed(MAGIC, FORMATS, message.value, what)
         record = decode(message.value, what) if frame.kind == KIND_CONTROL else None

@@ -178,7 +178,7 @@ class Intake:
         for unreadable in messages.unreadable.values():
             if isinstance(unreadable, UnreadableHeaders):
                 continue  # like any other dead letter: a crawler may send many
-            where = f"{unreadable.topic}-{unreadable.partition}@{unreadable.offset}"
+            where = unreadable.at
             self._logger.error("a record cannot be read; it becomes a dead letter", position=where, reason=unreadable.why)
         self._failpoints.hit("worker.consumed", self._flow.in_flight + 1)
         self._read_at = self._clock.monotonic()

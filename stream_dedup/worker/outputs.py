@@ -163,9 +163,7 @@ class OutputWriter:
         elif decided is not None:
             return self._dead_letter(message, position, decided), decided
         else:
-            raise InvariantError(
-                f"The record {message.topic}-{message.partition}@{message.offset} is to be written without a verdict."
-            )
+            raise InvariantError(f"The record {message.at} is to be written without a verdict.")
         if passed:
             own = passed + own
         return Output(topic, message.partition, message.key, message.value, message.timestamp_ms, own), decided

@@ -35,7 +35,7 @@ from stream_dedup.proof.findings import Findings
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
-from stream_dedup.proof.scan import CompiledScan, PlainScan
+from stream_dedup.proof.scan import KeyedScan, PlainScan
 from stream_dedup.proof.verdicts import AuditedOutputs
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.settings import Settings
@@ -394,7 +394,7 @@ class Outcome:
         self.representatives = crawl.read(names.representatives) if self.publishes else []
         self.committed = crawl.committed_by_partition()
         self.topic_id = crawl.admin.topic_ids([names.documents])[names.documents][0]
-        self.outline = Outline(Fold(PlainScan() if len(self.source) <= PLAIN_MAX else CompiledScan()))
+        self.outline = Outline(Fold(PlainScan() if len(self.source) <= PLAIN_MAX else KeyedScan()))
         for message in self.log:
             try:
                 record = records.decode(message.value)
@@ -471,7 +471,7 @@ class Outcome:
         total = len(self.unique) + len(self.duplicates) + len(self.dead)
         places = Counter(header(one, "dedup.position") for one in (*self.unique, *self.duplicates, *self.dead))
         more = [
-            f"{one.topic}-{one.partition}@{one.offset} {dict(one.headers)}"
+            f"{one.at} {dict(one.headers)}"
             for one in (*self.unique, *self.duplicates, *self.dead)
             if places[header(one, "dedup.position")] > 1
         ]

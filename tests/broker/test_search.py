@@ -86,7 +86,7 @@ def test_a_killed_search_has_everything_exactly_once(make_filter: Callable[..., 
     found, groups = found_in(folder, "quick brown")
 
     written = [*crawl.read(crawl.names.unique), *crawl.read(crawl.names.duplicates)]
-    places = [f"{one.topic}-{one.partition}@{one.offset}" for one in written if b"quick" in (one.value or b"")]
+    places = [one.at for one in written if b"quick" in (one.value or b"")]
     assert sorted(one.facts.at for one in found) == sorted(places)
     assert groups == {f"documents-0@{kept}": count for kept, count in Counter(number % 7 for number in range(60)).items()}
     assert [one.facts.reason for one in found] == ["new"] * 60 + ["near"] * 60, "of equals the kept ones come first"

@@ -10,8 +10,7 @@ import pytest
 
 from stream_dedup.cli import topics as command
 from stream_dedup.ground.errors import BrokerError, TopicExistsError
-from stream_dedup.ground.topics import Action, read_topics
-from stream_dedup.kafka import TopicState
+from stream_dedup.ground.topics import Action, TopicState, read_topics
 from stream_dedup.settings.settings import Settings
 
 SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")

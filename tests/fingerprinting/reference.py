@@ -1,8 +1,7 @@
 """The whole recipe once more, in plain Python, one text at a time: what the compiled path must equal.
 
-It shares with the product the frozen tables of characters and of spellings and `simhash_reference` (the method itself, whose
-worked examples are tests of their own), and nothing else: jieba and ICU cut here, `unicodedata` normalises, SipHash is written
-out in Python integers.
+It shares with the product the frozen tables of characters and of spellings, and nothing else: jieba and ICU cut here,
+`unicodedata` normalises, SipHash is written out in Python integers.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import re
 import statistics
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
@@ -22,10 +22,22 @@ import jieba
 from icu4py.breakers import WordBreaker
 
 from stream_dedup.fingerprinting import Languages, characters, spellings
-from stream_dedup.fingerprinting.simhash import simhash_reference
 from stream_dedup.fingerprinting.variants import han as variants
 
 WORD_BITS = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def simhash_reference(hashes: Sequence[int], weights: Sequence[float], width: int) -> tuple[tuple[float, ...], int]:
+    """Return the sums of every bit, most significant first, and the print they give.
+
+    A hash adds its weight to the sums of its 1 bits and takes it from those of its 0 bits; a bit of the print is 1 if
+    and only if its sum is greater than zero. No features: all sums and the print are 0.
+    """
+    sums = tuple(
+        sum(weight if value >> bit & 1 else -weight for value, weight in zip(hashes, weights, strict=True))
+        for bit in reversed(range(width))
+    )
+    return sums, sum(1 << bit for bit, total in zip(reversed(range(width)), sums, strict=True) if total > 0)
 
 
 @functools.cache  # not at import: every process of a run imports this file

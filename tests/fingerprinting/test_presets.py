@@ -27,7 +27,6 @@ from stream_dedup.fingerprinting import (
     hashes,
 )
 from stream_dedup.fingerprinting.jieba_data import UserWord
-from stream_dedup.fingerprinting.simhash import simhash_reference
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from tests.fingerprinting import golden, reference
 from tests.fingerprinting.cost import times_as_long
@@ -260,7 +259,7 @@ def test_both_compiled_ways_agree(features: str, weights: str) -> None:
     assert count == at_once
     if " " not in features:
         values = [int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) for name in shown]
-        assert made == simhash_reference(values, [round(256 * weight) for weight in shown.values()], 128)[1]
+        assert made == reference.simhash_reference(values, [round(256 * weight) for weight in shown.values()], 128)[1]
         assert len(shown) == count
 
 

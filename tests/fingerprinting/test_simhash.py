@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stream_dedup.fingerprinting import hashes, simhash
-from stream_dedup.fingerprinting.simhash import COUNT_MAX, WEIGHT_ONE, WEIGHTS, log_count_weight, simhash_reference
+from stream_dedup.fingerprinting.simhash import COUNT_MAX, WEIGHT_ONE, WEIGHTS, log_count_weight
 from tests.fingerprinting import reference
 
 
@@ -34,7 +34,7 @@ def bits(*written: str) -> list[int]:
 )
 def test_worked_examples(hashes: Sequence[str], weights: Sequence[float], sums: Sequence[float], made: str) -> None:
     """Of papers: hashes of some bits with weights, the sums bit by bit, and the print."""
-    found, print_ = simhash_reference(bits(*hashes), weights, len(made))
+    found, print_ = reference.simhash_reference(bits(*hashes), weights, len(made))
 
     assert found == pytest.approx(sums)
     assert f"{print_:0{len(made)}b}" == made
@@ -42,14 +42,14 @@ def test_worked_examples(hashes: Sequence[str], weights: Sequence[float], sums: 
 
 def test_a_tie_gives_zero() -> None:
     """Where plus and minus are equal the bit is 0, whatever the order of the features."""
-    assert simhash_reference(bits("10", "01"), [2, 2], 2) == ((0, 0), 0)
-    assert simhash_reference(bits("01", "10"), [2, 2], 2) == ((0, 0), 0)
+    assert reference.simhash_reference(bits("10", "01"), [2, 2], 2) == ((0, 0), 0)
+    assert reference.simhash_reference(bits("01", "10"), [2, 2], 2) == ((0, 0), 0)
 
 
 def test_no_features_give_zero() -> None:
     """No features, or none that weighs anything: every sum is 0, and so is the print."""
-    assert simhash_reference([], [], 4) == ((0, 0, 0, 0), 0)
-    assert simhash_reference([0b1111], [0], 4) == ((0, 0, 0, 0), 0)
+    assert reference.simhash_reference([], [], 4) == ((0, 0, 0, 0), 0)
+    assert reference.simhash_reference([0b1111], [0], 4) == ((0, 0, 0, 0), 0)
 
 
 @pytest.mark.parametrize("width", [1, 32, 64, 100, 128, 256])
@@ -60,13 +60,13 @@ def test_algebra_of_the_reference(width: int) -> None:
     generator = random.Random(seed)
     hashes = [generator.getrandbits(width) for _ in range(21)]
     weights = [generator.randrange(1, 1000) * 2 + 1 for _ in range(21)]  # odd and of odd number: no ties
-    sums, made = simhash_reference(hashes, weights, width)
+    sums, made = reference.simhash_reference(hashes, weights, width)
     everything = (1 << width) - 1
 
-    assert simhash_reference(hashes[:1], weights[:1], width)[1] == hashes[0]
-    assert simhash_reference(hashes * 3, weights * 3, width)[1] == made
-    assert simhash_reference(hashes[::-1], weights[::-1], width) == (sums, made)
-    assert simhash_reference([one ^ everything for one in hashes], weights, width) == (
+    assert reference.simhash_reference(hashes[:1], weights[:1], width)[1] == hashes[0]
+    assert reference.simhash_reference(hashes * 3, weights * 3, width)[1] == made
+    assert reference.simhash_reference(hashes[::-1], weights[::-1], width) == (sums, made)
+    assert reference.simhash_reference([one ^ everything for one in hashes], weights, width) == (
         tuple(-one for one in sums),
         made ^ everything,
     )
@@ -149,7 +149,7 @@ def test_compiled_sums_equal_the_reference(width: int) -> None:
         values = [generator.getrandbits(128) for _ in range(60)]
         weights = [generator.randrange(1, heaviest + 1) for _ in values]
 
-        assert sums(values, weights, width) == simhash_reference(values, weights, width)[1]
+        assert sums(values, weights, width) == reference.simhash_reference(values, weights, width)[1]
 
 
 def test_secrets_follow_from_the_key_alone() -> None:

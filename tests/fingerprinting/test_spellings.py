@@ -11,6 +11,7 @@ import pytest
 from stream_dedup.fingerprinting import Fingerprinter, Languages, Prints, Recipe, characters, explain_features, spellings
 from stream_dedup.fingerprinting.normalise import normalise, normalise_batch
 from stream_dedup.ground.errors import ConfigurationError
+from tables.spellings import generate
 from tests.fingerprinting import reference
 from tests.fingerprinting.test_characters import same_unicode
 from tests.fingerprinting.texts import OTHER_KEY
@@ -153,7 +154,7 @@ def test_spelling_equals_plain_python(preset: str) -> None:
 @same_unicode
 def test_the_table_is_what_its_maker_makes() -> None:
     """Under the frozen Unicode version the file is made again, byte for byte."""
-    assert spellings.generate() == spellings._FILE.read_text("ascii")
+    assert generate() == spellings._FILE.read_text("ascii")
 
 
 def test_the_table_keeps_letters_letters() -> None:

@@ -6,28 +6,15 @@ import itertools
 import random
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from stream_dedup.fingerprinting import characters, jieba_data
 from stream_dedup.fingerprinting.normalise import normalise
-from stream_dedup.fingerprinting.tokens import character_ngrams, words
+from stream_dedup.fingerprinting.tokens import words
 from stream_dedup.ground.errors import ConfigurationError
 from tests.fingerprinting import golden, reference
-
-
-def test_character_ngrams_of_the_worked_example() -> None:
-    """ "Python is sexy", lower case without spaces, has nine 4-grams."""
-    text = "Python is sexy".lower().replace(" ", "")
-
-    assert character_ngrams(text, 4) == ["pyth", "ytho", "thon", "honi", "onis", "niss", "isse", "ssex", "sexy"]
-
-
-def test_character_ngrams_of_a_short_text() -> None:
-    """A text shorter than the length has none, one as long has itself."""
-    assert character_ngrams("abc", 4) == []
-    assert character_ngrams("abcd", 4) == ["abcd"]
-    assert character_ngrams("", 1) == []
 
 
 @pytest.mark.parametrize(
@@ -125,10 +112,12 @@ def test_long_runs_of_han_are_cut_in_pieces() -> None:
 def test_a_changed_dictionary_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Another dictionary under the same version would make other prints: it is refused, and so is a missing one."""
     (tmp_path / "finalseg").mkdir()
-    for name in ("dict.txt", *jieba_data._MODEL_FILES):
-        content = (jieba_data._engine_folder() / name).read_bytes()
+    folder = jieba_data.engine_folder(jieba_data.ENGINE_FILES, jieba_data.ENGINE_DIGEST)
+    for name in jieba_data.ENGINE_FILES:
+        content = (folder / name).read_bytes()
         (tmp_path / name).write_bytes(content + b"\n" if name == "dict.txt" else content)
-    monkeypatch.setattr(jieba_data, "_engine_folder", lambda: tmp_path)
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: spec)
 
     with pytest.raises(ConfigurationError, match=r"is not that of jieba-0\.42\.1"):
         jieba_data.dictionary.__wrapped__()

@@ -27,13 +27,13 @@ from stream_dedup.ground.document import DeadLetter, Message
 from stream_dedup.ground.errors import BrokerError, FormatError, TextAwayError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.topics import TopicNames
+from stream_dedup.ground.topics import TopicNames, TopicState
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
 from stream_dedup.indexer.publisher import PublisherPace
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
-from stream_dedup.kafka import TopicState, client, transaction
+from stream_dedup.kafka import client, transaction
 from stream_dedup.log import records
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup

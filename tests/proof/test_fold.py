@@ -13,14 +13,14 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import AskedTexts, CompiledScan, PlainScan, Reach, Rows, as_number
+from stream_dedup.proof.scan import AskedTexts, KeyedScan, PlainScan, Reach, Rows, as_number
 from tests.index.logs import RandomLog, append_time, random_sketch, read
 from tests.index.machine import KINDS, QUICK_KINDS
 from tests.index.oracle import near
 from tests.tiers import few
 
 SEEDS = [random.Random(os.environ["TEST_SEED"]).randrange(2**32) for _ in range(2)]
-SCANS = {"plain": PlainScan, "compiled": CompiledScan}
+SCANS = {"plain": PlainScan, "keyed": KeyedScan}
 
 
 @pytest.mark.parametrize("scan", SCANS)
@@ -40,7 +40,7 @@ def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
 
 @pytest.mark.parametrize("kind", few(KINDS, QUICK_KINDS))
 def test_both_scans_find_the_lowest_row(kind: str) -> None:
-    """Over rows that die and scopes that differ, brute force and the definition name the same row."""
+    """Over rows that die and scopes that differ, the plain scan and that of keys name the same row."""
     chance = np.random.default_rng(SEEDS[0])
     reach = Reach.from_fields(parse(kind).to_fields())
     rows, values = Rows(2, 120), random.Random(SEEDS[0])
@@ -59,9 +59,9 @@ def test_both_scans_find_the_lowest_row(kind: str) -> None:
 
     texts = AskedTexts(asked, features, scopes, sketches)
     plain = PlainScan().find(reach, rows, 17, 3000, texts)
-    compiled = CompiledScan().find(reach, rows, 17, 3000, texts)
+    keyed = KeyedScan().find(reach, rows, 17, 3000, texts)
 
-    assert plain.tolist() == compiled.tolist()
+    assert plain.tolist() == keyed.tolist()
     if reach.looks_further or reach.needs_sketch:  # both look key by key: a list that is searched in order is another way
         living = [row for row in range(17, 3000) if rows.alive[row]]
         for at in range(40):
@@ -81,7 +81,7 @@ def test_whole_keys_find_what_a_plain_scan_finds(text: str) -> None:
     """As rows come and die between the questions, in families that share keys, from any row on: each time the same row."""
     chance, values = np.random.default_rng(SEEDS[1]), random.Random(SEEDS[1])
     reach = Reach.from_fields(parse(text).to_fields())
-    rows, plain, compiled, found = Rows(2, 120), PlainScan(), CompiledScan(), 0
+    rows, plain, keyed, found = Rows(2, 120), PlainScan(), KeyedScan(), 0
     families = [(chance.integers(0, 2**64, 2, np.uint64), random_sketch(values)) for _ in range(5)]
 
     def text_of_a_family() -> tuple[np.ndarray, int, int, np.ndarray]:
@@ -105,6 +105,6 @@ def test_whole_keys_find_what_a_plain_scan_finds(text: str) -> None:
         limbs, features, scopes, sketches = zip(*asked, strict=True)
         texts = AskedTexts(np.array(limbs), np.array(features), np.array(scopes, np.uint64), np.array(sketches))
         expected = plain.find(reach, rows, first, rows.count, texts).tolist()
-        assert compiled.find(reach, rows, first, rows.count, texts).tolist() == expected
+        assert keyed.find(reach, rows, first, rows.count, texts).tolist() == expected
         found += sum(one >= 0 for one in expected)
     assert found > 20

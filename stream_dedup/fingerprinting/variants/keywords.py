@@ -13,18 +13,14 @@ Sources: Mihalcea and Tarau, "TextRank: Bringing Order into Texts" (EMNLP 2004);
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import re
 import threading
 from collections.abc import Iterator
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, Final
 
 from stream_dedup.fingerprinting import jieba_data, tagging
 from stream_dedup.fingerprinting.jieba_data import UserWord, with_frequencies
-from stream_dedup.ground.errors import ConfigurationError
 
 PIECE: Final = 512
 # Of the IDF table and of the model that tags parts of speech.
@@ -71,7 +67,7 @@ class Analyser:
 
     def __init__(self, user_words: tuple[UserWord, ...], stop_words: frozenset[str]) -> None:
         """Read jieba's data; raise ConfigurationError if it is not that of the recipe's id."""
-        folder = check_data()
+        folder = jieba_data.engine_folder(_FILES, DATA_DIGEST)
         jieba_data.dictionary()  # sees that the dictionary is the recipe's, too
         import jieba.analyse  # noqa: PLC0415 - jieba reads its tables on import, for seconds
 
@@ -106,33 +102,6 @@ class Analyser:
     def inverse_document_frequency(self, word: str) -> float:
         """Return jieba's IDF of a word, and the table's median for a word that it does not hold."""
         return float(self._tfidf.idf_freq.get(word, self._tfidf.median_idf))
-
-
-def data_digest(folder: Path) -> bytes:
-    """Return 16 bytes that name jieba's IDF table and its model of parts of speech as they are on this disk."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in _FILES:
-        content = (folder / name).read_bytes()
-        digest.update(len(content).to_bytes(8, "little") + content)
-    return digest.digest()
-
-
-@cache
-def check_data() -> Path:
-    """Return jieba's folder; raise ConfigurationError if its data is not that of the recipe's id."""
-    found = importlib.util.find_spec("jieba")
-    if found is None or found.origin is None:
-        raise ConfigurationError("The package jieba is not installed: install it at the version 0.42.1.")
-    folder = Path(found.origin).parent
-    try:
-        if data_digest(folder) == DATA_DIGEST:
-            return folder
-    except OSError as error:
-        raise ConfigurationError(f"jieba's data in {folder} cannot be read ({error}): install jieba 0.42.1 again.") from error
-    raise ConfigurationError(
-        f"The IDF table or the model of parts of speech in {folder} is not that of jieba 0.42.1, so its keywords would not "
-        "be comparable: install jieba 0.42.1 as it was published."
-    )
 
 
 @lru_cache(maxsize=4)
