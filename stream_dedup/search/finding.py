@@ -29,7 +29,7 @@ LISTED_MEMBERS = 50
 
 
 class FinderPlace:
-    """Where a finder will be once the engine is open; until then, and once it is closed, it says so."""
+    """Where a finder will be once there is something to find; until then, and once the engine is closed, it says so."""
 
     def __init__(self) -> None:
         self._finder: Finder | None = None
@@ -41,7 +41,7 @@ class FinderPlace:
     @property
     def _open(self) -> Finder:
         if self._finder is None:
-            raise StreamDedupError("The search is still opening its full-text engine, or is closing; see /startupz.")
+            raise StreamDedupError("The search holds nothing yet and waits for Kafka, or is closing; see /startupz.")
         return self._finder
 
     def find(self, text: str, limit: int, least: float | None = None) -> list[FoundDocument]:

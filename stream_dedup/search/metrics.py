@@ -41,9 +41,12 @@ class SearchMetrics(DecodingMetrics):
             registry=self.registry,
         )
 
-    def committed(self, records: int, documents: int, size_bytes: int) -> None:
-        """Count records; say how much the engine holds."""
+    def committed(self, records: int) -> None:
+        """Count records."""
         self._read.inc(records)
+
+    def holds(self, documents: int, size_bytes: int) -> None:
+        """Say how much the engine holds."""
         self._documents.set(documents)
         self._size.set(size_bytes)
 

@@ -1,9 +1,10 @@
 """The role search: from `unique` and `duplicates` into the full-text engine, and answers out of it. Writes nothing to Kafka.
 
-    opening     the folder, and what it was made for; another cluster's topics, or other rules of words, are refused
+    opening     the folder; one that was filled with other rules of words is refused, else what it holds is found from here on
+    waiting     for Kafka; a folder filled from another cluster's topics is refused
     take-downs  the log is read up to its end, for what was forgotten, before anything is added
     catching up what lay in the outputs at the start is read; not ready
-    waiting     what documents cannot be read without is away, such as a text that lies elsewhere: the log is read meanwhile
+    held up     what documents cannot be read without is away, such as a text that lies elsewhere: the log is read meanwhile
     following   ready; what leaves is found within seconds, what is forgotten is gone as soon, what is too old or too much later
 
 Invariants: outputs and log are read by assignment from the place that the engine's last commit holds; a document that was
@@ -18,6 +19,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -70,28 +72,34 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """
     os.nice(_NICENESS)  # a worker or index on the same machine comes first
     around = SearchDependencies.of_process()
-    metrics = SearchMetrics()
-    answers = FinderPlace()
-    api = SearchApi(answers, settings.console_token_file, metrics.answered, settings.console_prefix)
-    sources = sources_of(settings, stop, answers)
-    routes = [*api.routes(), *pages_of(settings, sources).routes()]
-    topic = settings.topic_names.unique
+    with closing(KeptTexts(settings, around)) as kept:
+        metrics = SearchMetrics()
+        metrics.holds(kept.engine.documents, kept.engine.size_bytes)
+        answers = FinderPlace()
+        api = SearchApi(answers, settings.console_token_file, metrics.answered, settings.console_prefix)
+        routes = [*api.routes(), *pages_of(settings, sources_of(settings, stop, answers)).routes()]
+        opening = "waiting for Kafka, to read what left"
+        if kept.engine.place is not None:
+            answers.serve(kept.finder)
+            opening = f"{kept.engine.documents:,} documents and groups can be found; what left since waits for Kafka"
 
-    def serving(port: int) -> None:
-        _logger.info("console started", address=f"http://{settings.http_host}:{port}/")
+        def serving(port: int) -> None:
+            _logger.info("console started", address=f"http://{settings.http_host}:{port}/")
 
-    opening = "opening the full-text engine"
-    frame = RoleFrame(topic, opening, metrics.registry, _logger, routes, around.failpoint, serving=serving)
+        topic = settings.topic_names.unique
+        frame = RoleFrame(topic, opening, metrics.registry, _logger, routes, around.failpoint, serving=serving)
 
-    def make(role: RunningRole) -> Callable[[], None]:
-        filler = role.watch.begin(stop, lambda: TextFiller(settings, metrics, role.health, role.watch.is_silent, around))
-        answers.serve(filler.finder)
-        return lambda: filler.run(stop)
+        def make(role: RunningRole) -> Callable[[], None]:
+            filler = role.watch.begin(
+                stop, lambda: TextFiller(settings, kept, metrics, role.health, role.watch.is_silent, around)
+            )
+            answers.serve(kept.finder)
+            return lambda: filler.run(stop)
 
-    try:
-        run_role(settings, stop, frame, make)
-    finally:
-        answers.serve(None)
+        try:
+            run_role(settings, stop, frame, make)
+        finally:
+            answers.serve(None)
 
 
 @dataclass(frozen=True)
@@ -113,53 +121,101 @@ class SearchDependencies:
         return cls(os.uname().nodename, os.environ.get(VARIABLE))
 
 
+class KeptTexts:
+    """The engine as its folder holds it, what was forgotten, and answers out of both (`finder`): what needs no Kafka."""
+
+    def __init__(self, settings: Settings, dependencies: SearchDependencies) -> None:
+        """Open the folder.
+
+        Raises:
+            ConfigurationError: it was filled by other rules; or an extra that the settings ask for is not installed.
+            StoreError: it is damaged, or another process has it open.
+        """
+        recipe = recipe_of(settings)
+        self._folder = settings.search_dir
+        self._rules = {"words": recipe.languages.digest.hex(), "texts": settings.search_texts}
+        self.languages: Languages = recipe.languages
+        self.log_ids = (settings.log_ids, recipe.key)
+        self.texts = dependencies.make_texts(settings)
+
+        def now_ms() -> int:
+            return int(dependencies.now_seconds() * 1000)
+
+        self.engine = TextIndex(settings.search_dir, now_ms)
+        try:
+            self.made_for({})
+            self.take_downs = TakeDowns(self.engine.take_downs(), are_all=False, now_ms=now_ms)
+        except BaseException:
+            self.engine.close()
+            raise
+        id_key = recipe.key if settings.log_ids == "digest" else None
+        self.finder = Finder(self.engine, self.languages, self.texts.at, id_key, self.take_downs)
+
+    def made_for(self, topics: Mapping[str, str]) -> dict[str, str]:
+        """Return these topics by their ids, and the rules of words and texts: that of which an engine is made.
+
+        Raises:
+            ConfigurationError: this one was made for others.
+        """
+        wanted = {**topics, **self._rules}
+        place = self.engine.place
+        changed = sorted(name for name in wanted if place is not None and place.made_for.get(name) != wanted[name])
+        if changed:
+            raise ConfigurationError(
+                f"The full-text engine in {self._folder} was made for something else ({', '.join(changed)} differ): topics of "
+                "another cluster or made anew, other settings of languages, another SEARCH_TEXTS. Delete the folder, and it is "
+                "filled anew from Kafka; or give this search one of its own with STREAM_DEDUP_SEARCH_DIR."
+            )
+        return wanted
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self.engine.close()
+
+
 class TextFiller:
-    """Fills the engine: `run` is the role's loop. `finder` answers out of it."""
+    """Fills the engine: `run` is the role's loop."""
 
     def __init__(
         self,
         settings: Settings,
+        kept: KeptTexts,
         metrics: SearchMetrics,
         health: Health,
         is_silent: Callable[[], bool],
         dependencies: SearchDependencies,
     ) -> None:
-        """Open the engine, and read on from where it stands."""
+        """Ask Kafka what there is, and read on from where the engine stands.
+
+        Raises:
+            ConfigurationError: the engine was made for other topics, or has read what they do not hold any more.
+            BrokerError: Kafka does not say what there is.
+        """
         self._settings = settings
+        self._kept = kept
+        self._engine = kept.engine
+        self._take_downs = kept.take_downs
         self._metrics = metrics
         self._health = health
         self._is_silent = is_silent
         self._dependencies = dependencies
         self._logger = dependencies.logger
         self._failpoints = Failpoints(dependencies.failpoint)
-        recipe = recipe_of(settings)
-        self._languages: Languages = recipe.languages
-        self._texts = dependencies.make_texts(settings)
         names = settings.topic_names
         self._topics = (names.unique, names.duplicates, names.fingerprints)
         self._log = (names.fingerprints, 0)
-        self._log_ids = (settings.log_ids, recipe.key)
         self._is_text_kept = settings.search_texts == "engine"
-        # Kafka is asked before the folder is opened: where it goes away meanwhile, nothing is to be undone.
         self._kafka = KeptAdmin(settings, dependencies.make_admin)
-        self._made_for = self._kafka.ask(self._what_it_is_for)
+        self._made_for = kept.made_for(self._kafka.ask(self._topics_there))
         ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
         self._behind_at_start = 0
+        # The outputs wait until the log was read: what is forgotten is then known before it could be shown.
+        self._waiting = self._places(ends)
         self._reader = dependencies.make_reader(settings, f"search-{dependencies.host}")
-
-        def now_ms() -> int:
-            return int(dependencies.now_seconds() * 1000)
-
-        self._engine = TextIndex(settings.search_dir, now_ms)
         try:
-            places = self._places(ends)
-            self._take_downs = TakeDowns(self._engine.take_downs(), are_all=False, now_ms=now_ms)
-            # The outputs wait until the log was read: what is forgotten is then known before it could be shown.
-            self._reader.start({self._log: places.pop(self._log)})
-            self._waiting = places
+            self._reader.start({self._log: self._waiting.pop(self._log)})
         except BaseException:
-            self._engine.close()
             self._reader.close()
             raise
         self._is_caught_up = self._is_grown = False
@@ -168,21 +224,14 @@ class TextFiller:
         self._ask_again_at = self._quiet_until = 0.0
         self._next_commit = dependencies.monotonic() + _COMMIT_BEHIND_SECONDS
         self._next_look = self._next_drop = 0.0
-        id_key = recipe.key if settings.log_ids == "digest" else None
-        self.finder = Finder(self._engine, self._languages, self._texts.at, id_key, self._take_downs)
         self._logger.info("search started", folder=str(settings.search_dir), documents=self._engine.documents)
 
-    def _what_it_is_for(self, admin: Admin) -> dict[str, str]:
+    def _topics_there(self, admin: Admin) -> dict[str, str]:
         ids = admin.topic_ids(self._topics)
         missing = [name for name in self._topics if name not in ids]
         if missing:
             raise GoneError(f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply")
-        return {
-            "cluster": admin.cluster_id(),
-            **{name: topic_id.hex() for name, (topic_id, _) in ids.items()},
-            "words": self._languages.digest.hex(),
-            "texts": self._settings.search_texts,
-        }
+        return {"cluster": admin.cluster_id(), **{name: topic_id.hex() for name, (topic_id, _) in ids.items()}}
 
     def _partitions(self, admin: Admin) -> list[TopicPartitionKey]:
         ids = admin.topic_ids(self._topics)
@@ -197,13 +246,6 @@ class TextFiller:
         """Return from where each partition is read; what retention removed unread is said."""
         place = self._engine.place
         folder = self._settings.search_dir
-        if place is not None and dict(place.made_for) != self._made_for:
-            changed = sorted(name for name in self._made_for if place.made_for.get(name) != self._made_for[name])
-            raise ConfigurationError(
-                f"The full-text engine in {folder} was made for something else ({', '.join(changed)} differ): topics of "
-                "another cluster or made anew, other settings of languages, another SEARCH_TEXTS. Delete the folder, and it is "
-                "filled anew from Kafka; or give this search one of its own with STREAM_DEDUP_SEARCH_DIR."
-            )
         known = {} if place is None else place.following
         beyond = next((key for key, (_, high) in ends.items() if known.get(key, 0) > high), None)
         if beyond is not None:
@@ -227,7 +269,6 @@ class TextFiller:
             self._logger.info("search stopped", documents=self._engine.documents)
         finally:
             self._reader.close()
-            self._engine.close()
 
     def _turn(self) -> None:
         self._health.beat()
@@ -287,7 +328,7 @@ class TextFiller:
             return self._stop.is_set() or self._dependencies.monotonic() >= until
 
         try:
-            for found in self._texts.of_each(documents, is_hurried):
+            for found in self._kept.texts.of_each(documents, is_hurried):
                 self._health.beat()
                 self._add(documents[added], found)
                 added += 1
@@ -323,7 +364,7 @@ class TextFiller:
         decision = decision_of(message, shorten_id(found.id), "", 0)
         place = place_of(decision.log)
         log_offset = -1 if place is None else place.offset
-        id_key = key_of(log_form(found.id, *self._log_ids))
+        id_key = key_of(log_form(found.id, *self._kept.log_ids))
         if self._take_downs.covers(id_key, log_offset, decision.time_ms):
             return
         is_named = not self._take_downs.covers_shown(decision.of_id, log_offset, decision.time_ms)
@@ -344,7 +385,7 @@ class TextFiller:
             counted=decision.copies or 0,
         )
         text = found.text if self._is_text_kept else ""
-        self._engine.add(facts, words_of(found.text, self._languages), text, id_key)
+        self._engine.add(facts, words_of(found.text, self._kept.languages), text, id_key)
 
     def _tell_of_no_text(self, message: Message, why: str) -> None:
         """Say that a document is found by its id and in its group, and not by its words; say it in the log once a minute."""
@@ -368,7 +409,8 @@ class TextFiller:
         self._engine.commit(EnginePlace(self._made_for, following))
         self._failpoints.hit("search.after-commit", added + leaving)
         self._is_grown = self._is_grown or added > 0
-        self._metrics.committed(added, self._engine.documents, self._engine.size_bytes)
+        self._metrics.committed(added)
+        self._metrics.holds(self._engine.documents, self._engine.size_bytes)
         self._tell()
 
     def _behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:

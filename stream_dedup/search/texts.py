@@ -30,6 +30,7 @@ from stream_dedup.search.facts import TIME_MS_MAX, EnginePlace, FoundText, Group
 from stream_dedup.search.take_downs import TakeDown, shown_key_of
 
 _VERSION: Final = 3
+_LOCKED: Final = "LockBusy"
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
 _PLACE: Final = "place"
@@ -55,7 +56,8 @@ class TextIndex:
         """Open it, or make it. `now_ms`: the clock, in milliseconds since 1970.
 
         Raises:
-            VolumeError: the folder is damaged, or another process has it open.
+            VolumeError: the folder is damaged.
+            StoreError: another process has it open.
         """
         self._folder = folder
         self._now_ms = now_ms
@@ -68,9 +70,14 @@ class TextIndex:
             self._writer: tantivy.IndexWriter | None = self._index.writer(_HEAP_BYTES, 1)
             self._index.reload()
         except (ValueError, OSError) as error:
+            if _LOCKED in str(error):
+                raise StoreError(
+                    f"Could not open the full-text engine in {folder}: another process has it open; stop that search, or give "
+                    "this one a folder of its own with STREAM_DEDUP_SEARCH_DIR."
+                ) from error
             raise VolumeError(
-                f"The folder of the full-text engine, {folder}, cannot be opened: {error}. Is another search running on it? If "
-                "it is damaged, delete it: it is filled anew from Kafka."
+                f"Could not open the full-text engine in {folder}: it is damaged, or may not be written. Delete it, and it is "
+                f"filled anew from Kafka, or name another folder with STREAM_DEDUP_SEARCH_DIR (the engine says: {error})."
             ) from error
         self._groups: dict[str, GroupFacts] = {}
         self._added = 0
@@ -103,7 +110,9 @@ class TextIndex:
     @property
     def documents(self) -> int:
         """How many documents and groups it holds, as of the last commit."""
-        return int(self._index.searcher().num_docs)
+        should = tantivy.Occur.Should
+        others = tantivy.Query.boolean_query([(should, self._term("kind", kind)) for kind in (_PLACE, _TAKE_DOWN)])
+        return int(self._index.searcher().num_docs) - self._count_of(others)
 
     @property
     def segments(self) -> int:

@@ -14,6 +14,7 @@ import pytest
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.doctor import examine
+from stream_dedup.ground.document import Headers
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Role, synthetic, wait_until
 
@@ -32,6 +33,13 @@ def readiness(role: Role) -> str:
             return f"ready: {json.load(answer)['text']}"
     except urllib.error.HTTPError as error:
         return f"not ready: {json.load(error)['text']}"
+
+
+def found_by(search: Role, document: tuple[int, bytes, bytes, Headers]) -> list[str]:
+    """Return the ids that a search finds by the beginning of a document."""
+    clue = "+".join(document[2].decode().split()[:8])
+    with urllib.request.urlopen(f"{search.address()}/v1/find?q={clue}", timeout=10) as answer:  # noqa: S310 - our own address
+        return [one["id"] for one in json.load(answer)["documents"]]
 
 
 def says(role: Role, *words: str) -> None:
@@ -61,22 +69,29 @@ def test_roles_wait_for_kafka_and_for_each_other(tmp_path: Path, monkeypatch: py
             says(worker, "ready: 2 partitions")
             says(index, "ready: applied")
             assert ("roles", "ok") in {(one.check, one.state.value) for one in examine(load_settings())}
+            search = crawl.start("search")
+            wait_until(lambda: readiness(search).startswith("ready: ") and found_by(search, documents[0]), "it has what left")
+            held = found_by(search, documents[0])
+            assert search.stop() == 0
 
             broker.kill()
-            for role in (worker, index):
+            search = crawl.start("search")
+            for role in (worker, index, search):
                 says(role, "not ready: ", "waiting for Kafka")
+            assert found_by(search, documents[0]) == held, "it finds what it held before"
             time.sleep(2 * 3.0)  # the session ends meanwhile
             assert (worker.process.poll(), index.process.poll()) == (None, None)
             broker.start()
             sent += crawl.produce(documents[1000:])
             crawl.wait_until_committed(sent)
-            for role in (worker, index):
+            wait_until(lambda: found_by(search, documents[-1]), "it goes on where it stood")
+            for role in (worker, index, search):
                 says(role, "ready: ")
                 log = re.sub(r"\x1b\[\d*m", "", role.log)
                 assert "the wait for Kafka is over" in log
                 assert "FAIL [" not in log
                 assert len(log.splitlines()) < LINES_MAX, log
-            assert [role.stop() for role in (worker, index)] == [0, 0]
+            assert [role.stop() for role in (worker, index, search)] == [0, 0, 0]
         finally:
             crawl.stop()
 

@@ -11,9 +11,10 @@ from typing import Any
 from stream_dedup.demo.texts import Dice
 from stream_dedup.ground.document import Headers, Message, TopicPartitionKey
 from stream_dedup.log.records import Control, encode_control
+from stream_dedup.search.finding import Finder
 from stream_dedup.search.kept_texts import OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
-from stream_dedup.search.role import SearchDependencies, TextFiller
+from stream_dedup.search.role import KeptTexts, SearchDependencies, TextFiller
 from stream_dedup.service.health import Health
 from stream_dedup.settings.settings import Settings
 
@@ -120,9 +121,29 @@ def make_filler(
     *,
     changed: dict[str, Any] | None = None,
     **settings: Any,
-) -> TextFiller:
-    own = Settings(search_dir=folder, **settings)
-    return TextFiller(own, SearchMetrics(), health or Health(), lambda: False, outputs.dependencies(**changed or {}))
+) -> MemoryFiller:
+    """`finder` of what is returned answers out of it; its loop closes the folder, as its end does."""
+    own, dependencies = Settings(search_dir=folder, **settings), outputs.dependencies(**changed or {})
+    kept = KeptTexts(own, dependencies)
+    try:
+        return MemoryFiller(own, kept, SearchMetrics(), health or Health(), lambda: False, dependencies)
+    except BaseException:
+        kept.close()
+        raise
+
+
+class MemoryFiller(TextFiller):
+    """With the folder closed at its end."""
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            super().run(stop)
+        finally:
+            self._kept.close()
+
+    @property
+    def finder(self) -> Finder:
+        return self._kept.finder
 
 
 def crawl(kept: int, copies: int) -> MemoryOutputs:

@@ -305,7 +305,7 @@ def test_before_it_is_open_and_without_its_token_nothing_is_answered(tmp_path: P
     server.start()
     try:
         status, problem = ask(server, "/v1/groups")
-        assert (status, "still opening" in problem["detail"]) == (503, True)
+        assert (status, "holds nothing yet" in problem["detail"]) == (503, True)
     finally:
         server.stop()
 

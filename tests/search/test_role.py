@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -241,17 +243,39 @@ def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
     assert len(found) == 61
 
 
-def test_it_says_where_its_console_is_before_kafka_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_kafka_it_finds_what_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The address with the port that was taken stands in the log; `run all` has no other place to show it."""
+    """Its log says where the console is, `run all` has no other place to show it; readiness says what is lacking."""
     monkeypatch.setattr(search_role.os, "nice", lambda _: 0)
-    stop = threading.Event()
-    stop.set()
+    run_until_ready(crawl(3, 2), tmp_path, all_of)
+    stop, said = threading.Event(), ""
+    settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=0, search_dir=tmp_path)
+    role = threading.Thread(target=search_role.run, args=(settings, stop))
+    role.start()
+    try:
+        until = time.monotonic() + 60
+        while not (found := re.search(r"console started +address=(http://127\.0\.0\.1:[1-9]\d*)/", said)):
+            assert (role.is_alive(), time.monotonic() < until) == (True, True), said
+            said += capfd.readouterr().out
+        assert len(answer_of(f"{found[1]}/v1/find?q=quick+brown+fox")["documents"]) == 5
+        assert answer_of(f"{found[1]}/v1/groups")["groups"][0]["copies"] == 1
+        assert answer_of(f"{found[1]}/startupz")["text"].startswith("7 documents and groups can be found")
+        while "waiting for Kafka" not in answer_of(f"{found[1]}/readyz")["text"]:
+            assert time.monotonic() < until
+    finally:
+        stop.set()
+        role.join(60)
+    assert len(run_until_ready(crawl(3, 3), tmp_path, all_of)[0]) == 6, "it has let go of the folder"
 
-    search_role.run(Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=0, search_dir=tmp_path), stop)
 
-    assert re.search(r"console started +address=http://127\.0\.0\.1:[1-9]\d*/", capsys.readouterr().out)
+def answer_of(address: str) -> Any:
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - our own address
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return json.loads(error.read())
 
 
 def test_what_leaves_later_is_found_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -517,7 +541,7 @@ def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_it
 def test_a_registry_that_is_away_is_waited_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outputs, health, asked = crawl(9, 0), Health(), []
     filler = make_filler(outputs, tmp_path, health)
-    known = filler._texts._decoder.decode
+    known = filler._kept.texts._decoder.decode
 
     def decode(message: Message, fetched: Any = None) -> Any:
         asked.append(message.key)
@@ -526,5 +550,5 @@ def test_a_registry_that_is_away_is_waited_for_too(tmp_path: Path, monkeypatch: 
         return known(message, fetched)
 
     monkeypatch.setattr(search_role, "_ASK_AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(filler._texts._decoder, "decode", decode)
+    monkeypatch.setattr(filler._kept.texts._decoder, "decode", decode)
     assert run_until(filler, lambda: health.ready_state().ok, ids_of) == sorted(f"kept{number}" for number in range(9))

@@ -41,12 +41,8 @@ _FOREIGN: Final = frozenset({"lost+found"})  # what a freshly made file system h
 _READ_ONLY_TRIES: Final = 5
 _MARKER: Final = '{"raw_mode":true,"prefix_extractors":{}}'
 _SET: Final = "name one that can be, with STREAM_DEDUP_INDEX_DIR"
+_LOCKED: Final = ("lock hold by current process", "No locks available", "While lock file")
 _CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
-    (
-        ("lock hold by current process", "No locks available", "While lock file"),
-        "another process has it open; stop that index, or give this one its own volume",
-        StoreError,
-    ),
     (
         ("No space left on device", "Disk quota exceeded", "File too large"),
         "the disk is full; free or add space, then restart",
@@ -196,6 +192,11 @@ class RocksStore:
 
     def _error(self, doing: str, error: Exception) -> StoreError:
         told = str(error)
+        if any(sign in told for sign in _LOCKED):
+            return StoreError(
+                f"Could not open the index volume {self._path}: another process has it open; stop that index, or give this one "
+                "its own volume with STREAM_DEDUP_INDEX_DIR."
+            )
         for signs, cause, kind in _CAUSES:
             if any(sign in told for sign in signs):
                 return kind(f"Could not {doing} the index volume {self._path}: {cause} (RocksDB says: {told}).")
