@@ -1,8 +1,7 @@
-"""`top`: what the roles do now, from their `/metrics`: rates, duplicates, lag, latency; a table for each kind of
-role, because they have few figures in common, drawn anew.
+"""`top`: what the roles do now, and `stats`: what they have saved, both from their `/metrics`.
 
-Invariants: rates are differences between two readings of one process, so the first table comes after one interval, and a
-role that was restarted in between shows none; a role that does not answer is a line that says so, and is asked again.
+Invariants of `top`: rates are differences between two readings of one process, so the first table comes after one interval, and
+a role that was restarted in between shows none; a role that does not answer is a line that says so, and is asked again.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ import json
 import math
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,7 +25,8 @@ from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.tables import FittedTable
-from stream_dedup.ground.terminal import console, print_json
+from stream_dedup.ground.terminal import console, note, print_json, print_table
+from stream_dedup.log.headers import rfc3339
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.settings import Settings
@@ -37,16 +38,18 @@ _KNOWN_BY = {"worker": "documents_total", "index": "index_entries", "insights": 
 # Of the roles of `run all`; not everybody runs insights and a search.
 _ALWAYS = 2
 
+UrlsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="URL...", help="Roles to ask, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next three]"
+    ),
+]
+
 
 @command("top", example="stream-dedup top http://worker-0:8080 http://index-0:8080 --interval 5", asks_kafka=False)
 def top_command(
     settings: Settings,
-    urls: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="URL...", help="Roles to watch, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next three]"
-        ),
-    ] = None,
+    urls: UrlsArgument = None,
     interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two readings.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one table, of one interval, and end.")] = False,
     as_json: JsonOption = False,
@@ -56,31 +59,95 @@ def top_command(
     Below stands what those wait for that are not ready. With --json a line per interval. With --once it ends with 1 if none
     answers.
     """
-    urls = urls or []
-    asked = [_checked(url) for url in urls] or addresses(settings)
-    last = {address: read(address) for address in asked}
-    if not urls:
-        last = {
-            address: found
-            for place, (address, found) in enumerate(last.items())
-            if place < _ALWAYS or not isinstance(found, str)
-        }
+    last = _read_all(settings, urls)
     try:
         if once or as_json:
             while True:
                 rows, last = _next(last, interval)
                 if as_json:
-                    print_json({"time": time.time(), "interval_seconds": interval, "roles": [asdict(row) for row in rows]})
+                    print_json({"time": time.time(), "interval_seconds": interval, "roles": [row.to_fields() for row in rows]})
                 else:
                     console().print(drawn(rows), crop=False)
                 if once:
                     return 0 if any(row.problem is None for row in rows) else 1
-        with Live(Text(f"reading {', '.join(asked)} ..."), console=console(), auto_refresh=False, screen=False) as live:
+        with Live(Text(f"reading {', '.join(last)} ..."), console=console(), auto_refresh=False, screen=False) as live:
             while True:
                 rows, last = _next(last, interval)
                 live.update(Group(drawn(rows), Text(f"every {interval:g} s; Ctrl-C ends", "dim")), refresh=True)
     except KeyboardInterrupt:
         return 0
+
+
+@command("stats", example="stream-dedup stats http://worker-0:8080 http://worker-1:8080", asks_kafka=False)
+def stats_command(settings: Settings, urls: UrlsArgument = None, as_json: JsonOption = False) -> int:
+    """Say what was saved: documents, duplicates by reason, bytes. Exact, since each worker's start. From their /metrics.
+
+    What workers before them counted, and figures by day, Prometheus has.
+    """
+    found = _read_all(settings, urls)
+    rows = [saved_by(address, one) for address, one in found.items() if isinstance(one, RoleReading) and one.role == "worker"]
+    if not rows:
+        raise InputError(f"No worker answers at {' or '.join(found)}. Name one: http://HOST:PORT.")
+    whole = saved_by_all(rows)
+    if as_json:
+        print_json({"total": whole, "workers": rows})
+    else:
+        saved = "saved" if settings.mode == "enforce" else "would have saved"
+        print(
+            f"{saved} {_number(whole['bytes_saved'])}B, {_percent(whole['share_saved']) or '0 %'}, since {whole['since']}: "
+            f"{whole['duplicates']:,} of {whole['documents']:,} documents were duplicates"
+        )
+        print()
+        print_table(
+            ["worker", "since", "documents", "duplicates", "saved", "share", "reasons"],
+            [_saved_cells(row) for row in ([*rows, whole] if len(rows) > 1 else rows)],
+        )
+    for address, one in found.items():
+        if isinstance(one, str) and urls:
+            note(f"{address}: {one}; what it saved is not in these figures.")
+    return 0
+
+
+def saved_by(address: str, worker: RoleReading) -> dict[str, Any]:
+    """Return what a worker has counted since its start, as JSON has it."""
+    reasons: Counter[str] = Counter()
+    for labels, count in worker.values.get("documents_total", {}).items():
+        reasons[dict(labels)["reason"]] += int(count)
+    started = worker.total("process_start_time_seconds") or 0.0
+    return _with_share(
+        {
+            "worker": address,
+            "since": rfc3339(int(started * 1000)),
+            "documents": reasons.total(),
+            "duplicates": int(worker.total("documents_total", verdict="duplicate") or 0),
+            "bytes": int(worker.total("bytes_total") or 0),
+            "bytes_saved": int(worker.total("bytes_total", verdict="duplicate") or 0),
+            "reasons": {name: count for name, count in sorted(reasons.items()) if count},
+        }
+    )
+
+
+def saved_by_all(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sum of some workers' figures, since the first of their starts."""
+    counts = {name: sum(row[name] for row in rows) for name in ("documents", "duplicates", "bytes", "bytes_saved")}
+    reasons = sum((Counter(row["reasons"]) for row in rows), Counter[str]())
+    return _with_share({"worker": "all", "since": min(row["since"] for row in rows), **counts, "reasons": dict(reasons)})
+
+
+def _with_share(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"share_saved": _ratio(row["bytes_saved"], row["bytes"])}
+
+
+def _saved_cells(row: Mapping[str, Any]) -> list[str]:
+    return [
+        _short(row["worker"]),
+        row["since"],
+        f"{row['documents']:,}",
+        f"{row['duplicates']:,}",
+        f"{_number(row['bytes_saved'])}B",
+        _percent(row["share_saved"]),
+        ", ".join(f"{reason} {count:,}" for reason, count in row["reasons"].items()),
+    ]
 
 
 class RoleReading(NamedTuple):
@@ -94,6 +161,11 @@ class RoleReading(NamedTuple):
     ready: bool | None = None
     waits_for: str = ""
 
+    @property
+    def role(self) -> str | None:
+        """Which role these are the metrics of; None if they are of another program."""
+        return next((role for role, name in _KNOWN_BY.items() if name in self.values), None)
+
     def total(self, name: str, **labels: str) -> float | None:
         """Return the sum of the samples of that name with these labels; None if there is none."""
         wanted = set(labels.items())
@@ -101,42 +173,72 @@ class RoleReading(NamedTuple):
         return sum(found) if found else None
 
 
+class Interval:
+    """What a role did between two readings of one process; without the first only what stands in the second is known."""
+
+    def __init__(self, before: RoleReading | str, now: RoleReading) -> None:
+        start = "process_start_time_seconds"
+        is_same = isinstance(before, RoleReading) and before.total(start) == now.total(start)
+        self._past = before if isinstance(before, RoleReading) and is_same else None
+        self.now = now.total
+        self._values = now.values
+        self._seconds = 0.0 if self._past is None else now.seconds - self._past.seconds
+
+    def moved(self, name: str, **labels: str) -> float | None:
+        """Return by how much it has grown."""
+        end = self.now(name, **labels)
+        if end is None or self._past is None or self._seconds <= 0:
+            return None
+        return end - (self._past.total(name, **labels) or 0.0)
+
+    def rate(self, name: str) -> float | None:
+        """Return by how much it has grown a second."""
+        change = self.moved(name)
+        return None if change is None else change / self._seconds
+
+    def quantile(self, name: str, share: float) -> float | None:
+        """Return a quantile of what a histogram counted."""
+        if self._past is None:
+            return None
+        begin, end = (one.get(f"{name}_bucket", {}) for one in (self._past.values, self._values))
+        return quantile({float(dict(labels)["le"]): value - begin.get(labels, 0.0) for labels, value in end.items()}, share)
+
+
+class Figure(NamedTuple):
+    """A figure of a role: its name as JSON has it, its column, how it is found, how it is shown; without a column not shown.
+
+    Of two with the same column the first that is known is shown.
+    """
+
+    name: str
+    column: str
+    of: Callable[[Interval], float | None]
+    shown: Callable[[float | None], str]
+
+
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """What one role does. None: it has no such figure, or none yet. Rates are a second; latencies in seconds.
-
-    `duplicate_ratio` and the quantiles are of the interval; `duplicate_ratio_ever` is since the role's start.
-    """
+    """What one role does. A figure is None that is not known yet; rates are a second, latencies in seconds."""
 
     address: str
     role: str | None
     problem: str | None = None
     ready: bool | None = None
     waits_for: str = ""
-    documents_rate: float | None = None
-    bytes_rate: float | None = None
-    dead_letters_rate: float | None = None
-    duplicate_ratio: float | None = None
-    duplicate_ratio_ever: float | None = None
-    lag_records: float | None = None
-    latency_p50_seconds: float | None = None
-    latency_p99_seconds: float | None = None
-    in_flight_documents: float | None = None
-    aborted_ratio: float | None = None
-    log_records_rate: float | None = None
-    applied_offset: float | None = None
-    representatives: float | None = None
-    index_bytes: float | None = None
-    full_blocks: float | None = None
-    candidates_mean: float | None = None
-    insights_records_rate: float | None = None
-    insights_lag_records: float | None = None
-    hosts: float | None = None
-    search_records_rate: float | None = None
-    search_lag_records: float | None = None
-    search_documents: float | None = None
-    search_bytes: float | None = None
-    answer_p99_seconds: float | None = None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+
+    def to_fields(self) -> dict[str, object]:
+        """Return it as a JSON object."""
+        told = {"problem": self.problem, "ready": self.ready, "waits_for": self.waits_for}
+        return {"address": self.address, "role": self.role, **told, **self.figures}
+
+    def cells(self, role: str) -> list[str]:
+        """Return what the columns of its role show."""
+        shown: dict[str, str] = {}
+        for one in FIGURES[role]:
+            if one.column:
+                shown[one.column] = shown.get(one.column) or one.shown(self.figures.get(one.name))
+        return [_short(self.address), *shown.values()]
 
 
 def read(address: str) -> RoleReading | str:
@@ -170,54 +272,11 @@ def row_of(address: str, before: RoleReading | str, now: RoleReading | str) -> T
     """Return what a role did between two readings."""
     if isinstance(now, str):
         return TopRow(address, None, problem=now)
-    role = next((role for role, name in _KNOWN_BY.items() if name in now.values), None)
-    if role is None:
+    if now.role is None:
         return TopRow(address, None, problem="is no role of stream-dedup")
-    past = before if isinstance(before, RoleReading) and _same_process(before, now) else None
-    seconds = 0.0 if past is None else now.seconds - past.seconds
-
-    def moved(name: str, **labels: str) -> float | None:
-        end = now.total(name, **labels)
-        begin = None if past is None else past.total(name, **labels) or 0.0
-        return None if end is None or begin is None or seconds <= 0 else end - begin
-
-    def rate(name: str) -> float | None:
-        change = moved(name)
-        return None if change is None else change / seconds
-
-    transactions = moved("transactions_total")
-    committed = moved("transactions_total", result="committed")
-    latency = _buckets_moved("verdict_latency_seconds_bucket", past, now)
-    return TopRow(
-        address,
-        role,
-        ready=now.ready,
-        waits_for=now.waits_for,
-        documents_rate=rate("documents_total"),
-        bytes_rate=rate("bytes_total"),
-        dead_letters_rate=rate("dead_letters_total"),
-        duplicate_ratio=_ratio(moved("documents_total", verdict="duplicate"), moved("documents_total")),
-        duplicate_ratio_ever=_ratio(now.total("documents_total", verdict="duplicate"), now.total("documents_total")),
-        lag_records=now.total("consumer_lag_records"),
-        latency_p50_seconds=quantile(latency, 0.5),
-        latency_p99_seconds=quantile(latency, 0.99),
-        in_flight_documents=now.total("documents_in_flight"),
-        aborted_ratio=None if transactions is None else _ratio(transactions - (committed or 0.0), transactions),
-        log_records_rate=rate("index_applied_offset"),
-        applied_offset=now.total("index_applied_offset"),
-        representatives=now.total("index_entries"),
-        full_blocks=now.total("full_blocks"),
-        index_bytes=now.total("index_size_bytes"),
-        candidates_mean=_ratio(moved("candidates_sum"), moved("candidates_count")),
-        insights_records_rate=rate("insights_records_total"),
-        insights_lag_records=now.total("insights_lag_records"),
-        hosts=now.total("insights_hosts"),
-        search_records_rate=rate("search_records_total"),
-        search_lag_records=now.total("search_lag_records"),
-        search_documents=now.total("search_documents"),
-        search_bytes=now.total("search_size_bytes"),
-        answer_p99_seconds=quantile(_buckets_moved("search_answer_seconds_bucket", past, now), 0.99),
-    )
+    interval = Interval(before, now)
+    figures = {one.name: one.of(interval) for one in FIGURES[now.role]}
+    return TopRow(address, now.role, ready=now.ready, waits_for=now.waits_for, figures=figures)
 
 
 def quantile(buckets: Mapping[float, float], share: float) -> float | None:
@@ -239,12 +298,13 @@ def quantile(buckets: Mapping[float, float], share: float) -> float | None:
 def drawn(rows: Sequence[TopRow]) -> Group:
     """Return a table of each kind of role, and what does not answer."""
     parts: list[FittedTable | Text] = []
-    for role, columns in _COLUMNS.items():
+    for role, figures in FIGURES.items():
         own = [row for row in rows if row.role == role]
         if own:
+            columns = dict.fromkeys(one.column for one in figures if one.column)
             table = FittedTable((role, *columns), right=range(1, 1 + len(columns)))
             for row in own:
-                table.add_row(_short(row.address), *(shown(row) for shown in columns.values()))
+                table.add_row(*row.cells(role))
             parts += [table, Text()]
     parts += _why("not ready", {row.address: row.waits_for for row in rows if row.ready is False}, "yellow")
     parts += _why("no figures", {row.address: row.problem for row in rows if row.problem is not None}, "red")
@@ -258,41 +318,12 @@ def _why(title: str, sentences: Mapping[str, str], colour: str) -> list[FittedTa
     return [table, Text()] if sentences else []
 
 
-_COLUMNS: Mapping[str, Mapping[str, Callable[[TopRow], str]]] = {
-    "worker": {
-        "docs/s": lambda row: _number(row.documents_rate),
-        "MB/s": lambda row: "" if row.bytes_rate is None else f"{row.bytes_rate / 1e6:.1f}",
-        "duplicates": lambda row: _percent(
-            row.duplicate_ratio if row.duplicate_ratio is not None else row.duplicate_ratio_ever
-        ),
-        "dead /s": lambda row: _number(row.dead_letters_rate),
-        "lag": lambda row: _number(row.lag_records),
-        "p50": lambda row: _time(row.latency_p50_seconds),
-        "p99": lambda row: _time(row.latency_p99_seconds),
-        "in flight": lambda row: _number(row.in_flight_documents),
-        "aborts": lambda row: _percent(row.aborted_ratio),
-    },
-    "index": {
-        "log/s": lambda row: _number(row.log_records_rate),
-        "applied": lambda row: _whole(row.applied_offset),
-        "representatives": lambda row: _whole(row.representatives),
-        "candidates": lambda row: _number(row.candidates_mean),
-        "full blocks": lambda row: _whole(row.full_blocks),
-        "size": lambda row: "" if row.index_bytes is None else f"{row.index_bytes / 1e6:,.0f} MB",
-    },
-    "insights": {
-        "records/s": lambda row: _number(row.insights_records_rate),
-        "lag": lambda row: _number(row.insights_lag_records),
-        "hosts": lambda row: _whole(row.hosts),
-    },
-    "search": {
-        "records/s": lambda row: _number(row.search_records_rate),
-        "lag": lambda row: _number(row.search_lag_records),
-        "held": lambda row: _whole(row.search_documents),
-        "size": lambda row: "" if row.search_bytes is None else f"{row.search_bytes / 1e6:,.0f} MB",
-        "answer p99": lambda row: _time(row.answer_p99_seconds),
-    },
-}
+def _read_all(settings: Settings, urls: Iterable[str] | None) -> dict[str, RoleReading | str]:
+    """Return the metrics of the roles named; of none named, of those that answer on this machine, and of the usual ones."""
+    if urls:
+        return {address: read(address) for address in map(_checked, urls)}
+    found = [(address, read(address)) for address in addresses(settings)]
+    return {address: one for place, (address, one) in enumerate(found) if place < _ALWAYS or not isinstance(one, str)}
 
 
 def _next(last: Mapping[str, RoleReading | str], interval: float) -> tuple[list[TopRow], dict[str, RoleReading | str]]:
@@ -319,17 +350,6 @@ def _checked(url: str) -> str:
     if not is_good:
         raise InputError(f"{url!r} is no address of a role; write it as http://HOST:PORT.")
     return whole.rstrip("/").removesuffix("/metrics")
-
-
-def _same_process(before: RoleReading, now: RoleReading) -> bool:
-    return before.total("process_start_time_seconds") == now.total("process_start_time_seconds")
-
-
-def _buckets_moved(name: str, past: RoleReading | None, now: RoleReading) -> dict[float, float]:
-    if past is None:
-        return {}
-    begin = past.values.get(name, {})
-    return {float(dict(labels)["le"]): value - begin.get(labels, 0.0) for labels, value in now.values.get(name, {}).items()}
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
@@ -363,3 +383,61 @@ def _time(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _megabytes(size: float | None) -> str:
+    return "" if size is None else f"{size / 1e6:.1f}"
+
+
+def _whole_megabytes(size: float | None) -> str:
+    return "" if size is None else f"{size / 1e6:,.0f} MB"
+
+
+def _aborted(of: Interval) -> float | None:
+    ended = of.moved("transactions_total")
+    return None if ended is None else _ratio(ended - (of.moved("transactions_total", result="committed") or 0.0), ended)
+
+
+def _duplicates(found: Callable[..., float | None]) -> float | None:
+    return _ratio(found("documents_total", verdict="duplicate"), found("documents_total"))
+
+
+def _candidates(of: Interval) -> float | None:
+    return _ratio(of.moved("candidates_sum"), of.moved("candidates_count"))
+
+
+# Each figure of each role: `duplicate_ratio` and quantiles are of the interval, `duplicate_ratio_ever` since the role's start.
+FIGURES: Final[Mapping[str, Sequence[Figure]]] = {
+    "worker": (
+        Figure("documents_rate", "docs/s", lambda of: of.rate("documents_total"), _number),
+        Figure("bytes_rate", "MB/s", lambda of: of.rate("bytes_total"), _megabytes),
+        Figure("duplicate_ratio", "duplicates", lambda of: _duplicates(of.moved), _percent),
+        Figure("duplicate_ratio_ever", "duplicates", lambda of: _duplicates(of.now), _percent),
+        Figure("dead_letters_rate", "dead /s", lambda of: of.rate("dead_letters_total"), _number),
+        Figure("lag_records", "lag", lambda of: of.now("consumer_lag_records"), _number),
+        Figure("latency_p50_seconds", "p50", lambda of: of.quantile("verdict_latency_seconds", 0.5), _time),
+        Figure("latency_p99_seconds", "p99", lambda of: of.quantile("verdict_latency_seconds", 0.99), _time),
+        Figure("in_flight_documents", "in flight", lambda of: of.now("documents_in_flight"), _number),
+        Figure("aborted_ratio", "aborts", _aborted, _percent),
+    ),
+    "index": (
+        Figure("log_records_rate", "log/s", lambda of: of.rate("index_applied_offset"), _number),
+        Figure("applied_offset", "applied", lambda of: of.now("index_applied_offset"), _whole),
+        Figure("representatives", "representatives", lambda of: of.now("index_entries"), _whole),
+        Figure("candidates_mean", "candidates", _candidates, _number),
+        Figure("full_blocks", "full blocks", lambda of: of.now("full_blocks"), _whole),
+        Figure("index_bytes", "size", lambda of: of.now("index_size_bytes"), _whole_megabytes),
+    ),
+    "insights": (
+        Figure("insights_records_rate", "records/s", lambda of: of.rate("insights_records_total"), _number),
+        Figure("insights_lag_records", "lag", lambda of: of.now("insights_lag_records"), _number),
+        Figure("hosts", "hosts", lambda of: of.now("insights_hosts"), _whole),
+    ),
+    "search": (
+        Figure("search_records_rate", "records/s", lambda of: of.rate("search_records_total"), _number),
+        Figure("search_lag_records", "lag", lambda of: of.now("search_lag_records"), _number),
+        Figure("search_documents", "held", lambda of: of.now("search_documents"), _whole),
+        Figure("search_bytes", "size", lambda of: of.now("search_size_bytes"), _whole_megabytes),
+        Figure("answer_p99_seconds", "answer p99", lambda of: of.quantile("search_answer_seconds", 0.99), _time),
+    ),
+}

@@ -96,8 +96,8 @@ FULL = {
 @pytest.mark.parametrize("width", WIDTHS)
 def test_top_has_a_table_of_each_kind_of_role(width: int | None) -> None:
     """Each role is a line among its own kind, with all its figures, and a silent one says why; at 80 columns too."""
-    rows = [top.TopRow(f"http://worker-{place}:8080", "worker", **FULL) for place in range(3)]
-    rows += [top.TopRow("http://127.0.0.1:8081", role, **FULL) for role in ("index", "insights")]
+    rows = [top.TopRow(f"http://worker-{place}:8080", "worker", figures=FULL) for place in range(3)]
+    rows += [top.TopRow("http://127.0.0.1:8081", role, figures=FULL) for role in ("index", "insights")]
     rows.append(top.TopRow("http://worker-3:8080", None, problem="Connection refused"))
     out = Console(file=io.StringIO(), width=width or 200, force_terminal=width is not None, color_system=None)
 

@@ -47,11 +47,18 @@ def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
     metrics.in_flight(1, 42, 4200)
 
     row = row_of("http://w:1", before, reading(metrics, 102.0))
+    figures = row.figures
 
-    assert (row.role, row.documents_rate, row.bytes_rate, row.dead_letters_rate) == ("worker", 2.0, 1e6, 0.0)
-    assert (row.duplicate_ratio, row.duplicate_ratio_ever) == (0.25, 5 / 8)
-    assert (row.lag_records, row.in_flight_documents, row.aborted_ratio) == (12, 42, 1 / 3)
-    assert (row.representatives, row.latency_p50_seconds) == (None, None)
+    assert (row.role, figures["documents_rate"], figures["bytes_rate"], figures["dead_letters_rate"]) == (
+        "worker",
+        2.0,
+        1e6,
+        0.0,
+    )
+    assert (figures["duplicate_ratio"], figures["duplicate_ratio_ever"]) == (0.25, 5 / 8)
+    assert (figures["lag_records"], figures["in_flight_documents"], figures["aborted_ratio"]) == (12, 42, 1 / 3)
+    assert figures["latency_p50_seconds"] is None
+    assert "representatives" not in row.to_fields()
 
 
 def test_an_index_s_row() -> None:
@@ -63,9 +70,15 @@ def test_an_index_s_row() -> None:
     metrics.state({**state, "applied": 80, "candidates": 30}, (0, 0, 0, 6, *(0,) * 29))
 
     row = row_of("http://i:1", before, reading(metrics, 4.0))
+    figures = row.figures
 
-    assert (row.role, row.log_records_rate, row.applied_offset, row.representatives) == ("index", 2.5, 80, 7)
-    assert (row.index_bytes, row.candidates_mean) == (4096, 5)
+    assert (row.role, figures["log_records_rate"], figures["applied_offset"], figures["representatives"]) == (
+        "index",
+        2.5,
+        80,
+        7,
+    )
+    assert (figures["index_bytes"], figures["candidates_mean"]) == (4096, 5)
 
 
 def test_a_search_s_row() -> None:
@@ -80,10 +93,10 @@ def test_a_search_s_row() -> None:
 
     row = row_of("http://s:1", before, reading(metrics, 2.0))
 
-    assert (row.role, row.search_records_rate, row.search_lag_records) == ("search", 15, 5)
-    assert (row.search_documents, row.search_bytes) == (40, 8_000_000)
-    assert row.answer_p99_seconds is not None
-    assert 0.01 < row.answer_p99_seconds <= 0.025
+    assert (row.role, row.figures["search_records_rate"], row.figures["search_lag_records"]) == ("search", 15, 5)
+    assert (row.figures["search_documents"], row.figures["search_bytes"]) == (40, 8_000_000)
+    assert row.figures["answer_p99_seconds"] is not None
+    assert 0.01 < row.figures["answer_p99_seconds"] <= 0.025
 
 
 def test_a_restart_or_a_first_reading_gives_no_rates() -> None:
@@ -95,7 +108,7 @@ def test_a_restart_or_a_first_reading_gives_no_rates() -> None:
     for before in ("connection refused", other):
         row = row_of("http://w:1", before, now)
         assert row.role == "worker"
-        assert row.documents_rate is None
+        assert row.figures["documents_rate"] is None
         assert row.problem is None
 
 
@@ -150,6 +163,39 @@ def test_once_over_http(run: Callable[..., Any], served: str) -> None:
     assert (second["role"], second["problem"]) == (None, "Connection refused")
     assert "50.0 %" in table.out
     assert "Connection refused" in table.out
+
+
+def test_stats_are_exact_since_the_start_of_each_worker(run: Callable[..., Any]) -> None:
+    """Documents, duplicates by reason and bytes of each worker, and of all; other roles and silent addresses are no workers."""
+    metrics, servers = [WorkerMetrics("r"), WorkerMetrics("r"), IndexMetrics()], []
+    metrics[0].left(EmittedCounts.of([leaving(NEW, bytes(40)), leaving(NEAR, bytes(10))]))
+    metrics[1].left(EmittedCounts.of([leaving(NEAR, bytes(50))] * 2))
+    metrics[2].state(FIGURES, (0,) * 33)
+    try:
+        for one in metrics:
+            servers.append(HttpServer("127.0.0.1", 0, Health(), one.registry))
+            servers[-1].start()
+        asked = [f"http://127.0.0.1:{server.port}" for server in servers]
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            ended = run("stats", *asked, f"127.0.0.1:{held.getsockname()[1]}", "--json")
+            table = run("stats", *asked)
+            nobody = run("stats", asked[2])
+    finally:
+        for server in servers:
+            server.stop()
+
+    found = json.loads(ended.out)
+    first, whole = found["workers"][0], found["total"]
+    assert [row["worker"] for row in found["workers"]] == asked[:2]
+    assert (first["documents"], first["duplicates"], first["bytes_saved"], first["share_saved"]) == (2, 1, 10, 0.2)
+    assert (whole["documents"], whole["duplicates"], whole["bytes"], whole["bytes_saved"]) == (4, 3, 150, 110)
+    assert whole["reasons"] == {"near": 3, "new": 1}
+    assert first["since"].startswith("20")
+    assert "Connection refused; what it saved is not in these figures" in ended.err
+    assert f"saved 110B, 73.3 %, since {whole['since']}: 3 of 4 documents were duplicates" in table.out
+    assert (nobody.code, nobody.out) == (1, "")
+    assert "No worker answers" in nobody.err
 
 
 def test_what_is_not_ready_says_why(run: Callable[..., Any]) -> None:
