@@ -84,10 +84,11 @@ def test_an_index_s_row() -> None:
 def test_a_search_s_row() -> None:
     """Records a second, what it holds, and how long answers took in the interval."""
     metrics = SearchMetrics()
-    metrics.committed(10, 12, 4096)
+    metrics.committed(10)
     metrics.answered(9.0)
     before = reading(metrics, 0.0)
-    metrics.committed(30, 40, 8_000_000)
+    metrics.committed(30)
+    metrics.holds(40, 8_000_000)
     metrics.lag(5)
     metrics.answered(0.02)
 
