@@ -201,19 +201,6 @@ class Column:
             raise unreadable(error.strerror) from error
         return rows
 
-    def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return some rows, few if they lie in a file.
-
-        Raises:
-            StoreError: as `read`.
-        """
-        if self._is_held:
-            return self.array[rows]
-        gathered = np.empty((len(rows), *self.array.shape[1:]), self.array.dtype)
-        for at, row in enumerate(rows.tolist()):
-            gathered[at] = self.read(row, row + 1)[0]
-        return gathered
-
     def cut(self, rows: int) -> None:
         """Leave the first rows of the file, and nothing behind them.
 

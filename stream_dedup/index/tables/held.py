@@ -8,7 +8,7 @@ they were first written: a state that changed is told by `beside`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,11 +55,7 @@ class HeldColumns:
         """For how many rows there is room."""
         return self._columns["states"].count
 
-    def column(self, name: str) -> Column:
-        """Return one column."""
-        return self._columns[name]
-
-    def read(self, name: str, first: int, end: int) -> NDArray[np.generic]:
+    def read(self, name: str, first: int, end: int) -> NDArray[Any]:
         """Return the rows from `first` to `end` of a column; none of scopes while all are the common one."""
         return self._columns[name].read(first, end)
 

@@ -60,9 +60,12 @@ class Keyed:
         docs: NDArray[np.int64],
         best: NDArray[np.int64],
         bits: NDArray[np.int64],
+        is_alone: NDArray[np.bool_],
         candidates: NDArray[np.int64],
     ) -> None:
-        """Lower `best` and `bits` of the documents `docs` to the earliest row within reach; from any thread.
+        """Lower `best` and `bits` of the documents `docs` to the earliest row within reach, and say which `is_alone`.
+
+        From any thread.
 
         With a cap that says who may have somebody near; `settle` says who has.
 
@@ -70,7 +73,8 @@ class Keyed:
             StoreError: a file cannot be read.
         """
         held, passed = with_own_row(held, batch), np.empty((2, _PASSED), np.int64)
-        keyed_kernels.search(self._tables, self.finder.table, held, batch, keys, docs, best, bits, passed, candidates)
+        tables, table = self._tables, self.finder.table
+        keyed_kernels.search(tables, table, held, batch, keys, docs, best, bits, is_alone, passed, candidates)
         check_read(held)
 
     def settle(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], settled: Settled) -> int:

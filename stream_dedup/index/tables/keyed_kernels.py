@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index.tables.arena_kernels import UNIT
 from stream_dedup.index.tables.finder_kernels import (
     GROUP_BITS,
@@ -28,7 +29,7 @@ from stream_dedup.index.tables.finder_kernels import (
     second_tag,
 )
 from stream_dedup.index.tables.key_kernels import counts, near_if_found, near_if_found_held, shares
-from stream_dedup.index.tables.near_kernels import same_in_batch
+from stream_dedup.index.tables.near_kernels import per_cent, same_in_batch, take_sketch
 from stream_dedup.index.tables.rows import NONE, OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
 from stream_dedup.index.tables.walk_kernels import walk
 from stream_dedup.machine.compiled import inlined, kernel, popcount, prefetch
@@ -94,14 +95,16 @@ def search(
     docs: Any,
     best: Any,
     best_distance: Any,
+    is_alone: Any,
     passed: Any,
     candidates: Any,
 ) -> None:
     """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that any table knows.
 
-    `docs` (m,) int64 are those to search for; `passed` (2, any) int64 is scratch: what passes by its tags is gathered, and
-    looked up together. `candidates` (n,) int64 grows by the entries that are looked up. What a document visits is asked
-    for while those before it are searched, heads two documents ahead and tags one.
+    `is_alone` (n,) is set where no table has another row that passes by its tags. `docs` (m,) int64 are those to search for;
+    `passed` (2, any) int64 is scratch: what passes is gathered, and looked up together. `candidates` (n,) int64 grows by the
+    entries that are looked up. What a document visits is asked for while those before it are searched, heads two documents
+    ahead and tags one.
     """
     heads, tags, more, rows = table.heads, table.tags, table.more, table.rows
     open_heads, open_tags, open_rows = table.open_heads, table.open_tags, table.open_rows
@@ -126,7 +129,7 @@ def search(
                     prefetch(open_tags, int64(open_heads[number, group, 0]) * UNIT)
         if order < 2:
             continue
-        doc, gathered = docs[order - 2], 0
+        doc, gathered, is_whole = docs[order - 2], 0, True  # whole: all that passed is gathered at once
         for number in range(count):
             key = keys[doc, number]
             bucket, first, second = bucket_of(masks[number], key), first_tag(key), second_tag(key)
@@ -137,6 +140,7 @@ def search(
             if asked > 0 and stop - at + open_length > asked and _passes_more(table, number, key, asked):
                 row, distance, found = _ask_in_order(tables, table, held, batch, doc, number, key, best[doc])
                 candidates[doc] += found
+                is_whole = False
                 if row < best[doc]:
                     best[doc], best_distance[doc] = row, distance
                 continue
@@ -145,7 +149,7 @@ def search(
                     if gathered == room:
                         _resolve(table, held, passed, gathered)
                         _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
-                        is_over, gathered = _ends(passed, number, best[doc]), 0
+                        is_over, gathered, is_whole = _ends(passed, number, best[doc]), 0, False
                         if is_over:
                             break
                     passed[0, gathered], passed[1, gathered] = at, number
@@ -160,7 +164,7 @@ def search(
                     if gathered == room:
                         _resolve(table, held, passed, gathered)
                         _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
-                        gathered = 0
+                        gathered, is_whole = 0, False
                         if _ends(passed, number, best[doc]):
                             break
                     passed[0, gathered], passed[1, gathered] = -1 - place, number
@@ -169,6 +173,9 @@ def search(
                     candidates[doc] += 1
         _resolve(table, held, passed, gathered)
         _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
+        for at in range(gathered):
+            is_whole = is_whole and passed[0, at] == best[doc]
+        is_alone[doc] = is_whole
 
 
 @inlined
@@ -239,21 +246,35 @@ def _first_in_batch(tables: Any, batch: Any, doc: int, number: int, key: Any, ke
 
 
 @kernel
+def _meets_in_batch(doc: int, keys: Any, chains: Any, made: Any) -> Any:
+    """Return whether a new entry of the batch seems to have a key of a document."""
+    mask = int64(chains.seen.shape[0] - 1)
+    for number in range(chains.heads.shape[0]):
+        key = keys[doc, number]
+        at = int64(chains.heads[number, int64(key) & mask])
+        while at >= 0:
+            if keys[made[at], number] == key:
+                return True
+            at = int64(chains.links[at, number])
+    return False
+
+
+@kernel
 def settle(
     tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, reached: Any, settled: Any
 ) -> int:
     """Judge documents in order, each seeing those before it; return how many become entries, rows `known.next_row`..
 
     The batch's new entries are found by their keys (n, T), by chains that begin with the earliest. `walking` and `reached`,
-    which has room for one, are those of `walk_kernels.walk`.
+    which has room for one, are those of `walk_kernels.walk`, which a document is spared that has no candidate but its best.
     """
-    floor, next_row, same, best, best_distance, tags = known
+    floor, next_row, same, best, best_distance, is_alone, tags = known
     seen, heads, tails, links, backs = chains
-    outcome, found, distance, made = settled
+    outcome, found, distance, similarity, made = settled
     mask = int64(seen.shape[0] - 1)
     count = 0
     for doc in range(outcome.shape[0]):
-        distance[doc] = 0
+        distance[doc], similarity[doc] = 0, NOT_COMPARED
         found[doc] = same[doc]
         slot = int64(tags[doc]) & mask
         if found[doc] < 0:
@@ -278,7 +299,7 @@ def settle(
                             first, bits = at, apart
                 if first != NONE:
                     row = next_row + first
-            if row != NONE and tables.asked > 0:
+            if row != NONE and tables.asked > 0 and not (is_alone[doc] and not _meets_in_batch(doc, keys, chains, made)):
                 newer = (next_row, chains, made)
                 is_found = walk(tables, table, held, batch, doc, keys, newer, walking, reached) > 0
                 row, bits = (reached.rows[0], reached.distances[0]) if is_found else (NONE, int64(0))
@@ -286,6 +307,11 @@ def settle(
                 outcome[doc] = OUTCOME_NEAR
                 found[doc] = row
                 distance[doc] = bits
+                if row < next_row:
+                    take_sketch(held, row)
+                    similarity[doc] = per_cent(held.taken, 0, batch, doc)
+                else:
+                    similarity[doc] = per_cent(batch, made[row - next_row], batch, doc)
                 continue
         outcome[doc] = OUTCOME_SHORT if short else OUTCOME_NEW
         found[doc] = next_row + count

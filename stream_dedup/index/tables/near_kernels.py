@@ -6,7 +6,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.sketch import FIRST_WEIGHT, JUDGING_VALUES, JUDGING_WEIGHT, SKETCH_BYTES, SKETCH_VALUES
+from stream_dedup.ground.sketch import (
+    ALIKE,
+    FIRST_WEIGHT,
+    JUDGING_VALUES,
+    JUDGING_WEIGHT,
+    NOT_COMPARED,
+    SKETCH_BYTES,
+    SKETCH_VALUES,
+)
 from stream_dedup.index.tables.rows import FEATURES_UNKNOWN
 from stream_dedup.machine.compiled import kernel, popcount, read_at
 
@@ -146,6 +154,14 @@ def alike(one: Any, one_row: int, other: Any, other_row: int) -> int:
         differing = mine[at] ^ yours[at]
         judging += ((differing & uint8(15)) == 0) + ((differing >> uint8(4)) == 0)
     return int(_FIRST_WEIGHT * first + _JUDGING_WEIGHT * judging - _JUDGING)
+
+
+@kernel
+def per_cent(one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return how similar the sketches of two rows are in whole per cents that are reached; `NOT_COMPARED` without sketches."""
+    if other.sketches.shape[1] == 0:
+        return NOT_COMPARED
+    return int(max(int64(0), 100 * int64(alike(one, one_row, other, other_row)) // ALIKE))
 
 
 @kernel

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import per_cents
 from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder
@@ -36,7 +35,6 @@ from stream_dedup.index.tables.rows import (
     FEATURES_UNKNOWN,
     FULL,
     NONE,
-    OUTCOME_NEAR,
     OUTCOME_NEW,
     OUTCOME_SHORT,
     REMOVED,
@@ -45,8 +43,8 @@ from stream_dedup.index.tables.rows import (
     Columns,
     Found,
     Known,
-    Settled,
     StoredRows,
+    new_settled,
     no_columns,
     same_digest,
     same_position,
@@ -181,22 +179,17 @@ class Neighbours:
         """
         count = len(features)
         batch = batch._replace(features=features)
-        found = Found(count)
         tags = digest_tags(batch.digests, batch.scopes)
         same = self._find(_BY_DIGEST, tags, self._same(batch, same_digest))
         buckets = self._tables.keys(batch)
-        best, bits = np.full(count, NONE), np.zeros(count, np.int64)
-        self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), best, bits)
-        known = Known(floor, self._rows, same, best, bits, tags)
-        settled = Settled(found.outcome, found.entry, found.distance, np.empty(count, np.int64))
+        known = Known(floor, self._rows, same, np.full(count, NONE), np.zeros(count, np.int64), np.zeros(count, np.bool_), tags)
+        self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), known)
+        settled = new_settled(count)
         added = self._tables.settle(self._columns.rows, batch, known, buckets, settled)
-        self._add(batch, settled.made[:added], tags, found.outcome, buckets)
-        if self.values and len(near := np.flatnonzero(found.outcome == OUTCOME_NEAR)):
-            sketches = self._columns.column("sketches").gather(found.entry[near])
-            found.similarity[near] = per_cents(sketches, batch.sketches[near])
-        found.entry = self._entries_at(found.entry)
+        self._add(batch, settled.made[:added], tags, settled.outcome, buckets)
+        entries = self._entries_at(settled.row)
         self._seal_if_due()
-        return found
+        return Found(settled.outcome, entries, settled.distance, settled.similarity)
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry at its own source position and with its value digest, or -1."""
@@ -379,14 +372,12 @@ class Neighbours:
         """Return the numbers of the entries in these rows, -1 for -1."""
         return np.where(rows < 0, -1, self._columns.rows.numbers[rows].astype(np.int64) + self._base)
 
-    def _search(
-        self, batch: Columns, buckets: NDArray[Any], docs: NDArray[np.int64], best: NDArray[Any], bits: NDArray[Any]
-    ) -> None:
+    def _search(self, batch: Columns, buckets: NDArray[Any], docs: NDArray[np.int64], known: Known) -> None:
         parts = min(self._threads, max(1, len(docs) // _THREAD_DOCUMENTS))
-        candidates = np.zeros(len(best), np.int64)
+        candidates, reached = np.zeros(len(known.best), np.int64), (known.best, known.best_distance, known.is_alone)
 
         def search(own: NDArray[np.int64]) -> None:
-            self._tables.search(self._columns.rows, batch, buckets, own, best, bits, candidates)
+            self._tables.search(self._columns.rows, batch, buckets, own, *reached, candidates)
 
         self._each(search, np.array_split(docs, parts))
         compared = candidates[docs]
@@ -473,7 +464,7 @@ class Neighbours:
         self._tables.finder.seal(keys_of, states, FULL, self.full, self._each, numbers)
 
     def _keys_of_tags(self, numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
-        return np.stack([keys_of(self._columns.column(TAGS[number]).read(first, end)) for number in numbers])
+        return np.stack([keys_of(self._columns.read(TAGS[number], first, end)) for number in numbers])
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         """Do the work for each part, on all threads, and beat once a part: always from the caller's thread."""

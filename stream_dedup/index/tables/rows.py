@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, NOT_COMPARED, SKETCH_VALUES
+from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, SKETCH_VALUES
 
 NONE: Final = np.int64(0xFFFFFFFF)  # no row: later than every row
 FEATURES_UNKNOWN: Final = 0xFFFFFFFF
@@ -131,8 +131,8 @@ class Known(NamedTuple):
     """What is known of the documents of a batch from the entries before it.
 
     `floor` of features; `next_row`, which the first gets that becomes an entry; `same` (n,) int64, the row with its digest or
-    -1; `best` (n,) int64, the earliest row within reach or NONE, and its `best_distance` (n,) int64; `tags` (n,) uint32 of the
-    digests.
+    -1; `best` (n,) int64, the earliest row within reach or NONE, and its `best_distance` (n,) int64; `is_alone` (n,) bool: no
+    other row passed by its tags; `tags` (n,) uint32 of the digests.
     """
 
     floor: int
@@ -140,6 +140,7 @@ class Known(NamedTuple):
     same: NDArray[np.int64]
     best: NDArray[np.int64]
     best_distance: NDArray[np.int64]
+    is_alone: NDArray[np.bool_]
     tags: NDArray[np.uint32]
 
 
@@ -165,14 +166,23 @@ def new_chains(count: int, tables: int) -> Chains:
 
 
 class Settled(NamedTuple):
-    """What became of a batch: `outcome` (n,) uint8, `found` (n,) int64 row, `distance` (n,) uint8 in bits, and the documents
-    that became entries, `made` (n,) int64, of which the first so many count.
+    """What became of a batch: `outcome` (n,) uint8, `row` (n,) int64, `distance` (n,) uint8 in bits, `similarity` (n,) uint8 of
+    the sketches of a document and of the row that it is near, in per cent, else `NOT_COMPARED`; and the documents that became
+    entries, `made` (n,) int64, of which the first so many count.
     """
 
     outcome: NDArray[np.uint8]
-    found: NDArray[np.int64]
+    row: NDArray[np.int64]
     distance: NDArray[np.uint8]
+    similarity: NDArray[np.uint8]
     made: NDArray[np.int64]
+
+
+def new_settled(count: int) -> Settled:
+    """Return room for what becomes of so many documents."""
+    outcome, distance, similarity = np.empty((3, count), np.uint8)
+    row, made = np.empty((2, count), np.int64)
+    return Settled(outcome, row, distance, similarity, made)
 
 
 class Walking(NamedTuple):
@@ -190,19 +200,13 @@ class Walking(NamedTuple):
     seen: NDArray[np.int64]
 
 
-class Found:
-    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `keyed_kernels.settle`.
+class Found(NamedTuple):
+    """What became of a batch, as `Settled` tells it, with the `entry` (n,) int64 of each row."""
 
-    `similarity` (n,) uint8: how alike the sketches of a document and of what it is near are, in per cent, else `NOT_COMPARED`.
-    """
-
-    __slots__ = ("distance", "entry", "outcome", "similarity")
-
-    def __init__(self, count: int) -> None:
-        self.outcome = np.empty(count, np.uint8)
-        self.entry = np.empty(count, np.int64)
-        self.distance = np.empty(count, np.uint8)
-        self.similarity = np.full(count, NOT_COMPARED, np.uint8)
+    outcome: NDArray[np.uint8]
+    entry: NDArray[np.int64]
+    distance: NDArray[np.uint8]
+    similarity: NDArray[np.uint8]
 
 
 class AlikeRows(NamedTuple):
