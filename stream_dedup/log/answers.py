@@ -334,8 +334,8 @@ def encode_announce(announce: Announce, form: int = FIRST_FORMAT) -> bytes:
     return framed(MAGIC, form, KIND_ANNOUNCE, _U64.pack(announce.answers_from))
 
 
-def decode(raw: bytes | None, what: str = "A record of verdicts") -> Answer:
-    """Return the answer in `raw`.
+def decode(raw: bytes | None, what: str = "A record of verdicts", nonce: bytes | None = None) -> Answer:
+    """Return the answer in `raw`; with `nonce` one to another worker's log record without its judgements, which are not read.
 
     Raises:
         OtherFormatError: it is whole, and of a format or a kind that this program does not know; the role must stop.
@@ -345,6 +345,10 @@ def decode(raw: bytes | None, what: str = "A record of verdicts") -> Answer:
     decoder = FORMATS[form].decoders.get(kind)
     if decoder is None:
         raise OtherFormatError(f"{what} is of kind {kind}, which this program does not know: {UPGRADE}")
+    if kind == KIND_ANSWER and nonce is not None and len(body) >= _HEAD.size + CHAIN_BYTES:
+        log_offset, asked_by, number = _HEAD.unpack_from(body)
+        if asked_by != nonce:
+            return LogAnswer(log_offset, asked_by, number, (), bytes(body[-CHAIN_BYTES:]))
     return decoder(Reader(body, what), what)
 
 

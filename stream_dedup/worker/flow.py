@@ -53,7 +53,7 @@ class Flow:
         self._batches_max = batches_max
         self._first_documents = first_documents
         self._batch_documents_max = batch_documents_max
-        self._nonce = nonce
+        self.nonce = nonce
         self._owned: dict[TopicPartitionKey, Owned] = {}
         self._batches: deque[InFlight] = deque()
         self._parts: dict[int, tuple[InFlight, Part]] = {}
@@ -198,7 +198,7 @@ class Flow:
             InvariantError: the answer does not fit the question.
         """
         self._compare(answer)
-        if answer.nonce != self._nonce:
+        if answer.nonce != self.nonce:
             return None
         self.is_open = False
         if answer.log_offset < self._answers_from:

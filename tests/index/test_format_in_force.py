@@ -153,7 +153,7 @@ def test_a_worker_hears_it_of_the_answers() -> None:
         found = given(LOG)
     written, taken = WrittenFormat(), [found[1]]
     reader = SimpleNamespace(take=lambda *_: [message(raw) for raw in taken])
-    flow = SimpleNamespace(is_open=False, answered=lambda _: False, oldest_unanswered=None)
+    flow = SimpleNamespace(is_open=False, nonce=bytes(16), answered=lambda _: False, oldest_unanswered=None)
     questions = Questions(context(flow), mock.Mock(), mock.Mock(), reader, mock.Mock(), None, written)  # type: ignore[arg-type]
 
     questions.hear(0.0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
-from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.log import answers
+from stream_dedup.log.frame import framed
 
 KEPT = Representative(Position("documents", bytes(range(16)), 3, 8812), "id-é".encode(), 1_790_000_000_000)
 ANSWER = answers.LogAnswer(
@@ -38,6 +41,21 @@ def test_there_and_back(answer: answers.LogAnswer | answers.Rejected) -> None:
     assert {name: getattr(answer, name) for name in answer.__dataclass_fields__ if name != "chain"} == {
         name: getattr(decoded, name) for name in decoded.__dataclass_fields__ if name != "chain"
     }
+
+
+def test_of_an_answer_to_another_worker_only_the_head_is_read() -> None:
+    """Replicas are compared by it; a worker decodes what it asked itself, and an answer that is cut is refused all the same."""
+    raw, chain = answers.encode(ANSWER, b"12345678")
+    broken = bytearray(raw[:-4])
+    broken[6 + 32 + 4] = 250  # a reason that nobody knows
+    broken += zlib.crc32(broken).to_bytes(4, "little")
+
+    assert answers.decode(raw, nonce=ANSWER.nonce) == answers.decode(raw)
+    assert answers.decode(bytes(broken), nonce=bytes(16)) == answers.LogAnswer(17, ANSWER.nonce, 42, (), chain)
+    with pytest.raises(OtherFormatError, match="a reason"):
+        answers.decode(bytes(broken), nonce=ANSWER.nonce)
+    with pytest.raises(FormatError, match="ends in the middle"):
+        answers.decode(framed(answers.MAGIC, 1, answers.KIND_ANSWER, bytes(39)), nonce=ANSWER.nonce)
 
 
 def test_announce_there_and_back() -> None:

@@ -35,7 +35,7 @@ from stream_dedup.indexer import role as indexer
 from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.kafka import transaction
 from stream_dedup.kafka.outputs import Outcome, Result
-from stream_dedup.log import records
+from stream_dedup.log import answers, records
 from stream_dedup.log.records import Source
 from stream_dedup.log.representatives import Progress
 from stream_dedup.worker import flow, intake, role, startup
@@ -256,11 +256,12 @@ def _gone_without_a_word(stack: contextlib.ExitStack) -> None:
 
 
 def _matched_by_number(stack: contextlib.ExitStack) -> None:
-    answered = flow.Flow.answered
+    answered, decode = flow.Flow.answered, answers.decode
 
     def any_nonce(self: flow.Flow, answer: Any) -> bool:
-        return answered(self, replace(answer, nonce=self._nonce))
+        return answered(self, replace(answer, nonce=self.nonce))
 
+    stack.enter_context(mock.patch.object(answers, "decode", lambda raw, what, _=None: decode(raw, what)))
     stack.enter_context(mock.patch.object(flow.Flow, "answered", any_nonce))
 
 
