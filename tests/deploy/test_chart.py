@@ -105,6 +105,11 @@ ALL_ON: dict[str, Any] = {
         "tolerations": [{"key": "data", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
         "priorityClassName": "high",
+        "topologySpreadConstraints": [
+            {"maxSkew": 2, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {}}}
+            for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+        ],
+        "hostAliases": [{"ip": "10.0.0.7", "hostnames": ["broker-0"]}],
         "updateStrategy": {"type": "OnDelete"},
         "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/certificates/ca.crt"}],
         "extraVolumes": [{"name": "ca", "configMap": {"name": "company-ca"}}],
@@ -123,15 +128,37 @@ ALL_ON: dict[str, Any] = {
         "hosts": ["crawl.example"],
         "path": "/dedup",
         "tokenSecret": "our-token",
-        "ingress": {"enabled": True, "className": "traefik", "tls": [{"hosts": ["crawl.example"], "secretName": "tls"}]},
+        "service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}},
+        "ingress": {
+            "enabled": True,
+            "className": "traefik",
+            "pathType": "ImplementationSpecific",
+            "tls": [{"hosts": ["crawl.example"], "secretName": "tls"}],
+        },
         "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway", "namespace": "web"}]},
     },
     "networkPolicy": {"egress": [{"ports": [{"protocol": "TCP", "port": 8081}]}]},
     "monitoring": {
-        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "podMonitor": {
+            "enabled": True,
+            "labels": {"release": "prometheus"},
+            "scrapeTimeout": "9s",
+            "relabelings": [{"targetLabel": "cluster", "replacement": "eu"}],
+            "metricRelabelings": [{"sourceLabels": ["le"], "regex": "5", "action": "drop"}],
+        },
         "rules": {"enabled": True, "handbook": "https://wiki.example/handbook/"},
         "dashboard": {"enabled": True},
     },
+    "extraObjects": [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": '{{ include "stream-dedup.fullname" . }}-more',
+                "labels": {"app.kubernetes.io/instance": "{{ .Release.Name }}", "team": "crawl"},
+            },
+        }
+    ],
 }
 HOLDING = (
     rules.restricted,
@@ -183,8 +210,8 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
         assert on_all["extraEnv"][0] in container["env"]
         assert on_all["extraVolumeMounts"][0] in container["volumeMounts"]
         assert on_all["extraVolumes"][0] in spec["volumes"]
-        for key in ("tolerations", "affinity", "priorityClassName"):
-            assert spec[key] == on_all[key]
+        for key in ("tolerations", "affinity", "priorityClassName", "hostAliases", "topologySpreadConstraints"):
+            assert spec.get(key) == on_all[key] or (role, key) == ("toolbox", "topologySpreadConstraints")
         assert spec["nodeSelector"] == {"disk": "none" if role == "worker" else "ssd"}
         assert spec["imagePullSecrets"] == ALL_ON["imagePullSecrets"]
         assert pod["metadata"]["annotations"] == on_all["podAnnotations"]
@@ -205,7 +232,14 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
     (account,) = (one for one in all_on if one["kind"] == "ServiceAccount")
     assert account["metadata"]["annotations"] == ALL_ON["serviceAccount"]["annotations"]
     assert of(all_on, "NetworkPolicy", "news-stream-dedup-others")["spec"]["egress"] == ALL_ON["networkPolicy"]["egress"]
-    assert of(all_on, "PodMonitor", "news-stream-dedup")["metadata"]["labels"]["release"] == "prometheus"
+    monitor = of(all_on, "PodMonitor", "news-stream-dedup")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    wanted = ALL_ON["monitoring"]["podMonitor"]
+    assert [endpoint["relabelings"][-1], *endpoint["metricRelabelings"]] == wanted["relabelings"] + wanted["metricRelabelings"]
+    assert endpoint["scrapeTimeout"] == "9s"
+    assert {"targetLabel": "job", "replacement": "stream-dedup"} in endpoint["relabelings"], "alerts and dashboard look for it"
+    assert of(all_on, "Secret", "news-stream-dedup-more")
     topics = {one["metadata"]["name"] for one in all_on if one["kind"] == "KafkaTopic"}
     assert {"documents", "unique", "duplicates", "fingerprints", "verdicts"} <= topics
 
@@ -244,6 +278,8 @@ def test_people_come_to_the_console_by_name(all_on: list[Manifest]) -> None:
     (path,) = rule["http"]["paths"]
     assert (rule["host"], path["path"]) == ("crawl.example", "/dedup")
     service = of(all_on, "Service", path["backend"]["service"]["name"])
+    assert (service["spec"]["type"], service["metadata"]["annotations"]) == ("LoadBalancer", {"lb": "internal"})
+    assert path["pathType"] == "ImplementationSpecific"
     assert {port["name"] for port in service["spec"]["ports"]} == {path["backend"]["service"]["port"]["name"]}
     (way,) = route["spec"]["rules"]
     assert way["backendRefs"] == [{"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}]
@@ -265,8 +301,9 @@ def test_keda_scales_the_workers_of_the_release(helm: Path) -> None:
 
 
 def test_helm_test_asks_the_doctor(helm: Path) -> None:
-    """A pod that is none of the toolbox's, and that the policies let reach Kafka and names."""
-    made = template(helm)
+    """A pod that is none of the toolbox's, and that the policies let reach Kafka and names; under any release's name."""
+    done = run(helm, "template", "news", *TEMPLATE[2:])
+    made = [one for one in yaml.safe_load_all(done.stdout) if one]
     (pod,) = (one for one in made if one["kind"] == "Pod")
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     assert pod["spec"]["containers"][0]["command"] == ["stream-dedup", "doctor"]
@@ -274,8 +311,8 @@ def test_helm_test_asks_the_doctor(helm: Path) -> None:
     labels = pod["metadata"]["labels"]
     policies = list(rules.of_kind(made, "NetworkPolicy"))
     own = {one["metadata"]["name"] for one in policies if rules.selects(one["spec"]["podSelector"], labels)}
-    assert {"stream-dedup-default-deny", "stream-dedup-names", "stream-dedup-kafka", "stream-dedup-others"} == own
-    assert not rules.selects(of(made, "Deployment", "stream-dedup-toolbox")["spec"]["selector"], labels)
+    assert {f"news-stream-dedup-{name}" for name in ("default-deny", "names", "kafka", "others")} == own
+    assert not rules.selects(of(made, "Deployment", "news-stream-dedup-toolbox")["spec"]["selector"], labels)
 
 
 def test_the_notes_say_what_to_type(helm: Path, tmp_path: Path) -> None:

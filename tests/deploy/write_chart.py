@@ -26,6 +26,7 @@ _TABLE = "<!-- Made of values.yaml by `make deploy-chart`. -->"
 _NAME = "app.kubernetes.io/name"
 # A name of ours, but in a path.
 _OURS = re.compile(r"(?<![\w-])(?<!\w[./])stream-dedup(?=$|:8080|,|\.|-(?:[a-z-]+))")
+_AS_WRITTEN = ("mountPath", "command", "args", "replacement")  # what is the same in all releases
 _STORED = ("index", "search")
 # Components whose patches stand behind a switch: (StatefulSet, the expression that switches them).
 _SWITCHES = {
@@ -68,6 +69,12 @@ class Places:
     def key(self, key: str, expression: str) -> str:
         """Return a key that stands there with its value only where there is one."""
         return self.lines("{{- with " + expression + " }}\nMARGIN" + key + ": {{- toYaml . | nindent DEEPER }}\n{{- end }}")
+
+    def unless(self, key: str, expression: str, own: Any) -> str:
+        """Return a key that stands there with what a value says, and with a document where it says nothing."""
+        margin = "\n".join(f"MARGIN{line}" for line in self.dump({key: own}).splitlines())
+        said = "{{- with " + expression + " }}\nMARGIN" + key + ": {{- toYaml . | nindent DEEPER }}"
+        return self.lines(said + "\n{{- else }}\n" + margin + "\n{{- end }}")
 
     def dump(self, document: Any) -> str:
         """Return a document as YAML, with the expressions in their places."""
@@ -114,7 +121,7 @@ def _walk(node: Any, places: Places) -> Any:
             "app.kubernetes.io/instance": places.value(".Release.Name"),
             _NAME: places.value('include "stream-dedup.name" .'),
         }
-    return {key: value if key == "mountPath" else _walk(value, places) for key, value in node.items()}
+    return {key: value if key in _AS_WRITTEN else _walk(value, places) for key, value in node.items()}
 
 
 def _role_of(manifest: Manifest) -> str | None:
@@ -136,6 +143,7 @@ def _pod(pod: Manifest, role: str, places: Places) -> None:
     for container in spec["containers"]:
         _container(container, places)
         container["resources"] = places.block(f"toYaml .Values.{role}.resources")
+        container["securityContext"] = places.block("toYaml $pods.securityContext")
         container["envFrom"] = [
             {"configMapRef": {"name": places.value('include "stream-dedup.config" .')}},
             places.lines("{{- range .Values.secretsAsEnvironment }}\nMARGIN- secretRef:\nMARGIN    name: {{ . }}\n{{- end }}"),
@@ -156,7 +164,9 @@ def _pod(pod: Manifest, role: str, places: Places) -> None:
         if volume.get("secret", {}).get("secretName") == "stream-dedup-key":
             volume["secret"]["secretName"] = places.value(".Values.keySecret")
     spec["volumes"].append(places.items("$pods.extraVolumes"))
-    for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity"):
+    if own := spec.pop("topologySpreadConstraints", None):
+        spec[places.unless("topologySpreadConstraints", "$pods.topologySpreadConstraints", _walk(own, places))] = None
+    for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "hostAliases"):
         spec[places.key(key, "$.Values.imagePullSecrets" if key == "imagePullSecrets" else f"$pods.{key}")] = None
     line = "{{- with $pods.priorityClassName }}\nMARGINpriorityClassName: {{ . }}\n{{- end }}"
     spec[places.lines(line)] = None
@@ -249,6 +259,9 @@ def placed(manifest: Manifest) -> str:
     whole = manifest if topic else _walk(manifest, places)
     labels = whole["metadata"].setdefault("labels", {})
     labels[places.lines('{{- include "stream-dedup.labels" . | nindent INDENT }}')] = None
+    if kind == "Service" and name == "stream-dedup-search":
+        whole["metadata"][places.key("annotations", ".Values.console.service.annotations")] = None
+        whole["spec"][places.lines("{{- with .Values.console.service.type }}\nMARGINtype: {{ . }}\n{{- end }}")] = None
     text = places.dump(whole)
     if role is not None:
         text = f"{{{{- $pods := mustMergeOverwrite (deepCopy .Values.pods) .Values.{role} }}}}\n{text}"
@@ -272,7 +285,12 @@ def monitoring() -> str:
     places = Places()
     monitor = _walk(_of_component("monitoring", "podmonitor.yaml"), places)
     monitor["spec"]["selector"]["matchLabels"] |= {"app.kubernetes.io/instance": places.value(".Release.Name")}
-    monitor["spec"]["podMetricsEndpoints"][0]["interval"] = places.value(".Values.monitoring.podMonitor.interval")
+    endpoint = monitor["spec"]["podMetricsEndpoints"][0]
+    endpoint["interval"] = places.value(".Values.monitoring.podMonitor.interval")
+    endpoint["relabelings"].append(places.items(".Values.monitoring.podMonitor.relabelings"))
+    timeout = "{{- with .Values.monitoring.podMonitor.scrapeTimeout }}\nMARGINscrapeTimeout: {{ . }}\n{{- end }}"
+    endpoint[places.lines(timeout)] = None
+    endpoint[places.key("metricRelabelings", ".Values.monitoring.podMonitor.metricRelabelings")] = None
     rules = _of_component("monitoring", "prometheusrule.yaml")
     for group in rules["spec"]["groups"]:
         for rule in group["rules"]:
