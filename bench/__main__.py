@@ -9,7 +9,6 @@ import typer
 
 from bench.show_files import bench_files_command
 from bench.show_find import bench_find_command
-from bench.show_fingerprint import bench_fingerprint_command
 from bench.show_index import bench_index_command
 from bench.show_path import bench_path_command
 from bench.show_quality import bench_quality_command
@@ -25,7 +24,6 @@ for _one in (
     bench_path_command,
     bench_index_command,
     bench_quality_command,
-    bench_fingerprint_command,
     bench_find_command,
     bench_files_command,
 ):

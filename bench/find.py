@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from bench.find_texts import LANGUAGES, every_text
-from bench.path_machine import machine
+from bench.path_around import machine
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.ground.errors import InputError

@@ -1,4 +1,4 @@
-"""`bench index`: the index alone, durable, over a stream whose duplicates are known; beside peers on the same prints.
+"""`bench index`: the index alone, durable, over a stream whose duplicates are known.
 
 The order of a run, each step in a process of its own; with `judging_only` the first alone. With `reopen_bytes` the first, and
 then: open what the kill left with so much memory, and judge a fiftieth more.
@@ -7,7 +7,6 @@ then: open what the kill left with so much memory, and judge a fiftieth more.
   3  open      after that clean stop
   4  restore   a snapshot of that volume into another, every file by its checksum, and opened
   5  rebuild   the same log into an empty volume; it must end with the same chain of answers
-  6  peers     a sorted-array scan, RocksDB with one value per key, and programs that take texts
 
 Time is measured around `Index.apply` alone: from the bytes of log records to the bytes of answers, all of it written to
 RocksDB and its write-ahead log. The time to make the documents is not counted. CPU time is that of the whole process, all
@@ -32,8 +31,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench.index_peers import Run, run_peers
-from bench.peers import Peers, peers_command
 from bench.stream import RECORD_DOCUMENTS
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.plan import Plan
@@ -61,7 +58,6 @@ class IndexOptions:
     plan: Plan
     duplicates: float
     seed: int
-    peers: bool = False
     memory_bytes: int | None = None
     folder: Path | None = None
     template: bool = False
@@ -88,7 +84,6 @@ class IndexReport:
     rebuilt: dict[str, Any] = field(default_factory=dict)
     reopened_curve: list[dict[str, Any]] = field(default_factory=list)
     reopened: dict[str, Any] = field(default_factory=dict)
-    peers: list[Run] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     load_before: float = 0.0
 
@@ -211,7 +206,6 @@ class IndexReport:
             "filled": self.filled,
             **({} if options.judging_only else self._after()),
             **({} if options.reopen_bytes is None else self._reopened()),
-            "peers": [one.as_json() for one in self.peers],
             "complaints": self.complaints,
         }
 
@@ -249,7 +243,6 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
         StreamDedupError: a measured process ended by itself.
     """
     report = IndexReport(options, load_before=os.getloadavg()[0])
-    command = peers_command() if options.peers else None  # says what is missing before anything is measured
     with tempfile.TemporaryDirectory(prefix="stream-dedup-bench-", dir=options.folder) as name:
         folder = Path(name)
         with _child(options, "fill", folder / "volume") as (lines, process):
@@ -260,9 +253,6 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
         if not options.judging_only:
             _restart(report, folder, say)
         _complain(report)
-        if command is not None:
-            with Peers(command) as peers:
-                report.peers += run_peers(options.plan, options.documents, options.duplicates, options.seed, peers, folder, say)
     return report
 
 

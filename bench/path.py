@@ -30,9 +30,7 @@ from bench import copy
 from bench.children import MeasuredChild, cpu_seconds, process_looker
 from bench.latency import Latency
 from bench.latency import measure as measure_latency
-from bench.path_bytes import on_disk, over_loopback
-from bench.path_fill import fill
-from bench.path_machine import machine
+from bench.path_around import fill, machine, on_disk, over_loopback
 from bench.path_peers import CopyPeer, find_peers, peer_environment
 from bench.path_report import PLANS, PathOptions, PathReading, PathReport, Sample, Start, order, window
 from stream_dedup.ground import topics
@@ -132,12 +130,12 @@ class Bench:
                 self._options.partitions,
             )
 
-    def add_round(self, report: PathReport, number: int, where: str = "") -> None:
-        """Measure the throughput of each variant once and add it to the report; `where` is told with it."""
+    def add_round(self, report: PathReport, number: int) -> None:
+        """Measure the throughput of each variant once and add it to the report."""
         for variant in order(number, report.variants):
             sample = self.throughput(variant, number)
             report.samples.append(sample)
-            self._say(f"round {number} of {self._options.rounds}, {where}{sample.told}")
+            self._say(f"round {number} of {self._options.rounds}, {sample.told}")
         report.mean_value_bytes = self.mean_value_bytes
 
     def throughput(self, variant: str, number: int) -> Sample:
@@ -146,10 +144,10 @@ class Bench:
         Raises:
             StreamDedupError: a child ended, the documents stopped moving, or worker and outputs count differently.
         """
-        total = self._options.documents_for(self._peers.get(variant))
+        total = self._options.documents
         with self._prepared(variant) as (settings, names, folder):
             disk_before = on_disk(self._data, settings.topic_prefix)  # of the index's entries
-            self._load(settings, names.documents, total, self._peers.get(variant))
+            self._load(settings, names.documents)
             began, loopback_before = time.monotonic(), over_loopback()
             with self._running(variant, settings, folder) as children:
                 admin = Admin(settings)
@@ -218,17 +216,15 @@ class Bench:
                 fill(_own(variant, settings, Path(folder)), self._options.index_entries)
             yield settings, names, Path(folder)
 
-    def _load(self, settings: Settings, topic: str, count: int, peer: CopyPeer | None) -> None:
-        plain = {} if peer is None or peer.reads_compressed else {"compression.type": "none"}
-        producer = LoadProducer(settings.model_copy(update={"kafka": plain}))
+    def _load(self, settings: Settings, topic: str) -> None:
+        producer = LoadProducer(settings)
         size = 0
-        for number, page in enumerate(self._options.pages(count)):
+        for number, page in enumerate(self._options.pages(self._options.documents)):
             producer.send(topic, page.key, page.value, partition=number % self._options.partitions)
             size += len(page.value)
         if producer.flush():
             raise StreamDedupError(f"The documents could not be written: {producer.first_failure}")
-        if count == self._options.documents:
-            self.mean_value_bytes = size / count
+        self.mean_value_bytes = size / self._options.documents
 
     @contextlib.contextmanager
     def _running(

@@ -21,7 +21,6 @@ from stream_dedup.settings.environment import child_environment
 
 PLAIN: Final = "plain"
 QUIX: Final = "quix"
-FAUST: Final = "faust"
 _ROOT: Final = Path(__file__).parents[1]
 _ASK_SECONDS: Final = 60.0
 _VERSIONS: Final = """
@@ -36,8 +35,6 @@ class CopyPeer:
     """A program that copies.
 
     `packages` are those whose versions matter, its own first. `is_apart`: it lives in the peers' environment, not in ours.
-    `reads_compressed`: it has the codec of the documents, or else gets them as they are. `documents_max`: a slow one gets the
-    first so many only.
     """
 
     name: str
@@ -46,8 +43,6 @@ class CopyPeer:
     remedy: str
     is_exactly_once: bool
     is_apart: bool
-    reads_compressed: bool = True
-    documents_max: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def python(self, root: Path = _ROOT) -> Path:
@@ -66,7 +61,6 @@ class CopyPeer:
 PEERS: Final = (
     CopyPeer(PLAIN, "confluent-kafka without transactions", ("confluent-kafka",), "install crawl-dedup again", False, False),
     CopyPeer(QUIX, "Quix Streams", ("quixstreams", "confluent-kafka"), "run `make peers` (again)", True, True),
-    CopyPeer(FAUST, "Faust", ("faust-streaming", "aiokafka"), "install the extra `insights`", False, False, False, 20_000),
 )
 
 

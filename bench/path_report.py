@@ -59,10 +59,6 @@ class PathOptions:
         """Most documents in one transaction; fewer in a short run, because a window needs some transactions."""
         return min(TRANSACTION_DOCUMENTS_MAX, self.documents // _TRANSACTIONS_MIN)
 
-    def documents_for(self, peer: CopyPeer | None) -> int:
-        """Return how many documents a peer gets, or for None the copy and the filter."""
-        return self.documents if peer is None or peer.documents_max is None else min(self.documents, peer.documents_max)
-
     def check(self) -> None:
         """Refuse what cannot be measured.
 
@@ -288,7 +284,6 @@ class PathReport:
                 name: {
                     "versions": dict(peer.versions),
                     "exactly_once": peer.is_exactly_once,
-                    "documents": options.documents_for(peer),
                 }
                 for name, peer in self.peers.items()
             },

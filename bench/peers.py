@@ -4,12 +4,10 @@ The child speaks JSON, one object a line, over its standard input and output. Th
 `{"versions": {package: version}, "missing": {package: reason}, "methods": [{"name", "plan", "does", "names"}]}`; `names` tells
 whether it says what a document is a copy of. Then, to each line in, one line out:
 
-    {"ask": "pairs", "method", "texts", "languages"}             -> {"pairs": [[place, place], ..], "seconds"}: all that it
-                                                                    takes, and the CPU of one thread for it
-    {"ask": "drops", "method", "texts", "languages"}             -> {"drops": [true, ..], "seconds"}: which of the texts, in
-                                                                    this order, it drops, of a method that names nothing
-    {"ask": "speed", "method", "texts", "languages", "rounds"}   -> {"seconds": [..]}: CPU of one thread, text to signature
-    any that fails                                               -> {"error": "..."}
+    {"ask": "pairs", "method", "texts", "languages"}  -> {"pairs": [[place, place], ..]}: all that it takes
+    {"ask": "drops", "method", "texts", "languages"}  -> {"drops": [true, ..]}: which of the texts, in this order, it drops,
+                                                         of a method that names nothing
+    any that fails                                    -> {"error": "..."}
 
 Invariants: no peer is ever imported here; one child at a time, ended with this object; a child that is silent for too long
 is ended, and that is an error; whatever ended a child, the next question is asked of a new one.
@@ -99,19 +97,8 @@ class Peers:
         Raises:
             StreamDedupError: the peer failed.
         """
-        return self.timed_pairs(method, texts, languages)[0]
-
-    def timed_pairs(
-        self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str]
-    ) -> tuple[set[tuple[int, int]], float]:
-        """Return the same, and the CPU seconds of one thread from texts to pairs.
-
-        Raises:
-            StreamDedupError: the peer failed.
-        """
         answer = self._ask(ask="pairs", method=method.name, texts=texts, languages=languages)
-        pairs = {(min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other}
-        return pairs, float(answer["seconds"])
+        return {(min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other}
 
     def drops(self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str]) -> list[bool]:
         """Return which of the texts, in their order, a method drops that does not say what they are copies of.
@@ -120,15 +107,6 @@ class Peers:
             StreamDedupError: the peer failed.
         """
         return [bool(one) for one in self._ask(ask="drops", method=method.name, texts=texts, languages=languages)["drops"]]
-
-    def signature_seconds(self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str], rounds: int) -> list[float]:
-        """Return the CPU seconds of one thread for the signatures of all texts, once for each round.
-
-        Raises:
-            StreamDedupError: the peer failed.
-        """
-        answer = self._ask(ask="speed", method=method.name, texts=texts, languages=languages, rounds=rounds)
-        return [float(one) for one in answer["seconds"]]
 
     def close(self) -> None:
         """End the child."""

@@ -8,17 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from bench.peers import Peers, peers_command
+from stream_dedup.cli.version import versions
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
-
-if TYPE_CHECKING:
-    from bench.peers import Peers
-
 
 _STANDARD_OUTPUT = "-"
 
@@ -30,8 +27,6 @@ def megabytes(size: int | None) -> str:
 
 def about_peers(peer_versions: Mapping[str, str], missing: Mapping[str, str]) -> str:
     """Return the lines that say what was measured, and which programs could not be."""
-    from stream_dedup.cli.version import versions
-
     found = ", ".join(f"{name} {number}" for name, number in peer_versions.items())
     lines = [f"{datetime.now(UTC):%Y-%m-%d}, stream-dedup {versions()['stream-dedup']}" + (f"; {found}" if found else "")]
     return "\n".join([*lines, *(f"without {name}: {reason}" for name, reason in missing.items())])
@@ -39,16 +34,12 @@ def about_peers(peer_versions: Mapping[str, str], missing: Mapping[str, str]) ->
 
 def stamped(figures: dict[str, object]) -> dict[str, object]:
     """Return figures with the day and the versions they belong to."""
-    from stream_dedup.cli.version import versions
-
     return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "versions": versions()} | figures
 
 
 @contextlib.contextmanager
 def peers_of(*, with_peers: bool) -> Iterator[Peers | None]:
     """Yield the other programs, if they are asked for."""
-    from bench.peers import Peers, peers_command
-
     if not with_peers:
         yield None
         return

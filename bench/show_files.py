@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from bench.files import OURS, PEERS, measure, write_file
 from bench.show import stamped, write_figures
 from stream_dedup.cli.options import FiguresOption, command
 from stream_dedup.ground.errors import StreamDedupError
@@ -29,8 +30,6 @@ def bench_files_command(
 
     Exit code 1 if one failed.
     """
-    from bench.files import OURS, PEERS, measure, write_file
-
     runs, failed = [], []
     with tempfile.TemporaryDirectory(prefix="stream-dedup-bench-") as folder:
         path = Path(folder) / "documents.jsonl"

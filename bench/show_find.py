@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from bench import find
+from bench.find import FindOptions
 from bench.show import out_of, stamped, write_figures
 from stream_dedup.cli.options import FiguresOption, command
 from stream_dedup.ground.terminal import note
-
-if TYPE_CHECKING:
-    from bench import find
 
 _LANGUAGES: Final = {"en": "English", "zh": "Chinese", "ja": "Japanese"}
 
@@ -43,8 +42,6 @@ def bench_find_command(
     Clues of 8, 20 and 60 words, whole, with one changed and with one missing, in English, Chinese and Japanese. Exit code 1 if
     the scan found other documents than the engine.
     """
-    from bench.find import FindOptions
-
     complaints = show_find(FindOptions(documents, size_bytes, clues, scans, seed, corpus, folder), target=target)
     for complaint in complaints:
         note(complaint)
@@ -58,8 +55,6 @@ def show_find(options: find.FindOptions, *, target: str | None) -> list[str]:
         InputError: the texts cannot be had, or are too short; or the figures cannot be written.
         StreamDedupError: the engine failed.
     """
-    from bench import find
-
     out = out_of(target)
     out.print(f"seed {options.seed}")
     report = find.run_find(options, note)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from bench import index
+from bench.index import IndexOptions
+from bench.nearness import candidates, generated, real
+from bench.show import megabytes, number, out_of, stamped, table_of, write_figures
 from stream_dedup.cli.options import (
     FiguresOption,
     command,
 )
+from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note
-
-if TYPE_CHECKING:
-    from bench import index
-    from stream_dedup.ground.plan import Plan
-from bench.show import megabytes, number, out_of, stamped, table_of, write_figures
+from stream_dedup.settings.units import parse_size
 
 
 @command(
@@ -48,7 +51,6 @@ def bench_index_command(
         Path | None,
         typer.Option("--folder", metavar="DIR", help="Where the volumes go.  [default: the system's for such files]"),
     ] = None,
-    peers: Annotated[bool, typer.Option("--peers", help="Measure other layouts and programs too; needs `make peers`.")] = False,
     template: Annotated[bool, typer.Option("--template", help="All documents are pages of one site.")] = False,
     judging_only: Annotated[bool, typer.Option("--judging-only", help="Leave out restarts, snapshot and rebuild.")] = False,
     corpus: Annotated[
@@ -62,12 +64,6 @@ def bench_index_command(
     Prints and sketches are as near as those of real pages, which `--corpus` compares. The planted copies differ in as many bits
     as the plan finds for sure. Exit code 1 if one was not found.
     """
-    from dataclasses import replace
-
-    from bench.index import IndexOptions
-    from stream_dedup.ground.plan import parse as parse_plan
-    from stream_dedup.settings.units import parse_size
-
     chosen = [parse_plan(plan) for plan in plans or ["bands"]]
     if corpus is not None:
         return _show_nearness(corpus, chosen, seed)
@@ -80,7 +76,6 @@ def bench_index_command(
         chosen[0],
         duplicates,
         seed,
-        peers,
         room,
         folder,
         template=template,
@@ -94,11 +89,9 @@ def show_index(runs: list[index.IndexOptions], *, target: str | None) -> int:
     """Measure and print the tables; return the exit code, 1 if there is a complaint. JSON goes to `target` as in `show_path`.
 
     Raises:
-        InputError: the file cannot be written, or the peers are not set up.
-        StreamDedupError: a measured process or a peer failed.
+        InputError: the file cannot be written.
+        StreamDedupError: a measured process failed.
     """
-    from bench import index
-
     out, reports = out_of(target), list[index.IndexReport]()
     for options in runs:
         reports.append(index.run_index(options, note))
@@ -113,8 +106,6 @@ def show_index(runs: list[index.IndexOptions], *, target: str | None) -> int:
 
 
 def _show_nearness(corpus: Path, plans: list[Plan], seed: int) -> int:
-    from bench.nearness import candidates, generated, real
-
     texts = real(corpus)
     table = table_of("entries looked up for a document", f"{len(texts.features):,} distinct texts", "as many generated")
     for plan in plans:
@@ -149,8 +140,6 @@ def _compare(reports: list[index.IndexReport], out: Console) -> None:
 
 
 def _show_index(report: index.IndexReport, out: Console) -> None:
-    from bench import index
-
     options, figures = report.options, report.as_json()
     out.print()
     out.print(
@@ -181,14 +170,6 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
         _show_restarts(report, out)
     if options.reopen_bytes is not None:
         _show_reopened(report, out)
-    if report.peers:
-        out.print()
-        table = table_of("", "documents", "by CPU time/s", "found", "durable", "")
-        for run in report.peers:
-            found_text = f"{run.found:,}" + ("" if run.planted is None else f" of {run.planted:,}")
-            durable = "yes" if run.durable else "no"
-            table.add_row(run.name, f"{run.documents:,}", number(run.documents_per_cpu_second), found_text, durable, run.note)
-        table.print_to(out)
 
 
 def _show_reopened(report: index.IndexReport, out: Console) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from bench.path import run_path
+from bench.path_peers import QUIX
+from bench.path_report import COPY, PLANS, RATES, PathOptions, PathReport, median, medians
+from bench.show import number, out_of, table_of, write_figures
 from stream_dedup.cli.options import (
     FiguresOption,
     OwnBrokerOption,
@@ -16,10 +20,7 @@ from stream_dedup.cli.options import (
 )
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import note
-
-if TYPE_CHECKING:
-    from bench.path_report import PathOptions, PathReport
-from bench.show import number, out_of, table_of, write_figures
+from stream_dedup.service import logs
 
 
 @command("bench path", example="python -m bench path --documents 200000 --rounds 3")
@@ -40,7 +41,7 @@ def bench_path_command(
         bool,
         typer.Option(
             "--peers",
-            help="Measure other programs copying, too: without transactions, Quix Streams, Faust; needs `make peers`.",
+            help="Measure other programs copying, too: without transactions, Quix Streams; needs `make peers`.",
         ),
     ] = False,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that share the partitions, in each variant.")] = 1,
@@ -54,8 +55,6 @@ def bench_path_command(
 
     Ratios are what can be compared; figures per second are the machine's as much as the filter's.
     """
-    from bench.path_report import RATES, PathOptions
-
     options = PathOptions(
         documents=documents,
         size_bytes=size_bytes,
@@ -84,9 +83,6 @@ def show_path(options: PathOptions, *, target: str | None) -> int:
             be made; or some workers would have nothing to do.
         StreamDedupError: the measurement failed.
     """
-    from bench.path import run_path
-    from stream_dedup.service import logs
-
     options.check()
     logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
     out = out_of(target)
@@ -99,8 +95,6 @@ def show_path(options: PathOptions, *, target: str | None) -> int:
 
 
 def _show(report: PathReport, out: Console) -> None:
-    from bench.path_report import PLANS, medians
-
     options, machine = report.options, report.machine
     out.print()
     out.print(
@@ -119,7 +113,7 @@ def _show(report: PathReport, out: Console) -> None:
     for name, peer in report.peers.items():
         numbers = ", ".join(f"{package} {number}" for package, number in peer.versions.items())
         guarantee = "exactly once" if peer.is_exactly_once else "at least once"
-        out.print(f"{name}: {peer.title} copying {guarantee}, {options.documents_for(peer):,} documents ({numbers})")
+        out.print(f"{name}: {peer.title} copying {guarantee} ({numbers})")
     for name, sentence in report.missing.items():
         out.print(f"without {name}: {sentence}")
     out.print()
@@ -143,9 +137,6 @@ def _show(report: PathReport, out: Console) -> None:
 
 def throughput_table(report: PathReport) -> FittedTable:
     """Return the documents per second of every variant, with its share of the copy."""
-    from bench.path_peers import QUIX
-    from bench.path_report import COPY, median, medians
-
     beside = ["of Quix's copy"] if QUIX in report.peers else []
     headings = ["documents/s", "of the copy", *beside, "first commit, s", "duplicates", "memory, MB"]
     table = table_of("", *headings, "documents/s of each round")
@@ -169,8 +160,6 @@ def throughput_table(report: PathReport) -> FittedTable:
 
 
 def _medians_of_cpu(report: PathReport, variant: str) -> Mapping[str, float]:
-    from bench.path_report import medians
-
     return medians([one.per_document_us(one.cpu_seconds) for one in report.of(variant)])
 
 

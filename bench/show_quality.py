@@ -6,24 +6,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from bench import quality, sites
 from bench.bands import BANDS, BandCounts
+from bench.edits import measure_edits
+from bench.quality import QualityOptions, presets_named
 from bench.show import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
 from stream_dedup.cli.options import (
     FiguresOption,
     command,
 )
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import note
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from bench import quality, sites
-    from stream_dedup.ground.plan import Plan
 
 
 @command("bench quality", example="python -m bench quality --corpus corpora --plan classic")
@@ -59,10 +59,6 @@ def bench_quality_command(
     With --sites, how many different pages of one site are dropped, and how many planted copies are found, by the size of the
     site and of its template.
     """
-    from bench.quality import QualityOptions, presets_named
-    from stream_dedup.ground.plan import PLANS
-    from stream_dedup.ground.plan import parse as parse_plan
-
     if corpus is None and not sites:
         raise typer.BadParameter("give a folder to --corpus, or --sites, or both", param_hint="--corpus")
     named, chosen = presets_named(presets or []), tuple(map(parse_plan, plans or PLANS))
@@ -92,8 +88,6 @@ def show_corpora(options: quality.QualityOptions, out: Console, *, with_peers: b
         InputError: the corpora cannot be read, or the peers are not set up.
         StreamDedupError: the peers did not start.
     """
-    from bench import quality
-
     with peers_of(with_peers=with_peers) as peers:
         report = quality.run_quality(options, peers, note)
     out.print()
@@ -115,28 +109,17 @@ def show_corpora(options: quality.QualityOptions, out: Console, *, with_peers: b
 
 def show_edits(corpus: Path, plan: Plan, keys: int, seed: int, out: Console) -> dict[str, object]:
     """Measure edited texts with one plan and print the tables; return the figures."""
-    from bench.edits import CONTAINED, EditFinding, StrangerFinding, measure_edits
-
     findings = list(measure_edits(corpus, plan, keys, seed))
-    contained = [f"contained from {least}" for least in CONTAINED]
-    table = table_of("", "words", "texts", "exact Jaccard", f"found by {plan.name}", *contained)
-    strangers = table_of("taken of a million pairs", "pairs", *contained)
+    table = table_of("", "words", "texts", "exact Jaccard", f"found by {plan.name}")
     for one in findings:
-        if isinstance(one, EditFinding):
-            span, shares = f"{one.words[0]} to {one.words[1]}", [number(share, 3) for share in one.contained]
-            table.add_row(one.kind, span, number(one.texts), number(one.jaccard, 2), number(one.found, 3), *shares)
-        elif isinstance(one, StrangerFinding):
-            strangers.add_row(one.name, number(one.pairs), *(number(rate, 1) for rate in one.taken_of_a_million))
+        span = f"{one.words[0]} to {one.words[1]}"
+        table.add_row(one.kind, span, number(one.texts), number(one.jaccard, 2), number(one.found, 3))
     table.print_to(out)
-    out.print()
-    strangers.print_to(out)
     return {"edits": [asdict(one) for one in findings]}
 
 
 def show_sites(options: sites.SiteOptions, out: Console) -> dict[str, object]:
     """Measure made-up sites and print the tables; return the figures."""
-    from bench import sites
-
     findings = list(sites.measure_sites(options, note))
     out.print()
     out.print(f"{datetime.now(UTC):%Y-%m-%d}; hash keys: {options.keys}; seed: {options.seed}")

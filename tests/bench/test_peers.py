@@ -33,12 +33,6 @@ def test_pairs_are_of_two_texts_the_smaller_place_first() -> None:
     assert near == {(0, 2), (0, 3), (2, 3)}
 
 
-def test_seconds_come_once_a_round() -> None:
-    """A speed is asked for so many rounds and comes with so many samples."""
-    with fake() as peers:
-        assert peers.signature_seconds(peers.methods[0], ["abc", "d"], ["en", "en"], 3) == [4e-6] * 3
-
-
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
