@@ -102,20 +102,6 @@ def test_documents_are_as_near_as_real_texts(name: str) -> None:
     assert candidates(PLANS[name], generated(PLANS[name], 2_318, seed=1)) == pytest.approx(REAL[name], rel=0.2, abs=0.003)
 
 
-def test_a_bucket_that_all_share_costs_no_more_than_its_cap() -> None:
-    """Of each block of a template so many are asked, and no more when there are twice as many pages; without a cap, all."""
-    bands = PLANS["bands"]
-    entries = {
-        (plan, count): candidates(plan, generated(plan, count, 1, template=True))
-        for plan in (replace(bands, asked=8), replace(bands, asked=0, crowd=0))
-        for count in (4_000, 8_000)
-    }
-    few, more, all_few, all_more = entries.values()
-
-    assert few < more < 1.2 * few < 8 * bands.tables
-    assert all_more > 1.8 * all_few > 10 * more
-
-
 def test_what_a_kill_left_is_opened_with_other_memory_and_judged_on(tmp_path: Path) -> None:
     """Every copy planted in what comes then is found, of originals from before the kill too."""
     said: list[str] = []

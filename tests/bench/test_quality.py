@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 
 from bench import quality
-from bench.__main__ import main
-from bench.corpus import GROUPS, Corpus, CorpusDocument, KnownPairs, group_of, read_corpora
+from bench.corpus import GROUPS, CorpusDocument
 from bench.peers import Peers
-from bench.quality import PairCounts, QualityOptions, count_pairs, near_pairs, run_quality
+from bench.quality import QualityOptions, near_pairs, run_quality
 from bench.templates import template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice, Writer, language
-from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
 from tests.bench.test_peers import FAKE
 
@@ -81,34 +79,6 @@ def test_a_scan_takes_what_the_plan_takes() -> None:
         assert near_pairs(prints, np.array(features, np.uint32), sketches, 48, plan) == expected
 
 
-def test_every_pair_is_counted_once_in_its_group() -> None:
-    """Counts equal those of a loop over all pairs, listed or not."""
-    seed = int(os.environ["TEST_SEED"])
-    dice = random.Random(seed)
-    print("TEST_SEED", seed)
-    documents = tuple(CorpusDocument(str(place), "", dice.choice(["en", "zh", "zh-Hant", "ja", "de"])) for place in range(30))
-    all_pairs = list(itertools.combinations(range(30), 2))
-    listed = {
-        pair: KnownPairs(dice.choice(["exact", "dup", "grey", "diff"]), dice.choice([0.1, 0.35]))
-        for pair in dice.sample(all_pairs, 80)
-    }
-    taken = set(dice.sample(all_pairs, 120))
-    expected = {group: PairCounts() for group in GROUPS}
-    for pair in all_pairs:
-        known, got = listed.get(pair, KnownPairs("diff", 0.0)), pair in taken
-        one = {
-            "exact": PairCounts(),
-            "dup": PairCounts(dup=1, found=got),
-            "grey": PairCounts(grey=1, grey_taken=got),
-            "diff": PairCounts(diff=1, false_pairs=got, far_pairs=got and known.jaccard < 0.3),
-        }[known.verdict]
-        expected[group_of(documents[pair[0]].language, documents[pair[1]].language)] += one
-
-    counted = count_pairs(Corpus("random", documents, listed), taken)
-
-    assert {group: counted.get(group, PairCounts()) for group in GROUPS} == expected
-
-
 def test_template_pages_are_negatives_and_share_their_boilerplate() -> None:
     """No two pages reach a Jaccard of 0.5, most share a good part, and the pairs listed are the exact measure's."""
     made = template_pages("fr", 7, 40)
@@ -157,41 +127,6 @@ def test_a_peer_that_fails_costs_its_own_figures_only(tiny: Path) -> None:
     assert set(report.peers_failed) == {"broken"}
     assert "tiny: The peers ended without an answer" in report.peers_failed["broken"]
     assert {one.method for one in report.findings} == {"first letter", "seen letter"}
-
-
-def test_the_command_prints_a_table_and_writes_the_same_figures(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`bench quality` shows sets and groups; the JSON holds the counts of the table."""
-    target = tmp_path / "figures.json"
-
-    assert main(["quality", "--corpus", str(tiny), "--plan", "blocks", "--preset", "words", "--json", str(target)]) == 0
-
-    shown = capsys.readouterr().out
-    assert "4 of 4" in shown
-    figures = json.loads(target.read_text())
-    assert {line["set"] for line in figures["summaries"]} == {"tiny", "en", "zh", "ja+others", "all"}
-    assert next(line for line in figures["summaries"] if line["set"] == "all")["recall"] == 1.0
-    assert figures["templates"]["en"]["pages"] == 100
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("tiny.jsonl", '{"id": "a", "text": "b"}\n', "Line 1 of .*tiny.jsonl is no document"),
-        ("tiny.jsonl", '{"id": "en0", "text": "b", "lang": "en"}\n' * 2, "more than one document"),
-        ("tiny.pairs.tsv", "id_a\tid_b\tverdict\tjaccard\nen0\tnobody\tdup\t0.9\n", "Line 2 of .*pairs.tsv is no pair"),
-        ("tiny.pairs.tsv", "id_a\tid_b\tverdict\tjaccard\nen0\ten1\tmaybe\t0.9\n", "a verdict out of exact, dup, grey, diff"),
-    ],
-)
-def test_a_bad_corpus_is_refused_by_line(tiny: Path, tmp_path: Path, name: str, content: str, said: str) -> None:
-    """A damaged file of a set is named with its line and what belongs there."""
-    for file in tiny.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / name).write_text(content, encoding="utf-8")
-
-    with pytest.raises(InputError, match=said):
-        read_corpora(tmp_path)
 
 
 def test_recall_of_the_default_on_real_texts(corpora: Path) -> None:

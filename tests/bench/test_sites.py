@@ -20,8 +20,6 @@ from bench.sites import (
     SitePages,
     jaccards,
     judge_site,
-    measure_sites,
-    summarised,
 )
 from stream_dedup import Index
 from stream_dedup.demo.truth import jaccard, shingles
@@ -99,21 +97,6 @@ def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
     if template == 60:
         assert sum(finding.bands.dropped) == 0
         assert (finding.copies[0].planted, finding.copies[0].found, finding.copies[0].misnamed) == (6, 6, 0)
-
-
-def test_findings_are_put_together_over_languages_and_keys() -> None:
-    """One line a template and size: sums of the counts, the worst site of all."""
-    findings = list(measure_sites(SiteOptions(("en", "zh"), (50, 80), (6,), 12, 4, keys=2), lambda _: None))
-
-    assert len(findings) == 2 * 2 * 2
-    lines = summarised(findings)
-    assert [(line.template, line.size, line.sites, sum(line.bands.documents)) for line in lines] == [
-        (50, 6, 8, 48),
-        (80, 6, 8, 48),
-    ]
-    assert lines[1].worst == max(one.worst for one in findings if one.template == 80)
-    (of_zh, _) = summarised(findings, "zh")
-    assert of_zh.sites == 4
 
 
 def test_the_command_measures_made_up_sites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

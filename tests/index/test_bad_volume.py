@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,13 @@ def put(volume: Path, key: bytes, value: bytes | None) -> None:
     store.close()
 
 
+def spoil_value(volume: Path, prefix: bytes) -> None:
+    store = RocksStore(volume)
+    key = max(key for key, _ in store.scan(prefix))
+    store.close()
+    put(volume, key, b"\x01")
+
+
 def overwrite(volume: Path, pattern: str, value: bytes) -> None:
     largest(volume, pattern).write_bytes(value)
 
@@ -141,6 +148,10 @@ BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
         ConfigurationError,
         "follows the log 'cluster/4567'.*made anew.*another cluster",
     ),
+    **{
+        f"{what} is damaged": (partial(spoil_value, prefix=prefix), StoreError, "rebuild|rebuilt|empty")
+        for what, prefix in (("a page", b"e"), ("a kept verdict", b"v"), ("a watermark", b"k"), ("a source's name", b"s"))
+    },
 }
 
 
@@ -209,67 +220,3 @@ def test_a_manifest_of_which_the_beginning_is_left_is_not_an_empty_volume(sound:
     cut(largest(tmp_path / "volume", "MANIFEST-*"), 0.75)
     with pytest.raises(StoreError, match=r"held data and opens as an empty one.*empty directory"):
         opened(tmp_path / "volume")
-
-
-def test_a_torn_end_of_the_write_ahead_log_is_replayed(
-    volume: Path, digests: dict[int, str], records: list[bytes | None]
-) -> None:
-    """What a machine's end cut off is read from the log again, and leads to the same state."""
-    cut(largest(volume, "*.log"), 0.5)
-    index = LogIndex(RocksStore(volume))
-    index.bind(LOG)
-    left = index.applied
-    assert FLUSHED <= left < RECORDS
-    assert index.state_digest().digest == digests[left]
-    index.apply([(offset, APPEND_MS + offset, records[offset]) for offset in range(left, RECORDS)])
-
-    assert index.state_digest().digest == digests[RECORDS]
-    index.close()
-
-
-def apply_each(index: LogIndex, records: list[bytes | None]) -> None:
-    for offset in range(index.applied, RECORDS):
-        index.apply([(offset, APPEND_MS + offset, records[offset])])
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk_stops_the_index_and_loses_no_step(
-    small_disk: Path, records: list[bytes | None], digests: dict[int, str]
-) -> None:
-    """A disk that fills up ends the step with the remedy; with room again the index goes on from a whole step."""
-    index = LogIndex(RocksStore(small_disk / "volume"))
-    index.bind(LOG)
-    with (small_disk / "filler").open("wb") as filler:
-        try:
-            while True:
-                filler.write(bytes(65536))
-                filler.flush()
-        except OSError:
-            pass
-    with pytest.raises(StoreError, match="the disk is full; free or add space, then restart") as caught:
-        apply_each(index, records)
-    assert caught.value.exit_code == 1  # a restart goes on once there is room
-    with pytest.raises(StoreError, match=r"cannot go on.*Open it again"):
-        index.similar([0, 0], bytes(16), 100)
-    index.close()
-    (small_disk / "filler").unlink(missing_ok=True)
-    index = LogIndex(RocksStore(small_disk / "volume"))
-    index.bind(LOG)
-    assert index.state_digest().digest == digests[index.applied]
-    apply_each(index, records)
-
-    assert index.state_digest().digest == digests[RECORDS]
-    index.close()

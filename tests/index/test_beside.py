@@ -6,15 +6,14 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import StoreError
 from stream_dedup.ground.plan import PLANS, Plan
@@ -23,8 +22,6 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import restore, take
 from stream_dedup.index.tables import finder, held, neighbours
 from stream_dedup.index.tables.budget import Budget
-from stream_dedup.index.tables.kept import Pieces, Sizes, TableFile
-from stream_dedup.index.tables.rows import FULL
 from stream_dedup.index.volume import beside, layout
 from stream_dedup.index.volume.beside import KeptFiles
 from stream_dedup.index.volume.memory import MemoryStore
@@ -180,46 +177,6 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
     assert tables > 0
 
 
-class Remembering:
-    """Files of tables that only take note of what they are given."""
-
-    def __init__(self) -> None:
-        self.sizes: dict[int, Sizes] = {}
-
-    def kept(self, count: int) -> dict[int, TableFile]:
-        return {}
-
-    def read(self, number: int, pieces: Pieces) -> bool:
-        return False
-
-    def changing(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self.sizes.pop(number, None)
-
-    def keep(self, number: int, sizes: Sizes, pieces: Pieces) -> None:
-        assert sum(len(piece) for piece in pieces()) == 5 * sizes.entries + -(-sizes.entries // 2) + 4 * (sizes.buckets + 1)
-        self.sizes[number] = sizes
-
-
-def test_a_table_covers_the_rows_that_there_are() -> None:
-    """Also after rows were laid out anew, and are fewer than before: one that came after them is not taken to be in it."""
-    files, keys = Remembering(), np.arange(300, dtype=np.uint64)
-    tables = finder.RowFinder(2, files)
-
-    def keys_of(numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
-        return np.stack([keys[first:end]] * len(numbers))
-
-    def each(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
-        list(map(work, parts))
-
-    tables.add(np.arange(300), np.stack([keys, keys], axis=1))
-    tables.seal(keys_of, np.full(40, FULL, np.uint8), FULL, 40, each)
-    assert {number: (one.rows, one.entries) for number, one in files.sizes.items()} == {0: (40, 40), 1: (40, 40)}
-    tables.add(np.arange(40, 47), np.stack([keys[:7], keys[:7]], axis=1))
-    assert tables.merge(0)
-    assert files.sizes[0][:2] == (47, 47)
-
-
 class Dying(MemoryStore):
     """A store that tells when it is about to write, and when it has written."""
 
@@ -332,8 +289,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[bytes, bytes],
 COLUMNS = ("prints", "features", "numbers", "states", "sketches", "digest_tags", "position_tags", "id_tags", "scopes")
 
 
-@pytest.mark.parametrize("damage", [flip, cut, tear, lose, swap])
-@pytest.mark.parametrize("name", [*COLUMNS, "first table", "last table", "all tables", "all"])
+FILES = [*COLUMNS, "first table", "last table", "all tables", "all"]
+
+
+@pytest.mark.parametrize(("name", "damage"), [*product(FILES, [flip, cut, tear, lose, swap]), ("all tables", shut)])
 def test_damage_to_a_file_is_made_anew_from_the_volume(
     name: str, damage: Callable[[Path, random.Random], None], whole: Any, tmp_path: Path
 ) -> None:
@@ -373,18 +332,6 @@ def test_what_was_made_anew_is_kept_again(whole: Any, tmp_path: Path) -> None:
 
     assert index.made_anew == ()
     assert rows_taken(index) > 5 * GROUP
-    assert ended(index, records) == wanted
-
-
-def test_a_file_that_cannot_be_read_is_made_anew(whole: Any, tmp_path: Path) -> None:
-    """A directory in the place of a table's file is no reason not to open."""
-    volume, folder, records, wanted = whole
-    shutil.copytree(folder, tmp_path / "tables")
-    for path in (tmp_path / "tables").glob("table-*"):
-        shut(path, random.Random(SEED))
-    index = LogIndex(MemoryStore(dict(volume)), keep_in=tmp_path / "tables")
-
-    assert any("cannot be read" in one for one in index.made_anew)
     assert ended(index, records) == wanted
 
 
@@ -496,25 +443,6 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path) -> None:
         raw = path.read_bytes()
         assert docs[3].sketch not in raw
         assert docs[3].print.to_bytes(16, "little") not in raw
-
-
-@pytest.mark.parametrize("keeps", [False, True])
-def test_an_index_of_which_nothing_is_left_goes_on(keeps: bool, tmp_path: Path) -> None:
-    """When all that it held was taken out at once, and rows were laid out anew, the next documents are judged."""
-    chance = random.Random(SEED)
-    docs = [Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), sketch=chance.randbytes(120)) for n in range(40)]
-    volume: dict[bytes, bytes] = {}
-    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables" if keeps else None)
-    index.apply(
-        [(0, APPEND_MS, declare(PLANS["bands"])), (1, APPEND_MS, batch(docs[:20])), (2, APPEND_MS, retract(*docs[:20]))]
-    )
-    assert index.statistics()["removed"] == 20
-    index.apply([(3, APPEND_MS, batch(docs[20:]))])
-    assert index.statistics()["representatives_full"] == 20
-    index.close()
-    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables" if keeps else None)
-    assert index.statistics()["representatives_full"] == 20
-    index.close()
 
 
 def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:

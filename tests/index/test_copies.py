@@ -28,13 +28,9 @@ from tests.index.logs import (
     RandomLog,
     append_time,
     batch,
-    control,
     declare,
     forget,
     read,
-    release,
-    retract,
-    seed,
 )
 from tests.tiers import few
 
@@ -83,20 +79,6 @@ def test_longest_needs_a_tenth_more_than_the_best_so_far() -> None:
     assert [copies for copies, _ in found] == list(range(9))
 
 
-def test_a_log_that_counts_nobody_keeps_only_what_is_better() -> None:
-    """No number in an answer, and no row for a representative that nothing beats; `better` is what it is with counting."""
-    volume: dict[bytes, bytes] = {}
-    index = opened(volume, count_copies=False)
-    other = Doc(0, 50, 50, b"o" * 16, 0xFFFF << 40)
-    lengths = [100, 110, 120, 121]
-    found = told(index, [KEPT, other, *(copy(at, features=length) for at, length in enumerate(lengths, 1))])
-    found += told(index, [replace(other, offset=51, digest=b"p" * 16), copy(9, features=500)])
-
-    longest = BetterRule.LONGEST
-    assert found == [(0, better) for better in (0, 0, 0, longest, 0, longest, 0, longest)]
-    assert held(volume) == {at(0): (0, (1000, 1000), at(9), b"c9", (500, 1000, 50, 1))}
-
-
 def test_newest_is_a_later_time() -> None:
     """Also across batches, and whatever the order in which they come."""
     index = opened({}, better="newest")
@@ -115,62 +97,6 @@ def test_authority_is_a_higher_rank() -> None:
 
     rule = BetterRule.AUTHORITY
     assert [better for _, better in found] == [0, 0, 0, rule, 0, rule, 0, rule]
-
-
-def test_a_document_that_comes_again_is_not_counted_again() -> None:
-    """It has the number it had, also after the volume was opened again; below its watermark it is counted by nobody."""
-    volume: dict[bytes, bytes] = {}
-    index = opened(volume)
-    first = told(index, [KEPT, copy(1, features=120), copy(2)])
-    index.close()
-    index = opened(volume)
-
-    assert told(index, [KEPT, copy(1, features=120), copy(2)]) == first
-    assert told(index, [copy(3)]) == [(3, 0)]
-    assert told(index, [copy(1, features=120)], {0: (0, 4)}) == [(0, 0)]  # stale
-    assert told(index, [copy(5)]) == [(4, 0)]
-
-
-def test_a_change_of_rule_keeps_what_is_best() -> None:
-    """From the record on that says it; nonsense changes nothing. The next best beats the representative and the best so far."""
-    index = opened({})
-    told(index, [KEPT, copy(1, features=200, time_ms=2000)])
-    order(index, control("plan", better="newest"))
-    order(index, control("plan", better="shortest"))
-    assert index.better is BetterRule.NEWEST
-    found = told(index, [copy(2, features=500, time_ms=2000), copy(3, features=50, time_ms=2001)])
-    order(index, control("plan", better="longest"))
-    found += told(index, [copy(4, features=60), copy(5, features=110)])
-
-    assert found == [(2, 0), (3, BetterRule.NEWEST), (4, 0), (5, BetterRule.LONGEST)]
-
-
-def test_seeds_and_releases_count_nobody() -> None:
-    """A copy that is seeded is no copy; one that is released stays counted, and represents itself from then on."""
-    index = opened({})
-    told(index, [KEPT])
-    order(index, seed([copy(1)], topic="elsewhere"))
-    assert told(index, [copy(2)]) == [(1, 0)]
-    order(index, release(copy(2)))
-
-    assert told(index, [copy(3), replace(copy(2), offset=9, value=9)]) == [(2, 0), (1, 0)]
-
-
-def test_what_stands_no_more_has_no_copies() -> None:
-    """Retracted, forgotten or expired: nothing of it is left, and who comes next begins at one."""
-    for end in (retract(KEPT), forget(b"kept"), control("plan", window={"length_ms": 1000, "refresh": False})):
-        volume: dict[bytes, bytes] = {}
-        index = opened(volume)
-        told(index, [KEPT, copy(1, features=200), copy(2)])
-        assert set(held(volume)) == {at(0)}
-        order(index, end)
-        for second in range(1, 40):  # log time moves by a sixteenth of the window at most
-            order(index, control("plan"), APPEND_MS + 1000 * second)
-        assert held(volume) == {}
-        assert not [key for key in volume if key[:1] in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID)]
-        index.close()
-
-        assert told(opened(volume), [copy(3), copy(4)]) == [(0, 0), (1, 0)]
 
 
 def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:
@@ -192,17 +118,6 @@ def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:
         at(0): (at(1), b""),
         at(50): (at(51), b""),
     }
-
-
-def test_a_renewed_representative_keeps_its_copies() -> None:
-    """Its entry moves, its row and its best copy's id move along; the window does not take them."""
-    volume: dict[bytes, bytes] = {}
-    index = opened(volume, window={"length_ms": 16_000, "refresh": True})
-    told(index, [KEPT, copy(1, features=200)])
-    for seconds in range(1, 60):
-        index.apply([(index.applied, APPEND_MS + 2_000 * seconds, batch([copy(1 + seconds)]))])
-
-    assert held(volume)[at(0)] == (60, (1000, 1000), at(1), b"c1", (200, 1000, 50, 1))
 
 
 @pytest.mark.parametrize("seed_number", few([*range(8), int(os.environ["TEST_SEED"])], 2))

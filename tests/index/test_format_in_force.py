@@ -14,7 +14,6 @@ from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, OtherFormatError
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import RulesInForce
 from stream_dedup.index.volume.memory import MemoryStore
@@ -168,12 +167,3 @@ def test_a_worker_hears_it_of_the_answers() -> None:
 
 def message(raw: bytes) -> Message:
     return Message("verdicts", 0, 7, None, raw, None, [])
-
-
-def test_an_index_says_which_formats_it_knows() -> None:
-    """`declare --format` asks for that, so that none is raised over the head of an old index."""
-    index = LogIndex(MemoryStore())
-    index.apply(number(LOG[:2]))
-    with format_2():
-        found = report.stats(index)
-    assert (found["format"], found["formats"], report.stats(index)["formats"]) == (1, [1, 2], [1])

@@ -412,32 +412,6 @@ def test_a_volume_follows_one_log(opener: Opener) -> None:
         other.bind("cluster/topic-1")
 
 
-def test_a_damaged_or_foreign_volume_is_refused() -> None:
-    """Missing pages, missing watermarks, foreign data and newer versions are errors with a remedy, no silent empty start."""
-    volume: dict[bytes, bytes] = {}
-    docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)]
-    LogIndex(MemoryStore(volume)).apply(number([declare(BLOCKS), batch(docs)]))
-
-    def without(start: bytes, value: bytes | None = None) -> LogIndex:
-        damaged = dict(volume)
-        key = max(key for key in volume if key.startswith(start))
-        del damaged[key]
-        if value is not None:
-            damaged[key] = value
-        return LogIndex(MemoryStore(damaged))
-
-    for start in (b"e", b"s", b"k", b"!"):
-        with pytest.raises(StoreError, match=r"rebuild|rebuilt|empty"):
-            without(start)
-    for start in (b"e", b"v", b"m", b"d", b"k", b"s", b"!"):
-        with pytest.raises(StoreError, match=r"rebuild|rebuilt|empty"):
-            without(start, b"\x01")
-    with pytest.raises(OtherFormatError, match="version 9"):
-        without(b"!", b"SDX1\x09\x00")
-    with pytest.raises(StoreError, match="no index wrote"):
-        LogIndex(MemoryStore({b"x": b"y"}))
-
-
 def test_a_page_lost_while_running_stops_the_index() -> None:
     """A duplicate whose representative can no longer be read is not answered; the index stops."""
     volume: dict[bytes, bytes] = {}

@@ -6,8 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.plan import PLANS, Plan
@@ -83,41 +81,6 @@ def test_an_old_volume_goes_on() -> None:
         ("returned", 0, "documents-0@7", "7/4"),
     ]
     assert [offset for offset, _ in index.answers_since(0)] == [2, 5, 7]
-
-
-def test_sizes_per_document() -> None:
-    """A row of a 128-bit print takes 97 bytes beside its id, with a sketch 217, a kept verdict 70, a count of copies 49."""
-    assert layout.row_type(2).itemsize == 97
-    assert layout.row_type(2, 120).itemsize == 217
-    assert layout.KEPT.itemsize == 70
-    assert layout.COPIES.itemsize == 49
-
-
-U64 = st.integers(0, 2**64 - 1)
-
-
-@given(
-    st.builds(
-        layout.Meta, U64, U64, st.binary(min_size=8, max_size=8), U64, U64, U64, U64, U64, st.integers(0, 4), st.integers(0, 80)
-    )
-)
-def test_meta_leads_back(meta: layout.Meta) -> None:
-    """What a volume knows of itself is read as it was written."""
-    assert layout.decode_meta(layout.encode_meta(meta)) == meta
-
-
-@given(st.text(max_size=60), st.binary(min_size=16, max_size=16), st.integers(0, 2**32 - 1), U64, U64)
-def test_names_and_watermarks_lead_back(topic: str, topic_id: bytes, partition: int, epoch: int, committed: int) -> None:
-    """Source partitions and watermarks are read as they were written."""
-    assert layout.decode_source(layout.encode_source(topic, topic_id, partition)) == (topic, topic_id, partition)
-    assert layout.decode_watermark(layout.encode_watermark(epoch, committed)) == (epoch, committed)
-
-
-@given(st.lists(U64, min_size=2, max_size=9, unique=True))
-def test_keys_sort_as_their_numbers(numbers: list[int]) -> None:
-    """A scan meets pages, kept verdicts and answers in the order of their numbers."""
-    for make in (layout.page_key, layout.kept_key, layout.answer_key):
-        assert [layout.number_of(key) for key in sorted(map(make, numbers))] == sorted(numbers)
 
 
 def test_what_is_damaged_or_newer_is_told_apart() -> None:

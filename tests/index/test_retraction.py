@@ -8,14 +8,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import pytest
-
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules import positions
-from stream_dedup.index.volume.layout import kept_key
 from stream_dedup.index.volume.memory import MemoryStore
-from tests.index.logs import APPEND_MS, Doc, batch, declare, forget, retract
+from tests.index.logs import APPEND_MS, Doc, batch, declare, retract
 
 _RECORD = 100
 _PARTITIONS = 2
@@ -87,33 +84,6 @@ def test_a_retraction_costs_the_same_whatever_is_kept() -> None:
     few, many = costs(6), costs(60)
     assert all(count > 0 for count in few)
     assert [count for count, fewer in zip(many, few, strict=True) if count > 1.3 * fewer + 300] == []
-
-
-@pytest.mark.parametrize("records", [6, 30])
-def test_a_representative_takes_its_duplicates_along_and_nothing_else(records: int) -> None:
-    """Work is done for each duplicate that goes, in any record."""
-    filled = Filled(records)
-    before = filled.index.statistics()["kept_verdicts"]
-    for number in range(10):
-        filled.apply(retract(filled.kept[0][number]))
-
-    assert before == records * _RECORD
-    assert filled.index.statistics()["kept_verdicts"] == before - 10 * (records - 1)
-
-
-def test_a_take_down_leaves_what_does_not_name_its_id_as_it_is() -> None:
-    """Only the records that name the id are looked into row by row; of those the id goes, and the verdicts stay."""
-    filled = Filled(6, b"kept")
-    whole = [one for one in filled.index._state.positions._records.values() if isinstance(one, positions._Whole)]
-    filled.apply(forget(b"nobody"))
-    assert [one for one in filled.index._state.positions._records.values() if one in whole] == whole
-    assert b"kept" in b"".join(filled.index._store.get_many([kept_key(2)]))  # type: ignore[arg-type]
-
-    filled.apply(forget(b"kept"))
-    memory = filled.index._state.positions
-    assert isinstance(memory._records[1], positions._Whole), "the first record names nobody"
-    assert [one.of.id for _, one in memory.verdicts() if one.of is not None] == [b""] * 50
-    assert b"kept" not in b"".join(filled.index._store.get_many([kept_key(2)]))  # type: ignore[arg-type]
 
 
 def test_what_was_noted_goes_with_its_records() -> None:

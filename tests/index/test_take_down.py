@@ -152,23 +152,3 @@ def tagged(volume: dict[bytes, bytes], identifier: bytes) -> bool:
         for key, value in volume.items()
         if key.startswith(PREFIX_ID_TAGS)
     )
-
-
-def test_the_tags_of_a_segment_go_with_its_last_entry(written: tuple[dict[bytes, bytes], int], docs: list[Doc]) -> None:
-    """A window that passes leaves neither pages nor tags, and take-downs then find what is left."""
-    volume, offset = dict(written[0]), written[1]
-    index = LogIndex(MemoryStore(volume))
-    ids = [doc.id for doc in docs[: SEGMENT_ENTRIES + 100] if doc.id]
-    for first in range(0, len(ids), 1000):
-        index.apply([(offset, APPEND_MS, forget(*dict.fromkeys(ids[first : first + 1000])))])
-        offset += 1
-    for doc in docs[:SEGMENT_ENTRIES]:
-        if not doc.id:
-            index.apply([(offset, APPEND_MS, retract(doc))])
-            offset += 1
-
-    assert sorted(int.from_bytes(key[1:], "big") for key in volume if key.startswith(PREFIX_ID_TAGS)) == [1, 2]
-    before = index.statistics()["evicted_forget"]
-    other = next(doc.id for doc in docs[2 * SEGMENT_ENTRIES :] if doc.id and doc.id not in ids)
-    index.apply([(offset, APPEND_MS, forget(other, docs[1].id))])
-    assert index.statistics()["evicted_forget"] - before == sum(doc.id == other for doc in docs)

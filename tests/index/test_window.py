@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
 from stream_dedup.index.tables import neighbours
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer
@@ -98,27 +96,6 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
     of = answer.judgements[0].of
     assert of is not None
     assert (of.position.offset == 50) is refresh  # kept by what names it since the first step, or new again since
-
-
-def test_a_volume_on_disk_shrinks_with_its_window(tmp_path: Path) -> None:
-    """What expired is not read at the next opening, and what stands is."""
-    index = LogIndex(RocksStore(tmp_path / "volume"))
-    index.apply([(0, 0, declare(BLOCKS, window={"length_ms": 1600, "refresh": False}))])
-    for step in range(1, 60):
-        docs = documents(step, 100)
-        index.apply([(step, step * 100, batch(docs, {0: (0, docs[0].offset)}))])
-    figures = index.statistics()
-    index.close()
-    store = RocksStore(tmp_path / "volume")
-    pages = len(list(store.scan(b"e")))
-    index = LogIndex(store)
-
-    assert figures["entries"] == index.statistics()["entries"] == 5900
-    assert figures["removed"] == index.statistics()["removed"] > 4000
-    assert pages <= (5900 - figures["removed"]) // 64 + 2
-    assert index.neighbours(limbs(docs[5]))[0][1].id == docs[5].id
-    assert index.neighbours(limbs(documents(1, 100)[5])) == []
-    index.close()
 
 
 def test_forgetting_leaves_no_trace_in_the_volume() -> None:
