@@ -124,25 +124,6 @@ def test_what_is_read_is_what_was_written(make_filter: Callable[..., Filter], sh
 
 
 @pytest.mark.thorough
-def test_a_refused_record_is_named_and_nothing_is_visible(make_filter: Callable[..., Filter]) -> None:
-    """A record that its topic does not take ends the transaction, names itself, and the next one works."""
-    crawl = make_filter(partitions=2)
-    transactions = transactions_of(crawl, **{"compression.type": "none"})
-    topic = crawl.names.unique
-    fits = [Output(topic, at % 2, b"%d" % at, b"small", NOW_MS, []) for at in range(20)]
-    large = Output(topic, 0, b"large", bytes(12_000_000), NOW_MS, [])
-
-    refused = transactions.run(Packed([*fits[:7], large, *fits[7:]], [True] * 21), [], b"")
-    assert refused.outcome is Ended.ABORTED
-    assert 7 in refused.refused  # its neighbours of the same batch of Kafka's may be named too
-    assert crawl.read(topic) == []
-
-    assert transactions.run(Packed(fits, [True] * 20), [], b"").outcome is Ended.COMMITTED
-    transactions.close()
-    assert sorted(one.key or b"" for one in crawl.read(topic)) == sorted(one.key or b"" for one in fits)
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_record_refused_while_others_are_written_is_named_too(make_filter: Callable[..., Filter], packed: bool) -> None:
     """librdkafka takes no more of a transaction once it has heard of a refusal; that ends the transaction, not the process."""

@@ -26,27 +26,6 @@ def asked(role: Role, path: str) -> Any:
         return {}
 
 
-def reasons(role: Role) -> list[str]:
-    return sorted(one["reason"] for one in asked(role, "/decisions.json").get("decisions", []))
-
-
-def test_a_console_shows_what_leaves_and_can_be_killed(make_filter: Any) -> None:
-    """It shows decisions within seconds, says that it is ready, and one that begins anew shows the same ones."""
-    crawl: Filter = make_filter(partitions=2)
-    crawl.start("index")
-    crawl.start("worker")
-    first = crawl.start("console")
-    crawl.produce([(0, b"a", TEXT.encode(), []), (0, b"b", TEXT.encode(), []), (0, b"c", (TEXT + " more").encode(), [])])
-    wait_until(lambda: reasons(first) == ["exact", "near", "new"], "the decisions are shown")
-    wait_until(lambda: asked(first, "/readyz").get("ready") is True, "the console is ready")
-
-    first.kill()
-    second = crawl.start("console", STREAM_DEDUP_CONSOLE_INDEX="http://127.0.0.1:9")
-    wait_until(lambda: reasons(second) == ["exact", "near", "new"], "another console shows them")
-    assert "The index does not answer" in asked(second, "/index.json")["notices"][0]
-    assert second.stop() == 0
-
-
 def test_a_console_tells_dead_letters_hosts_and_a_dead_broker(tmp_path: Path) -> None:
     """From what really lies in Kafka; with the broker gone, once on each page, and no page gives an all-clear."""
     with LocalBroker(tmp_path / "kafka") as broker:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -73,50 +72,6 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filt
     Outcome(crawl).check()
     assert following.stop() == 0
     assert json.loads(typed(crawl, "rewind", "--from-outputs", "--dry-run", "--json")) == []
-
-
-@pytest.mark.thorough
-def test_a_source_topic_made_anew_goes_on(make_filter: Callable[..., Filter]) -> None:
-    """The committed offsets and outputs of the old one say nothing about the new: it is read from its first record."""
-    crawl = make_filter(partitions=2, batch_documents=100)
-    first = synthetic(600, 32, partitions=2)
-    count = crawl.produce(first)
-    crawl.start("index")
-    worker = crawl.start("worker")
-    crawl.wait_until_committed(count)
-    assert worker.stop() == 0
-    crawl.delete_topic(crawl.names.documents)
-    crawl.create_topics()
-    crawl.produce(first)
-
-    rows = json.loads(typed(crawl, "rewind", "--from-outputs", "--dry-run", "--json"))
-    crawl.start("worker", STREAM_DEDUP_WORKER_ID="next")
-    crawl.wait_until_committed(count)
-
-    assert [one["offset"]["wanted"] for one in rows] == [0, 0]
-    again = [header(one, "dedup.reason") for one in crawl.read(crawl.names.duplicates)]
-    assert len(crawl.read(crawl.names.unique)) + len(again) == 2 * count
-    assert again.count("unchanged") > count // 2, "pages that came again were not known"
-
-
-@pytest.mark.thorough
-def test_all_volumes_are_lost(make_filter: Callable[..., Filter]) -> None:
-    """The index rebuilds from the log and answers what it would have answered."""
-    crawl = make_filter(partitions=2, batch_documents=100)
-    documents = synthetic(1500, 33, partitions=2)
-    count = crawl.produce(documents[:1000])
-    index, worker = crawl.start("index"), crawl.start("worker")
-    crawl.wait_until_committed(count)
-    index.kill()
-    worker.kill()
-    shutil.rmtree(crawl.environment["STREAM_DEDUP_STATE_DIR"])
-    count += crawl.produce(documents[1000:])
-
-    crawl.start("index")
-    crawl.start("worker")
-
-    crawl.wait_until_committed(count)
-    Outcome(crawl).check()
 
 
 @pytest.mark.thorough

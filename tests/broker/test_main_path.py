@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.harness import Filter, Outcome, header, synthetic
+from tests.broker.harness import Filter, Outcome, header
 
 pytestmark = pytest.mark.broker
 
@@ -93,36 +93,6 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
         "empty": 1,
         "tombstone": 1,
     }
-
-
-@pytest.mark.thorough
-def test_backlog_of_near_copies_on_all_partitions(make_filter: Callable[..., Filter]) -> None:
-    """Two workers and a backlog: everything leaves once, in order, judged as the plain fold of the log judges it."""
-    crawl = make_filter(partitions=4)
-    count = crawl.produce(synthetic(6000, 11, partitions=4))
-    crawl.start("index")
-    crawl.start("worker")
-    crawl.start("worker")
-    crawl.wait_until_committed(count)
-
-    outcome = Outcome(crawl)
-
-    outcome.check()
-    assert 0.2 * count < len(outcome.duplicates) < 0.35 * count
-
-
-@pytest.mark.thorough
-def test_a_lone_document_does_not_wait_for_company(make_filter: Callable[..., Filter]) -> None:
-    """Each of a few single documents leaves before the next one comes."""
-    crawl = make_filter(partitions=1)
-    crawl.start("index")
-    worker = crawl.start("worker")
-    for number in range(3):
-        crawl.produce([(0, b"%d" % number, f"{LONG} {number}".encode(), [])])
-        crawl.wait_until_committed(number + 1)
-    assert worker.stop() == 0
-
-    Outcome(crawl).check()
 
 
 @pytest.mark.thorough

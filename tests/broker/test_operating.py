@@ -133,15 +133,3 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         refused = crawl.start(name)
         assert refused.wait() == 78
         assert "retention.ms=86400000, and must have -1" in refused.log
-
-
-def test_the_first_index_may_come_after_the_worker_has_asked(make_filter: Callable[..., Filter]) -> None:
-    """A log that nobody has answered is no sign of a lost volume, however much a worker has written to it."""
-    crawl = make_filter(partitions=2, value_format="json")
-    crawl.start("worker")
-    total = crawl.produce(documents())
-    wait_until(lambda: crawl.admin.end_offset(crawl.names.fingerprints, 0) > 1, "the worker has asked")
-    index = crawl.start("index")
-    crawl.wait_until_committed(total)
-    assert reading(index).total("index_restored_empty_total") == 0
-    assert "its volume was lost" not in index.log

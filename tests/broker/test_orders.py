@@ -125,47 +125,6 @@ def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> Non
         assert url not in (message.value or b"")
 
 
-def test_a_release_is_written_once_wherever_it_is_killed(make_filter: Callable[..., Filter]) -> None:
-    """Killed after each of its steps and repeated, it leaves one record in `unique`; then the document represents itself."""
-    crawl = make_filter(partitions=2)
-    crawl.start("index")
-    crawl.start("worker")
-    words = TEXTS[0].split()
-    near = " ".join([*words[:-1], "otherwise"])
-    crawl.produce([(1, b"a", TEXTS[0].encode(), []), (1, b"b", near.encode(), [("kept", b"yes")])])
-    crawl.wait_until_committed(2)
-    place = f"{crawl.names.documents}-1@1"
-
-    unwritten = told(crawl, "release", place, "--dry-run")
-    assert (unwritten["log_offset"], unwritten["written"]) == (None, False)
-    for step in ("appended", "before-commit", "after-commit"):
-        killed(crawl, f"release.{step}", "release", place)
-    repeated = told(crawl, "release", place)
-    assert repeated["written"] is False
-
-    crawl.produce([(0, b"copy", near.encode(), [])])
-    crawl.wait_until_committed(3)
-    outcome = Outcome(crawl)
-
-    outcome._check_verdicts()
-    assert [(one.key, header(one, "dedup.reason")) for one in outcome.unique] == [(b"a", "new"), (b"b", "released")]
-    released = outcome.unique[1]
-    assert header(released, "dedup.log") == f"{repeated['log_offset']}/0"
-    assert (released.value, header(released, "kept"), header(released, "dedup.distance")) == (near.encode(), "yes", "")
-    dropped = {one.key: one for one in outcome.duplicates}
-    assert header(released, "dedup.fingerprint") == header(dropped[b"b"], "dedup.fingerprint")
-    assert header(dropped[b"copy"], "dedup.of.position") == place
-    assert sum(isinstance(records.decode(one.value), records.Release) for one in outcome.log) == 1
-
-    for position, code, why in (
-        ("1@0", 1, "was not dropped: it left on"),
-        ("1@7", 1, "does not exist yet: the partition ends at 2"),
-        ("9@0", 1, "does not exist: the partitions of"),
-        ("nonsense", 1, "and the log has no document with this id"),
-    ):
-        assert why in " ".join(run(crawl, "release", position, code=code)[1].split())
-
-
 def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[..., Filter]) -> None:
     """All near copies of a host, killed after each step and repeated: each leaves one record in `unique`, as it came."""
     crawl = make_filter(partitions=2)
@@ -199,9 +158,14 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[...,
     assert "released before 1" in " ".join(shown[0].split())
     assert "Nothing was written." in shown[1]
 
+    crawl.produce([(0, b"again", near[b"https://Shop.example:443/0"][1].encode(), [])])
+    crawl.wait_until_committed(13)
     outcome = Outcome(crawl)
     outcome._check_verdicts()
+    dropped = {one.key: one for one in outcome.duplicates}
+    assert header(dropped[b"again"], "dedup.of.id") == "https://Shop.example:443/0", "what is released represents itself"
     released = [one for one in outcome.unique if header(one, "dedup.reason") == "released"]
+    assert all(header(one, "dedup.fingerprint") == header(dropped[one.key], "dedup.fingerprint") for one in released)
     assert {one.key: (one.partition, (one.value or b"").decode()) for one in released} == near | {
         b"https://b.example/": (1, other)
     }
@@ -297,49 +261,6 @@ def test_what_a_newer_program_orders_stops_the_others(make_filter: Callable[...,
     crawl.roles.remove(again)
     for command in (("declare",), ("forget", "nobody")):
         assert "orders format 2" in " ".join("".join(run(crawl, *command, code=78)).split())
-
-
-def test_a_plan_beyond_the_memory_of_an_index_is_refused(make_filter: Callable[..., Filter]) -> None:
-    """The index is asked first; a plan written unasked ends it with 78, and with more memory it goes on and finds copies."""
-    crawl = make_filter(partitions=1, plan="bands")
-    volume = str(crawl.folder / "volume")
-    index = crawl.start("index", STREAM_DEDUP_INDEX_MEMORY="540MB", STREAM_DEDUP_INDEX_DIR=volume)
-    crawl.start("worker")
-    crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
-    crawl.wait_until_committed(1)
-    large = ("declare", "--plan", "128:32:0:28~80:65%:64:40%")
-
-    _, nobody = run(crawl, *large, code=1)
-    assert "No index answers" in nobody
-    assert "--unasked" in nobody
-    _, refusal = run(crawl, *large, "--index", index.address(), code=78)
-    assert "needs at least" in refusal
-    assert "Nothing was written" in refusal
-    assert told(crawl, *large, "--unasked")["log_offset"] is not None
-    assert index.process.wait(60) == 78
-    assert "does not have the memory for it" in index.log
-    again = crawl.start("index", STREAM_DEDUP_INDEX_MEMORY="540MB", STREAM_DEDUP_INDEX_DIR=volume)
-    assert again.process.wait(60) == 78
-    crawl.roles.remove(index)
-    crawl.roles.remove(again)
-    crawl.start("index", STREAM_DEDUP_INDEX_DIR=volume)
-    crawl.produce([(0, b"1", TEXTS[0].encode(), [])])
-    crawl.wait_until_committed(2)
-    outcome = Outcome(crawl)
-    outcome.check()
-    assert outcome.reasons() == {"new": 1, "exact": 1}
-
-
-def test_a_topic_is_a_sample(make_filter: Callable[..., Filter]) -> None:
-    """`calibrate` reads the newest documents of each partition; a name that is neither file nor topic is told in a sentence."""
-    crawl = make_filter(partitions=2, plan="bands")
-    crawl.produce(synthetic(120, 5, partitions=2, duplicate_share=0.3))
-
-    said = told(crawl, "calibrate", crawl.names.documents, "--documents", "100")
-    assert said["documents"] == 100
-    assert 50 <= said["compared"] < 100
-    _, refusal = run(crawl, "calibrate", "no-such-topic", code=1)
-    assert "There is neither a file nor a topic 'no-such-topic'" in refusal
 
 
 def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None:

@@ -363,11 +363,3 @@ def test_a_broker_that_does_not_trust_us_is_named(secured: Secured, monkeypatch:
     with pytest.raises(BrokerError) as caught:
         Admin(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}")).topic_ids(["documents"])
     assert "TLS and SASL settings" in str(caught.value)
-
-
-def test_a_stranger_may_do_nothing(secured: Secured) -> None:
-    """A user that is known to the broker and has no ACL reads and writes nothing."""
-    settings = Settings(kafka_bootstrap_servers=f"{HOST}:{secured.mutual_port}", kafka=secured.by_certificate("stranger"))
-
-    with pytest.raises(BrokerError, match="Describe on topic documents"):
-        Admin(settings).topic_ids(["documents"])

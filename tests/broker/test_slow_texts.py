@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import threading
 import urllib.error
@@ -21,7 +20,6 @@ from tests.broker.test_operating import text
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 LIVEZ_SECONDS = 3
-POLL_MS = 6000
 # The extractor's work grows with the square of the depth: this page would keep it busy for a quarter of a minute. It is given
 # two seconds of CPU; eight such pages take more than one interval, and one takes less on a machine that is five times too busy.
 HANGS = "<div>" * 15_000
@@ -94,26 +92,3 @@ def test_pages_that_hang_the_extractor_end_no_worker(make_filter: Callable[..., 
     log = [records.decode(one.value) for one in crawl.read(crawl.names.fingerprints)]
     orders = [one.fields for one in log if isinstance(one, records.Control) and one.type == "retract"]
     assert sum(len(fields["positions"]) for fields in orders) >= 8
-
-
-def test_a_batch_of_slow_texts_leaves_in_parts(make_filter: Callable[..., Filter]) -> None:
-    """Random Han is what textrank takes longest for; meanwhile the worker answers its probe and stays in its group."""
-    crawl = make_filter(
-        partitions=1,
-        recipe="textrank",
-        plan="classic",
-        livez_after=f"{LIVEZ_SECONDS}s",
-        kafka_max_poll_interval_ms=POLL_MS,
-    )
-    dice = random.Random(1)
-    texts = ["".join(chr(dice.randrange(0x4E00, 0x9FA6)) for _ in range(40_000)) for _ in range(12)]
-    count = crawl.produce([page(one) for one in texts])
-    crawl.start("index")
-    worker = crawl.start("worker")
-    with probed(worker) as answers:
-        wait_until(lambda: 0 < crawl.committed() < count, "a part of the batch is committed")
-        crawl.wait_until_committed(count)
-        stays(worker)
-    Outcome(crawl).check()
-
-    assert set(answers) == {200}

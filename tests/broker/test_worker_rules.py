@@ -152,26 +152,6 @@ def test_partitions_that_the_outputs_lack_wait(make_filter: Callable[..., Filter
     Outcome(crawl).check()
 
 
-def test_another_recipe_or_group_is_refused(make_filter: Callable[..., Filter]) -> None:
-    """A worker whose key or group is not the log's ends with 78 and the remedy, before it reads anything."""
-    crawl = make_filter(partitions=1)
-    crawl.start("index")
-    worker = crawl.start("worker")
-    worker.says("partitions assigned")
-    assert worker.stop() == 0
-    key = crawl.folder / "key"
-    key.write_text("00112233445566778899aabbccddeeff\n")
-    key.chmod(0o600)
-
-    other_key = crawl.start("worker", STREAM_DEDUP_KEY_FILE=str(key))
-    assert other_key.wait() == 78
-    assert "cannot be compared" in other_key.log
-
-    other_group = crawl.start("worker", STREAM_DEDUP_GROUP="another")
-    assert other_group.wait() == 78
-    assert "The log belongs to group" in other_group.log
-
-
 def test_a_client_that_does_not_close_is_left_behind(make_filter: Callable[..., Filter]) -> None:
     """Leaving the group may wait for a coordinator that is gone; the worker ends all the same."""
     gone = threading.Event()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import json
 import os
 import shlex
@@ -65,18 +64,12 @@ def test_every_command_teaches(run: Callable[..., Any], command: tuple[str, ...]
     assert run(*words[1:], "--no-such-option", "--help").code == 2
 
 
-def test_the_version_by_the_usual_name(run: Callable[..., Any]) -> None:
-    """`--version` is one line for people; `version` has more."""
-    ended = run("--version")
-
-    assert (ended.code, ended.out) == (0, f"stream-dedup {__version__}\n")
-
-
 def test_the_page_of_commands_is_as_the_program_says(run: Callable[..., Any]) -> None:
     """Each command has a section with its help, example and options; the page in the repository is up to date."""
     page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
 
     assert run("commands").out == page
+    assert EXAMPLES.keys() == {" ".join(command) for command in COMMANDS}
     for command in COMMANDS:
         assert f"### `{' '.join(command)}`\n" in page
     assert "| `-n, --limit <int range>` | End after N decisions." in page
@@ -124,6 +117,8 @@ def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
         ["rewind", "0@1", "unique-1@1"],
         ["config", "show", "--set", "group"],
         ["config", "show", "--set", "=x"],
+        ["replay"],
+        ["replay", "--verify", "--diff", "plan=classic"],
     ],
 )
 def test_wrong_usage_ends_with_2(run: Callable[..., Any], arguments: list[str]) -> None:
@@ -188,33 +183,6 @@ def test_ctrl_c_is_no_traceback(run: Callable[..., Any], monkeypatch: pytest.Mon
     assert "Traceback" not in ended.err
 
 
-def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes up to a second, in which people change their mind."""
-
-    class Interrupting(importlib.abc.MetaPathFinder):
-        def find_spec(self, name: str, *_: object) -> None:
-            if name == "stream_dedup.cli":
-                raise KeyboardInterrupt
-
-    for name in [one for one in sys.modules if one.split(".")[:2] == ["stream_dedup", "cli"]]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
-
-    ended = run("version")
-
-    assert (ended.code, ended.out, ended.err) == (130, "", "")
-
-
-def test_help_is_broken_where_the_terminal_ends() -> None:
-    """Not where its docstring was broken: a paragraph is one line of the program."""
-    for command in all_commands():
-        told = command.loaded().help
-        assert told
-        assert "\n" not in told.replace("\n\n", "")
-
-
 def test_set_takes_every_way_of_writing_a_name(run: Callable[..., Any]) -> None:
     """Names as in the file, with hyphens, or as in the environment are the same setting; values may hold `=`."""
     for name in ("http_port", "http-port", "HTTP_PORT", "STREAM_DEDUP_HTTP_PORT"):
@@ -229,18 +197,13 @@ def test_set_takes_every_way_of_writing_a_name(run: Callable[..., Any]) -> None:
 
 
 def test_the_version(run: Callable[..., Any]) -> None:
-    """Ours and those of the libraries that decide what happens."""
+    """Ours and those of the libraries that decide what happens; `--version` is one line."""
+    assert run("--version") == (0, f"stream-dedup {__version__}\n", "")
     found = json.loads(run("version", "--json").out)
 
     assert found["stream-dedup"] == __version__
     assert {"python", "confluent-kafka", "rocksdict", "numba", "jieba"} <= set(found)
     assert f"stream-dedup {__version__}\n" in run("version").out
-
-
-def test_the_module_can_be_run() -> None:
-    """`python -m stream_dedup` is the command, exit code included."""
-    assert in_a_child("version").returncode == 0
-    assert in_a_child("nonsense").returncode == 2
 
 
 class TestRoles:
@@ -298,20 +261,3 @@ class TestRoles:
         assert ended.returncode == 78
         assert "ended by itself (exit code 78), so everything is stopped" in ended.stderr
         assert "STREAM_DEDUP_FAILPOINT is 'no-such-step'" in ended.stderr
-
-    def test_run_all_on_a_console_names_the_role_on_each_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """In the console format every line of a child begins with its role."""
-        monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
-        monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
-
-        ended = in_a_child("run", "all", "--set", "log_format=console")
-
-        lines = ended.stderr.splitlines()
-        own = [line for line in lines if not line.startswith(("index    | ", "worker   | ", "search   | "))]
-        assert "so everything is stopped" in own[-1]
-        # Where the search is the first to end, run all itself says so, before what ended everything.
-        assert own[:-1] in (
-            [],
-            ["The search ended by itself (exit code 78); the filter goes on without it, and it stays away."],
-        )
-        assert len(lines) > 2

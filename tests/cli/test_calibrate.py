@@ -71,25 +71,6 @@ def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pag
     assert f"{proposed['similarity']:.2f}" in picture.read_text()
 
 
-def test_people_read_a_histogram_and_pairs(run: Callable[..., Any], pages: Path) -> None:
-    """Nothing of a document reaches the terminal as an order."""
-    ended = run("calibrate", str(pages), "--text-field", "body", "--set", "plan=bands", "--set", "similarity=0.7")
-
-    assert ended.code == 0
-    for part in (
-        "0.95 to 1.00",
-        "█",
-        "drops at most",
-        "Just similar enough",
-        "Just not",
-        "the words that differ",
-        "500 documents",
-    ):
-        assert part in ended.out
-    assert "http://a/" in ended.out
-    assert "\x1b[31m" not in ended.out
-
-
 def test_from_a_sample_with_too_few_pairs_nothing_is_proposed(run: Callable[..., Any], tmp_path: Path) -> None:
     """The threshold in force stays, and is said to; there is no command to type."""
     path = tmp_path / "pages.txt"
@@ -148,10 +129,3 @@ def test_what_says_nothing_is_told_in_a_sentence(
 
     assert ended.code == code
     assert re.search(says, " ".join(ended.err.split()))
-
-
-def test_a_picture_that_cannot_be_written_is_told(run: Callable[..., Any], pages: Path, tmp_path: Path) -> None:
-    """In a sentence that names it."""
-    ended = run("calibrate", str(pages), "--text-field", "body", "--svg", str(tmp_path / "no" / "where.svg"))
-    assert ended.code == 1
-    assert "where.svg cannot be written: No such file" in " ".join(ended.err.split())

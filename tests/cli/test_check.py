@@ -238,17 +238,6 @@ def test_an_empty_folder_and_an_empty_file(run: Callable[..., Any], tmp_path: Pa
     assert "holds no .jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet files" in ended.err
 
 
-def test_a_wrong_setting_is_said_before_anything_is_judged(run: Callable[..., Any], tmp_path: Path) -> None:
-    """An unknown plan ends with 78."""
-    path = tmp_path / "pages.jsonl"
-    path.write_text(jsonl(DOCUMENTS))
-
-    ended = run("check", path, "--plan", "widest")
-
-    assert (ended.code, ended.out) == (78, "")
-    assert "there is no plan 'widest'" in ended.err
-
-
 def test_new_documents_are_judged_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:
     """Nothing of the old ones is shown; a new one that is near one of them names it; what cannot be read of them is told."""
     (tmp_path / "old").mkdir()

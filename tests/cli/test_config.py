@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,21 +73,6 @@ def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypat
     assert as_json["http_port"] == {"value": "8080", "source": "default", "where": ""}
     assert "flag --bootstrap-servers" in as_text.out
     assert "s3cret" not in as_text.out
-
-
-def test_show_ends_with_what_is_in_force(run: Callable[..., Any]) -> None:
-    """The plan in numbers, its similarity, and the topics by their whole names."""
-    settings = ["--set", "similarity=80%", "--set", "topic_prefix=crawl", "--set", "unique=clean"]
-
-    found = json.loads(run("config", "show", *settings, "--json").out)["in_force"]
-    shown = run("config", "show", *settings).out
-
-    assert "80%" in found["plan"]
-    assert found["similarity"] == 0.8
-    assert (found["topics"]["documents"], found["topics"]["unique"]) == ("crawl.documents", "clean")
-    for name, value in (("plan", found["plan"]), ("similarity", "0.80"), ("topic unique", "clean")):
-        assert re.search(rf"^{name} +{re.escape(value)}$", shown, flags=re.MULTILINE)
-    assert json.loads(run("config", "show", "--set", "plan=classic", "--json").out)["in_force"]["similarity"] is None
 
 
 def test_each_setting_stands_in_one_group() -> None:

@@ -53,6 +53,8 @@ def test_a_record_that_is_no_letter_is_shown_and_never_sent() -> None:
 
     assert (foreign.source, foreign.partition, foreign.stage) == ("", None, "")
     assert (cut.is_cut, cut.size) == (True, 5000)
+    unreadable = letter_of(UnreadableHeaders("dlq.documents", 0, 0, None, b"x", None, []))
+    assert (unreadable.source, unreadable.is_cut) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +71,6 @@ def test_a_letter_that_lacks_something_is_not_sent_back(lacks: tuple[str, bytes]
     """It would come back as another record: without its value a tombstone, without its headers one that never had them."""
     assert letter_of(dead([])._replace(headers=[*dead([]).headers, lacks])).is_cut
     assert not letter_of(dead([lacks])).is_cut  # a header of that name that a crawler sent
-
-
-def test_a_letter_whose_own_headers_cannot_be_read_is_shown_and_never_sent() -> None:
-    """Somebody else's record on the topic may have any header."""
-    foreign = letter_of(UnreadableHeaders("dlq.documents", 0, 0, None, b"x", None, []))
-
-    assert (foreign.source, foreign.is_cut) == ("", True)
 
 
 def test_filters_look_at_stage_class_and_reason() -> None:
@@ -110,15 +105,6 @@ def test_offsets_of_somebody_else_are_refused() -> None:
     assert RedriveProgress.parse(None, None) == RedriveProgress()
     with pytest.raises(ConfigurationError, match="metadata that this program does not write"):
         RedriveProgress.parse(3, "")
-
-
-@pytest.mark.parametrize("arguments", [("replay",), ("replay", "--verify", "--diff", "plan=classic")])
-def test_replay_does_one_thing(run: Callable[..., Any], arguments: tuple[str, ...]) -> None:
-    """Either --verify or --diff, and a sentence otherwise."""
-    ended = run(*arguments)
-
-    assert ended.code == 2
-    assert "name one of --verify and --diff" in ended.err
 
 
 def test_a_shadow_has_nothing_to_audit(run: Callable[..., Any]) -> None:

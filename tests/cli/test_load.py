@@ -67,20 +67,6 @@ def test_fields_that_cannot_both_be_written_are_a_sentence() -> None:
         record_of(json_settings(text_field="id.text"), RawDocument("a", b"x", "text"), None)
 
 
-def test_progress_counts_what_is_on_disk(tmp_path: Path) -> None:
-    """The bytes told to the progress bar add up to the sizes of the files, and the documents to their number."""
-    (tmp_path / "a.jsonl").write_text('{"id":1}\n\n{"id":2}\n')
-    (tmp_path / "b.txt").write_text("text")
-    files = find_files(str(tmp_path), "auto")
-    told: list[tuple[int, int]] = []
-
-    documents = list(read_documents(files, lambda *more: told.append(more)))
-
-    assert [one.name for one in documents] == ["a.jsonl:1", "a.jsonl:3", "b.txt"]
-    assert sum(count for count, _ in told) == 3
-    assert sum(size for _, size in told) == sum(one.size_bytes for one in files) == 23
-
-
 def test_documents_are_given_without_their_line_end_only(tmp_path: Path) -> None:
     """Of a line only the line break goes, Windows's too; blanks around a document are its own."""
     path = tmp_path / "a.jsonl"

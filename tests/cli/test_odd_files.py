@@ -273,19 +273,6 @@ def test_load_sends_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(broker.written) == 21
 
 
-def test_a_record_lost_at_the_end_is_no_reason_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An odd record of a file that was read to its end: exit 0, and the load is complete."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_zstd"])
-    broker = Broker()
-
-    assert run_load(tmp_path / "data", tmp_path / "state", broker) == 0
-
-    assert json.loads(capsys.readouterr().out)["unreadable"] == 1
-    assert len(broker.written) == 1
-    assert list((tmp_path / "state").glob("*.jsonl")) == []
-
-
 def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is lost is counted and named; the others have the places that they have in the file."""
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_zstd"] + NEIGHBOURS[1])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.cli import load
-from stream_dedup.cli.journal import Journal, Reached
+from stream_dedup.cli.journal import Journal
 from stream_dedup.cli.load import Loading
 from stream_dedup.ground.errors import BrokerError, InputError
 from stream_dedup.inputs.sources import find_files
@@ -187,21 +187,3 @@ def test_the_same_load_twice_at_once_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path, ["x"], again=False)
     journal.close(is_complete=False)
     Journal(tmp_path, ["x"], again=False).close(is_complete=True)
-
-
-def test_a_line_counts_only_as_it_was_written(tmp_path: Path) -> None:
-    """The last whole line of a file counts; cut-off ones are passed over."""
-    (tmp_path / "a.jsonl").write_text("{}")
-    (file,) = find_files(str(tmp_path / "a.jsonl"), "auto")
-    journal = Journal(tmp_path / "state", ["x"], again=False)
-    journal.write([(file, Reached(3))])
-    journal.write([(file, Reached(7))])
-    journal.close(is_complete=False)
-    (path,) = (tmp_path / "state").glob("*.jsonl")
-    path.write_bytes(path.read_bytes()[:-5])
-
-    journal = Journal(tmp_path / "state", ["x"], again=False)
-    assert journal.of(file) == Reached(3)
-    journal.write([(file, Reached(9))])
-    journal.close(is_complete=False)
-    assert Journal(tmp_path / "state", ["x"], again=False).of(file) == Reached(9)

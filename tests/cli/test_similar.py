@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -30,8 +28,6 @@ from tests.index.logs import APPEND_MS, Doc, batch, control, declare
 
 FAR = text()
 TEXTS = {"http://a/": PAGE, "http://b/": OTHER, "http://c/": "just a few words"}
-
-FILES = ("pages.jsonl", "pages.parquet")
 
 
 def documents(texts: dict[str, str]) -> list[Doc]:
@@ -130,14 +126,6 @@ def test_a_file_that_is_not_there_is_no_text(run: Callable[..., Any], volume: Pa
     assert run("similar", "Some words. And more.", "--volume", volume).code == 0
 
 
-def test_what_is_found_can_be_read(run: Callable[..., Any], volume: Path) -> None:
-    """A line for each document with distance, id, position and time; on the other side what was asked and how many."""
-    ended = run("similar", PAGE, "--volume", volume)
-
-    assert ended.out.splitlines()[1].split() == ["1.00", "0", "http://a/", "documents-0@0", "2026-09-21T14:13:15.000Z", "1/0"]
-    assert ended.err == f"1 document within reach of {PLANS['blocks'].id}.\n"
-
-
 def test_a_page_of_a_large_site_is_told_from_a_copy(run: Callable[..., Any], tmp_path: Path) -> None:
     """What is alike by the template alone is no copy, and a sentence says why; a copy of a page is one."""
     template = text().split()
@@ -225,18 +213,6 @@ def test_every_copy_in_files_is_found(run: Callable[..., Any], tmp_path: Path) -
     assert json.loads(run("similar", PAGE, "--in", tmp_path / "pages.jsonl", "-n", 1, "--json").out)["total"] == 3
 
 
-def test_rows_of_a_table_are_read_as_lines_are(run: Callable[..., Any], tmp_path: Path) -> None:
-    """A row's text is compared, not the whole row: what is found in a Parquet file is what is found in the same JSONL."""
-    texts = [edited(PAGE), FAR, PAGE, OTHER]
-    (tmp_path / "pages.jsonl").write_text(jsonl([{"url": str(number), "text": text} for number, text in enumerate(texts)]))
-    pq.write_table(pa.table({"text": texts}), tmp_path / "pages.parquet")
-
-    by_lines, by_rows = (found(run("similar", PAGE, "--in", tmp_path / name, "--json")) for name in FILES)
-
-    assert [distance for _, distance in by_rows] == [distance for _, distance in by_lines]
-    assert len(by_rows) == 2
-
-
 def test_what_cannot_be_asked_is_a_sentence(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
     """No index, no text, no volume, another recipe, two places at once: each says what to do."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -252,12 +228,3 @@ def test_what_cannot_be_asked_is_a_sentence(run: Callable[..., Any], volume: Pat
     assert (recipe.code, "Use the recipe and the key that the workers have" in recipe.err) == (78, True)
     assert run("similar", PAGE, "--volume", volume, "--in", "x").code == 2
     assert "no address of an index" in run("similar", PAGE, "--index", "ftp://x").err
-
-
-def test_an_index_of_another_recipe_is_named(run: Callable[..., Any], server: HttpServer, tmp_path: Path) -> None:
-    """A print made under another key is refused by the index itself; the command ends with 78."""
-    (tmp_path / "key").write_text("0123456789abcdef" * 4)
-    (tmp_path / "key").chmod(0o600)
-    ended = run("similar", PAGE, "--index", f"http://127.0.0.1:{server.port}", "--set", f"key_file={tmp_path / 'key'}")
-
-    assert (ended.code, "cannot be compared" in ended.err) == (78, True)

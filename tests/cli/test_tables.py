@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 import stream_dedup
-from stream_dedup.cli import top
 from stream_dedup.ground.tables import FittedTable
 
 ROOT = Path(stream_dedup.__file__).parent
@@ -70,45 +69,3 @@ def test_each_table_fits_and_breaks_nothing(where: str, width: int | None) -> No
 def test_no_command_draws_a_table_of_another_kind() -> None:
     """Rich's own tables break words to fit."""
     assert [str(path) for path in ROOT.rglob("*.py") if "rich.table" in path.read_text(encoding="utf-8")] == []
-
-
-FULL = {
-    "documents_rate": 12_345.0,
-    "bytes_rate": 123.4e6,
-    "dead_letters_rate": 0.5,
-    "duplicate_ratio": 0.333,
-    "lag_records": 1.2e6,
-    "latency_p50_seconds": 0.033,
-    "latency_p99_seconds": 119.0,
-    "in_flight_documents": 12_000.0,
-    "aborted_ratio": 1.0,
-    "log_records_rate": 80.0,
-    "applied_offset": 123_456_789.0,
-    "representatives": 1_234_567_890.0,
-    "index_bytes": 40e9,
-    "candidates_mean": 4.5,
-    "insights_records_rate": 3.0,
-    "insights_lag_records": 5.0,
-    "hosts": 1_000_000.0,
-}
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_top_has_a_table_of_each_kind_of_role(width: int | None) -> None:
-    """Each role is a line among its own kind, with all its figures, and a silent one says why; at 80 columns too."""
-    rows = [top.TopRow(f"http://worker-{place}:8080", "worker", figures=FULL) for place in range(3)]
-    rows += [top.TopRow("http://127.0.0.1:8081", role, figures=FULL) for role in ("index", "insights")]
-    rows.append(top.TopRow("http://worker-3:8080", None, problem="Connection refused"))
-    out = Console(file=io.StringIO(), width=width or 200, force_terminal=width is not None, color_system=None)
-
-    out.print(top.drawn(rows), crop=False)
-
-    assert isinstance(out.file, io.StringIO)
-    lines = out.file.getvalue().splitlines()
-    worker = next(line for line in lines if line.startswith("worker-0:8080"))
-    index = next(line for line in lines if "1,234,567,890" in line)
-    assert " ".join(worker.split()) == "worker-0:8080 12,345 123.4 33.3 % 0.5 1.2M 33 ms 119.0 s 12,000 100 %"
-    assert " ".join(index.split()) == "127.0.0.1:8081 80 123,456,789 1,234,567,890 4.5 40,000 MB"
-    assert any(line.split() == ["worker-3:8080", "Connection", "refused"] for line in lines)
-    assert width is None or max(map(len, lines)) <= width
-    assert len(lines) <= 3 + 3 + 3 * 3 + 3

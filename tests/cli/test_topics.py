@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from functools import partial
 
 import pytest
 
 from stream_dedup.cli import topics as command
-from stream_dedup.ground.errors import BrokerError, TopicExistsError
+from stream_dedup.ground.errors import TopicExistsError
 from stream_dedup.ground.topics import Action, TopicState, read_topics
 from stream_dedup.settings.settings import Settings
 
@@ -49,39 +47,3 @@ def test_the_loser_of_a_race_plans_anew(monkeypatch: pytest.MonkeyPatch) -> None
     assert set(cluster.found) == declared
     assert 0 < len(cluster.created) < len(declared)
     assert {change.action for change in changes} <= {Action.CREATE}
-
-
-def test_what_is_there_and_not_there_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that is being deleted is in the way, and in no list."""
-    cluster = Cluster()
-    monkeypatch.setattr(command, "Admin", lambda _: cluster)
-    monkeypatch.setattr(cluster, "describe", lambda _: {})
-    monkeypatch.setattr(cluster, "create", _there)
-
-    with pytest.raises(BrokerError, match="is there"):
-        command.apply_topics(SETTINGS)
-
-
-def _there(name: str, *_: object) -> None:
-    raise TopicExistsError(f"the topic {name} is there")
-
-
-def test_what_was_done_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before: what to create, and how large a record may be then; after: what was created; then that nothing is left."""
-    cluster = Cluster()
-    monkeypatch.setattr(command, "Admin", lambda _: cluster)
-
-    def told(action: str) -> str:
-        capsys.readouterr()
-        chosen = command.topics_plan_command if action == "plan" else command.topics_apply_command
-        chosen.action(SETTINGS, fit_brokers=True)
-        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("duplicates "))
-
-    assert re.search(r"create +1,114,124 bytes +duplicates does not exist: create it with 12 partitions\.", told("plan"))
-    monkeypatch.setattr(cluster, "create", partial(_made, cluster))
-    assert re.search(r"created +1,114,124 bytes +duplicates was created with 12 partitions\.", told("apply"))
-    assert re.search(r"none +1,114,124 bytes +duplicates is as it should be\.", told("plan"))
-
-
-def _made(cluster: Cluster, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
-    cluster.found[name] = TopicState(name, bytes(16), partitions, dict(config), replicas)
