@@ -20,7 +20,6 @@ import yaml
 from stream_dedup.__main__ import main
 from stream_dedup.cli.app import program
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.topics import ALL
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.settings.layers import load_settings
@@ -144,36 +143,6 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
     assert [one.input_preset for one in settings("scrapy")] == ["raw", "scrapy-cluster", "scrapy-cluster"]
 
 
-def test_stormcrawler_sends_what_the_filter_reads() -> None:
-    """Key and value are URL and text, and the text is the whole value."""
-    (topology,) = (yaml.safe_load(block) for block in blocks("stormcrawler", "yaml"))
-    components = {one["id"]: one for one in topology["components"]}
-    (bolt,) = topology["bolts"]
-    methods = {one["name"]: one["args"] for one in bolt["configMethods"]}
-
-    assert methods["withTopicSelector"] == ["documents"]
-    for method in ("withProducerProperties", "withTupleToKafkaMapper"):
-        assert methods[method][0]["ref"] in components
-    assert components["documentFields"]["constructorArgs"] == ["url", "text"]
-    assert topology["streams"][0]["to"] == bolt["id"]
-    raw, nutch, ache = settings("stormcrawler")
-    assert (raw.value_format, nutch.input_preset, ache.input_preset) == ("raw", "nutch", "ache")
-
-
-def test_redpanda_connect_sends_what_the_filter_reads() -> None:
-    """The names of the mapping are those of the settings; readers read committed records."""
-    into, out_of = (yaml.safe_load(block) for block in blocks("redpanda-connect", "yaml"))
-    plain, framed = settings("redpanda-connect")
-
-    mapped = set(re.findall(r"root\.(\w+) =", into["pipeline"]["processors"][0]["mapping"]))
-    assert mapped == {plain.text_field, plain.id_field} == {framed.text_field, framed.id_field}
-    assert into["output"]["redpanda"]["topic"] == "documents"
-    assert plain.id_field in into["output"]["redpanda"]["key"]
-    assert out_of["input"]["redpanda"]["topics"] == ["unique"]
-    assert out_of["input"]["redpanda"]["transaction_isolation_level"] == "read_committed"
-    assert framed.value_format == "confluent-json"
-
-
 def test_a_page_in_protobuf_is_read_as_the_registry_s_recipe_says(tmp_path: Path) -> None:
     """Its schema, its settings, and what it says of fields that are not set."""
     (schema,) = blocks("registry", "protobuf")
@@ -195,17 +164,3 @@ def test_a_page_in_protobuf_is_read_as_the_registry_s_recipe_says(tmp_path: Path
         assert joined.decode(raw(value))[0] == "a\nb"  # type: ignore[index]
         assert by.decode(raw(page(content={})))[0] == ""  # type: ignore[index]
         assert by.decode(raw(page())).error_class == "MissingField"  # type: ignore[union-attr]
-
-
-def test_kcat_speaks_of_our_topics() -> None:
-    """Each call has a mode, a broker and one of our topics, and a key's delimiter where it produces."""
-    calls = [
-        line[line.index("kcat ") :] for block in blocks("kcat", "console") for line in block.splitlines() if "kcat " in line
-    ]
-
-    assert len(calls) == 4
-    for call in calls:
-        words = shlex.split(call)
-        assert words[words.index("-t") + 1] in ALL
-        assert ("-P" in words) != ("-C" in words)
-        assert ("-P" in words) == ("-K" in words)

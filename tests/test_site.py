@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
-import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-import yaml
-
-from stream_dedup.ground.plan import parse
-from tests.console import browser
-
-if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
 
 ROOT = Path(__file__).parent.parent
 
@@ -42,37 +28,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ended.returncode == 0, ended.stderr
     assert "WARNING" not in ended.stderr
     return folder
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder; gives the address."""
-
-    class Files(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-    handler = functools.partial(Files, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
-def results_of(chrome: Chrome) -> list[str]:
-    """Return the addresses of the pages that the search lists now, once it has counted them."""
-    return chrome.execute_script(
-        "const said = document.querySelector('.md-search-result__meta')?.textContent ?? '';"
-        "return /matching|No /.test(said)"
-        " ? [...document.querySelectorAll('.md-search-result__item > a:first-of-type')].map(one => one.href) : []"
-    )
-
-
-def until(found: Callable[[], list[str]]) -> list[str]:
-    """Return what is found, as soon as that is anything, or after ten seconds."""
-    end = time.monotonic() + 10
-    while not (result := found()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return result
 
 
 @pytest.mark.thorough
@@ -149,31 +104,6 @@ def test_a_picture_is_whole(path: Path) -> None:
     assert any(path.name in page.read_text(encoding="utf-8") for page in path.parent.glob("*.md"))
 
 
-def test_the_picture_of_blocks_is_true() -> None:
-    """Its numbers are those of plan `blocks`: blocks, what is found, how much may differ."""
-    plan = parse("blocks")
-    text = (ROOT / "docs" / "explanation" / "permuted-blocks.svg").read_text(encoding="utf-8")
-    differs = [int(count) for count in re.findall(r">(\d+) bits?<", text)]
-    said = (ROOT / "docs" / "explanation" / "permuted-blocks.md").read_text(encoding="utf-8")
-    one = sum(((1 << count) - 1) << 16 * place for place, count in enumerate(differs))
-
-    assert len(differs) == plan.blocks
-    assert plan.distance(0, one) == sum(differs) == int(re.search(r"; (\d+) bits differ", text)[1])  # type: ignore[index]
-    assert plan.within_reach(0, one, (90, 90))
-    equal = [str(place) for place, count in enumerate(differs, 1) if not count]
-    assert f"Blocks {', '.join(equal[:-1])} and {equal[-1]} are equal" in text
-    assert f"up to {plan.threshold} may" in text
-    assert f"within\n{plan.distance_guaranteed} bits" in said or f"within {plan.distance_guaranteed} bits" in said
-
-
-def test_the_menu_has_each_page_once() -> None:
-    """The kinds of pages are told apart."""
-    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    names = [next(iter(one)) for one in config["nav"]]
-
-    assert names == ["Home", "Tutorial", "How-to", "Reference", "Explanation", "Contributing"]
-
-
 @pytest.mark.parametrize(("page", "most"), [("README.md", 900), ("ARCHITECTURE.md", 1_300)])
 def test_a_first_page_is_short(page: str, most: int) -> None:
     """Counted as `wc -w` does; a page that grows past that moves what it explains to docs/."""
@@ -197,45 +127,3 @@ def test_the_map_names_what_is_there() -> None:
             elif source:
                 for part in name.split("."):
                     assert re.search(rf"(def|class) {part}\b", source) or part in source, f"{name}: {line}"
-
-
-QUESTIONS = {
-    "similarity threshold": "how-to/threshold",
-    "false drops": "reference/quality",
-    "recall": "reference/quality",
-    "dead letters": "reference/dlq",
-    "avro schema registry": "how-to/registry",
-    "s3 object storage": "how-to/object-storage",
-    "kubernetes helm": "how-to/deploy",
-    "prometheus metrics": "reference/metrics",
-    "release dropped document": "reference/control-records",
-    "forget page": "reference/control-records",
-    "warc files": "how-to/pages",
-    "scrapy": "how-to/scrapy",
-    "python api": "reference/api",
-    "snapshot restore": "/reference/?",
-    "exactly once": "explanation/exactly-once",
-    "capacity machines": "explanation/capacity",
-    "host signals": "how-to/host-signals",
-    "record headers": "reference/headers",
-    "chinese segmentation": "reference/languages",
-    "simhash minhash": "explanation/permuted-blocks",
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(bool(browser.lacking()), reason=browser.lacking() or "-")
-def test_questions_find_their_page_among_the_first_three(site: Path) -> None:
-    """Typed into the site's own search, in a browser."""
-    missed = {}
-    with served(site) as address, browser.chromium() as chrome:
-        for question, page in QUESTIONS.items():
-            chrome.get(address)
-            box = chrome.find_element("css selector", ".md-search__input")
-            chrome.execute_script("arguments[0].focus()", box)
-            box.send_keys(question)
-            found = until(lambda: results_of(chrome))
-            if not any(page in one for one in found[:3]):
-                missed[question] = found[:3]
-
-    assert missed == {}

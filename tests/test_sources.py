@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import uuid
 import warnings
@@ -15,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import stream_dedup
 from stream_dedup import Index, Recipe, dedup, fingerprint
 from stream_dedup.ground.errors import ConfigurationError, InputError
 
@@ -227,10 +225,3 @@ def test_what_other_libraries_say_is_said_in_our_words() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert dedup([])["id"] == []
-
-
-def test_only_public_names_are_listed() -> None:
-    """By dir(), which notebooks complete from; and help() of a function is the function's."""
-    assert dir(stream_dedup) == sorted(stream_dedup.__all__)
-    assert "returns" in inspect.signature(stream_dedup.dedup).parameters
-    assert "kept" in (inspect.getdoc(stream_dedup.dedup) or "")

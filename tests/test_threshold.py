@@ -225,27 +225,6 @@ def test_a_proposal_is_a_threshold_that_can_be_declared(parts: list[int], in_for
         assert PLANS["bands"].with_similarity(found.similarity).similarity == found.similarity
 
 
-@given(st.lists(st.integers(0, 100), max_size=100))
-def test_a_higher_threshold_drops_less(per_cents: list[int]) -> None:
-    """As many as are so much alike."""
-    numbers = np.array(per_cents, np.int64)
-    pairs = NearestPairs(numbers, numbers, numbers)
-    dropped = [pairs.dropped(similarity) for similarity in range(101)]
-    assert dropped == sorted(dropped, reverse=True)
-    assert pairs.dropped(65) == sum(one >= 65 for one in per_cents)
-
-
-@given(st.integers(1, 5000), st.data())
-def test_a_share_lies_in_its_interval(whole: int, data: st.DataObject) -> None:
-    """Within 0 and 1, and narrower the more are counted."""
-    part = data.draw(st.integers(0, whole))
-    low, high = wilson(part, whole)
-    assert 0 <= low <= part / whole <= high <= 1
-    wider = wilson(part, whole)
-    narrower = wilson(100 * part, 100 * whole)
-    assert narrower[1] - narrower[0] < wider[1] - wider[0]
-
-
 def test_intervals_of_the_literature() -> None:
     """Newcombe, Statistics in Medicine 17 (1998), table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
     for part, whole, low, high in (

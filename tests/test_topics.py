@@ -192,25 +192,6 @@ class TestFiles:
 
 
 class TestPlan:
-    def test_an_empty_cluster_gets_every_topic(self) -> None:
-        """Everything is created under the prefix, with the declared partitions, replicas and settings."""
-        cluster = FakeCluster()
-        wanted = topics.read_topics("crawl")
-
-        changes = topics.plan(wanted, {})
-        topics.apply(changes, cluster)
-
-        assert {change.action for change in changes} == {Action.CREATE}
-        assert cluster.topics == as_declared("crawl")
-
-    def test_a_cluster_that_is_right_is_left_alone(self) -> None:
-        """Nothing to do is an empty plan; settings that the files do not name are none of our business."""
-        existing = as_declared()
-        for found in existing.values():
-            found.config["segment.index.bytes"] = "12345"
-
-        assert topics.plan(topics.read_topics(), existing) == []
-
     def test_documents_is_the_crawler_s(self) -> None:
         """An existing documents topic is never touched, whatever it looks like."""
         existing = {**as_declared(), "documents": Found(12, {"retention.ms": "1", "cleanup.policy": "compact"})}
@@ -231,14 +212,6 @@ class TestPlan:
         assert changes["duplicates", Action.CREATE].topic.partitions == 24
         assert changes["duplicates", Action.CREATE].topic.config["max.message.bytes"] == "20065536"
         assert changes["dlq.documents", Action.CREATE].topic.config["max.message.bytes"] == "20131072"
-
-    def test_outputs_larger_than_needed_stay_so(self) -> None:
-        """Partitions are never removed, and a limit that somebody raised is not lowered."""
-        existing = as_declared()
-        existing["documents"].partitions = 6
-        existing["unique"].config["max.message.bytes"] = "99999999"
-
-        assert topics.plan(topics.read_topics(), existing) == []
 
     @pytest.mark.parametrize("kind", SINGLE)
     def test_one_partition_too_many_cannot_be_undone(self, kind: str) -> None:
@@ -278,16 +251,6 @@ class TestPlan:
         assert change.action is Action.SET
         assert f"{setting} from {value} to" in change.sentence
         assert "if that has happened already, the log is incomplete" in change.sentence
-
-    def test_a_log_that_is_harmless_to_repair_is_repaired_quietly(self) -> None:
-        """Fewer in-sync replicas are corrected without a warning of lost records."""
-        existing = as_declared()
-        existing["fingerprints"].config["min.insync.replicas"] = "1"
-
-        (change,) = topics.plan(topics.read_topics(), existing)
-
-        assert change.config == {"min.insync.replicas": ("1", "2")}
-        assert "incomplete" not in change.sentence
 
     def test_a_log_with_several_partitions_is_no_log(self) -> None:
         """Two partitions are not one order."""
@@ -360,47 +323,12 @@ class TestFitting:
             assert "--fit-brokers" in str(topics.replicas_problem(changes, 1))
             assert topics.replicas_problem(changes, 3) is None
 
-    def test_other_corrections_do_not_need_all_brokers(self) -> None:
-        """With a broker down, a setting can still be corrected."""
-        existing = as_declared()
-        existing["verdicts"].config["retention.ms"] = "1"
-
-        assert topics.replicas_problem(topics.plan(topics.read_topics(), existing), 1) is None
-
     def test_partitions_on_request(self) -> None:
         """Another number of partitions goes for documents and the outputs, never for the one order."""
         changed = topics.with_partitions(topics.read_topics(), 5)
 
         assert {topic.partitions for topic in changed if topic.kind in ("documents", "unique")} == {5}
         assert {topic.partitions for topic in changed if topic.kind in ("fingerprints", "verdicts")} == {1}
-
-
-def test_rows_tell_every_topic_and_every_step() -> None:
-    """A table or JSON of a plan has a row for each step, and one for each topic that needs none."""
-    wanted = topics.read_topics()
-    existing = as_declared()
-    del existing["insights"]
-    existing["unique"].partitions = 3
-    existing["unique"].config["retention.ms"] = "5"
-
-    rows = topics.as_rows(wanted, topics.plan(wanted, existing))
-
-    assert [(row["topic"], row["action"]) for row in rows] == [
-        ("documents", "none"),
-        ("unique", "grow"),
-        ("unique", "set"),
-        ("duplicates", "none"),
-        ("dlq.documents", "none"),
-        ("fingerprints", "none"),
-        ("verdicts", "none"),
-        ("begun", "none"),
-        ("insights", "create"),
-        ("representatives", "none"),
-        ("host-signals", "none"),
-        ("insights-changelog", "none"),
-    ]
-    assert rows[1]["partitions"] == {"now": 3, "wanted": 12}
-    assert rows[2]["config"] == {"retention.ms": {"now": "5", "wanted": "-1"}}
 
 
 def test_min_isr_never_exceeds_the_replicas_that_a_topic_has() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gzip
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import fsspec
@@ -109,12 +107,6 @@ def test_many_are_fetched_at_once_and_come_in_order(pages: Pages) -> None:
     assert pages.at_once_max == LIMITS.at_once
 
 
-def test_an_address_that_comes_twice_is_read_once(pages: Pages) -> None:
-    pages.by_path["/a"] = Reply(b"text")
-    assert all_of(fetcher(pages.url), [pages.url + "/a"] * 3) == [b"text"] * 3
-    assert pages.asked == ["/a"]
-
-
 def test_one_that_comes_again_much_later_is_read_again(pages: Pages) -> None:
     for number in range(8):
         pages.by_path[f"/{number}"] = Reply(b"%d" % number * 50 * KB)
@@ -127,13 +119,6 @@ def test_one_that_comes_again_much_later_is_read_again(pages: Pages) -> None:
         b"0",
         b"1",
     ]
-
-
-def test_what_changes_between_two_reads_is_read_as_it_is_then(pages: Pages) -> None:
-    texts = [b"the second text, which is longer", b"the first"]
-    pages.by_path["/a"] = lambda: Reply(texts.pop())
-    by = fetcher(pages.url)
-    assert [fetch(by, pages.url + "/a"), fetch(by, pages.url + "/a")] == [b"the first", b"the second text, which is longer"]
 
 
 def test_texts_lie_in_memory_and_on_disk_too(tmp_path: Path) -> None:
@@ -192,11 +177,6 @@ def test_a_redirect_to_another_host_is_not_followed_though_that_may_be_read(page
         pages.by_path["/a"] = Reply(status=307, headers={"Location": others.url + "/a"})
         assert letter(fetch(fetcher(f"{pages.url},{others.url}"), pages.url + "/a"))[0] == "Redirected"
         assert others.asked == []
-
-
-def test_what_its_name_says_is_packed_and_is_not_is_a_dead_letter(pages: Pages) -> None:
-    pages.by_path["/a.gz"] = Reply(b"plain")
-    assert letter(fetch(fetcher(pages.url), pages.url + "/a.gz"))[0] == "Damaged"
 
 
 def test_an_endless_text_ends_where_it_is_too_large(pages: Pages) -> None:
@@ -301,20 +281,6 @@ def test_a_store_that_is_away_is_not_asked_for_everything(pages: Pages) -> None:
     assert len(set(pages.asked)) <= 2 * LIMITS.at_once
 
 
-def test_another_store_is_asked_meanwhile(pages: Pages) -> None:
-    with serving() as others:
-        others.by_path["/a"] = Reply(b"text")
-        pages.by_path["/a"] = Reply(status=503)
-        by = fetcher(f"{pages.url},{others.url}")
-        addresses = [address_of(by, pages.url + "/a"), address_of(by, others.url + "/a")]
-        for _ in range(3):
-            with pytest.raises(TextAwayError):
-                by.fetch(addresses, 0, 64 * KB, 128 * KB)
-        pages.by_path["/a"] = Reply(b"first")
-        assert all_of(by, [address.whole for address in addresses]) == [b"first", b"text"]
-        assert others.asked == ["/a"]
-
-
 def test_whoever_hurries_does_not_wait(pages: Pages) -> None:
     pages.by_path["/a"] = Reply(worse=pages.silent)
     by = fetcher(pages.url, LIMITS._replace(seconds=60.0))
@@ -375,13 +341,6 @@ def test_one_that_stays_away_while_its_store_answers_for_others_is_given_up(page
     assert rounds.ask("/a", 1) == (1, b"text")
 
 
-def test_that_a_text_is_not_there_is_an_answer_too(pages: Pages) -> None:
-    pages.by_path["/b"] = Reply(status=503)
-    rounds = Rounds(pages)
-    assert letter(rounds.ask("/none", 1)[1] or b"")[0] == "NotFound"
-    assert letter(rounds.ask("/b", 100)[1] or b"")[0] == "GivenUp"
-
-
 @pytest.mark.thorough
 def test_nothing_is_given_up_while_its_store_answers_for_none(pages: Pages) -> None:
     """Not by the time that it was away for, and not because it is the first that is asked for when the store is back."""
@@ -405,18 +364,6 @@ def test_one_that_takes_longer_than_the_patience_is_given_up_at_once(pages: Page
     given_up, text = by.fetch(addresses, 0, 64 * KB, 128 * KB, lambda: time.monotonic() > until_seconds)
     assert letter(given_up)[0] == "GivenUp"
     assert text == b"text"
-
-
-def test_one_that_comes_meanwhile_begins_anew(pages: Pages) -> None:
-    there, away = Reply(b"late"), Reply(status=503)
-    pages.by_path |= {"/a": Reply(b"text"), "/b": away}
-    rounds = Rounds(pages)
-    rounds.ask("/a", 1)
-    assert rounds.ask("/b", 15) == (15, None)
-    pages.by_path["/b"] = there
-    assert rounds.ask("/b", 1) == (1, b"late")
-    pages.by_path["/b"] = away
-    assert rounds.ask("/b", 15) == (15, None)
 
 
 # -- bounds
@@ -450,19 +397,6 @@ def test_what_is_held_is_bounded_and_everything_comes_all_the_same(pages: Pages)
     assert by._held_bytes == 0
 
 
-def test_a_stretch_has_no_more_than_it_may(pages: Pages) -> None:
-    packed = gzip.compress(bytes(b"words " * (15 * KB)))
-    for number in range(20):
-        pages.by_path[f"/{number}"] = Reply(packed)
-    by = fetcher(pages.url)
-    addresses = [address_of(by, f"{pages.url}/{number}") for number in range(20)]
-    done = 0
-    while done < 20:
-        found = by.fetch(addresses, done, 100 * KB, 200 * KB)
-        assert 1 <= len(found) <= 2
-        done += len(found)
-
-
 @given(st.binary(max_size=3000), st.integers(0, 3000), st.sampled_from([".gz", ".zst"]))
 @settings(max_examples=100, deadline=None)
 def test_unpacking_gives_all_or_says_that_it_is_more(raw: bytes, most: int, suffix: str) -> None:
@@ -480,18 +414,6 @@ def test_a_zstd_frame_that_asks_for_much_memory_is_refused(pages: Pages) -> None
 def test_what_is_not_installed_is_said_with_the_remedy() -> None:
     with pytest.raises(ConfigurationError, match=r"pip install 'crawl-dedup\[gs\]'"):
         fetcher("gs://crawl")
-
-
-def test_of_googles_classes_the_one_is_taken_that_asks_for_nothing_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library itself is no part of the tests' environment."""
-    plain, other = (type(name, (fsspec.AbstractFileSystem,), {}) for name in ("Plain", "Other"))
-    modules = {"gcsfs": {"GCSFileSystem": other}, "gcsfs.core": {"GCSFileSystem": plain}}
-    for name, holds in modules.items():
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        vars(sys.modules[name]).update(holds)
-    monkeypatch.setattr(fsspec, "get_filesystem_class", lambda _: other)
-    by = stores.TextStores(["gs://crawl"], 100, 1)
-    assert [type(one) for one in by._systems.values()] == [plain]
 
 
 def test_what_a_library_says_is_told_without_the_secret_of_a_signed_address() -> None:

@@ -127,14 +127,6 @@ def large(number: int) -> bytes:
     return b"%d of the words of a long page, " % number * 3_000
 
 
-def test_who_asks_for_something_short_takes_no_fault(proxy: FaultyProxy) -> None:
-    """Another program may ask at a port that was its own a moment ago."""
-    proxy.faults = ["cut"]
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(proxy.url + "/readyz")  # noqa: S310 - our own
-    assert proxy.faults == ["cut"]
-
-
 # An attempt that only a busy machine makes slow is no fault, so the limit is short only where it is what ends an attempt.
 @pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "seconds"), [("cut", 20), ("half-closed", 20), ("stalled", 3)])

@@ -14,7 +14,6 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.html import Extractor, Failure
 from stream_dedup.settings.layers import load_settings
-from tests.inputs.web_pages import Measure, measure, pages
 
 # The work grows with the square of the depth: 5,000 take a second, these more than five minutes.
 HANGS = "<div>" * 100_000 + "text"
@@ -23,16 +22,6 @@ HANGS = "<div>" * 100_000 + "text"
 @pytest.fixture
 def extractor() -> Extractor:
     return Extractor()
-
-
-def test_boilerplate_goes_and_the_text_stays(extractor: Extractor) -> None:
-    """On generated pages, most of whose text is boilerplate, nearly all of it goes, and nothing of the text."""
-    found: Measure = measure(extractor.extract, pages(seed=1, count=27))
-    extractor.close()
-
-    assert found.main_kept > 0.99
-    assert found.boilerplate_kept < 0.1
-    assert found.boilerplate_share > 0.5
 
 
 def test_a_page_without_main_text_is_not_empty(extractor: Extractor) -> None:

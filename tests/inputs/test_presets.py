@@ -54,12 +54,6 @@ def test_pages(name: str, settings: dict[str, str], time_ms: int) -> None:
     assert (found.id, found.time_ms) == (URL, time_ms)
 
 
-def test_raw_changes_nothing() -> None:
-    """The preset `raw` is the defaults."""
-    assert decode("raw.txt", input_preset="raw") == decode("raw.txt")
-    assert load_settings({"input_preset": "raw"}, environ={}).origin("value_format") == Origin("default")
-
-
 def test_explicit_settings_win_and_the_preset_is_an_origin(tmp_path: Path) -> None:
     """A preset is below flags, environment and file, and above the defaults."""
     file = tmp_path / "settings.toml"

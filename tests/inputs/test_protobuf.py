@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
+from stream_dedup.ground.errors import RegistryAwayError
 from stream_dedup.inputs import protobuf
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
@@ -303,19 +303,3 @@ def test_without_a_frame_or_of_another_type(stand: SchemaServer) -> None:
     assert refused(decoder(stand), b'{"body": "a"}').error_class == "NotFramed"
     assert refused(decoder(stand), b"\0\0\0\0\x03\0").error_class == "NotProtobuf"
     assert refused(decoder(stand), b"\0\0\0\0\x04\0").error_class == "UnknownSchema"
-
-
-@pytest.mark.parametrize("status", [401, 403, 500])
-def test_a_registry_that_is_away_is_no_fault_of_the_record(stand: SchemaServer, status: int) -> None:
-    raw = framed(stand, PAGE, b"\x02\x02\x12\x01b")
-    by = decoder(stand)
-    stand.status = status
-    with pytest.raises(RegistryAwayError, match="the records wait"):
-        by.decode(message(raw))
-    stand.status = None
-    assert read(by, raw).text == "b"
-
-
-def test_the_address_is_needed() -> None:
-    with pytest.raises(ConfigurationError, match=r"VALUE_FORMAT=protobuf needs .* STREAM_DEDUP_REGISTRY_URL"):
-        Decoder(load_settings({"value_format": "protobuf"}, environ={}))
