@@ -1,4 +1,4 @@
-"""`similar`: every kept document that is near a text, from a running index, from its volume, or among documents in files.
+"""`similar`: every kept document that is near a text, from a running index or from a volume.
 
 The text is fingerprinted here, under the recipe and key of the settings; an index is only ever given the print.
 """
@@ -9,34 +9,28 @@ import json
 import re
 import sys
 import urllib.parse
-from collections import deque
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.check import decode_documents
 from stream_dedup.cli.options import Given, JsonOption, SimilarityOption, command
 from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe, as_vector, number_of
-from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
 from stream_dedup.ground.plan import parse_similarity
-from stream_dedup.ground.sketch import apart_in_words, as_text, per_cent
-from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.ground.sketch import apart_in_words, as_text
+from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.fields import scope_number
-from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, hold_objects, read_documents
-from stream_dedup.local.offline import check_widths
+from stream_dedup.inputs.sources import STANDARD_INPUT
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
-_BATCH = 1000
 _APART_SHOWN = 5
 
 
@@ -54,10 +48,10 @@ def similar_command(
         ),
     ] = None,
     volume: Annotated[
-        Path | None, typer.Option("--volume", metavar="DIR", help="Look into the volume of an index, running or not.")
-    ] = None,
-    documents: Annotated[
-        str | None, typer.Option("--in", metavar="FILE|DIR", help="Compare with every document in files, without an index.")
+        Path | None,
+        typer.Option(
+            "--volume", metavar="DIR", help="Look into the volume of an index, running or not, or of `check --index`."
+        ),
     ] = None,
     scope: Annotated[str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")] = None,
     similarity: SimilarityOption = None,
@@ -70,18 +64,13 @@ def similar_command(
     For documents that hold a sentence or two among much else, take `find`.
     A text of a few words is found only where a document is that very text.
     """
-    if sum(one is not None for one in (index, volume, documents)) > 1:
-        raise typer.BadParameter("give one of --index, --volume and --in")
+    if index is not None and volume is not None:
+        raise typer.BadParameter("give one of --index and --volume")
     settings = given.quiet_settings(similarity=similarity)
     asked = None if similarity is None else parse_similarity(similarity)
     text, own_scope = read_text(settings, target, as_text=as_text)
-    fingerprinter, wanted = print_of(settings, text, (own_scope or 0) if scope is None else scope_number(scope))
-    if documents is not None:
-        answer = scan_files(settings, fingerprinter, documents, wanted, limit)
-    elif volume is not None:
-        answer = look_into(volume, wanted, limit, asked)
-    else:
-        answer = ask_index(settings, index, wanted, limit, asked)
+    wanted = print_of(settings, text, (own_scope or 0) if scope is None else scope_number(scope))
+    answer = look_into(volume, wanted, limit, asked) if volume else ask_index(settings, index, wanted, limit, asked)
     return show(wanted, answer, as_json=as_json)
 
 
@@ -152,20 +141,19 @@ def _is_like_a_path(target: str) -> bool:
     )
 
 
-def print_of(settings: Settings, text: str, scope: int) -> tuple[Fingerprinter, Wanted]:
-    """Return the fingerprinter of the settings' recipe, and the print of a text in a scope.
+def print_of(settings: Settings, text: str, scope: int) -> Wanted:
+    """Return the print of a text in a scope, by the settings' recipe.
 
     Raises:
         InputError: nothing is left of the text once it is normalised; or the recipe takes vectors, and it is none.
     """
     recipe = recipe_of(settings)
-    fingerprinter = Fingerprinter(recipe)
-    prints = fingerprinter.fingerprint([_vector_of(text) if recipe.method.takes_vectors else text])
+    prints = Fingerprinter(recipe).fingerprint([_vector_of(text) if recipe.method.takes_vectors else text])
     if prints.empty[0]:
         raise InputError("There is no text left once it is normalised (only white space or marks), so nothing is like it.")
     number = number_of(prints.prints[0])
     digest, sketch = prints.digests[0].tobytes(), prints.sketches[0].tobytes()
-    return fingerprinter, Wanted(recipe, number, digest, int(prints.features[0]), scope, sketch)
+    return Wanted(recipe, number, digest, int(prints.features[0]), scope, sketch)
 
 
 def _vector_of(text: str) -> Content:
@@ -199,10 +187,7 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int, s
             **({} if similarity is None else {"similarity": as_text(similarity)}),
         }
     )
-    remedy = (
-        "Name one with --index http://HOST:PORT, look into its volume with --volume DIR, or among documents in files with --in "
-        "FILE."
-    )
+    remedy = "Name one with --index http://HOST:PORT, or look into its volume with --volume DIR."
     bases = [url] if url is not None else addresses(settings)
     return asking.ask_role("index", bases, f"/v1/similar?{query}", remedy)[1]
 
@@ -227,61 +212,6 @@ def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None =
         return report.similar(index, found, wanted.sketch)
     finally:
         store.close()
-
-
-def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wanted: Wanted, limit: int) -> dict[str, Any]:
-    """Compare with every document in files, copies of one another too, by the plan's own predicate.
-
-    Raises:
-        InputError: there is nothing to read.
-        ConfigurationError: the plan is wider than the recipe's prints.
-    """
-    files = find_files(target, "auto")
-    if hold_objects(files):
-        settings = settings.model_copy(update={"value_format": "json"})
-    plan = settings.judging_plan
-    check_widths(wanted.recipe, plan)
-    is_short = wanted.features < wanted.recipe.floor
-    pending: deque[tuple[str, DeadLetter | None]] = deque()
-    found: list[dict[str, Any]] = []
-    with progress(f"reading {target}", sum(file.size_bytes for file in files)) as advance:
-        takes_vectors = wanted.recipe.method.takes_vectors
-        documents = decode_documents(read_documents(files, advance), settings, pending, takes_vectors=takes_vectors)
-        while batch := list(islice(documents, _BATCH)):
-            names = [where for where, letter in pending if letter is None][: len(batch)]
-            pending.clear()
-            prints = fingerprinter.fingerprint([one.text for one in batch])
-            for row, (one, where) in enumerate(zip(batch, names, strict=True)):
-                number, features = number_of(prints.prints[row]), int(prints.features[row])
-                is_equal = prints.digests[row].tobytes() == wanted.digest
-                sketch = prints.sketches[row].tobytes()
-                is_near = (
-                    not is_short
-                    and features >= wanted.recipe.floor
-                    and plan.within_reach(number, wanted.number, (features, wanted.features), (sketch, wanted.sketch))
-                )
-                if one.scope == wanted.scope and (is_equal or is_near):
-                    found.append(
-                        {
-                            "id": one.id.decode("utf-8", "replace"),
-                            "position": where,
-                            "distance": plan.distance(number, wanted.number),
-                            "similarity": per_cent(sketch, wanted.sketch) / 100 if sketch else None,
-                            "time": None,
-                            "fingerprint": wanted.recipe.format(prints.prints[row].tolist()),
-                            "features": features,
-                        }
-                    )
-    found.sort(key=lambda one: int(one["distance"]))
-    return {
-        "recipe": wanted.recipe.id,
-        "plan": plan.id,
-        "floor": wanted.recipe.floor,
-        "by_digest_only": is_short,
-        "total": len(found),
-        "found": found[:limit],
-        "apart": [],
-    }
 
 
 def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:

@@ -151,14 +151,13 @@ def test_a_page_of_a_large_site_is_told_from_a_copy(run: Callable[..., Any], tmp
     assert [one["id"] for one in found_of_copy["found"]] == ["http://site/7"]
 
 
-@pytest.mark.parametrize("place", ["--index", "--volume", "--in"])
+@pytest.mark.parametrize("place", ["--index", "--volume"])
 def test_another_similarity_than_that_in_force_can_be_asked_for(run: Callable[..., Any], tmp_path: Path, place: str) -> None:
     """A stricter one turns a near page away, a looser one finds one more; each is told with how alike it is."""
     chance = random.Random(4)
     words = [f"word{chance.randrange(3000)}" for _ in range(200)]
     pages = {f"http://{first}/": " ".join(words[first : first + 150]) for first in (0, 8, 24)}
     recipe, declared = Recipe(), PLANS["bands"].with_similarity(95)
-    (tmp_path / "pages.jsonl").write_text(jsonl([{"url": name, "text": one} for name, one in pages.items()]))
     index = LogIndex(RocksStore(tmp_path / "index"))
     index.bind("cluster/0123")
     begun = declare(declared, recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
@@ -167,7 +166,7 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(run: Callable[..
     api.serve(index)
     server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
     server.start()
-    places = {"--index": f"http://127.0.0.1:{server.port}", "--volume": tmp_path / "index", "--in": tmp_path / "pages.jsonl"}
+    places = {"--index": f"http://127.0.0.1:{server.port}", "--volume": tmp_path / "index"}
 
     def asked(*more: str) -> tuple[str, list[tuple[str, bool]]]:
         said = json.loads(run("similar", pages["http://0/"], place, places[place], "--json", *more).out)
@@ -175,9 +174,8 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(run: Callable[..
             assert (one["similarity"] == 1) == (one["distance"] == 0)
         return said["plan"], [one["id"] for one in said["found"]]
 
-    in_force = () if place != "--in" else ("--set", "similarity=0.95")
     try:
-        assert asked(*in_force) == (declared.id, ["http://0/"])
+        assert asked() == (declared.id, ["http://0/"])
         assert asked("--similarity", "0.8") == (PLANS["bands"].with_similarity(80).id, ["http://0/", "http://8/"])
         assert asked("--similarity", "50%") == (PLANS["bands"].with_similarity(50).id, ["http://0/", "http://8/", "http://24/"])
         wrong = run("similar", pages["http://0/"], place, places[place], "--similarity", "7")
@@ -198,19 +196,13 @@ def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], vol
         assert "below 48 a print says too little: only a document that is this very text" in ended.err
 
 
-def test_every_copy_in_files_is_found(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Without an index each near document in a file is listed, copies of copies too, nearest first."""
-    pages = [{"url": f"http://{number}/", "text": page} for number, page in enumerate([edited(PAGE), FAR, PAGE, OTHER, PAGE])]
-    (tmp_path / "pages.jsonl").write_text(jsonl(pages) + "{broken\n")
-    ended = run("similar", PAGE, "--in", tmp_path / "pages.jsonl", "--json")
-    rows = json.loads(ended.out)["found"]
+def test_what_check_has_kept_is_found(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Documents in files are asked by the index that `check` makes of them."""
+    pages = [{"url": f"http://{number}/", "text": page} for number, page in enumerate([edited(PAGE), FAR, OTHER])]
+    (tmp_path / "pages.jsonl").write_text(jsonl(pages))
+    assert run("check", tmp_path / "pages.jsonl", "--index", tmp_path / "kept").code == 0
 
-    assert [(one["id"], one["position"]) for one in rows] == [
-        ("http://2/", "pages.jsonl:3"),
-        ("http://4/", "pages.jsonl:5"),
-        ("http://0/", "pages.jsonl:1"),
-    ]
-    assert json.loads(run("similar", PAGE, "--in", tmp_path / "pages.jsonl", "-n", 1, "--json").out)["total"] == 3
+    assert [one for one, _ in found(run("similar", PAGE, "--volume", tmp_path / "kept", "--json"))] == ["http://0/"]
 
 
 def test_what_cannot_be_asked_is_a_sentence(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
@@ -226,5 +218,5 @@ def test_what_cannot_be_asked_is_a_sentence(run: Callable[..., Any], volume: Pat
     assert "no index volume" in run("similar", PAGE, "--volume", tmp_path / "none").err
     recipe = run("similar", PAGE, "--volume", volume, "--set", f"key_file={tmp_path / 'key'}")
     assert (recipe.code, "Use the recipe and the key that the workers have" in recipe.err) == (78, True)
-    assert run("similar", PAGE, "--volume", volume, "--in", "x").code == 2
+    assert run("similar", PAGE, "--volume", volume, "--index", "http://x").code == 2
     assert "no address of an index" in run("similar", PAGE, "--index", "ftp://x").err
