@@ -5,8 +5,9 @@
     facts        reads the `Facts` from Kafka
     clients      the properties that the clients get: known, safe, large enough, encrypted
     machine      disk, open files, memory, folders, the address of the probes
-    declaration  the log's first record against this recipe and group
-    recipe       key, dictionary, canary texts
+    declaration  key, dictionary, canary texts; the log's first record against this recipe and group
+    reading      whether documents are read as the log's others are
+    roles        members of the group, answers to what was asked
     volume       the index's volume: readable, of this log, not ahead of it
     start        which of them a role holds
 

@@ -1,14 +1,17 @@
-"""Whether the roles are at work, as far as Kafka knows it: members of the workers' group, and answers to what the log asks."""
+"""Whether the roles are at work, as far as Kafka knows it: members of the group, and answers to what the log asks.
+
+Group, transactional ids and the state folder are named after the topics' prefix, so two filters of one cluster share none of
+them, unless somebody sets one group for both. Then their workers would take each other's transactional ids and end each other.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from stream_dedup.checks.finding import CheckFinding, ok, warning
-from stream_dedup.checks.group import check_group
+from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
@@ -119,3 +122,18 @@ def _answers(raw: bytes | None) -> int | None:
     except FormatError:
         return None
     return None if isinstance(answer, answers.Announce) else answer.log_offset
+
+
+def check_group(settings: Settings, documents: str, topics_read: Collection[str]) -> list[CheckFinding]:
+    """Return a refusal if members of the group read another topic than `documents`."""
+    others = sorted(set(topics_read) - {documents})
+    if not others:
+        return []
+    return [
+        refused(
+            "group",
+            f"Workers of the group {settings.group} read {', '.join(others)}, so another filter has this name; this one would "
+            f"read {documents}, and their workers would end each other. Give this one another STREAM_DEDUP_GROUP, or none: "
+            "then it is named after its STREAM_DEDUP_TOPIC_PREFIX. If its own topic was changed, stop its other workers first.",
+        )
+    ]

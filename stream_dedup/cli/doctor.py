@@ -14,13 +14,11 @@ from dataclasses import asdict
 from rich.text import Text
 
 from stream_dedup.checks.clients import check_clients
-from stream_dedup.checks.cluster import Facts, check_cluster
-from stream_dedup.checks.declaration import check_declaration
+from stream_dedup.checks.cluster import Facts, check_cluster, check_representatives
+from stream_dedup.checks.declaration import check_declaration, check_recipe
 from stream_dedup.checks.facts import read_facts
 from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import check_machine
-from stream_dedup.checks.recipe import check_recipe
-from stream_dedup.checks.representatives import check_representatives
 from stream_dedup.checks.roles import check_roles, read_roles
 from stream_dedup.checks.start import needed_topics
 from stream_dedup.checks.volume import check_volume

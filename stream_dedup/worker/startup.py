@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stream_dedup.checks.cluster import FRAMING_BYTES
-from stream_dedup.checks.declaration import check_declaration
-from stream_dedup.checks.group import check_group
-from stream_dedup.checks.recipe import check_key
+from stream_dedup.checks.declaration import check_declaration, check_key
+from stream_dedup.checks.roles import check_group
 from stream_dedup.checks.start import hold, report
 from stream_dedup.control import declaration
 from stream_dedup.control.beginnings import Beginnings

@@ -11,10 +11,9 @@ import pytest
 
 from stream_dedup.checks import clients, machine, volume
 from stream_dedup.checks.clients import check_clients
-from stream_dedup.checks.declaration import check_declaration
+from stream_dedup.checks.declaration import check_declaration, check_key, check_recipe
 from stream_dedup.checks.finding import CheckFinding, CheckState
 from stream_dedup.checks.machine import check_machine, memory_limit
-from stream_dedup.checks.recipe import check_key, check_recipe
 from stream_dedup.checks.volume import check_volume
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.plan import PLANS

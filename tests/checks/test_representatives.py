@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from stream_dedup.checks.cluster import check_representatives
 from stream_dedup.checks.finding import CheckState
-from stream_dedup.checks.representatives import check_representatives
 from stream_dedup.settings.settings import Settings
 
 
