@@ -181,13 +181,11 @@ class Prints:
         """Return those of some batches, one after another."""
         if len(parts) == 1:
             return parts[0]
-        return cls(
-            np.concatenate([part.prints for part in parts]),
-            np.concatenate([part.sketches for part in parts]),
-            np.concatenate([part.features for part in parts]),
-            np.concatenate([part.digests for part in parts]),
-            np.concatenate([part.empty for part in parts]),
-        )
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+
+    def of_rows(self, rows: NDArray[np.intp]) -> Prints:
+        """Return those of some texts, in the order of `rows`."""
+        return Prints(*(getattr(self, name)[rows] for name in self.__slots__))
 
     def __len__(self) -> int:
         return len(self.features)

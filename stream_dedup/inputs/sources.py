@@ -25,6 +25,7 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.inputs.addressed import GLOB, FileAt, copied, files_at, is_address
 from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, need_pyarrow, read_rows
+from stream_dedup.inputs.fields import field_at, scalar
 from stream_dedup.inputs.packed import Stretch, need, read_stretches, suffixes_of
 from stream_dedup.inputs.warc import read_pages
 
@@ -243,18 +244,8 @@ def _rest(file: SourceFile, why: str) -> RawDocument:
 
 def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
     """Return what stands at a dotted path of a JSON document, else at `id`, else at `url`; None if it is no scalar."""
-    for path in [key_field] if key_field else ["id", "url"]:
-        found: Any = fields
-        if isinstance(fields, dict) and path in fields:
-            found = fields[path]
-        else:
-            for name in path.split("."):
-                found = found.get(name) if isinstance(found, dict) else None
-        if isinstance(found, list) and found:
-            found = found[0]
-        if isinstance(found, str | int | float) and not isinstance(found, bool):
-            return str(found)
-    return None
+    found = (scalar(field_at(fields, path)) for path in ([key_field] if key_field else ["id", "url"]))
+    return next((one for one in found if one is not None), None)
 
 
 def _read(file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]) -> Iterator[RawDocument]:

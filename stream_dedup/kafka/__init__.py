@@ -7,25 +7,23 @@ its kin) in `client.translate`, with what happened, to what, and what to do.
 
 from stream_dedup.kafka.admin import Admin, KeptAdmin
 from stream_dedup.kafka.append import LINGER_MS, InsightsSender, LoadProducer, LogAppender, VerdictWriter
+from stream_dedup.kafka.asking import OwnedOffset, Patience
 from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
 from stream_dedup.kafka.client import STATISTICS_EVENT
-from stream_dedup.kafka.committed import OwnedOffset
 from stream_dedup.kafka.lives import Lives, TopicLives, is_another
-from stream_dedup.kafka.outputs import Outcome, Output, PackedOutputs, Result
-from stream_dedup.kafka.patience import Patience
 from stream_dedup.kafka.readers import (
     LastRecordReader,
     LogReader,
     PartitionsReader,
     VerdictReader,
     read_partition,
+    read_whole,
     reader,
     sample,
 )
 from stream_dedup.kafka.source import RebalanceListener, SourceConsumer
 from stream_dedup.kafka.spans import Bounds, GroupStamp, SpanReader, group_offsets, topic_bounds
-from stream_dedup.kafka.transaction import TransactionalOutput
-from stream_dedup.kafka.whole import read_whole
+from stream_dedup.kafka.transaction import Outcome, Output, PackedOutputs, Result, TransactionalOutput
 
 __all__ = [
     "LINGER_MS",

@@ -29,7 +29,8 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, NoAnswerError, StreamDedupError, TopicExistsError
 from stream_dedup.ground.topics import TopicState
-from stream_dedup.kafka.client import SILENT, _logger, admin_config, ask_anew, translate
+from stream_dedup.kafka.asking import ask_anew
+from stream_dedup.kafka.client import LOGGER, SILENT, admin_config, translate
 from stream_dedup.kafka.trouble import Trouble
 from stream_dedup.settings.settings import Settings
 
@@ -52,7 +53,7 @@ class Admin:
         self._trouble = Trouble(settings)
         config = admin_config(settings) | {"error_cb": self._trouble.hear}
         try:
-            self._client = AdminClient(config, logger=_logger)
+            self._client = AdminClient(config, logger=LOGGER)
         except KafkaException as error:
             raise ConfigurationError(
                 f"The Kafka client cannot be made: {error.args[0].str()}. Check STREAM_DEDUP_KAFKA_*."
@@ -119,7 +120,7 @@ class Admin:
         self._client.poll(0)
         self._trouble.check()
         if not self._trouble.last():  # or the client has said why already
-            _logger.warning(
+            LOGGER.warning(
                 "No answer from Kafka at %s yet; it is waited for %.0f s at most.", self._bootstrap, _TIMEOUT_SECONDS
             )
 

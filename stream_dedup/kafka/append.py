@@ -15,10 +15,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stream_dedup.ground.document import Headers
 from stream_dedup.ground.errors import BrokerError
+from stream_dedup.kafka.asking import IMPATIENT, Patience
 from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.kafka.client import make_producer, producer_config, translate
 from stream_dedup.kafka.failures import STEP_SECONDS, told_by
-from stream_dedup.kafka.patience import IMPATIENT, Patience
 from stream_dedup.settings.settings import Settings
 
 _FLUSH_SECONDS = 25.0

@@ -12,7 +12,6 @@ no delivery report, so who hands over records in a transaction learns of a faile
 from __future__ import annotations
 
 import ctypes
-import logging
 import re
 import sys
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from stream_dedup.ground.messages import sizes_of
+from stream_dedup.kafka.client import LOGGER
 from stream_dedup.log.header_columns import HeaderColumns
 from stream_dedup.machine.compiled import kernel
 
@@ -42,7 +42,6 @@ _COPY = 2
 _VU_WORDS = 9
 _FIELDS = 7
 
-_logger = logging.getLogger("stream_dedup.kafka")
 _word = types.uint64
 _C_FUNCTIONS = {
     "rd_kafka_headers_new": _word(_word),
@@ -78,7 +77,7 @@ def _is_known() -> bool:
     major, minor = map(int, re.findall(r"\d+", version + ".0")[:2])
     is_usual = sys.implementation.name == "cpython" and sys.byteorder == "little" and ctypes.sizeof(ctypes.c_void_p) == 8
     if not (_KNOWN[0] <= (major, minor) <= _KNOWN[1] and is_usual and _has_functions()):
-        _logger.info(
+        LOGGER.info(
             "Records are written one by one, which takes longer: how confluent-kafka %s lies in memory is not known.", version
         )
         return False

@@ -10,7 +10,6 @@ import difflib
 import json
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +18,9 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.ground.document import Message, UnreadableHeaders, maker_of
+from stream_dedup.ground.document import Headers, Message, UnreadableHeaders, maker_of
 from stream_dedup.ground.errors import AbortableError, BrokerError, ConfigurationError, FencedError, NoAnswerError
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
-from stream_dedup.kafka.given import headers_of, shown_name
 from stream_dedup.settings.environment import environment_name
 from stream_dedup.settings.properties import MASK, is_secret
 from stream_dedup.settings.settings import Origin, Settings
@@ -52,7 +50,7 @@ MOVES = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-AGAIN_SECONDS = 0.1
+_NAME_BYTES_MAX = 60
 
 # A topic was deleted, and perhaps created again, behind the client's back.
 GONE = frozenset(
@@ -81,7 +79,7 @@ _PRODUCER_ONLY = re.compile(
 )
 
 _message = maker_of(Message)
-_logger = logging.getLogger("stream_dedup.kafka")
+LOGGER = logging.getLogger("stream_dedup.kafka")
 # For clients that are made to see whether they can be; what they say of themselves is of no interest.
 _SILENT = logging.getLogger("stream_dedup.kafka.silent")
 _SILENT.addHandler(logging.NullHandler())
@@ -154,7 +152,7 @@ def _without(unfit: re.Pattern[str], config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if not unfit.match(name)}
 
 
-def make_consumer(config: dict[str, Any], logger: logging.Logger = _logger) -> Consumer:
+def make_consumer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Consumer:
     """Return a consumer, or a sentence that says which property librdkafka does not accept."""
     try:
         return Consumer(config, logger=logger)
@@ -162,7 +160,7 @@ def make_consumer(config: dict[str, Any], logger: logging.Logger = _logger) -> C
         raise ConfigurationError(f"The Kafka consumer cannot be made: {_text(error)}. Check STREAM_DEDUP_KAFKA_*.") from error
 
 
-def make_producer(config: dict[str, Any], logger: logging.Logger = _logger) -> Producer:
+def make_producer(config: dict[str, Any], logger: logging.Logger = LOGGER) -> Producer:
     """Return a producer, or a sentence that says which property librdkafka does not accept."""
     try:
         return Producer(config, logger=logger)
@@ -214,7 +212,7 @@ def _statistics(settings: Settings) -> dict[str, Any]:
 
 
 def _log_statistics(text: str) -> None:
-    _logger.info(STATISTICS_EVENT, extra={"statistics": json.loads(text)})
+    LOGGER.info(STATISTICS_EVENT, extra={"statistics": json.loads(text)})
 
 
 def _unconnected(config: dict[str, Any]) -> dict[str, Any]:
@@ -223,6 +221,47 @@ def _unconnected(config: dict[str, Any]) -> dict[str, Any]:
 
 def _origin(origins: Mapping[str, Origin], name: str) -> str:
     return origins.get(f"kafka.{name}", Origin("default")).where or environment_name(f"kafka.{name}")
+
+
+def headers_of(raws: Sequence[RawMessage]) -> tuple[list[Headers | None], dict[int, UnicodeDecodeError]]:
+    """Return the headers of each record, None if it has none, and by place why those of some cannot be read.
+
+    A header's name is bytes to Kafka and a `str` to the client, which fails at a name that is not UTF-8: it gives back a result
+    and an error at once. Python makes a SystemError of that, behind which the UnicodeDecodeError stands, one more SystemError
+    for each further such name.
+
+    `headers` is called through `map`, which looks at both; Python's own code for a call of a method, once it has seen the call
+    a few times, takes the result and raises the error somewhere later. A record that failed is never asked again: what the
+    client then gives holds tuples with nothing in the place of the name, and Python crashes when it looks there
+    (confluent_kafka.c, `c_headers_to_py`, 2.16).
+    """
+    given: list[Headers | None] = []
+    failed: dict[int, UnicodeDecodeError] = {}
+    asked: Any = map(type(raws[0]).headers, raws)
+    for _ in raws:
+        try:
+            given.append(next(asked))
+        except SystemError as error:
+            why = _behind(error)
+            if why is None:
+                raise
+            failed[len(given)] = why
+            given.append(None)
+    return given, failed
+
+
+def _behind(error: BaseException) -> UnicodeDecodeError | None:
+    """Return the error in a name that an error of the client comes from; None if it comes from something else."""
+    cause: BaseException | None = error
+    while isinstance(cause, SystemError):
+        cause = cause.__cause__
+    return cause if isinstance(cause, UnicodeDecodeError) else None
+
+
+def shown_name(error: UnicodeDecodeError) -> str:
+    r"""Return the name at which the client failed as ASCII, as Python writes bytes: `r\xe9f\xe9rent`; a long one is cut."""
+    name = ascii(bytes(error.object[:_NAME_BYTES_MAX]))[2:-1]
+    return name if len(error.object) <= _NAME_BYTES_MAX else name + "..."
 
 
 def to_message(raw: RawMessage) -> Message:
@@ -304,43 +343,6 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
     if code in SILENT | MOVES:
         return NoAnswerError(f"{text} Kafka is away, or on its way back; is its broker up?")
     return BrokerError(f"{text} See the broker's log, and check the connection and the ACLs.")
-
-
-def wait_for(call: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = "") -> Any:
-    """Return `call(timeout)`, or raise what it raised as one of ours; `needs` is the ACL for it."""
-    try:
-        return call(seconds)
-    except KafkaException as error:
-        raise translate(error, doing, needs) from error
-
-
-def ask(question: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = "") -> Any:
-    """Return `question(timeout)`, asked anew as `ask_anew` does, or raise what it raised as one of ours."""
-    try:
-        return ask_anew(question, seconds)
-    except KafkaException as error:
-        raise translate(error, doing, needs) from error
-
-
-def ask_anew(
-    question: Callable[[float], Any],
-    seconds: float,
-    pause: Callable[[float], Any] = time.sleep,
-    codes: frozenset[int] = MOVES,
-) -> Any:
-    """Return `question(timeout)`, which changes nothing, so it is asked anew for `seconds` in all where waiting can help.
-
-    It can while a leader or a coordinator moves, or has just started: the brokers learn of that one after another, and
-    librdkafka hands such an answer on. What else is raised than one of `codes` is raised at once.
-    """
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            return question(max(AGAIN_SECONDS, until - time.monotonic()))
-        except KafkaException as error:
-            if error.args[0].code() not in codes or time.monotonic() > until:
-                raise
-        pause(AGAIN_SECONDS)
 
 
 def is_denied(error: KafkaException) -> bool:

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from stream_dedup.ground.document import Message, TopicPartitionKey
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
-from stream_dedup.kafka.client import ask, consumer_config, make_consumer, to_message, translate
-from stream_dedup.kafka.source import _ANSWER_SECONDS
-from stream_dedup.kafka.taking import messages_of, raise_unless_passing, take_messages, take_raw
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError
+from stream_dedup.kafka.asking import ANSWER_SECONDS, ask
+from stream_dedup.kafka.client import consumer_config, make_consumer, to_message
+from stream_dedup.kafka.taking import messages_of, opened, raise_unless_passing, take_messages, take_raw
+from stream_dedup.log import records
 from stream_dedup.settings.settings import Settings
 
 _SAMPLE_SECONDS = 30.0
 _SILENCE_SECONDS = 60.0
 _TAIL_RECORDS = 64
+_LOG_SILENCE_SECONDS = 30.0
+_RECORDS_AT_ONCE = 500
 
 
 class LogReader:
@@ -39,7 +42,7 @@ class LogReader:
         low, high = ask(
             lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
             f"reading the first and last offset of {self._topic}",
-            _ANSWER_SECONDS,
+            ANSWER_SECONDS,
             f"Describe on topic {self._topic}",
         )
         return int(low), int(high)
@@ -164,10 +167,8 @@ def reader(
         ConfigurationError: a topic is missing.
         BrokerError: the consumer cannot go on.
     """
-    config = consumer_config(settings, "reader", f"{settings.group}-reader", {"auto.offset.reset": "earliest"})
-    consumer = make_consumer(config)
-    try:
-        known = consumer.list_topics(timeout=_ANSWER_SECONDS).topics
+    with opened(settings, "reader", f"reading {', '.join(topics)}", {"auto.offset.reset": "earliest"}) as consumer:
+        known = consumer.list_topics(timeout=ANSWER_SECONDS).topics
         missing = [topic for topic in topics if topic not in known]
         if missing:
             raise ConfigurationError(f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply")
@@ -179,10 +180,6 @@ def reader(
             if not raws:
                 yield None
             yield from messages_of(raws, ", ".join(topics))
-    except KafkaException as error:
-        raise translate(error, f"reading {', '.join(topics)}") from error
-    finally:
-        consumer.close()
 
 
 def read_partition(
@@ -197,10 +194,8 @@ def read_partition(
         ConfigurationError: the topic is missing.
         BrokerError: nothing came for a while, or the consumer cannot go on.
     """
-    config = consumer_config(settings, "partition", f"{settings.group}-partition", {"enable.partition.eof": True})
-    consumer = make_consumer(config)
     doing = f"reading {topic}-{partition}"
-    try:
+    with opened(settings, "partition", doing, {"enable.partition.eof": True}) as consumer:
         low, high = ask(
             lambda seconds: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds), doing
         )
@@ -224,10 +219,6 @@ def read_partition(
                     f"{topic}-{partition} could not be read to its end at {max(until, int(high))}: nothing came for "
                     f"{_SILENCE_SECONDS:.0f} s. Is its leader up, or a transaction open that nobody ends?"
                 )
-    except KafkaException as error:
-        raise translate(error, doing) from error
-    finally:
-        consumer.close()
 
 
 def sample(
@@ -254,8 +245,7 @@ def sample(
         "fetch.wait.max.ms": 10,
     }
     topics = ", ".join(sorted({topic for topic, _ in left}))
-    consumer = make_consumer(consumer_config(settings, "sample", f"{settings.group}-sample", fixed))
-    try:
+    with opened(settings, "sample", f"reading {topics}", fixed) as consumer:
         consumer.assign([TopicPartition(topic, part, own[0][0]) for (topic, part), own in left.items()])
         reached = {key: own[0][0] for key, own in left.items()}
         heard = time.monotonic()
@@ -284,10 +274,6 @@ def sample(
                 _go_on(consumer, key, left, reached, is_ended=key in ended)
             if time.monotonic() - heard > patience_seconds:
                 raise BrokerError(f"Nothing came of {topics} for {patience_seconds:.0f} s; are its leaders up?")
-    except KafkaException as error:
-        raise translate(error, f"reading {topics}") from error
-    finally:
-        consumer.close()
 
 
 def _go_on(
@@ -311,3 +297,54 @@ def _go_on(
         return
     reached[key] = own[0][0]
     consumer.incremental_assign([TopicPartition(*key, own[0][0])])
+
+
+def read_whole(
+    settings: Settings,
+    topic: str,
+    advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
+    most: int | None = None,
+) -> Iterator[tuple[int, records.LogRecord | None]]:
+    """Yield (log offset, record) of the log, or of its first `most` records, up to its end as it is now.
+
+    What is malformed is given as None, because the index answers it `rejected` and nothing follows from it. `advance` is told
+    of (documents, bytes).
+
+    Raises:
+        ConfigurationError: the log lacks its first records.
+        BrokerError: it cannot be read to its end.
+        OtherFormatError: it was written by a newer version.
+    """
+    reader = LogReader(settings, topic, "whole")
+    try:
+        low, high = reader.watermarks()
+        if low > 0:
+            raise ConfigurationError(
+                f"The log {topic} begins at offset {low}, so records of it were removed, and what they said is not known any "
+                "more. Restore it from a backup, or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
+            )
+        high = high if most is None else min(high, most)
+        reader.start(0)
+        following, heard = 0, time.monotonic()
+        while following < high:
+            for message in reader.take(min(_RECORDS_AT_ONCE, high - following), 0.2):
+                following, heard = message.offset + 1, time.monotonic()
+                record = _decode(message.value, f"The record {topic}-0@{message.offset}")
+                yield message.offset, record
+                advance(len(record) if isinstance(record, records.Batch) else 0, len(message.value or b""))
+            if time.monotonic() - heard > _LOG_SILENCE_SECONDS:
+                raise BrokerError(
+                    f"The log {topic} could not be read beyond offset {following} of {high}: nothing came for "
+                    f"{_LOG_SILENCE_SECONDS:.0f} s. Is its leader up?"
+                )
+    finally:
+        reader.close()
+
+
+def _decode(raw: bytes | None, what: str) -> records.LogRecord | None:
+    try:
+        return records.decode(raw, what)
+    except FormatError as error:
+        if type(error) is not FormatError:
+            raise
+        return None

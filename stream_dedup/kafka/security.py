@@ -14,7 +14,7 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from stream_dedup.ground.errors import ConfigurationError
 
@@ -143,30 +143,6 @@ def ssl_context(security: Security) -> ssl.SSLContext | None:
         ) from error
     _load_own(context, security)
     return context
-
-
-def aiokafka_options(bootstrap_servers: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments about the connection for `AIOKafkaConsumer`, `AIOKafkaProducer` and its admin client.
-
-    Raises:
-        ConfigurationError: as `security_of` and `ssl_context`.
-    """
-    security = security_of(properties)
-    options: dict[str, Any] = {
-        "bootstrap_servers": [one.strip() for one in bootstrap_servers.split(",")],
-        "security_protocol": security.protocol,
-    }
-    if (context := ssl_context(security)) is not None:
-        options["ssl_context"] = context
-    if security.mechanism == "GSSAPI":
-        options |= {"sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": security.kerberos_service}
-    elif security.mechanism is not None:
-        options |= {
-            "sasl_mechanism": security.mechanism,
-            "sasl_plain_username": security.username,
-            "sasl_plain_password": security.password,
-        }
-    return options
 
 
 def _load_own(context: ssl.SSLContext, security: Security) -> None:

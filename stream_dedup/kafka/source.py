@@ -17,24 +17,20 @@ from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.ground.messages import Messages
+from stream_dedup.kafka.asking import ANSWER_SECONDS, IMPATIENT, OwnedOffset, Patience, ask_anew, ask_committed
 from stream_dedup.kafka.client import (
     MOVES,
     SILENT,
     WENT_ON,
-    ask_anew,
     consumer_config,
     make_consumer,
     to_message,
     to_messages,
     translate,
 )
-from stream_dedup.kafka.committed import OwnedOffset, ask_committed
-from stream_dedup.kafka.patience import IMPATIENT, Patience
-from stream_dedup.kafka.taking import raise_unless_passing, take_raw
-from stream_dedup.kafka.unreadable import CODES, Suspects
+from stream_dedup.kafka.taking import DAMAGED, Suspects, raise_unless_passing, take_raw
 from stream_dedup.settings.settings import Settings
 
-_ANSWER_SECONDS = 20.0
 _QUESTIONS = 3
 # A partition that was made a moment ago is not known to the client, or to each broker.
 _NEW = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
@@ -116,7 +112,7 @@ class SourceConsumer:
             error = raw.error()
             if error is None:
                 messages.append(to_message(raw))
-            elif error.code() in CODES and raw.partition() is not None:
+            elif error.code() in DAMAGED and raw.partition() is not None:
                 key = (self._topic, cast("int", raw.partition()))
                 unreadable = None if key in skipped else self._unreadable(key, raw.offset() or 0, error)
                 if unreadable is not None:
@@ -196,7 +192,7 @@ class SourceConsumer:
         lasts = self._patience.begin(_QUESTIONS)
         while True:
             try:
-                return ask_anew(self._knowing(question), _ANSWER_SECONDS, codes=MOVES | _NEW)
+                return ask_anew(self._knowing(question), ANSWER_SECONDS, codes=MOVES | _NEW)
             except KafkaException as error:
                 if error.args[0].code() not in SILENT | MOVES | _NEW or not lasts():
                     raise

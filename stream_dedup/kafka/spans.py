@@ -6,19 +6,19 @@ transactions that were open then, so a reader waits until those have ended, and 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka.admin import Admin
-from stream_dedup.kafka.client import consumer_config, make_consumer, to_message, translate
-from stream_dedup.kafka.committed import OwnedOffset, ask_committed
-from stream_dedup.kafka.taking import messages_of as _messages
-from stream_dedup.kafka.unreadable import CODES, Suspects
+from stream_dedup.kafka.asking import OwnedOffset, ask_committed
+from stream_dedup.kafka.client import consumer_config, make_consumer, to_message
+from stream_dedup.kafka.taking import DAMAGED, Suspects, messages_of, opened
 from stream_dedup.settings.settings import Settings
 
 # A worker's transactions are ended by Kafka after 30 s; after this time it is not one of them that is waited for.
@@ -52,12 +52,9 @@ def group_offsets(settings: Settings, group: str, topic: str, partitions: int) -
     Raises:
         BrokerError: such a transaction stays open, or the coordinator does not answer.
     """
-    consumer = make_consumer(consumer_config(settings, "offsets", group))
-    try:
+    with contextlib.closing(make_consumer(consumer_config(settings, "offsets", group))) as consumer:
         wanted = [TopicPartition(topic, part) for part in range(partitions)]
         found = ask_committed(consumer, wanted, f"of group {group}")
-    finally:
-        consumer.close()
     return {part: owned for (_, part), owned in found.items()}
 
 
@@ -81,15 +78,9 @@ class SpanReader:
         """
         if not self._bounds:
             return
-        config = consumer_config(self._settings, "span", f"{self._settings.group}-span", {"enable.partition.eof": True})
-        consumer = make_consumer(config)
-        try:
+        with opened(self._settings, "span", f"reading {self._topic}", {"enable.partition.eof": True}) as consumer:
             consumer.assign([TopicPartition(self._topic, part, one.low) for part, one in self._bounds.items()])
             yield from self._read(consumer)
-        except KafkaException as error:
-            raise translate(error, f"reading {self._topic}") from error
-        finally:
-            consumer.close()
 
     def _read(self, consumer: Consumer) -> Iterator[list[Message]]:
         reached = {part: one.low for part, one in self._bounds.items()}
@@ -112,7 +103,7 @@ class SpanReader:
                     at_end.add(part)
                     if offset is not None and offset > reached[part]:
                         reached[part] = offset
-                elif error is not None and error.code() in CODES and part is not None:
+                elif error is not None and error.code() in DAMAGED and part is not None:
                     if part in passed or part not in left:
                         continue  # fetched before the partition was restarted behind its record
                     unreadable = suspects.fail((self._topic, part), offset or 0, reached[part], error)
@@ -124,7 +115,7 @@ class SpanReader:
                     consumer.incremental_unassign([TopicPartition(self._topic, part)])
                     consumer.incremental_assign([TopicPartition(self._topic, part, reached[part])])
                 else:
-                    list(_messages([raw], self._topic))  # raises what must not pass
+                    list(messages_of([raw], self._topic))  # raises what must not pass
                     continue
                 heard = time.monotonic()
                 if reached[part] >= self._bounds[part].end and part in left:

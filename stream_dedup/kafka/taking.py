@@ -1,18 +1,40 @@
-"""Taking records out of a consumer of the library, and what its errors mean for a reader."""
+"""Taking records out of a consumer of the library, and what its errors mean for a reader.
+
+Some records no client can read: damaged batches, and any that expands beyond what librdkafka takes. An error on the way here
+would pass, a damaged batch is as damaged when it is fetched again, so nothing is given up before the third failure at the same
+offset. Each offset of such a batch comes once, in order, and the partition goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as RawMessage
 
-from stream_dedup.ground.document import Message
+from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError
-from stream_dedup.kafka.client import GONE, MOVES, SILENT, WENT_ON, Acl, to_message, translate
+from stream_dedup.kafka.client import GONE, MOVES, SILENT, WENT_ON, Acl, consumer_config, make_consumer, to_message, translate
+from stream_dedup.settings.settings import Settings
 
 # What the client gets over by itself. A partition is unknown to it for a moment when the topic has grown.
 _PASSING = MOVES | SILENT | WENT_ON | {KafkaError._MAX_POLL_EXCEEDED, KafkaError._UNKNOWN_PARTITION}
+DAMAGED = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
+_AFTER = 3
+
+
+@contextlib.contextmanager
+def opened(settings: Settings, client: str, doing: str, fixed: Mapping[str, Any] | None = None) -> Iterator[Consumer]:
+    """Yield a consumer that reads by assignment; what the library raises meanwhile is raised as one of ours."""
+    consumer = make_consumer(consumer_config(settings, client, f"{settings.group}-{client}", fixed))
+    try:
+        yield consumer
+    except KafkaException as error:
+        raise translate(error, doing) from error
+    finally:
+        consumer.close()
 
 
 def take_messages(consumer: Consumer, most: int, timeout_seconds: float, topic: str) -> list[Message]:
@@ -72,3 +94,27 @@ def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
     if code in _PASSING or (error.retriable() and not error.fatal()):
         return
     raise BrokerError(f"{topic} cannot be read on: {error.str()} ({error.name()}). A restart begins at the same place.")
+
+
+class Suspects:
+    """Where reading failed, and how often."""
+
+    def __init__(self) -> None:
+        self._failures: dict[TopicPartitionKey, tuple[int, int]] = {}
+
+    def fail(self, key: TopicPartitionKey, batch_offset: int, position: int, error: KafkaError) -> Unreadable | None:
+        """Note a failure; return the record that cannot be read, once that is certain: its reader goes on behind it.
+
+        librdkafka names the batch's first offset, not the `position` asked for, and would fetch it for ever. Where the
+        batch ends nobody can say, so each of its offsets is tried; after the first of them one failure is enough.
+        """
+        offset = max(batch_offset, position)
+        before, count = self._failures.get(key, (-1, 0))
+        count = count + 1 if before == offset else _AFTER if before == offset - 1 and count == -1 else 1
+        if count < _AFTER:
+            self._failures[key] = (offset, count)
+            return None
+        self._failures[key] = (offset, -1)
+        unreadable = Unreadable(*key, offset, None, None, None, [])
+        unreadable.why = error.str()
+        return unreadable

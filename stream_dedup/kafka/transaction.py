@@ -8,18 +8,22 @@ transaction, because a copy that is late could commit those offsets with it, or 
 from __future__ import annotations
 
 import contextlib
+import enum
 import itertools
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from stream_dedup.ground.document import Headers
 from stream_dedup.ground.errors import AbortableError, BrokerError, FencedError
 from stream_dedup.ground.messages import NO_TIMESTAMP
 from stream_dedup.ground.threads import SideThread
-from stream_dedup.kafka.bulk import BulkWriter
+from stream_dedup.kafka.asking import IMPATIENT, Patience
+from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.kafka.client import is_retriable, make_producer, producer_config, translate
 from stream_dedup.kafka.failures import (
     PURGED,
@@ -34,8 +38,6 @@ from stream_dedup.kafka.failures import (
     translated,
     write_acls,
 )
-from stream_dedup.kafka.outputs import Outcome, Output, PackedOutputs, Result
-from stream_dedup.kafka.patience import IMPATIENT, Patience
 from stream_dedup.settings.settings import Settings
 
 # From the first output to the last acknowledgement: Kafka ends a transaction after 30 s, and takes its owner for a zombie then.
@@ -50,6 +52,46 @@ _GRACE_SECONDS = 2.0
 # take a fifth. So a step that took less was sent once. The default, 100 ms, many a step takes that was sent once too.
 _RETRY_MS = 500
 _SENT_ONCE_SECONDS = 0.8 * _RETRY_MS / 1000
+
+
+class Output(NamedTuple):
+    """One record to write. With a timestamp of None it is written without one, as it came."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None
+    headers: Headers
+
+
+class PackedOutputs(Sequence[Output]):
+    """Outputs that lie in columns: those that are `packed` are written from there, and the others are asked for by place."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> RecordColumns:
+        """The columns, with a place for each of them."""
+
+
+class Outcome(enum.Enum):
+    """How a transaction ended. UNKNOWN: ask the broker for the committed offsets before anything else."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Result(NamedTuple):
+    """How a transaction ended, and which of its outputs (by index) the broker refused for what they are.
+
+    `is_late`: outputs were not written in their time, so fewer of them may be, unless Kafka was away.
+    """
+
+    outcome: Outcome
+    refused: tuple[int, ...] = ()
+    why: str = ""
+    is_late: bool = False
 
 
 class TransactionalOutput:

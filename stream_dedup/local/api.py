@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, as_vector
+from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, as_vector, format_prints
 from stream_dedup.ground.document import Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
 from stream_dedup.ground.plan import Plan
@@ -315,21 +315,12 @@ def _prints(contents: Sequence[str | Vector], recipe: Recipe, first_row: int | N
         return []
     places = [""] * len(contents) if first_row is None else [f"Row {first_row + row}: " for row in range(len(contents))]
     made = _fingerprinter(recipe).fingerprint([_taken(*one, recipe) for one in zip(contents, places, strict=True)])
-    digits = -(-recipe.width // 4)
-    found = []
-    for row in range(len(contents)):
-        number = sum(word << _LIMB_BITS * place for place, word in enumerate(made.prints[row].tolist()))
-        found.append(
-            Print(
-                recipe.id,
-                f"{number:0{digits}x}",
-                int(made.features[row]),
-                made.digests[row].tobytes(),
-                bool(made.empty[row]),
-                made.sketches[row].tobytes(),
-            )
-        )
-    return found
+    written = format_prints(made.prints, recipe.width)
+    columns = zip(written, made.features.tolist(), made.digests, made.empty.tolist(), made.sketches, strict=True)
+    return [
+        Print(recipe.id, digits.decode(), features, digest.tobytes(), is_empty, sketch.tobytes())
+        for digits, features, digest, is_empty, sketch in columns
+    ]
 
 
 def _taken(content: object, where: str, recipe: Recipe) -> Content:

@@ -188,9 +188,8 @@ class PrintedBatch(NamedTuple):
 
     def taken(self, rows: NDArray[np.intp]) -> PrintedBatch:
         """Return some of the documents, in the order of `rows`."""
-        made = self.prints
-        prints = Prints(made.prints[rows], made.sketches[rows], made.features[rows], made.digests[rows], made.empty[rows])
-        return PrintedBatch([self.ids[row] for row in rows.tolist()], prints, self.scopes[rows], self.ranks[rows])
+        ids = [self.ids[row] for row in rows.tolist()]
+        return PrintedBatch(ids, self.prints.of_rows(rows), self.scopes[rows], self.ranks[rows])
 
 
 class MakesPrints(Protocol):

@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias, overload
 
 import numpy as np
@@ -87,6 +87,7 @@ _judgement, _log_place = maker_of(Judgement), maker_of(LogPlace)
 _representative, _position = maker_of(Representative), maker_of(Position)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class NamedRepresentatives(Lazy[Representative]):
     """The representatives that an answer names, as the columns in which it has them; one is made when it is asked for.
 
@@ -94,23 +95,12 @@ class NamedRepresentatives(Lazy[Representative]):
     one's place; `offsets` and `times_ms` (n,) are its own; its id is `ids[stops[i - 1] : stops[i]]`.
     """
 
-    __slots__ = ("ids", "offsets", "partitions", "sources", "stops", "times_ms")
-
-    def __init__(
-        self,
-        partitions: Sequence[tuple[str, bytes, int]],
-        sources: NDArray[np.uint16] | NDArray[np.uint32],
-        offsets: NDArray[np.int64],
-        times_ms: NDArray[np.int64],
-        stops: NDArray[np.int64],
-        ids: bytes,
-    ) -> None:
-        self.partitions = partitions
-        self.sources = sources
-        self.offsets = offsets
-        self.times_ms = times_ms
-        self.stops = stops
-        self.ids = ids
+    partitions: Sequence[tuple[str, bytes, int]]
+    sources: NDArray[np.uint16] | NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+    times_ms: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    ids: bytes
 
     @classmethod
     def of(cls, representatives: Sequence[Representative]) -> NamedRepresentatives:
@@ -156,6 +146,7 @@ class NamedRepresentatives(Lazy[Representative]):
         return map(_representative, zip(positions, cut(self.ids, self.stops), self.times_ms.tolist(), strict=True))
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Verdicts(Sequence[Judgement]):
     """The judgements on one log record as columns, (n,) each; `named`: the representatives of its duplicates, in their order.
 
@@ -163,39 +154,22 @@ class Verdicts(Sequence[Judgement]):
     is made, with all the others, when the first is asked for.
     """
 
-    __slots__ = (
-        "_judgements",
-        "better",
-        "copies",
-        "decided_offsets",
-        "decided_places",
-        "distances",
-        "named",
-        "reasons",
-        "similarity",
-    )
+    reasons: NDArray[np.uint8]
+    distances: NDArray[np.uint8]
+    decided_offsets: NDArray[np.uint64]
+    decided_places: NDArray[np.uint32]
+    named: Sequence[Representative]
+    similarity: NDArray[np.uint8]
+    copies: NDArray[np.uint32]
+    better: NDArray[np.uint8]
+    _judgements: list[Judgement] | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        reasons: NDArray[np.uint8],
-        distances: NDArray[np.uint8],
-        decided_offsets: NDArray[np.uint64],
-        decided_places: NDArray[np.uint32],
-        named: Sequence[Representative],
-        similarity: NDArray[np.uint8] | None = None,
-        copies: NDArray[np.uint32] | None = None,
-        better: NDArray[np.uint8] | None = None,
-    ) -> None:
-        """Without `similarity`, no sketches were compared; without `copies` and `better` there are none of either."""
-        self.reasons = reasons
-        self.distances = distances
-        self.decided_offsets = decided_offsets
-        self.decided_places = decided_places
-        self.named = named
-        self.similarity = np.full(len(reasons), NOT_COMPARED, np.uint8) if similarity is None else similarity
-        self.copies = np.zeros(len(reasons), np.uint32) if copies is None else copies
-        self.better = np.zeros(len(reasons), np.uint8) if better is None else better
-        self._judgements: list[Judgement] | None = None
+    @classmethod
+    def of_nothing(cls, count: int) -> Verdicts:
+        """Return a place for each of n verdicts: the reason is 0, no sketches were compared, and no copies counted."""
+        small, compared = np.zeros(count, np.uint8), np.full(count, NOT_COMPARED, np.uint8)
+        offsets, places = np.zeros(count, np.uint64), np.zeros(count, np.uint32)
+        return cls(small, small.copy(), offsets, places, [], compared, places.copy(), small.copy())
 
     @classmethod
     def of(cls, judgements: Sequence[Judgement]) -> Verdicts:

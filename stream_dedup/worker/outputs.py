@@ -326,9 +326,7 @@ def _live_rows(batch: InFlight) -> Sequence[int]:
 
 def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
     """Return the index's verdicts on a batch of which `count` records leave; if not all do, none: they go one by one."""
-    verdicts = Verdicts(
-        *(np.zeros(count, np.uint8), np.zeros(count, np.uint8), np.zeros(count, np.uint64), np.zeros(count, np.uint32), []),
-    )
+    verdicts = Verdicts.of_nothing(count)
     if count < len(batch.messages):
         return verdicts
     parts = [(part.places, part.verdicts) for part in batch.parts if part.verdicts is not None]

@@ -7,7 +7,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stream_dedup.ground.errors import AbortableError, BrokerError, GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.kafka import taking
-from stream_dedup.kafka.client import WENT_ON, translate, wait_for
+from stream_dedup.kafka.asking import ask
+from stream_dedup.kafka.client import WENT_ON, translate
 
 CODES = [
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -30,7 +31,7 @@ def test_the_remedy_is_named_whoever_meets_it(code: int) -> None:
     with pytest.raises(GoneError) as read:
         taking.raise_unless_passing(KafkaError(code), "documents")
     with pytest.raises(BrokerError) as asked:
-        wait_for(asks, "asking for the end of fingerprints")
+        ask(asks, "asking for the end of fingerprints")
     written = translate(KafkaError(code), "writing to unique")
     aborted = translate(KafkaError(code, "gone", txn_requires_abort=True), "committing")
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, admin, append, transaction
-from stream_dedup.kafka.outputs import Outcome
+from stream_dedup.kafka.transaction import Outcome
 from stream_dedup.settings.settings import Settings
 
 OUTAGES = 10

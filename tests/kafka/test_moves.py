@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from stream_dedup.ground.errors import BrokerError
-from stream_dedup.kafka import Admin, LogReader, SourceConsumer, admin, client, committed, readers, spans
+from stream_dedup.kafka import Admin, LogReader, SourceConsumer, admin, asking, client, readers, spans, taking
 from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings
 
@@ -79,8 +79,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
 
     def put(*refusals: int) -> Cluster:
         found = Cluster(*refusals)
-        monkeypatch.setattr(client, "AGAIN_SECONDS", 0.001)
-        for room in (source_module, readers, spans):
+        monkeypatch.setattr(asking, "_AGAIN_SECONDS", 0.001)
+        for room in (source_module, readers, spans, taking):
             monkeypatch.setattr(room, "make_consumer", lambda *_, **__: found)
         monkeypatch.setattr(admin, "AdminClient", lambda *_, **__: found)
         return found
@@ -111,7 +111,7 @@ def test_what_waiting_does_not_mend_is_told_at_once(cluster: Callable[..., Clust
 
 def test_the_waiting_has_an_end(cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence says what was asked, and what Kafka said last."""
-    monkeypatch.setattr(readers, "_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(readers, "ANSWER_SECONDS", 0.05)
     asked = cluster(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000)
 
     with pytest.raises(BrokerError, match=r"first and last offset of log, Kafka said: .*NOT_LEADER_FOR_PARTITION"):
@@ -135,4 +135,4 @@ class TestCommittedOffsets:
 
         with pytest.raises(BrokerError, match=r"committed offsets of .*, Kafka said: .*_TIMED_OUT"):
             QUESTIONS[question][0]()
-        assert asked.asked == committed._QUESTIONS
+        assert asked.asked == asking._QUESTIONS

@@ -21,7 +21,7 @@ from stream_dedup.kafka import (
     transaction,
 )
 from stream_dedup.kafka.client import WENT_ON
-from stream_dedup.kafka.outputs import Outcome
+from stream_dedup.kafka.transaction import Outcome
 from stream_dedup.settings.settings import Settings
 from tests.tiers import few
 

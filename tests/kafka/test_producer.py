@@ -13,8 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from stream_dedup.ground.errors import BrokerError, FencedError
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.kafka import append, transaction
-from stream_dedup.kafka.outputs import Outcome, Output
-from stream_dedup.kafka.transaction import TransactionalOutput
+from stream_dedup.kafka.transaction import Outcome, Output, TransactionalOutput
 from stream_dedup.settings.settings import Settings
 
 

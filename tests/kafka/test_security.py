@@ -11,7 +11,7 @@ import pytest
 
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.kafka.client import base_config
-from stream_dedup.kafka.security import aiokafka_options, security_of, ssl_context
+from stream_dedup.kafka.security import Security, security_of, ssl_context
 from stream_dedup.settings.environment import environment_name
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.properties import MASK
@@ -40,7 +40,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_nothing_set_is_a_plain_connection() -> None:
     """Without properties both clients speak in the clear to the same brokers."""
-    assert aiokafka_options("a:1, b:2", {}) == {"bootstrap_servers": ["a:1", "b:2"], "security_protocol": "PLAINTEXT"}
+    assert (security_of({}), ssl_context(Security())) == (Security(), None)
 
 
 @pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
@@ -49,21 +49,14 @@ def test_sasl_with_a_name_and_a_password(name: str, mechanism: str) -> None:
     """Mechanism by either of librdkafka's names, in either case; user and password as they are."""
     properties = {"security.protocol": "sasl_plaintext", name: mechanism.lower(), "sasl.username": "u", "sasl.password": " p"}
 
-    assert aiokafka_options("a:1", properties) == {
-        "bootstrap_servers": ["a:1"],
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": "u",
-        "sasl_plain_password": " p",
-    }
+    assert security_of(properties) == Security("SASL_PLAINTEXT", mechanism, "u", " p")
 
 
 def test_kerberos_passes_the_service_s_name() -> None:
     """librdkafka's default mechanism is GSSAPI, which needs no password here."""
-    options = aiokafka_options("a:1", {"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "broker"})
+    found = security_of({"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "broker"})
 
-    assert (options["sasl_mechanism"], options["sasl_kerberos_service_name"]) == ("GSSAPI", "broker")
-    assert "sasl_plain_password" not in options
+    assert found == Security("SASL_PLAINTEXT", "GSSAPI", kerberos_service="broker")
 
 
 def test_tls_verifies_certificate_and_host_unless_told_otherwise(pki: Path) -> None:
@@ -100,9 +93,9 @@ def test_mutual_tls_from_files_and_inline(pki: Path) -> None:
     }
 
     for properties in (by_file, inline):
-        assert isinstance(aiokafka_options("a:1", properties)["ssl_context"], ssl.SSLContext)
+        assert isinstance(ssl_context(security_of(properties)), ssl.SSLContext)
     with pytest.raises(ConfigurationError, match=r"ssl\.key\.password must fit") as caught:
-        aiokafka_options("a:1", {**by_file, "ssl.key.password": "wr0ng"})
+        ssl_context(security_of({**by_file, "ssl.key.password": "wr0ng"}))
     assert "wr0ng" not in str(caught.value)
 
 
@@ -121,7 +114,7 @@ def test_mutual_tls_from_files_and_inline(pki: Path) -> None:
 def test_what_the_other_client_cannot_do_is_refused(properties: dict[str, str], says: str) -> None:
     """Nothing is left out silently: each is a sentence with the property's name, and exit code 78."""
     with pytest.raises(ConfigurationError, match=says) as caught:
-        aiokafka_options("a:1", properties)
+        ssl_context(security_of(properties))
 
     assert caught.value.exit_code == 78
     assert "s3cret" not in str(caught.value)
@@ -149,17 +142,13 @@ def test_both_clients_get_the_same_from_the_environment(tmp_path: Path, pki: Pat
 
     settings = load_settings(environ=environ)
     theirs = base_config(settings, "x", {}, {})
-    ours = aiokafka_options(settings.kafka_bootstrap_servers, settings.kafka)
+    ours = security_of(settings.kafka)
 
     assert {name: theirs[name] for name in (*SCRAM, *files)} == {
         **SCRAM,
         **{name: str(pki / file) for name, file in files.items()},
     }
-    assert (ours["sasl_mechanism"], ours["sasl_plain_username"], ours["sasl_plain_password"]) == (
-        "SCRAM-SHA-512",
-        "worker",
-        "s3cret",
-    )
+    assert (ours.mechanism, ours.username, ours.password) == ("SCRAM-SHA-512", "worker", "s3cret")
     shown = {one.name: one for one in settings.shown()}
     assert shown["kafka.sasl.password"].value == shown["kafka.ssl.key.password"].value == MASK
     assert str(secret) in str(shown["kafka.sasl.password"].origin)

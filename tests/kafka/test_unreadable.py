@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from stream_dedup.ground.document import Unreadable
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
-from stream_dedup.kafka import LogReader, SourceConsumer, readers, spans
+from stream_dedup.kafka import LogReader, SourceConsumer, readers, spans, taking
 from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings
 
@@ -110,7 +110,7 @@ def test_every_offset_comes_once(monkeypatch: pytest.MonkeyPatch, bad: tuple[ran
 @pytest.mark.parametrize("bad", [(range(3, 4),), (range(3, 7),), (range(1),), (range(9, 10),), (range(2, 4), range(4, 6))])
 def test_a_reader_of_spans_passes_over_them_too(monkeypatch: pytest.MonkeyPatch, bad: tuple[range, ...]) -> None:
     """What the worker's source reader gives as unreadable, the reader of `audit` gives as well, and comes to its end."""
-    monkeypatch.setattr(spans, "make_consumer", lambda _: Partition(10, *bad))
+    monkeypatch.setattr(taking, "make_consumer", lambda _: Partition(10, *bad))
     reader = spans.SpanReader(Settings(), "documents", {0: spans.Bounds(0, 10)})
 
     found = [one for some in reader.read() for one in some]

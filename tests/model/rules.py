@@ -34,7 +34,7 @@ from stream_dedup.indexer import publisher
 from stream_dedup.indexer import role as indexer
 from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.kafka import transaction
-from stream_dedup.kafka.outputs import Outcome, Result
+from stream_dedup.kafka.transaction import Outcome, Result
 from stream_dedup.log import answers, records
 from stream_dedup.log.records import Source
 from stream_dedup.log.representatives import Progress
