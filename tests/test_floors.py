@@ -223,7 +223,6 @@ LONG = {
     "fingerprinting/normalise.py: _normalise_each": "a compiled loop: what is passed between functions costs more than it says",
     "fingerprinting/tokens.py: words_between": "the same",
     "indexer/metrics.py: __init__": "a table of metrics",
-    "worker/metrics.py: __init__": "a table of metrics",
     "worker/role.py: build_worker": "puts a worker together, part after part",
 }
 

@@ -42,7 +42,7 @@ from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import columns_of, need_pyarrow
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.fields import field_at
-from stream_dedup.inputs.pages import Pages
+from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import (
     RawDocument,
     SourceFile,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from stream_dedup.fingerprinting import Content
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.terminal import note
+from stream_dedup.inputs.charset import looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar
-from stream_dedup.inputs.markup import looks_like_markup
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument
 from stream_dedup.settings.settings import Settings
 

@@ -2,8 +2,8 @@
 
 Pure but `children`, `html`, `protobuf`, `registry` and `stores`.
 
-`presets` (settings that fit a crawler), `framing` (Confluent's five bytes), `registry` (schemas by their ids, of the languages
-`avro` and `protobuf`), `charset` (bytes of a page to text), `html` (the main text of a page, made by `html_child`), `children`
+`registry` (Confluent's frame, and schemas by their ids, of the languages `avro` and `protobuf`), `charset` (bytes of a page to
+text), `html` (the main text of a page, made by `html_child`), `children`
 (processes of their own for what strangers wrote), `packed` (gzip and zstd), `warc` (pages in WARC files), `columnar` (Parquet
 and Arrow), `elsewhere` (texts by their addresses, many at once), `stores` (what reads one), `sources` (documents of files of
 all kinds).

@@ -1,4 +1,5 @@
-"""The bytes of a web page to text: what the server said, a byte order mark, what the page says, else UTF-8.
+"""The bytes of a web page to text: what the server said, a byte order mark, what the page says, else UTF-8. And the other way
+round: whether a text is a web page that somebody took for a text.
 
 Invariants: a function of its arguments alone; nothing raises: what fits no encoding is replaced. The order is that of the HTML
 standard (a byte order mark beats the server), without its guessing, which would make one page two on another version.
@@ -23,6 +24,12 @@ _READ_AS = {
 }
 # Python's own, which no server and no page means: they refuse what they cannot read, or take quadratic time for it.
 _NOT_OF_PAGES = ("idna", "punycode", "raw_unicode_escape", "undefined", "unicode_escape")
+_LOOKED_AT_CHARACTERS = 4000
+_PAGE = re.compile(r"\s*<(?:!doctype\s+html|html|head|body)[\s>]", re.IGNORECASE)
+_TAG = re.compile(
+    r"</?(?:div|p|a|span|li|ul|td|tr|table|h[1-6]|br|img|script|nav|article|section)(?:\s[^<>]*)?/?>", re.IGNORECASE
+)
+_TAGS_MIN = 6
 
 
 def decode_page(raw: bytes, said: str | None = None) -> str:
@@ -50,3 +57,9 @@ def _codec(label: str | None) -> str | None:
         return None
     # A page whose ASCII `meta` was found is not UTF-16, even if it says so.
     return "utf-8" if found.name.startswith("utf-16") else _READ_AS.get(found.name, found.name)
+
+
+def looks_like_markup(text: str) -> bool:
+    """Return whether a text begins as a page does, or has many tags within its first 4,000 characters."""
+    part = text[:_LOOKED_AT_CHARACTERS]
+    return _PAGE.match(part) is not None or ("<" in part and sum(1 for _ in _TAG.finditer(part)) >= _TAGS_MIN)

@@ -36,9 +36,8 @@ from stream_dedup.ground.unforeseen import Unforeseen
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
 from stream_dedup.inputs.fields import MISSING, decode_json, field_at, kind_of, parsed, scalar, scope_number, time_ms_of
-from stream_dedup.inputs.framing import unframe
 from stream_dedup.inputs.html import Extractor, Failure
-from stream_dedup.inputs.registry import SchemaRegistry
+from stream_dedup.inputs.registry import SchemaRegistry, unframe
 from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import HEADER_PLACE

@@ -20,7 +20,6 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
 from stream_dedup.ground.printable import printable
 from stream_dedup.inputs.avro import AvroSchemas
-from stream_dedup.inputs.framing import unframe
 from stream_dedup.inputs.protobuf import ProtobufSchemas
 from stream_dedup.settings.settings import Settings
 
@@ -31,10 +30,27 @@ _REFERENCES_MAX = 100
 _SCHEMAS_MAX = 1_000
 _UNKNOWN_SECONDS = 10.0
 _TIMEOUT_SECONDS = 5
+_FRAME, _FRAME_BYTES = 0, 5
 _NO_SCHEMA = (400, 404, 422)  # some refuse an id, or a version in a reference, that is none
 
 Reader: TypeAlias = Callable[[bytes], Any]
 """Takes what is behind the frame, and returns Python's dictionaries, lists and scalars; it raises what it likes."""
+
+
+def unframe(value: bytes) -> bytes | str:
+    """Return what stands behind Confluent's frame, a zero byte and the schema's id (4 bytes, big-endian), or why there is none.
+
+    JSON needs no schema to be read, so of such values the registry is never asked: whether one follows its schema is its
+    producer's business.
+    """
+    if len(value) < _FRAME_BYTES:
+        return f"The value has {len(value)} bytes, and Confluent's frame alone has {_FRAME_BYTES}."
+    if value[0] != _FRAME:
+        return (
+            f"The value begins with the byte {value[0]}, and Confluent's frame with 0; for JSON without a frame set "
+            "STREAM_DEDUP_VALUE_FORMAT=json."
+        )
+    return value[_FRAME_BYTES:]
 
 
 class SchemaLanguage(Protocol):

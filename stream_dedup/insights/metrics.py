@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import Counter, Gauge
 
 from stream_dedup.service.metrics import RoleMetrics
@@ -13,23 +15,20 @@ class InsightsMetrics(RoleMetrics):
     def __init__(self) -> None:
         super().__init__()
         self.recipe("")
-        self._read = Counter(
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        self._read = counter(
             "stream_dedup_insights_records",
             "Records of insights: counted, passed over because they were counted before, or not readable.",
             ["result"],
-            registry=self.registry,
         )
-        self._hosts = Gauge("stream_dedup_insights_hosts", "Hosts that are remembered.", registry=self.registry)
-        self._signals = Counter("stream_dedup_host_signals", "Records written to host-signals.", registry=self.registry)
-        self._events = Counter(
+        self._hosts = gauge("stream_dedup_insights_hosts", "Hosts that are remembered.")
+        self._signals = counter("stream_dedup_host_signals", "Records written to host-signals.")
+        self._events = counter(
             "stream_dedup_host_events",
             "Times that something began at a host: many ids fell on one document, or nearly all its documents were dropped.",
             ["event"],
-            registry=self.registry,
         )
-        self._lag = Gauge(
-            "stream_dedup_insights_lag_records", "Records of insights that wait to be read.", registry=self.registry
-        )
+        self._lag = gauge("stream_dedup_insights_lag_records", "Records of insights that wait to be read.")
         for result in ("counted", "repeated", "malformed"):
             self._read.labels(result)
         for event in ("one-page", "vanishing"):

@@ -18,9 +18,9 @@ from uuid import UUID
 from stream_dedup.fingerprinting import as_vector
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
+from stream_dedup.inputs.charset import looks_like_markup
 from stream_dedup.inputs.columnar import need_pyarrow
-from stream_dedup.inputs.markup import looks_like_markup
-from stream_dedup.inputs.pages import Pages
+from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.local.offline import OfflineDocument
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from stream_dedup.service.metrics import DecodingMetrics
@@ -15,25 +17,15 @@ class SearchMetrics(DecodingMetrics):
     def __init__(self) -> None:
         super().__init__()
         self.recipe("")
-        self._read = Counter(
-            "stream_dedup_search_records",
-            "Records of the outputs that were taken into the full-text engine.",
-            registry=self.registry,
-        )
-        self._without_text = Counter(
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        self._read = counter("stream_dedup_search_records", "Records of the outputs that were taken into the full-text engine.")
+        self._without_text = counter(
             "stream_dedup_search_without_text",
             "Records of the outputs whose text cannot be had: found by id and in groups, and not by words.",
-            registry=self.registry,
         )
-        self._documents = Gauge(
-            "stream_dedup_search_documents", "Documents and groups in the full-text engine.", registry=self.registry
-        )
-        self._size = Gauge(
-            "stream_dedup_search_size_bytes", "Bytes that the full-text engine takes on its volume.", registry=self.registry
-        )
-        self._lag = Gauge(
-            "stream_dedup_search_lag_records", "Records of the outputs that wait to be read.", registry=self.registry
-        )
+        self._documents = gauge("stream_dedup_search_documents", "Documents and groups in the full-text engine.")
+        self._size = gauge("stream_dedup_search_size_bytes", "Bytes that the full-text engine takes on its volume.")
+        self._lag = gauge("stream_dedup_search_lag_records", "Records of the outputs that wait to be read.")
         self._answers = Histogram(
             "stream_dedup_search_answer_seconds",
             "How long it took to find the documents that hold a clue, snippets included.",

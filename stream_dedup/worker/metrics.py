@@ -7,34 +7,17 @@ apart from each other; nothing is counted before.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import get_args
 
 import numpy as np
 from prometheus_client import Counter, Gauge
 
-from stream_dedup.ground.document import Reason, Stage, Verdict
+from stream_dedup.ground.document import Reason, Stage
 from stream_dedup.service.metrics import BatchHistogram, DecodingMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 
-_LATENCY_BUCKETS_SECONDS = (
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-    300.0,
-    1800.0,
-    3600.0,
-    21600.0,
-    86400.0,
-)
+_LATENCY_BUCKETS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400)
 _DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
 _SIMILARITY_BUCKETS = (0.25, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
@@ -45,90 +28,69 @@ class WorkerMetrics(DecodingMetrics):
     def __init__(self, recipe: str) -> None:
         super().__init__()
         self.recipe(recipe)
-        registry = self.registry
-        self._records = Counter(
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        histogram = partial(BatchHistogram, registry=self.registry)
+        self._records = counter(
             "stream_dedup_records",
             "Source records whose transaction committed: what went in. Equals documents and dead letters together.",
-            registry=registry,
         )
-        self._documents = Counter(
-            "stream_dedup_documents",
-            "Documents that left with a verdict, by verdict and reason.",
-            ["verdict", "reason"],
-            registry=registry,
+        self._documents = counter(
+            "stream_dedup_documents", "Documents that left with a verdict, by verdict and reason.", ["verdict", "reason"]
         )
-        self._bytes = Counter("stream_dedup_bytes", "Bytes of the values of those documents.", ["verdict"], registry=registry)
-        self._dead_letters = Counter(
+        self._bytes = counter("stream_dedup_bytes", "Bytes of the values of those documents.", ["verdict"])
+        self._dead_letters = counter(
             "stream_dedup_dead_letters",
             "Documents that went to the dead letters, by the stage that could not go on.",
             ["stage"],
-            registry=registry,
         )
-        self._transactions = Counter(
-            "stream_dedup_transactions", "Transactions, by how they ended.", ["result"], registry=registry
-        )
-        self._rebalances = Counter(
-            "stream_dedup_rebalances", "Times that the group moved partitions to or from this worker.", registry=registry
-        )
-        self._lag = Gauge(
+        self._transactions = counter("stream_dedup_transactions", "Transactions, by how they ended.", ["result"])
+        self._rebalances = counter("stream_dedup_rebalances", "Times that the group moved partitions to or from this worker.")
+        self._lag = gauge(
             "stream_dedup_consumer_lag_records",
             "Records between the committed offset and the end of each partition of this worker.",
             ["topic", "partition"],
-            registry=registry,
         )
-        self._batches_in_flight = Gauge(
-            "stream_dedup_batches_in_flight", "Batches that wait for the index or for their commit.", registry=registry
+        self._batches_in_flight = gauge(
+            "stream_dedup_batches_in_flight", "Batches that wait for the index or for their commit."
         )
-        self._documents_in_flight = Gauge("stream_dedup_documents_in_flight", "Documents in those batches.", registry=registry)
-        self._bytes_in_flight = Gauge(
-            "stream_dedup_bytes_in_flight", "Memory that those batches take, about.", registry=registry
-        )
-        self._allowed = Gauge(
+        self._documents_in_flight = gauge("stream_dedup_documents_in_flight", "Documents in those batches.")
+        self._bytes_in_flight = gauge("stream_dedup_bytes_in_flight", "Memory that those batches take, about.")
+        self._allowed = gauge(
             "stream_dedup_transaction_documents_max",
             "Documents that one transaction may carry now: fewer when outputs are written slowly.",
-            registry=registry,
         )
-        self._unemitted = Gauge(
+        self._unemitted = gauge(
             "stream_dedup_unemitted_representatives",
             "Documents that the index made representatives and this worker has not committed to the output yet.",
-            registry=registry,
         )
-        self._unanswered = Gauge(
+        self._unanswered = gauge(
             "stream_dedup_unanswered_seconds",
             "For how long the oldest question to the index has been without an answer; 0 if none is.",
-            registry=registry,
         )
-        self._distance = BatchHistogram(
-            "stream_dedup_distance_bits",
-            "Distance of duplicates from the document they name.",
-            _DISTANCE_BUCKETS_BITS,
-            registry,
+        self._distance = histogram(
+            "stream_dedup_distance_bits", "Distance of duplicates from the document they name.", _DISTANCE_BUCKETS_BITS
         )
-        self._similarity = BatchHistogram(
+        self._similarity = histogram(
             "stream_dedup_similarity",
             "Similarity of near and revised duplicates to the document they name, 0 to 1.",
             _SIMILARITY_BUCKETS,
-            registry,
         )
-        self._latency = BatchHistogram(
+        self._latency = histogram(
             "stream_dedup_verdict_latency_seconds",
             "Age of a document, by its record's timestamp, when its verdict was committed. Crawlers that send the "
             "fetch time as timestamp see the age of the page.",
             _LATENCY_BUCKETS_SECONDS,
-            registry,
         )
-        self._insights = Counter(
+        self._insights = counter(
             "stream_dedup_insights_sent",
             "Records with counts per host, by whether Kafka took them; a lost one costs counts and no document.",
             ["result"],
-            registry=registry,
         )
         for result in ("delivered", "lost"):
             self._insights.labels(result)
-        for verdict in Verdict:
-            self._bytes.labels(verdict.value)
         for reason in Reason:
             if reason.verdict is not None:
+                self._bytes.labels(reason.verdict.value)
                 self._documents.labels(reason.verdict.value, reason.label)
         for stage in get_args(Stage):
             self._dead_letters.labels(stage)
