@@ -15,7 +15,7 @@ from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
-from stream_dedup.log import answers, records
+from stream_dedup.log import answers, epochs, records
 from stream_dedup.settings.settings import Settings
 
 _TAIL_RECORDS: Final = 200
@@ -27,7 +27,8 @@ _LATE_MS: Final = 10_000
 class RoleFacts:
     """`workers`: members of the group. `waiting`: records of `documents` that the group has not committed past.
 
-    `asked`: log offset to age in milliseconds, of the batches among the log's last records; `answered`: the log offsets of the
+    `asked`: log offset to age in milliseconds, of the batches among the log's last records that hold what the group has not
+    committed past: other batches had their answers, which `verdicts` keeps for a day only. `answered`: the log offsets of the
     last answers, and `answered_from` the one from which on all of them are known. `reads`: the topics that members of the
     group read.
     """
@@ -89,29 +90,44 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     members, reads = admin.group_members(settings.group), admin.group_topics(settings.group)
     if not waiting:
         return RoleFacts(members, waiting, reads=reads)
+    found = admin.committed(settings.group)
+    committed = {
+        part: (offset, epochs.from_metadata(said) or 0)
+        for (topic, part), (offset, said) in found.items()
+        if topic == names.documents
+    }
     keys = [(names.fingerprints, 0), (names.verdicts, 0)]
     ends = admin.ends(keys)
     asked = {
         message.offset: max(0, now_ms - (message.timestamp_ms or now_ms))
         for message in read_partition(settings, *keys[0], max(0, ends[keys[0]][1] - _TAIL_RECORDS))
-        if _is_batch(message.value)
+        if _is_open(message.value, names.documents, committed)
     }
     low, end = ends[keys[1]]
     first = max(low, end - _TAIL_RECORDS)
-    found = [_answers(message.value) for message in read_partition(settings, *keys[1], first)]
-    answered = frozenset(offset for offset in found if offset is not None)
+    told = [_answers(message.value) for message in read_partition(settings, *keys[1], first)]
+    answered = frozenset(offset for offset in told if offset is not None)
     # Replicas answer each in the log's order, so below the first that was read there may be others.
     answered_from = min(answered, default=0) if first > 0 else 0
     return RoleFacts(members, waiting, asked, answered, answered_from, reads)
 
 
-def _is_batch(raw: bytes | None) -> bool:
+def _is_open(raw: bytes | None, documents: str, committed: Mapping[int, tuple[int, int]]) -> bool:
+    """Return whether a log record is a batch of which a document is not committed past; `committed`: offset and epoch."""
     try:
-        return isinstance(records.decode(raw), records.Batch)
+        batch = records.decode(raw)
     except OtherFormatError:
         raise
     except FormatError:
         return False
+    if not isinstance(batch, records.Batch):
+        return False
+    for place, source in enumerate(batch.sources):
+        offset, epoch = committed.get(source.partition, (0, 0))
+        last = int(batch.offset[batch.source == place].max(initial=-1))
+        if source.topic == documents and source.epoch >= epoch and last >= offset:
+            return True
+    return False
 
 
 def _answers(raw: bytes | None) -> int | None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from unittest.mock import MagicMock
+
+import numpy as np
 import pytest
 
+from stream_dedup.checks import roles
 from stream_dedup.checks.finding import CheckState
-from stream_dedup.checks.roles import RoleFacts, check_roles
+from stream_dedup.checks.roles import RoleFacts, check_roles, read_roles
+from stream_dedup.ground.document import Message
 from stream_dedup.ground.topics import TopicNames
+from stream_dedup.log import epochs, records
 from stream_dedup.settings.settings import Settings
+from tests.log.test_records import make_batch
 
 OLD_MS = 60_000
 
@@ -59,3 +68,30 @@ def test_the_oldest_question_without_an_answer_is_named() -> None:
 
     assert found.state is CheckState.WARNING
     assert "Log offset 40 of fingerprints is without an answer for 90 s (the last one is for offset 42)" in found.sentence
+
+
+def test_what_was_committed_past_had_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are kept for a day. The question that is open is named, not an older one, nor one from before a rewind."""
+
+    def asked(first: int, epoch: int) -> bytes:
+        source = records.Source("documents", bytes(16), 3, epoch, 0)
+        of_one = make_batch(10)
+        return records.encode_batch(
+            replace(of_one, sources=(source,), source=np.zeros(10, np.uint16), offset=np.arange(first, first + 10))
+        )
+
+    log = [asked(90, 0), asked(0, 1), asked(10, 1), asked(20, 1), b"damaged"]
+
+    def read(_: Settings, topic: str, part: int, first: int) -> Iterator[Message]:
+        if topic == "fingerprints":
+            yield from (Message(topic, part, at, None, raw, 1, []) for at, raw in enumerate(log))
+
+    monkeypatch.setattr(roles, "read_partition", read)
+    admin = MagicMock()
+    admin.ends.return_value = {("fingerprints", 0): (0, len(log)), ("verdicts", 0): (77, 77)}
+    admin.committed.return_value = {("documents", 3): (20, epochs.to_metadata(1)), ("other", 3): (999, None)}
+
+    facts = read_roles(admin, Settings(), 30)
+
+    assert list(facts.asked) == [3]
+    assert "Log offset 3 of fingerprints" in next(check_roles(Settings(), TopicNames(), facts)).sentence

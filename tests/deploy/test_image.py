@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,19 @@ def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
     assert re.search(r'^ENTRYPOINT \["stream-dedup"\]$', last, re.MULTILINE)
     assert "stream-dedup compile" in text.removesuffix(last)
     assert f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000" in (DEPLOY / "build-without-daemon.sh").read_text()
+
+
+def test_the_image_is_built_of_all_that_the_package_is() -> None:
+    """What pyproject.toml names reaches the builder and is copied; a file of it that is missing there fails each build."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    named = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"], *wheel["packages"]}
+    named |= {*wheel["force-include"], wheel["hooks"]["custom"]["path"]}
+    before = (DEPLOY / "Dockerfile").read_text().partition("pip install --no-cache-dir --no-deps .")[0]
+    copied = {source for line in re.findall(r"^COPY (.+) \S+$", before, re.MULTILINE) for source in line.split()}
+    sent = set(re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+
+    assert (named - copied, named - sent, copied - sent) == (set(), set(), set())
 
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
