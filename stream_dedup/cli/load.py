@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import time
 from collections import Counter
@@ -35,6 +36,7 @@ from stream_dedup.settings.settings import Settings
 _PROBLEMS_NAMED = 5
 _INTERRUPTED = 130
 CHECKPOINT_SECONDS = 1.0
+_HURRIED_SECONDS = 60.0
 
 
 @command("load", example="stream-dedup load pages.jsonl.gz --key-field url")
@@ -82,7 +84,7 @@ def load_command(
             f"The folder {settings.state_dir}, which keeps how far a load came, cannot be written: {error.strerror}. Name "
             "another one with STREAM_DEDUP_STATE_DIR."
         ) from error
-    loading = Loading(settings, topic, key_field, LoadProducer(settings), journal, strict)
+    loading = Loading(settings, topic, key_field, LoadProducer(settings, told=note), journal, strict)
     return loading.run(files, as_json=as_json)
 
 
@@ -121,12 +123,16 @@ class Loading:
             with progress(f"loading into {self.topic}", sum(file.size_bytes for file in files)) as advance:
                 for file in files:
                     self._send(file, advance)
-            is_complete = True
+                    if self.producer.is_given_up:
+                        break
+            self._note_down()
+            is_complete = not self.failed
         except KeyboardInterrupt:
             is_interrupted = True
             note("Interrupted; waiting for what was sent. The same command goes on from there.")
         finally:
-            self._note_down()
+            if not is_complete:
+                self._note_down(_HURRIED_SECONDS)
             is_stream = any(file.path is None for file in files)
             self.journal.close(is_complete=is_stream or (is_complete and not self.failed and not self._is_unfinished))
         self._print(len(files), time.monotonic() - began, as_json=as_json)
@@ -167,15 +173,17 @@ class Loading:
             self.size += len(value)
             self.without_key += key is None
             self._reached[file.name] = (file, Reached(count, lost=lost))
+            if self.producer.is_given_up:
+                return
             if time.monotonic() - self._checkpoint >= CHECKPOINT_SECONDS:
                 self._note_down()
         self._is_unfinished |= is_unfinished
         more = 0 if is_unfinished else behind
         self._reached[file.name] = (file, Reached(count + more, is_done=not is_unfinished, lost=lost + more))
 
-    def _note_down(self) -> None:
+    def _note_down(self, seconds: float = math.inf) -> None:
         """Wait for what was sent, and write into the journal how far that is, if all of it was acknowledged."""
-        self.failed = self.producer.flush()
+        self.failed = self.producer.flush(seconds)
         if not self.failed and self._reached:
             self.journal.write([line for line in self._reached.values() if line[0].path is not None])
             self._reached.clear()

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stream_dedup.ground.document import Stage
 from stream_dedup.ground.printable import printable
 from stream_dedup.service import logs
 from stream_dedup.settings.layers import load_settings
@@ -207,8 +208,19 @@ FirstStartOption = Annotated[
         "--first-start", help="Confirm that a group without committed offsets may begin at the beginning.", show_default=False
     ),
 ]
+
+
+def _known_stages(given: list[str] | None) -> list[str] | None:
+    stages = typing.get_args(Stage)
+    other = next((one for one in given or () if one not in stages), None)
+    if other is not None:
+        raise typer.BadParameter(f"{other!r} is not one of {', '.join(map(repr, stages))}.")
+    return given
+
+
 StagesOption = Annotated[
-    list[str] | None, typer.Option("--stage", help="Only letters of this stage: decode, field, size, fetch, fingerprint.")
+    list[str] | None,
+    typer.Option("--stage", help=f"Only letters of this stage: {', '.join(typing.get_args(Stage))}.", callback=_known_stages),
 ]
 ClassesOption = Annotated[list[str] | None, typer.Option("--class", help="Only letters of this class of error.")]
 ContainsOption = Annotated[str, typer.Option("--contains", metavar="TEXT", help="Only letters whose reason has this text.")]

@@ -24,6 +24,7 @@ from stream_dedup.settings.settings import Settings
 _FLUSH_SECONDS = 25.0
 _FLUSH_STEP_SECONDS = 1.0
 _INSIGHTS_MAX = 10
+QUIET_SECONDS = 10.0
 
 
 class _Appender:
@@ -186,12 +187,20 @@ LINGER_MS: Final = 5
 
 
 class LoadProducer:
-    """A producer for `load` and other commands: idempotent, with back-pressure, counting what failed."""
+    """A producer for `load` and other commands: idempotent, with back-pressure, counting what failed.
 
-    def __init__(self, settings: Settings, *, linger_ms: int = 20) -> None:
+    Where Kafka takes nothing for `QUIET_SECONDS`, `told` is called with a sentence, and again once it does.
+    """
+
+    def __init__(self, settings: Settings, *, linger_ms: int = 20, told: Callable[[str], None] = lambda _: None) -> None:
         self._producer = make_producer(producer_config(settings, "load", {"linger.ms": linger_ms}, {}))
+        self._told = told
+        self._written = 0
+        self._quiet = (0, 0.0)  # how many were written, and when that was last seen to change
+        self._is_quiet = False
         self.failed = 0
         self.first_failure = ""
+        self.is_given_up = False  # a record was tried for as long as it may be, or Kafka takes none of this producer any more
         self.too_large: list[tuple[str, int]] = []
 
     def send(
@@ -216,11 +225,14 @@ class LoadProducer:
             more["partition"] = partition
         if headers is not None:
             more["headers"] = headers
+        if not len(self._producer):
+            self._quiet = (self._written, time.monotonic())
         while True:
             try:
                 self._producer.produce(topic, value, key, **more)
             except BufferError:
                 self._producer.poll(0.1)
+                self._look()
             except KafkaException as error:
                 self._count(error.args[0], name)
                 return
@@ -240,20 +252,44 @@ class LoadProducer:
         self._producer.poll(0)
 
     def flush(self, seconds: float = 60.0) -> int:
-        """Wait until all is written; return how many records failed, `first_failure` says why."""
-        left = int(self._producer.flush(seconds))
+        """Wait until all is written or has failed; return how many records failed, `first_failure` says why.
+
+        What is not written after `seconds` counts as failed; Kafka's client gives each record up after `message.timeout.ms`.
+        """
+        until = time.monotonic() + seconds
+        while (left := len(self._producer)) and (rest := until - time.monotonic()) > 0:
+            self._producer.flush(min(1.0, rest))
+            self._look()
         if left:
             self.failed += left
             self.first_failure = self.first_failure or f"{left} records were not written within {seconds:.0f} s."
         return self.failed
 
+    def _look(self) -> None:
+        """Say whether Kafka has taken anything, where that is news."""
+        written, since = self._quiet
+        if self._written > written:
+            self._quiet = (self._written, time.monotonic())
+            if self._is_quiet:
+                self._told("Kafka takes records again.")
+            self._is_quiet = False
+        elif len(self._producer) and not self._is_quiet and time.monotonic() - since >= QUIET_SECONDS:
+            self._is_quiet = True
+            self._told(
+                f"Kafka has taken none of {len(self._producer):,} records for {QUIET_SECONDS:.0f} s; each is tried for "
+                "message.timeout.ms, five minutes by default."
+            )
+
     def _delivered(self, error: KafkaError | None, _message: Any, name: tuple[str, int] | None = None) -> None:
         if error is not None:
             self._count(error, name)
+        else:
+            self._written += 1
 
     def _count(self, error: KafkaError, name: tuple[str, int] | None) -> None:
         if name is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             self.too_large.append(name)
             return
         self.failed += 1
+        self.is_given_up = self.is_given_up or error.code() == KafkaError._MSG_TIMED_OUT or error.fatal()
         self.first_failure = self.first_failure or str(translate(error, "writing a record"))

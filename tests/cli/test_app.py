@@ -111,6 +111,8 @@ def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
         ["check", "x", "--format", "xml"],
         ["tap", "--limit", "0"],
         ["tap", "--only", "everything"],
+        ["dlq", "show", "--stage", "decoding"],
+        ["dlq", "redrive", "--stage", "decoding"],
         ["topics", "apply", "--partitions", "many"],
         ["rewind"],
         ["rewind", "0@1", "here"],

@@ -32,13 +32,17 @@ class Broker:
         self.written: list[bytes] = []
         self.sent: list[bytes] = []
         self.left: int | None = None
-        self.fails = False
+        self.fails = self.is_gone = False
         self.ends: type[BaseException] = Killed
         self.failed = 0
         self.luck = 0
         self.is_dead = False
         self.refuses = b"never"
         self.too_large: list[tuple[str, int]] = []
+
+    @property
+    def is_given_up(self) -> bool:
+        return self.is_gone and self.failed > 0
 
     def send(self, _topic: str, _key: bytes | None, value: bytes, name: tuple[str, int] = ("", 0)) -> None:
         if self.refuses in value:
@@ -53,7 +57,7 @@ class Broker:
         self.left = None if self.left is None else self.left - 1
         self.sent.append(value)
 
-    def flush(self) -> int:
+    def flush(self, _seconds: float) -> int:
         if self.is_dead:
             self.written += self.sent[: self.luck]
             self.sent.clear()
@@ -153,13 +157,14 @@ def test_again_and_changed_files_begin_anew(tmp_path: Path) -> None:
     assert broker.written == [b'{"id":"new"}', *values[20:]]
 
 
-def test_what_kafka_refused_is_sent_again(tmp_path: Path) -> None:
-    """Nothing that follows a refused document is written down as loaded."""
+@pytest.mark.parametrize(("is_gone", "failed"), [(False, "31 of 41"), (True, "1 of 11")])
+def test_what_kafka_refused_is_sent_again(is_gone: bool, failed: str, tmp_path: Path) -> None:
+    """Nothing that follows a refused document is written down as loaded; where Kafka is gone, nothing more is read."""
     values = make_files(tmp_path / "files")
     broker = Broker()
-    broker.left, broker.fails = 10, True
+    broker.left, broker.fails, broker.is_gone = 10, True, is_gone
 
-    with pytest.raises(BrokerError, match="31 of 41 documents"):
+    with pytest.raises(BrokerError, match=f"{failed} documents"):
         run(tmp_path / "files", tmp_path / "state", broker)
     broker.left = None
     run(tmp_path / "files", tmp_path / "state", broker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -445,3 +446,17 @@ def test_outputs_that_are_late_are_told_from_steps_that_are(monkeypatch: pytest.
     output = TransactionalOutput(Settings(), "worker-0", "outputs")
     result = output.run([], [("documents", 0, 1, "")], b"")
     assert (result.outcome, result.is_late) == (Outcome.UNKNOWN, False)
+
+
+def test_a_load_says_that_kafka_takes_nothing_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for ever: each record is tried for as long as Kafka's client tries it."""
+    monkeypatch.setattr(append, "QUIET_SECONDS", 0.2)
+    said: list[str] = []
+    settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", kafka={"message.timeout.ms": "1500"})
+    producer = append.LoadProducer(settings, told=said.append)
+    for number in range(3):
+        producer.send("documents", None, b"%d" % number)
+
+    assert producer.flush(math.inf) == 3
+    assert [one.partition(" for ")[0] for one in said] == ["Kafka has taken none of 3 records"]
+    assert ("timed out" in producer.first_failure, producer.is_given_up) == (True, True)
