@@ -26,7 +26,6 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "api.md"
 
 
 def test_the_examples_of_the_page() -> None:
-    """Every example of the reference page shows what it shows."""
     failed, tried, said = run(PAGE)
 
     assert failed == 0, said

@@ -56,7 +56,6 @@ def test_the_users_cache_is_the_ordinary_place(tmp_path: Path) -> None:
 
 
 def test_settings_name_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`STREAM_DEDUP_CACHE_DIR` comes before the home directory, `NUMBA_CACHE_DIR` before both."""
     monkeypatch.setenv("STREAM_DEDUP_CACHE_DIR", str(tmp_path / "ours"))
     first = compiled.cache_directory(SOURCE)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))

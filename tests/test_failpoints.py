@@ -41,7 +41,6 @@ def test_a_step_may_stop_instead(struck: list[int]) -> None:
 
 
 def test_within_a_step_the_kill_comes_a_moment_later(struck: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that is not over when it is reached is struck from another thread."""
     waits: list[float] = []
 
     class Timer:

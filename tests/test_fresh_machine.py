@@ -31,7 +31,6 @@ def tools_without_java(folder: Path) -> Path:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_demo_and_test_on_a_fresh_machine(tmp_path: Path) -> None:
-    """`make demo` and `make test` set themselves up, bring their own broker, and pass."""
     if os.environ.get("BROKER"):
         pytest.skip("BROKER is set: nothing of our own is started, so there is nothing to prove here")
     clone = tmp_path / "clone"

@@ -82,7 +82,6 @@ def _understand(found: Any, words: list[str]) -> None:
 
 
 def test_every_command_named_in_a_symptom_s_row_exists() -> None:
-    """The commands of the page on troubles are understood as they stand there."""
     page = (FOLDER / "troubleshooting.md").read_text(encoding="utf-8")
     named = re.findall(r"`stream-dedup ([^`]+)`", page)
 
@@ -144,7 +143,6 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
 
 
 def test_a_page_in_protobuf_is_read_as_the_registry_s_recipe_says(tmp_path: Path) -> None:
-    """Its schema, its settings, and what it says of fields that are not set."""
     (schema,) = blocks("registry", "protobuf")
     (asked,) = settings("registry")
     page = registry_server.classes_of(tmp_path, schema)["crawl.Page"]

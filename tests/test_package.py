@@ -138,7 +138,6 @@ def test_the_examples_run_where_it_is_installed(python: Path, tmp_path: Path) ->
 
 @pytest.mark.thorough
 def test_the_command_runs_where_it_is_installed(python: Path, tmp_path: Path) -> None:
-    """The command is there, knows its version, and judges a file."""
     shutil.copy(ROOT / "examples" / "pages.jsonl", tmp_path)
     program = str(python.with_name("stream-dedup"))
 

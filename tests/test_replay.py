@@ -138,7 +138,6 @@ def test_numbers_take_the_place_of_the_logs_own() -> None:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_recorded_log_gives_what_it_gave(path: Path) -> None:
-    """Every answer to every log that a version wrote, byte for byte; and the plain scan gives the same judgements."""
     recorded = json.loads(path.read_text())
     log = [
         (offset, append_ms, None if raw is None else bytes.fromhex(raw))

@@ -55,7 +55,6 @@ class TestOrder:
         assert str(settings.origin("kafka_bootstrap_servers")) == "default"
 
     def test_the_file_argument_wins_over_the_variable(self, tmp_path: Path) -> None:
-        """`--config` names the file even if STREAM_DEDUP_CONFIG names another."""
         mine = write(tmp_path, "mine.yaml", "group: mine")
         other = write(tmp_path, "other.yaml", "group: other")
 
@@ -83,7 +82,6 @@ class TestOrder:
         assert load_settings(file=toml, environ={}).kafka == {"sasl.username": "u", "linger.ms": "5"}
 
     def test_the_index_folder_follows_the_state_folder(self, tmp_path: Path) -> None:
-        """Without an index folder of its own the index lies in the state folder."""
         moved = load_settings({"state_dir": str(tmp_path)}, environ={})
         apart = load_settings({"state_dir": str(tmp_path), "index_dir": "/fast"}, environ={})
 
@@ -135,7 +133,6 @@ class TestKafkaProperties:
 
     @given(st.from_regex(r"[a-z]{1,5}([._-][a-z0-9]{1,5}){0,4}", fullmatch=True))
     def test_every_property_has_a_variable_that_leads_back_to_it(self, prop: str) -> None:
-        """The name of the variable for a property is read as that very property."""
         from stream_dedup.settings.properties import DECIDED_PROPERTIES as _DECIDED_PROPERTIES
 
         variable = environment_name(f"kafka.{prop}")
@@ -145,7 +142,6 @@ class TestKafkaProperties:
         assert load_settings(environ={variable: "x" if not prop.endswith((".ms", "bytes")) else "1"}).kafka.keys() == {prop}
 
     def test_layers_are_merged_property_by_property(self, tmp_path: Path) -> None:
-        """A property in the environment replaces that property of the file and leaves the others."""
         file = write(tmp_path, "s.yaml", "kafka:\n  a.b: file\n  c.d: file\n  e.f: file\n")
         environ = {"STREAM_DEDUP_KAFKA_A_B": "environment", "STREAM_DEDUP_KAFKA_C_D": "environment"}
 
@@ -480,7 +476,6 @@ class TestUnits:
 
     @given(st.integers(0, 10**14))
     def test_a_written_time_reads_back(self, milliseconds: int) -> None:
-        """Formatting and parsing lead back to the same time."""
         value = timedelta(milliseconds=milliseconds)
 
         assert parse_duration(format_duration(value)) == value
@@ -593,7 +588,6 @@ class TestSecretsInFiles:
         ],
     )
     def test_no_complaint_shows_what_may_be_a_password(self, tmp_path: Path, name: str, text: str) -> None:
-        """Whatever was mistyped."""
         found = problems(file=write(tmp_path, name, text))
 
         assert found

@@ -45,7 +45,6 @@ def test_every_page_is_in_it(site: Path) -> None:
 
 @pytest.mark.thorough
 def test_the_home_page_shows_a_command_and_what_it_prints() -> None:
-    """What stands behind the command is what it prints."""
     page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     found = re.search(r"```console\n\$ stream-dedup (.*?)\n```\n\n```\n(.*?)```", page, flags=re.DOTALL)
     assert found is not None

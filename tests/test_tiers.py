@@ -29,7 +29,6 @@ def run_by_make_test(path: str) -> set[str]:
 
 @pytest.mark.parametrize(("number", "tests"), ROWS)
 def test_an_invariant_is_held_by_make_test(number: str, tests: str) -> None:
-    """The tests that CONTRIBUTING names are there, and none of them is left to `make test-all`."""
     for path, names in re.findall(r"`(tests/\S+\.py)`((?: ?,? ?`test_\w+`)*)", tests):
         run = run_by_make_test(path)
         assert run
@@ -37,7 +36,6 @@ def test_an_invariant_is_held_by_make_test(number: str, tests: str) -> None:
 
 
 def test_all_ten_are_in_the_table() -> None:
-    """Each by its number in ARCHITECTURE, with a test."""
     invariants = re.findall(r"^(\d+)\. .*\(`tests/", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE)
 
     assert [number for number, tests in ROWS if "`tests/" in tests] == invariants

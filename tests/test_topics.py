@@ -78,7 +78,6 @@ class TestNames:
             TopicNames(prefix)
 
     def test_a_shadow_has_a_log_of_its_own(self) -> None:
-        """In shadow mode only what belongs to the log has other names."""
         plain, shadow = TopicNames("crawl"), TopicNames("crawl", is_shadow=True)
         moved = {ours: other for ours, other in zip(plain.all(), shadow.all(), strict=True) if ours != other}
         assert moved == {
@@ -99,7 +98,6 @@ class TestNames:
 
 class TestFiles:
     def test_each_topic_has_a_file_and_each_file_a_topic(self) -> None:
-        """Folder, code and README name the same topics."""
         files = {path.stem for path in topics.topic_folder().glob("*.yaml")} - {"kustomization"}
         readme = (Path(__file__).parent.parent / "topics" / "README.md").read_text(encoding="utf-8")
 
@@ -145,7 +143,6 @@ class TestFiles:
         assert declared()["dlq.documents"].config["retention.ms"] == str(14 * 86_400_000)
 
     def test_outputs_have_the_input_s_partitions_and_the_rest_has_one(self) -> None:
-        """Output partition = source partition; whatever is one order has one partition."""
         found = declared()
 
         assert {found[kind].partitions for kind in ("documents", "unique", "duplicates", "dlq.documents")} == {12}

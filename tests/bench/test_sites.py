@@ -65,7 +65,6 @@ def test_pages_of_a_site_share_their_template_and_copies_are_as_near_as_wanted(l
 
 @pytest.mark.parametrize("template", [60, 75, 92])
 def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
-    """Page by page in the same order: the same drops, in the bands of a loop over all kept pages, and the same copies."""
     pages = SitePages("ja", template, 12, SMALL)
     finding = judge_site(
         pages,

@@ -54,7 +54,6 @@ def test_a_chain_names_the_first_that_was_kept(make_filter: Callable[..., Filter
 
 
 def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter]) -> None:
-    """The same page again is unchanged, revised or returned; another page with the text is exact or near; empty is empty."""
     crawl = make_filter(partitions=1)
     crawl.start("index")
     crawl.start("worker")

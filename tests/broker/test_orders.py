@@ -126,7 +126,6 @@ def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> Non
 
 
 def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[..., Filter]) -> None:
-    """All near copies of a host, killed after each step and repeated: each leaves one record in `unique`, as it came."""
     crawl = make_filter(partitions=2)
     crawl.start("index")
     crawl.start("worker")
@@ -184,7 +183,6 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[...,
 
 
 def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) -> None:
-    """A position on `duplicates`, as `tap` shows it, and an id name the document as well as its own position does."""
     crawl = make_filter(partitions=2)
     crawl.start("index")
     crawl.start("worker")

@@ -71,7 +71,6 @@ VERDICT = ("dedup.verdict", "dedup.reason", "dedup.distance", "dedup.of.position
 
 
 def test_documents_come_out_again_with_their_verdicts(make_filter: Callable[..., Filter]) -> None:
-    """From the offset on, and only there: the unique ones by their own place in the log, duplicates judged again alike."""
     crawl = make_filter(partitions=2, batch_documents=500)
     count = crawl.produce(synthetic(3000, 21, partitions=2))
     crawl.start("index")
@@ -112,7 +111,6 @@ def test_documents_come_out_again_with_their_verdicts(make_filter: Callable[...,
 
 @pytest.mark.thorough
 def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter]) -> None:
-    """Not beside a worker, not above the committed offset, not below the topic, not by halves, not with --dry-run."""
     crawl = make_filter(partitions=2)
     count = crawl.produce(synthetic(200, 22, partitions=2))
     crawl.start("index")

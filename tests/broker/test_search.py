@@ -61,7 +61,6 @@ def found_in(folder: Path, clue: str) -> tuple[list[FoundText], dict[str, int]]:
 
 
 def test_a_killed_search_has_everything_exactly_once(make_filter: Callable[..., Filter]) -> None:
-    """Killed in front of a commit and behind one, it reads on from the last: every record once, every copy counted once."""
     crawl = make_filter(partitions=2)
     folder = crawl.folder / "state" / "search"
     texts = [f"quick brown fox number{number}" for number in range(60)]

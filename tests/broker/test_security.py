@@ -303,7 +303,6 @@ def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> No
     ids=lambda one: f"{one[3]}-{one[1]}",
 )
 def test_a_missing_acl_of_representatives_is_a_warning(secured: Secured, lacking: Acl, tmp_path: Path) -> None:
-    """The index names it, and goes on."""
     crawl, (kind, name, _, operation) = secured.crawl, lacking
     if not crawl.read(crawl.names.duplicates):  # an index writes there once copies are counted
         crawl.start("index")
@@ -349,7 +348,6 @@ def test_a_broker_that_cannot_be_trusted_is_not_spoken_to(secured: Secured) -> N
 
 
 def test_a_broker_that_does_not_trust_us_is_named(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong password, no certificate where one is asked for, or no TLS at all: a sentence with the setting to change."""
     properties = secured.by_password("stream-dedup-worker", sasl_password="wrong-guess")  # noqa: S106 - it is wrong
     said = refusal(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}", kafka=properties))
     assert "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE" in said

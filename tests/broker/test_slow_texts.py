@@ -61,7 +61,6 @@ def stays(worker: Role) -> None:
 
 
 def test_pages_that_hang_the_extractor_end_no_worker(make_filter: Callable[..., Filter]) -> None:
-    """Read in one batch they leave one after another while the worker answers its probe; after a kill those left come next."""
     crawl = make_filter(
         partitions=1,
         text_is="html",

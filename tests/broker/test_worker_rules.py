@@ -33,7 +33,6 @@ def log_batches(crawl: Filter) -> int:
 
 
 def test_two_filters_of_one_cluster_never_meet(make_filter: Callable[..., Filter]) -> None:
-    """Two prefixes are all that two filters need, also for workers of one name; one group given to both is refused."""
     filters = [make_filter(partitions=1, worker_id="pod-0", group="") for _ in range(2)]
     workers = []
     for crawl in filters:

@@ -129,7 +129,6 @@ def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.Monk
 
 
 def test_a_relative_cache_folder_gives_absolute_paths(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker runs in a folder of its own, so a cache named relative to this one is made absolute."""
     home = filled.parent / "cache"
     (home / "broker").mkdir(parents=True)
     filled.rename(home / "broker" / "jars")

@@ -290,7 +290,6 @@ def test_a_killed_node_is_fenced_before_it_starts(
 def test_a_controller_that_fences_nobody_delays_the_node_only(
     java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node starts although its controller did not come to it."""
     monkeypatch.setattr(node, "_FENCE_SECONDS", 0.2)
     java('case "$*" in *controller.properties) exec sleep 600;; esac; echo the node; exit 3')
     for name in ("meta.properties", "__cluster_metadata-0"):
@@ -388,7 +387,6 @@ def test_a_started_broker_takes_topics_and_every_codec_at_once(broker: LocalBrok
 
 @pytest.mark.broker
 def test_topics_are_not_created_by_asking_for_them(broker: LocalBroker) -> None:
-    """Only an administrator creates topics, as on a production cluster."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.list_topics("unheard-of", timeout=20)
 

@@ -171,7 +171,6 @@ class TestMachine:
     def test_the_memory_limit_is_the_control_group_s_or_the_machine_s(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """`max` means that there is none."""
         limit = tmp_path / "memory.max"
         monkeypatch.setattr(machine, "_LIMIT_FILES", (limit,))
         limit.write_text("3221225472\n")

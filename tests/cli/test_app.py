@@ -146,7 +146,6 @@ def test_a_configuration_error_is_its_sentence_and_78(run: Callable[..., Any], m
 
 
 def test_debug_shows_the_traceback_too(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the log level debug the sentence comes after its traceback."""
     monkeypatch.setenv("STREAM_DEDUP_LOG_LEVEL", "debug")
 
     ended = run("config", "show", "--set", "http_port=x")

@@ -101,7 +101,6 @@ def test_standard_input_gzip_and_folders_say_the_same(
 
 
 def test_plain_text_by_lines_and_by_files(run: Callable[..., Any], tmp_path: Path) -> None:
-    """One document a line, or one a file, named by line or path."""
     lines = tmp_path / "lines"
     lines.write_text(f"{PAGE}\n{OTHER}\n\n{edited(PAGE)}\n")
     folder = tmp_path / "texts"

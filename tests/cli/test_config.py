@@ -76,7 +76,6 @@ def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypat
 
 
 def test_each_setting_stands_in_one_group() -> None:
-    """The page has a heading for each group, and an anchor for each setting."""
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(Settings.model_fields)
     for name in Settings.model_fields:
         assert reference_page().count(f'<a id="{name}"></a>') == 1

@@ -138,7 +138,6 @@ def test_a_folder_of_something_else_is_left_alone(run: Callable[..., Any], tmp_p
 
 
 def test_the_notebook_runs() -> None:
-    """Its cells, one after another: fewer rows are kept than there were, and none is lost."""
     notebook = json.loads((ROOT / "examples" / "dedup.ipynb").read_text(encoding="utf-8"))
     names: dict[str, Any] = {}
     for cell in notebook["cells"]:

@@ -92,7 +92,6 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
 
 
 def test_nobody_who_answers_is_told_with_what_to_do(run: Callable[..., Any], server: HttpServer) -> None:
-    """No search there, another role there, no address, no token."""
     nobody = run("find", "a clue", "--search", "http://127.0.0.1:9")
     assert (nobody.code, "Start one with: stream-dedup run search" in nobody.err) == (1, True)
     assert "is no address of a search" in run("find", "a clue", "--search", "localhost").err

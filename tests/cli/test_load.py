@@ -62,7 +62,6 @@ def test_a_text_file_becomes_what_the_worker_decodes(tmp_path: Path) -> None:
 
 
 def test_fields_that_cannot_both_be_written_are_a_sentence() -> None:
-    """An id within the text's own field is a configuration error."""
     with pytest.raises(ConfigurationError, match="separate paths"):
         record_of(json_settings(text_field="id.text"), RawDocument("a", b"x", "text"), None)
 

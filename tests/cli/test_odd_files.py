@@ -180,7 +180,6 @@ def test_pages_are_judged_by_their_main_text(run: Callable[..., Any], tmp_path: 
 
 
 def test_comments_of_readers_make_no_other_article(run: Callable[..., Any], tmp_path: Path) -> None:
-    """The same article, fetched with 2, 8 and 20 comments, is one."""
     versions = [record(f"v{count}", http(article(1, count).encode())) for count in (2, 8, 20)]
     (tmp_path / "a.warc").write_bytes(b"".join(versions))
 

@@ -106,7 +106,6 @@ def test_a_record_s_text_is_looked_up_as_explain_reads_it(run: Callable[..., Any
 def test_a_running_index_answers_the_same(
     run: Callable[..., Any], volume: Path, server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its address, and by the port of the settings: there, or at the one after it, where `run all` has its index."""
     url = f"http://127.0.0.1:{server.port}"
     expected = json.loads(run("similar", edited(PAGE), "--volume", volume, "--json").out)
     monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": io.BytesIO(edited(PAGE).encode())}))

@@ -164,7 +164,6 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
 
 
 def test_the_console_is_named_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before, and once."""
     monkeypatch.setattr(supervise, "_READY_SECONDS", 0.01)
     said: list[str] = []
     monkeypatch.setattr(supervise, "_say", said.append)

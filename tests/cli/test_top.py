@@ -167,7 +167,6 @@ def test_once_over_http(run: Callable[..., Any], served: str) -> None:
 
 
 def test_stats_are_exact_since_the_start_of_each_worker(run: Callable[..., Any]) -> None:
-    """Documents, duplicates by reason and bytes of each worker, and of all; other roles and silent addresses are no workers."""
     metrics, servers = [WorkerMetrics("r"), WorkerMetrics("r"), IndexMetrics()], []
     metrics[0].left(EmittedCounts.of([leaving(NEW, bytes(40)), leaving(NEAR, bytes(10))]))
     metrics[1].left(EmittedCounts.of([leaving(NEAR, bytes(50))] * 2))

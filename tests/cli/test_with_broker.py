@@ -123,7 +123,6 @@ def test_load_run_all_and_tap(
 def test_children_end_with_a_killed_parent(
     run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path
 ) -> None:
-    """After kill -9 of `run all` no role stays behind."""
     run("topics", "apply", "--fit-brokers", "--partitions", "1")
     err = tmp_path / "err"
     parent = start("run", "all", out=tmp_path / "out", err=err)

@@ -98,7 +98,6 @@ def test_records_that_wait_for_nobody_are_said(cluster: FakeCluster, looking: Ca
 
 
 def test_dead_letters_count_until_they_are_sent_back(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
-    """By kind, each with the command that sends it back; what a filter left behind still counts."""
     for kind in ("decode", "decode", "fetch"):
         cluster.add_letter(kind, "Bad class")
     assert said(looking) == ["Dead letters that were not sent back: 3 (stage decode, fetch)."]

@@ -15,7 +15,6 @@ from stream_dedup.service.http import HttpServer
 
 
 def test_what_an_index_refuses_is_told_in_its_own_words(tmp_path: Path) -> None:
-    """An index that opens its volume still, and a role that is none."""
     for routes, sentence in ((IndexApi().routes(), "still opening its volume"), ([], "There is nothing here")):
         server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), routes)
         server.start()

@@ -224,7 +224,6 @@ def test_the_threshold_is_that_of_the_plan_in_force() -> None:
 
 
 def test_what_is_away_is_a_sentence() -> None:
-    """Empty system, dead index, dead broker, no search: every page still answers, and says it."""
 
     def dead(*_: object) -> Any:
         raise BrokerError("The broker kafka:9092 does not answer.")
@@ -360,7 +359,6 @@ def test_a_clue_that_many_hold_has_further_documents() -> None:
 
 
 def test_groups_tell_copies_from_pages_fetched_again() -> None:
-    """Of the same group: the page itself once more, and copies on other hosts."""
     given = sources(0)
     names = {"of_position": "documents-0@1", "of_id": "https://a.example/"}
     given.recent.saw(

@@ -118,7 +118,6 @@ def test_the_most_alike_come_first_where_asked_and_none_seen_later_than_a_time()
 
 
 def test_figures_of_the_hour() -> None:
-    """Reasons, latencies, and a histogram in which a similarity of 1 has its place."""
     figures = sources().recent.now()
 
     assert (figures.total, figures.by_reason["near"], figures.by_reason["new"]) == (500, 100, 250)

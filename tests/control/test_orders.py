@@ -77,7 +77,6 @@ def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> No
 
 
 def test_only_what_differs_is_written() -> None:
-    """A change names what it changes; what is in force already is no change; a plan blocksr than the prints is refused."""
     now = InForce()
     for raw in (
         declare(BLOCKS, width=128, window={"length_ms": 5000, "refresh": False}),
@@ -142,7 +141,6 @@ def test_the_log_form_of_an_id_is_shortened_or_a_keyed_digest() -> None:
 
 
 def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:
-    """By source, under this recipe only; a file that changed is another source."""
     progress = SeedProgress(RECIPE)
     log = [
         declare(BLOCKS),

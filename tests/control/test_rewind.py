@@ -76,7 +76,6 @@ def test_what_is_no_position_is_refused_readably(text: str) -> None:
 
 
 def test_all_wrong_positions_are_named_at_once() -> None:
-    """Another topic, a partition named twice, and nonsense: one line each."""
     with pytest.raises(InputError) as caught:
         rewind.parse(["1@2", "documents-1@2", "crawl.documents-1@3", "x", "other.documents-1@2"], TOPIC)
 

@@ -88,7 +88,6 @@ def test_mini_crawl_refuses_to_be_too_small() -> None:
 
 
 def test_records_are_what_a_crawler_sends(crawl: list[CrawledPage]) -> None:
-    """Key is the URL; the value is a JSON object that repeats the page, with rising times; one record is no JSON."""
     times = []
     for page in crawl:
         assert page.id.encode() == page.key
@@ -114,7 +113,6 @@ def test_independent_originals_are_distinct(crawl: list[CrawledPage]) -> None:
 
 
 def test_translations_are_no_duplicates(crawl: list[CrawledPage], known: Resemblances) -> None:
-    """A translation is in another language than its source and resembles no page of the crawl but its own copies."""
     for source, place in with_sources(crawl, "translation"):
         assert crawl[source].language != crawl[place].language
         assert all(known.get((earlier, place), 0) < truth.GREY_FROM for earlier in range(place))

@@ -39,7 +39,6 @@ def roles(folder: Path, broker: object = None) -> Iterator[tuple[run.Beside, sub
 
 @pytest.mark.parametrize("serve", [run._leave_up, run._serve], ids=["with a search", "without"])
 def test_what_ends_by_itself_ends_the_demo_with_a_sentence(tmp_path: Path, serve: Callable[..., None]) -> None:
-    """Roles that are killed, and a broker; not only the roles' own log says so."""
     settings, out = Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=1), Console(file=io.StringIO(), width=200)
     given = (settings, "a clue") if serve is run._leave_up else (settings,)
     with roles(tmp_path) as (beside, process):
@@ -62,7 +61,6 @@ def test_without_any_console_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_a_search_the_console_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other pages are served, and one sentence says how Find is had."""
     monkeypatch.setitem(sys.modules, "tantivy", None)
 
     @contextmanager

@@ -140,7 +140,6 @@ def counts(tally: truth.TruthTally) -> tuple[int, ...]:
     ],
 )
 def test_judge(texts: tuple[str, ...], verdicts: tuple[object, ...], expected: tuple[int, ...]) -> None:
-    """Each line: texts in order, the verdicts given on them, and how they count."""
     given_verdicts = {
         place: UNIQUE if verdict == "u" else duplicate_of(verdict if isinstance(verdict, int) else None)
         for place, verdict in enumerate(verdicts)
@@ -172,7 +171,6 @@ def test_judge_follows_the_order_of_judging() -> None:
 
 
 def test_judge_wants_a_verdict_on_every_page() -> None:
-    """A page without a verdict is an error that names it; broken and empty pages need none."""
     pages = [Text(""), Text("x", kind="broken"), Text(LONG)]
 
     assert truth.judge(pages, {2: UNIQUE}).total.pages == 1

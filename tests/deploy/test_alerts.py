@@ -116,7 +116,6 @@ def test_each_alert_fires_and_stays_silent(promtool: Path, tmp_path: Path) -> No
 
 
 def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path: Path) -> None:
-    """`kafka_consumergroup_lag{consumergroup,topic,partition}`, also while two workers report one partition."""
     name = 'kafka_consumergroup_lag{consumergroup="stream-dedup",partition="3",topic="documents"}'
     series = 'stream_dedup_consumer_lag_records{topic="documents",partition="3",pod="%s"}'
     document = {
@@ -195,7 +194,6 @@ def test_the_dashboard_shows_the_filters_that_are_chosen() -> None:
 
 
 def test_the_dashboard_is_what_grafana_takes() -> None:
-    """Every panel has a place of its own, a title, a data source by variable, and a unit or a reason for none."""
     content = dashboard()
     places = set()
     for panel in content["panels"]:

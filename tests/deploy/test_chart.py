@@ -272,7 +272,6 @@ def test_a_user_need_not_be_named(helm: Path) -> None:
 
 
 def test_people_come_to_the_console_by_name(all_on: list[Manifest]) -> None:
-    """Ingress and HTTPRoute lead to the Service of the search, under the path that the console was told."""
     ingress, route = of(all_on, "Ingress", "news-stream-dedup-search"), of(all_on, "HTTPRoute", "news-stream-dedup-search")
     (rule,) = ingress["spec"]["rules"]
     (path,) = rule["http"]["paths"]
@@ -288,7 +287,6 @@ def test_people_come_to_the_console_by_name(all_on: list[Manifest]) -> None:
 
 
 def test_keda_scales_the_workers_of_the_release(helm: Path) -> None:
-    """By the lag of the release's own group and topic; the StatefulSet then states no number."""
     values = "autoscaling.enabled=true,autoscaling.maxReplicas=48,settings.STREAM_DEDUP_TOPIC_PREFIX=news."
     made = template(helm, "--set", values)
     scaled = of(made, "ScaledObject", "stream-dedup-worker")

@@ -171,7 +171,6 @@ def test_the_key_that_the_handbook_makes_is_one(tmp_path: Path) -> None:
 
 
 def test_settings_that_the_pages_name_exist() -> None:
-    """Each STREAM_DEDUP_ name is a setting's."""
     known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
     for page in PAGES:
         named = set(re.findall(r"STREAM_DEDUP_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8")))

@@ -201,7 +201,6 @@ def test_a_rule_holds_and_notices(rule: Callable[[list[Manifest]], list[str]], r
 
 
 def test_the_overlays_are_those_of_the_contract(rendered: Rendered) -> None:
-    """dev, strimzi, keda and monitoring, each by itself, and production with all but dev."""
     assert set(rendered) == {"base", "dev", "strimzi", "keda", "monitoring", "production"}
     kinds = {name: {one["kind"] for one in manifests} for name, manifests in rendered.items()}
 

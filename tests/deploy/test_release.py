@@ -137,7 +137,6 @@ def test_workflows_may_do_what_they_must() -> None:
 def test_the_supported_versions_are_those_that_are_tried(
     rendered: dict[str, list[rules.Manifest]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table of SECURITY.md, the package's classifiers, the matrix of the tests, the broker's jars, Kubernetes' schemas."""
     rows = {
         cells[1].strip(): cells[2]
         for line in (ROOT / "SECURITY.md").read_text().splitlines()
@@ -195,7 +194,6 @@ def test_the_image_gets_one_name_and_a_signature(version: str, is_latest: bool, 
 
 
 def test_the_chart_is_pushed_and_signed(tmp_path: Path) -> None:
-    """What `helm push` says it pushed is what is signed."""
     package = "[ $1 = package ] && mkdir -p build/chart && touch build/chart/stream-dedup-1.tgz"
     helm = f"{package}; [ $1 = push ] && echo Digest: sha256:{'d' * 64}; true"
     _, pushed, signed = typed(tmp_path, "publish-chart.sh", "r.example/charts", helm=helm, cosign="")

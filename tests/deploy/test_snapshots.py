@@ -100,7 +100,6 @@ def test_without_a_good_snapshot_the_index_reads_the_log(volume: Path, tmp_path:
 
 
 def test_a_snapshot_of_another_layout_is_not_used(volume: Path, tmp_path: Path) -> None:
-    """The index reads the log instead; from then on its volume is there, whichever layout it has, and nothing is restored."""
     folder = tmp_path / "snapshots"
     run("take.sh", folder, volume)
     manifest = folder / "latest" / snapshot.MANIFEST
@@ -160,7 +159,6 @@ def test_two_at_once_do_not_spoil_each_other(volume: Path, tmp_path: Path) -> No
 
 
 def test_each_replica_has_what_the_scripts_ask_for(rendered: dict[str, list[dict[str, Any]]]) -> None:
-    """Scripts and folders are mounted, and the volume holds two snapshots of an index that fills its own."""
     manifests = rendered["production"]
     (index,) = (one for one in rules.of_kind(manifests, "StatefulSet") if one["metadata"]["name"] == "stream-dedup-index")
     keeper = next(one for one in index["spec"]["template"]["spec"]["containers"] if one["name"] == "snapshots")

@@ -60,7 +60,6 @@ def test_each_header_of_the_code_is_in_schema_and_page() -> None:
 
 
 def test_each_reason_of_the_code_is_in_schema_and_page() -> None:
-    """With its verdict."""
     told = {reason.label: reason.verdict.value for reason in Reason if reason.verdict is not None}
     in_schema = {
         label: verdict
@@ -126,7 +125,6 @@ def acls(user: str) -> dict[tuple[str, str], set[str]]:
 
 
 def test_users_name_topics_that_exist() -> None:
-    """And every topic is written by somebody."""
     known = set(topics.ALL)
     written = set()
     for user in USERS:
@@ -137,7 +135,6 @@ def test_users_name_topics_that_exist() -> None:
 
 
 def test_nobody_can_harm_the_log() -> None:
-    """No user may delete anything or grow `fingerprints`; only workers write it, and crawlers write documents only."""
     for user in USERS:
         assert not any({"Delete", "All", "ClusterAction"} & operations for operations in acls(user).values()), user
         assert "Alter" not in acls(user).get(("topic", "fingerprints"), set()), user

@@ -47,7 +47,6 @@ def test_tables_agree_with_this_python() -> None:
     ],
 )
 def test_kinds_of_some_characters(kind: int, of: str) -> None:
-    """Each kind has the characters it is described by."""
     kinds = characters.table()
 
     assert {one: int(kinds[ord(one)]) & KIND_BITS for one in of} == dict.fromkeys(of, kind)

@@ -14,7 +14,6 @@ from stream_dedup.fingerprinting.digests import Digester
 
 @given(st.binary(min_size=1, max_size=64), st.lists(st.binary(max_size=400), max_size=5))
 def test_digests_equal_hashlib(key: bytes, texts: list[bytes]) -> None:
-    """Any texts of any lengths, in any order, under any key; and none."""
     data = np.frombuffer(b"".join(texts), np.uint8)
     bounds = np.array([0, *itertools.accumulate(map(len, texts))], np.int64)
 

@@ -14,7 +14,6 @@ ROWS = json.loads(golden.FILE.read_text("ascii"))
 
 @pytest.mark.parametrize("key_name", sorted(golden.KEYS))
 def test_prints_are_those_frozen(key_name: str) -> None:
-    """Print, feature count and digest of every golden text are what they were when the rules were made."""
     prints = Fingerprinter(Recipe(key=golden.KEYS[key_name])).fingerprint([row["text"] for row in ROWS.values()])
     found = {
         name: f"{format_print(low, high)} {features} {digest.tobytes().hex()}"

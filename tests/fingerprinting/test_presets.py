@@ -107,7 +107,6 @@ IDS = {
 
 @pytest.mark.parametrize("name", [f"{preset}:{width}" for preset, widths in WIDTHS.items() for width in widths])
 def test_prints_are_those_frozen(name: str) -> None:
-    """Of every preset at every width, print and feature count of each golden text are what they were."""
     contents = VECTORS if name.startswith("vector") else {**golden.TEXTS, "chinese": CHINESE}
     recipe = Recipe(name)
     found = numbers_of(recipe, [contents[text] for text in ROWS[name]])

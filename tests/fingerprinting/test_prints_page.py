@@ -27,7 +27,6 @@ def listing() -> dict[str, Any]:
 
 @pytest.mark.parametrize("key_name", sorted(golden.KEYS))
 def test_the_listing_makes_what_this_program_makes(listing: dict[str, Any], key_name: str) -> None:
-    """Prints, features, digests and sketches, from words and normalised texts on."""
     key, texts = golden.KEYS[key_name], [golden.TEXTS[name] for name in NAMES]
     made = Fingerprinter(Recipe(key=key)).fingerprint(texts)
     for row, text in enumerate(texts):
@@ -42,7 +41,6 @@ def test_the_listing_makes_what_this_program_makes(listing: dict[str, Any], key_
 
 
 def test_the_values_of_the_page_are_those_of_its_words() -> None:
-    """The text whose print, digest and sketch stand on the page."""
     (text,) = re.findall(r"of the words `(.*?)`", PAGE)
     made = Fingerprinter(Recipe(key=PUBLIC_DEMO_KEY)).fingerprint([text])
 

@@ -153,7 +153,6 @@ def test_short_texts_are_below_the_floor(fingerprinter: Fingerprinter, text: str
 
 
 def test_forty_words_are_above_the_floor(fingerprinter: Fingerprinter) -> None:
-    """A paragraph of forty words is judged by its print."""
     paragraph = " ".join(ENGLISH.split()[:40])
 
     assert fingerprinter.fingerprint([paragraph]).features[0] >= Recipe().floor
@@ -172,7 +171,6 @@ def test_recipe_id_has_the_contracts_form() -> None:
 
 
 def test_recipes_are_equal_when_their_ids_are() -> None:
-    """Key and floor are in the id; equal ids make equal recipes, and equal hashes."""
     recipes = [Recipe(), Recipe(key=OTHER_KEY), Recipe(floor=7)]
 
     assert 3 == len({one.id for one in recipes}) == len(set(recipes))

@@ -33,7 +33,6 @@ def bits(*written: str) -> list[int]:
     ids=["five features", "real weights", "counts, two of them zero", "a projection on signs"],
 )
 def test_worked_examples(hashes: Sequence[str], weights: Sequence[float], sums: Sequence[float], made: str) -> None:
-    """Of papers: hashes of some bits with weights, the sums bit by bit, and the print."""
     found, print_ = reference.simhash_reference(bits(*hashes), weights, len(made))
 
     assert found == pytest.approx(sums)

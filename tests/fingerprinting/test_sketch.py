@@ -35,7 +35,6 @@ def frozen() -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("key_name", sorted(golden.KEYS))
 def test_sketches_are_those_frozen(key_name: str) -> None:
-    """The sketch of every golden text, in every script, is what it was when the rules were made."""
     rows = json.loads(FILE.read_text("ascii"))[key_name]
 
     made = sketches([golden.TEXTS[name] for name in rows], Recipe(key=golden.KEYS[key_name]))

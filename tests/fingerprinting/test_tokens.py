@@ -63,7 +63,6 @@ def _is_han(character: str) -> bool:
 
 
 def test_han_is_cut_as_jieba_cuts_it() -> None:
-    """Random runs of dictionary words, of common and of rare characters: the cut equals that of jieba itself."""
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     generator = random.Random(seed)

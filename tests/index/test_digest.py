@@ -103,7 +103,6 @@ def one_entry_changed(volume: dict[bytes, bytes], at: int) -> dict[bytes, bytes]
 
 
 def test_a_changed_byte_of_an_entry_moves_it() -> None:
-    """Whatever byte of a live entry's row is another one, or of its id, the digest is another; the state byte too."""
     volume = volume_of(small_log())
     expected = state_digest(MemoryStore(volume))
     page = volume[layout.page_key(0)]
@@ -140,7 +139,6 @@ def test_a_missing_part_is_an_error(key: bytes) -> None:
 
 
 def test_similar_finds_by_digest_and_within_reach() -> None:
-    """The same text first, then what is within reach; a short text by its digest alone; `most` cuts, the total tells."""
     base = 3**70
     docs = [
         Doc(0, 0, 1, b"a" * 16, base, id=b"first"),
@@ -163,7 +161,6 @@ def test_similar_finds_by_digest_and_within_reach() -> None:
 
 
 def test_buckets_tell_how_full_they_are() -> None:
-    """Each representative lies in one bucket of each table; sizes count buckets; the hottest come first."""
     docs = [Doc(0, offset, offset, bytes([offset] * 16), (offset * 2**100) | 0xABCD, scope=0) for offset in range(40)]
     index = applied([declare(PLANS["classic"]), batch(docs[:1])], MemoryStore())
     index.apply([(2, APPEND_MS, batch([Doc(1, doc.offset, doc.value, doc.digest, doc.offset << 40 | 0xABCD) for doc in docs]))])

@@ -120,7 +120,6 @@ def agree(log: Sequence[bytes | None], form: int, better: str) -> None:
 
 
 def test_the_command_raises_and_never_lowers() -> None:
-    """What is in force already is no change."""
     with format_2():
         now = InForce()
         for raw in LOG[:2]:

@@ -426,7 +426,6 @@ def test_a_page_lost_while_running_stops_the_index() -> None:
 
 
 def test_figures_add_up(opener: Opener) -> None:
-    """The statistics count representatives by kind, kept verdicts, what is removed, and bytes."""
     docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128), 50 if n % 4 else 1) for n in range(100)]
     index = LogIndex(opener())
     index.apply(number([declare(BLOCKS), batch(docs, {0: (0, 10)}), retract(docs[21]), retract(docs[24]), retract(docs[99])]))

@@ -50,7 +50,6 @@ def example_volume() -> dict[bytes, bytes]:
 
 
 def test_bytes_are_frozen() -> None:
-    """Every key and value of a volume is what it was when its version was released."""
     golden = json.loads(VOLUME.read_text())
 
     assert {key.hex(): value.hex() for key, value in sorted(example_volume().items())} == golden
@@ -84,7 +83,6 @@ def test_an_old_volume_goes_on() -> None:
 
 
 def test_what_is_damaged_or_newer_is_told_apart() -> None:
-    """Cut values are format errors; another version is an error of its own, which no rebuild follows by itself."""
     for version in (1, layout.VERSION + 1):
         with pytest.raises(OtherFormatError, match=rf"version {version}, and this program reads \d+; open it with the version"):
             layout.check_format(b"SDX1" + bytes((version, 0)))
@@ -105,7 +103,6 @@ def test_what_is_damaged_or_newer_is_told_apart() -> None:
 
 
 def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
-    """Entries added in pieces of any size are found by their number, before and after a write, and after opening again."""
     pieces = [1, 62, 3, 64, 130, 1]
     store = MemoryStore()
     entries = Entries(store, 2)

@@ -74,7 +74,6 @@ FLOOR = 3
 
 @pytest.mark.parametrize("plan", [plan for plan in PLANS_TRIED if not plan.asked], ids=lambda plan: plan.id)
 def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
-    """Two texts within reach share a key of some table, and of two that do the compiled predicate is the plan's."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)

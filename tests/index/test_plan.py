@@ -173,7 +173,6 @@ def test_within_reach_is_a_block_within_r_and_the_whole_within_t() -> None:
 
 @given(plans(), st.integers(0, 2**32))
 def test_everything_within_the_guaranteed_distance_is_within_reach(plan: Plan, seed: int) -> None:
-    """Up to the guaranteed distance any two prints are within reach; one bit more, and some pair is not."""
     chance, plan = random.Random(seed), dataclasses.replace(plan, bands=0, similarity=0, asked=0, crowd=0)
     one = chance.getrandbits(plan.width)
     other = one

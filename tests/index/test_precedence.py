@@ -580,5 +580,4 @@ def test_within_a_bit(name: str, when: str) -> None:
 
 
 def test_classic_judges_the_low_half_within_3_bits() -> None:
-    """Under the classic plan only the low 64 bits count, and 3 of them may differ."""
     check(CLASSIC, "classic")

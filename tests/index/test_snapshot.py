@@ -246,7 +246,6 @@ def test_two_snapshots_at_once_wait_for_each_other(volume: Path, tmp_path: Path)
 
 
 def test_a_failed_checkpoint_is_told_and_the_index_goes_on(volume: Path, records: list[bytes | None], tmp_path: Path) -> None:
-    """The command ends with the store's own sentence, and the index applies the next record."""
 
     class Full(RocksStore):
         def checkpoint(self, directory: Path) -> None:
@@ -383,7 +382,6 @@ def test_a_damaged_volume_makes_no_snapshot(volume: Path, tmp_path: Path) -> Non
 
 
 def test_the_manifest_tells_what_it_is(volume: Path, tmp_path: Path) -> None:
-    """Log offset, recipe, plan, digest and every file with size and checksum can be read without opening the volume."""
     taken = take(volume, tmp_path / "s", wait_seconds=1)
     fields = json.loads((tmp_path / "s" / MANIFEST).read_text())
 

@@ -93,7 +93,6 @@ class TestContract:
         store.close()
 
     def test_a_closed_store_says_so(self, opener: Opener) -> None:
-        """Every use of a closed store is an error, not an empty answer."""
         store = opener()
         store.close()
         for use in (

@@ -220,7 +220,6 @@ def test_what_came_back_after_a_take_down_stays_when_its_first_entry_s_window_pa
 
 
 def test_the_topic_of_another_log_is_left_alone() -> None:
-    """It says what to do."""
     world = World().says(log="another").turn(30)
 
     assert len(world.records) == 1

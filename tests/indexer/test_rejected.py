@@ -36,7 +36,6 @@ def test_what_was_rejected_is_named_and_survives_a_restart() -> None:
 
 
 def test_an_index_of_a_sound_log_says_nothing_of_it() -> None:
-    """Nothing was rejected."""
     found, logger = told([declare(PLANS["classic"]), batch([Doc(0, 0, 0, bytes(16), 0)])])
 
     assert set(found) == {(True, "applied up to log offset 2")}

@@ -86,7 +86,6 @@ def test_invalid_utf8_is_replaced() -> None:
 
 
 def test_bypass_only_where_it_is_allowed() -> None:
-    """The header dedup.bypass is honoured only with ALLOW_BYPASS=true."""
     asks: Headers = [("dedup.bypass", b"true")]
     assert decode(b"x", asks, allow_bypass=True) is Reason.BYPASS
     assert decode(b"x", asks).text == "x"
@@ -111,7 +110,6 @@ def test_bypass_only_where_it_is_allowed() -> None:
     ],
 )
 def test_what_has_no_text_is_a_dead_letter(value: Any, stage: str, error_class: str, says: str) -> None:
-    """A value without a readable text is a dead letter with its stage and a sentence."""
     letter = as_json(value)
 
     assert isinstance(letter, DeadLetter)
@@ -173,7 +171,6 @@ def test_times(time: Any, time_ms: int) -> None:
 
 
 def test_base64_text() -> None:
-    """A base64 text is decoded; one that is not base64 is a dead letter."""
     text = base64.b64encode("你好".encode()).decode()
     assert as_json({"text": text}, text_encoding="base64").text == "你好"
     letter = as_json({"text": "a"}, text_encoding="base64")

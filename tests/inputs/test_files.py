@@ -54,7 +54,6 @@ def write_warc(path: Path, *, packed: bool) -> None:
 
 @pytest.mark.parametrize("name", ["crawl.warc", "crawl.warc.gz"])
 def test_pages_of_a_warc_file(tmp_path: Path, name: str) -> None:
-    """Pages come out decoded, with address, time and encoding; the rest is counted by what it is."""
     write_warc(tmp_path / name, packed=name.endswith(".gz"))
     passed_over: Counter[str] = Counter()
     told: list[tuple[int, int]] = []

@@ -85,7 +85,6 @@ def test_a_page_that_used_its_time_up_is_not_tried_again(tmp_path: Path) -> None
 
 
 def test_a_page_that_breaks_the_process_is_tried_twice(tmp_path: Path) -> None:
-    """A process that dies on a page is started again, once."""
     program = tmp_path / "dies.py"
     program.write_text(
         "import pathlib, sys\n"

@@ -157,7 +157,6 @@ def test_a_file_that_is_one_member_is_read_up_to_its_damage(tmp_path: Path) -> N
 
 
 def test_a_file_without_a_record_is_said_to_be_none(tmp_path: Path) -> None:
-    """It is one that is lost, of the whole file."""
     (tmp_path / "a.warc").write_bytes(b"no such thing\n" * 100)
 
     (found,) = read(tmp_path / "a.warc")

@@ -61,7 +61,6 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_avro_whose_schema_evolves(url: str, subject: str) -> None:
-    """A field is added, removed, and renamed with its old name as an alias."""
     body, host = {"name": "body", "type": "string"}, {"name": "host", "type": "string", "default": ""}
     renamed = record({"name": "text", "aliases": ["body"], "type": "string"}, host)
     first = avro(url, subject, record(body), {"url": "u1", "body": "one"})
@@ -87,7 +86,6 @@ def test_avro_that_refers_to_another(url: str, subject: str) -> None:
 
 @pytest.mark.parametrize("is_text", [True, False], ids=["as text", "as compiled"])
 def test_protobuf_whose_schema_evolves(url: str, subject: str, tmp_path: Path, is_text: bool) -> None:
-    """A field is added, removed, and renamed; as clients register a schema, and as people do."""
     fields = {
         "first": "string body = 2;",
         "added": "string body = 2; string host = 3;",

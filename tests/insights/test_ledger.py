@@ -102,7 +102,6 @@ def test_a_record_read_again_counts_nothing() -> None:
 
 
 def test_signals_follow_their_schema() -> None:
-    """Ratios, bytes, the last change and nothing for what has no host."""
     one = ledger()
     counts = ReasonCounts(20, exact=1, near=2, unchanged=3, returned=5, revised=1, bytes=1000, bytes_wasted=700)
     one.apply(

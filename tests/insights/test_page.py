@@ -62,7 +62,6 @@ def test_nothing_of_a_crawl_is_code() -> None:
 
 
 def test_both_are_served() -> None:
-    """The page says that it loads nothing; the JSON has what the page has; before anything is known both answer."""
     console = Console()
     server = HttpServer("127.0.0.1", 0, Health(), InsightsMetrics().registry, console.routes())
     server.start()

@@ -77,7 +77,6 @@ def test_tls_verifies_certificate_and_host_unless_told_otherwise(pki: Path) -> N
 
 
 def test_mutual_tls_from_files_and_inline(pki: Path) -> None:
-    """Certificate and key as files with the key's password, or as text; what is inline lies in no file afterwards."""
     by_file = {
         "security.protocol": "SSL",
         "ssl.ca.location": str(pki / "ca.pem"),

@@ -31,7 +31,6 @@ REJECTED = answers.Rejected(18, bytes(16), 7, "The recipe is another.")
 
 @pytest.mark.parametrize("answer", [ANSWER, REJECTED])
 def test_there_and_back(answer: answers.LogAnswer | answers.Rejected) -> None:
-    """Decoding an encoded answer gives the answer, with its chain."""
     raw, chain = answers.encode(answer, b"12345678")
 
     decoded = answers.decode(raw)
@@ -59,7 +58,6 @@ def test_of_an_answer_to_another_worker_only_the_head_is_read() -> None:
 
 
 def test_announce_there_and_back() -> None:
-    """Decoding an announcement gives it."""
     assert answers.Announce(5) == answers.decode(answers.encode_announce(answers.Announce(5)))
 
 

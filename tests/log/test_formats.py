@@ -44,7 +44,6 @@ def test_every_format_has_its_files_and_its_decoders() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_records_are_read_and_written_as_they_were(form: int) -> None:
-    """Of each kind and each type of order one, with every field that there is."""
     found = {name: bytes.fromhex(text) for name, text in golden(form, "records").items()}
     kinds = {type(records.decode(raw)) for raw in found.values()}
     orders = {one.type: one.fields.keys() for one in map(records.decode, found.values()) if isinstance(one, Control)}
@@ -57,7 +56,6 @@ def test_records_are_read_and_written_as_they_were(form: int) -> None:
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("name", ["log", "log-orders"])
 def test_logs_and_their_answers_are_read_and_written_as_they_were(form: int, name: str) -> None:
-    """A whole log, with what is damaged in it, and the chain of its answers."""
     recorded = golden(form, name)
     readable = 0
     for _, text in recorded["log"]:
@@ -81,7 +79,6 @@ def test_logs_and_their_answers_are_read_and_written_as_they_were(form: int, nam
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_answers_are_read_and_written_as_they_were(form: int) -> None:
-    """An answer, a rejection, an announcement."""
     found = golden(form, "answers")
     answer, rejected, announce = (answers.decode(bytes.fromhex(found[name])) for name in ("answer", "rejected", "announce"))
 

@@ -63,7 +63,6 @@ def judged(chance: random.Random, reason: Reason) -> Judgement:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_as_one_by_one(seed: int) -> None:
-    """Whatever the verdicts, before and after they were sent, and whichever of them are wanted."""
     chance = random.Random(seed)
     judgements = [judged(chance, chance.choice(list(Reason))) for _ in range(chance.choice([0, 1, 60]))]
     count = len(judgements)
@@ -117,7 +116,6 @@ def test_what_is_no_outcome_is_refused(reason: Reason) -> None:
 
 
 def test_every_duplicate_is_in_the_range_that_the_kernel_takes_for_them() -> None:
-    """Reasons of duplicates are 10 to 19, and no others are."""
     assert {int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "duplicate"} <= set(range(10, 20))
     assert not {int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "unique"} & set(range(10, 20))
 

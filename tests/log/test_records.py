@@ -129,7 +129,6 @@ def test_an_id_longer_than_any_is_refused() -> None:
 
 
 def test_split_sizes_fills_records_within_the_limits() -> None:
-    """Splitting loses no document, and every piece can be encoded, whatever the ids' sizes."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     generator = random.Random(seed)

@@ -40,7 +40,6 @@ def test_every_promise_holds(seed: int) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name.replace(" ", "-") for rule in RULES])
 def test_without_a_rule_a_promise_is_broken(rule: Rule) -> None:
-    """The same schedules that are clean with the rule: without it, one of them breaks the promise that it is for."""
     for seed in range(rule.first, rule.first + rule.schedules):
         with switched_off(rule):
             found = violation(seed, rule.tuning)

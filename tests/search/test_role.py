@@ -367,7 +367,6 @@ def test_the_old_are_found_no_more(tmp_path: Path) -> None:
 
 
 def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
-    """How many the log has counted, and the best copy by its place in the log, not by when it was read."""
     outputs = MemoryOutputs()
     for part, name, more in (
         (0, b"longer", {"better": "longest", "copies": "2", "log": "7/10"}),

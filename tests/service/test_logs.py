@@ -69,7 +69,6 @@ def test_no_value_is_printed_raw(log_format: Any) -> None:
 
 
 def test_a_traceback_is_one_json_value_without_local_variables() -> None:
-    """An exception is logged with its frames, on the same line, and without the values of local variables."""
     stream = io.StringIO()
     logs.configure("info", "json", stream=stream)
 
@@ -105,7 +104,6 @@ def test_a_terminal_gets_colours_and_a_file_does_not() -> None:
 
 
 def test_configuring_again_does_not_double_the_lines() -> None:
-    """The last configuration is the only one."""
     first, second = io.StringIO(), io.StringIO()
     logs.configure("info", "json", stream=first)
     logs.configure("info", "json", stream=second)

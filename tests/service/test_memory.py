@@ -60,7 +60,6 @@ print(kept - resident_kb())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library is told to keep memory")
 def test_memory_that_is_kept_goes_back_when_it_is_told_to() -> None:
-    """Of 22 MB that were freed and kept most goes back at once."""
     asked = subprocess.run([sys.executable, "-c", GIVEN_BACK], capture_output=True, text=True, check=False)
 
     assert asked.returncode == 0, asked.stderr

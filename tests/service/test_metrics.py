@@ -96,7 +96,6 @@ def test_every_series_is_there_before_it_first_moves() -> None:
 
 
 def test_the_worker_s_other_metrics_move() -> None:
-    """Build, stages, transactions, rebalances, lag and what is in flight."""
     metrics = WorkerMetrics("words:128:x")
     with metrics.stage("prepare"):
         pass

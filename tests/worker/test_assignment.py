@@ -92,7 +92,6 @@ def test_a_worker_that_gave_everything_up_waits_for_its_next_assignment() -> Non
 
 
 def test_a_partition_whose_beginning_the_group_went_past_is_begun_anew() -> None:
-    """It is neither read nor written down as begun before its first offset is committed."""
     group = Group(offset=None)
     group.source.commit_start.side_effect = [False, True]
 

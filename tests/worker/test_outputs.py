@@ -43,7 +43,6 @@ def leave(decided: list[Decided | None], mode: Mode = Mode.ENFORCE, headers: Hea
 
 @pytest.mark.parametrize(("mode", "topics"), [(Mode.ENFORCE, ["duplicates", "unique"]), (Mode.ANNOTATE, ["unique", "unique"])])
 def test_annotating_changes_the_topic_and_nothing_else(mode: Mode, topics: list[str]) -> None:
-    """A duplicate that is only annotated leaves on `unique`, still named a duplicate on its headers."""
     copy, new = leave([COPY, NEW], mode)
 
     assert [one.output.topic for one in (copy, new)] == topics

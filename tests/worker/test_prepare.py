@@ -27,7 +27,6 @@ RECORD_BYTES_MAX = 6000
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_document_stands_where_it_was_read(seed: int) -> None:
-    """Position, id, time and digest of every document that can be judged; all others are decided here."""
     chance = random.Random(seed)
     messages = []
     for at in range(chance.choice([1, 50, 1300])):

@@ -19,7 +19,6 @@ def records(first: int) -> Messages:
 
 @pytest.mark.parametrize("turns", [1, 2, 3])
 def test_what_is_read_as_the_stop_comes_does_not_overtake_what_waits(turns: int) -> None:
-    """The stop comes in the middle of a turn that reads, while something is prepared and something waits behind it."""
     reads, taken = [records(2 * number) for number in range(10)], list[Any]()
     clock, stop = VirtualClock(), threading.Event()
     aside = Aside(clock, is_stuck=True)
