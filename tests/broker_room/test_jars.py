@@ -128,16 +128,6 @@ def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.Monk
     assert [filled / "one-1.0.jar", filled / "two-2.1.jar"] == jars.class_path(PINNED, filled)
 
 
-def test_a_relative_cache_folder_gives_absolute_paths(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = filled.parent / "cache"
-    (home / "broker").mkdir(parents=True)
-    filled.rename(home / "broker" / "jars")
-    monkeypatch.chdir(home.parent)
-    monkeypatch.setenv("STREAM_DEDUP_CACHE_DIR", "cache")
-
-    assert [home / "broker" / "jars" / jar.file_name for jar in PINNED] == jars.class_path(PINNED)
-
-
 @pytest.mark.parametrize("damage", ["one byte", "truncated", "longer", "empty"])
 def test_a_damaged_jar_is_never_run(filled: Path, damage: str) -> None:
     """A jar with other bytes is refused even when size and times are as before; the error names it and the remedy."""
@@ -186,15 +176,6 @@ def test_the_list_is_written_from_the_roots_and_what_they_need(
     assert signs == [["-", "org.example:old:0.9"], ["+", "org.example.deep:two:2.1"], ["+", "org.example:one:1.0"]]
 
 
-def test_only_what_is_missing_is_fetched(shelf: Shelf, filled: Path) -> None:
-    """A cache that lacks one jar asks for that one only."""
-    (filled / "one-1.0.jar").unlink()
-
-    jars.class_path(PINNED, filled)
-
-    assert {"one-1.0.jar"} == {name for name in shelf.asked if name.endswith(".jar")}
-
-
 def test_two_first_users_at_once_fetch_each_jar_once(shelf: Shelf, tmp_path: Path) -> None:
     """The second waits for the first and finds the work done."""
     folder = tmp_path / "cache" / "jars"
@@ -204,16 +185,6 @@ def test_two_first_users_at_once_fetch_each_jar_once(shelf: Shelf, tmp_path: Pat
 
     assert all(found == paths[0] for found in paths)
     assert sorted(name for name in shelf.asked if name.endswith(".jar")) == ["one-1.0.jar", "two-2.1.jar"]
-
-
-def test_fetched_bytes_with_another_hash_are_thrown_away(shelf: Shelf, tmp_path: Path) -> None:
-    """A mirror that serves something else under the right name puts nothing into the cache."""
-    folder = tmp_path / "cache" / "jars"
-    wrong = Jar("org.example:one:1.0", "0" * 64, PINNED[0].size_bytes)
-
-    with pytest.raises(LocalBrokerError, match=r"org\.example:one:1\.0 .*SHA-256.*thrown away"):
-        jars.class_path([wrong], folder)
-    assert list(folder.iterdir()) == []
 
 
 def test_a_jar_that_the_repository_lacks_is_named(shelf: Shelf, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from stream_dedup.broker import LocalBroker, configuration, jars, node
+from stream_dedup.broker import LocalBroker, jars, node
 from stream_dedup.ground.errors import LocalBrokerError
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
@@ -46,22 +46,6 @@ def is_running(pid: int) -> bool:
 
 
 # Without Java
-
-
-def test_one_node_replicates_to_itself_only() -> None:
-    """Every internal topic of a single node has one replica, or it could never be created."""
-    settings = configuration.node_settings(1, 9092, 9093, {1: 9093})
-
-    assert settings["controller.quorum.voters"] == "1@127.0.0.1:9093"
-    assert {"1"} == {value for name, value in settings.items() if name.endswith((".replication.factor", ".min.isr"))}
-    assert settings["auto.create.topics.enable"] == "false"
-
-
-def test_properties_are_ascii_with_the_escapes_java_reads() -> None:
-    """Backslashes, line breaks and letters beyond ASCII do not change the meaning of the file."""
-    text = configuration.render_properties({"a": "C:\\x", "b": "one\ntwo", "c": "目"})
-
-    assert text == "a=C:\\\\x\nb=one\\ntwo\nc=\\u76ee\n"
 
 
 @contextlib.contextmanager
@@ -96,14 +80,6 @@ def test_only_a_cluster_with_a_live_node_counts_as_an_answer(answer: bytes, expe
         assert node.answers(port) is expected
 
 
-def test_a_port_that_nobody_listens_on_is_no_answer() -> None:
-    """A refused connection is simply not ready."""
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-
-        assert node.answers(nobody.getsockname()[1]) is False
-
-
 def test_a_taken_port_is_told_at_once() -> None:
     """A port on which another program listens is an error that names it."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -111,19 +87,6 @@ def test_a_taken_port_is_told_at_once() -> None:
 
         with pytest.raises(LocalBrokerError, match=rf"Port {port} .*cannot be used.*take another port"):
             LocalBroker(port=port)
-
-
-@on_linux
-def test_a_port_is_kept_before_the_broker_runs() -> None:
-    """From construction to stop the operating system gives the broker's port to nobody else."""
-    broker = LocalBroker()
-    port = int(broker.bootstrap.rpartition(":")[2])
-
-    with socket.socket() as other:
-        with pytest.raises(OSError, match="in use"):
-            other.bind(("127.0.0.1", port))
-        broker.stop()
-        other.bind(("127.0.0.1", port))
 
 
 @pytest.mark.parametrize("act", [LocalBroker.kill, LocalBroker.pause, LocalBroker.resume, lambda broker: broker.pid])
@@ -158,21 +121,6 @@ def test_a_broker_that_ends_while_starting_shows_its_last_words(java: Callable[[
     assert "word 11.\n" in str(error.value)
     assert "word 10." not in str(error.value)
     assert (tmp_path / "node" / "server.log").read_text().startswith("word 1.\n")
-
-
-@pytest.mark.parametrize("is_for_long", [False, True])
-def test_java_compiles_well_only_for_a_broker_that_is_for_long(
-    java: Callable[[str], None], tmp_path: Path, is_for_long: bool
-) -> None:
-    """A broker that a bench measures against is compiled as Kafka's own scripts have it; others start in half the time."""
-    java('[ $tool = 1 ] || { echo "flags: $*"; exit 3; }')
-
-    with pytest.raises(LocalBrokerError):
-        LocalBroker(tmp_path / "node", is_for_long=is_for_long).start()
-
-    flags = (tmp_path / "node" / "server.log").read_text()
-    assert flags.startswith("flags: -Xmx")
-    assert ("TieredStopAtLevel" not in flags) is is_for_long
 
 
 def test_a_folder_that_cannot_be_formatted_is_told(java: Callable[[str], None], tmp_path: Path) -> None:
@@ -287,20 +235,6 @@ def test_a_killed_node_is_fenced_before_it_starts(
     ] * expected
 
 
-def test_a_controller_that_fences_nobody_delays_the_node_only(
-    java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node, "_FENCE_SECONDS", 0.2)
-    java('case "$*" in *controller.properties) exec sleep 600;; esac; echo the node; exit 3')
-    for name in ("meta.properties", "__cluster_metadata-0"):
-        (tmp_path / "node" / "data" / name).mkdir(parents=True)
-
-    with pytest.raises(LocalBrokerError, match="exit status 3"):
-        LocalBroker(tmp_path / "node").start()
-
-    assert (tmp_path / "node" / "server.log").read_text() == "the node\n"
-
-
 def test_a_folder_in_use_is_refused(java: Callable[[str], None], tmp_path: Path) -> None:
     """Two brokers do not share a folder; the second is told before it touches anything."""
     java("exit 0")
@@ -393,20 +327,6 @@ def test_topics_are_not_created_by_asking_for_them(broker: LocalBroker) -> None:
     assert "unheard-of" not in topics(broker)
 
 
-@pytest.mark.thorough
-@pytest.mark.broker
-def test_a_paused_broker_is_silent_until_it_is_resumed(broker: LocalBroker) -> None:
-    """A frozen broker accepts connections and answers nothing; resumed, it answers again."""
-    port = int(broker.bootstrap.rpartition(":")[2])
-
-    broker.pause()
-    silent = not node.answers(port, timeout_seconds=0.3)
-    broker.resume()
-
-    assert silent
-    wait_until(lambda: node.answers(port), "the resumed broker answers")
-
-
 @pytest.mark.broker
 def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBroker) -> None:
     """After SIGKILL the port refuses; start brings back topic and record at the same address, as a new process."""
@@ -422,20 +342,6 @@ def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBrok
     assert (refused, gone) == (True, True)
     assert (broker.bootstrap, broker.pid != pid) == (address, True)
     assert read_all(broker, "kept", 1) == [b"before the crash"]
-
-
-@pytest.mark.thorough
-@pytest.mark.broker
-def test_a_killed_node_is_fenced_however_slowly_its_controller_writes(tmp_path: Path) -> None:
-    """The controller alone is not ended before its fence is written; or the node would be refused until a session is over."""
-    with LocalBroker(tmp_path / "node", settings={"controller.quorum.append.linger.ms": "400"}) as slow:
-        before = len((slow.folder / "server.log").read_text())
-        slow.kill()
-        slow.start()
-        said = (slow.folder / "server.log").read_text()[before:]
-
-    assert said.count("Fencing broker 1 ") == 1
-    assert "DuplicateBrokerRegistrationException" not in said
 
 
 def write_transactions(broker: LocalBroker, name: str, stop: threading.Event) -> None:

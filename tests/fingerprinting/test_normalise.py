@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting import normalise as normalise_module
 from stream_dedup.fingerprinting.normalise import normalise, normalise_batch
-from tests.fingerprinting import golden, reference
+from tests.fingerprinting import reference
 from tests.fingerprinting.texts import TEXTS
 
 
@@ -161,20 +161,6 @@ def test_indic_texts_need_no_look_at_their_neighbours(text: str) -> None:
 
         assert left.tolist() == [0]
         assert out[: ends[1]].tobytes().decode() == reference.normalise(text)
-
-
-def test_golden_texts_normalise_in_one_batch() -> None:
-    """Texts done by compiled code and texts left to `unicodedata` stand in one batch, in their order."""
-    texts = list(golden.TEXTS.values())
-
-    assert batch(texts) == [reference.normalise(text) for text in texts]
-
-
-def test_texts_that_grow_find_room() -> None:
-    """The code point that becomes eighteen characters, many times, between texts that do not grow."""
-    texts = ["plain", "\ufdfa" * 5000, "", "\ufdfa x" * 7, "plain"]
-
-    assert batch(texts) == [reference.normalise(text) for text in texts]
 
 
 def test_nothing_is_left_that_normalising_removes() -> None:

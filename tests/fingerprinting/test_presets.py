@@ -29,11 +29,9 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.fingerprinting.jieba_data import UserWord
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from tests.fingerprinting import golden, reference
-from tests.fingerprinting.cost import times_as_long
 from tests.fingerprinting.texts import OTHER_KEY, TEXTS
 
 FILE = Path(__file__).parent.parent / "golden" / "recipes.json"
-OF_TEXTS = ("words", "chars", "shingles", "keywords", "textrank")
 WIDTHS = {name: (32, 64) if name in {"keywords", "textrank"} else (32, 64, 128) for name in PRESETS}
 CHINESE = (
     "近日，中国科学院计算技术研究所的研究人员发布了一种新的网页去重方法。该方法首先对网页正文进行分词，"
@@ -320,14 +318,6 @@ def test_what_a_vector_may_be() -> None:
         one.fingerprint(["text"])
     with pytest.raises(ConfigurationError, match="takes texts, and a vector"):
         Fingerprinter(Recipe()).fingerprint_vectors([[1.0]])  # type: ignore[list-item]
-
-
-@pytest.mark.parametrize("preset", ["keywords", "textrank", "chars"])
-def test_time_is_linear(preset: str) -> None:
-    """Four times a hurtful text takes at most three times four times the time."""
-    one = Fingerprinter(Recipe(preset))
-    for part in ("龘靐齉爩" * 8, "a" * 1500, "abc123" * 250, "a" + "\u0300\u0323" * 800, "研究生命起源" * 100):
-        assert times_as_long(one, part, part * 4, 0.005, 3 * 4) < 3 * 4
 
 
 def freeze() -> None:

@@ -73,13 +73,6 @@ def test_a_print_does_not_depend_on_the_batch(fingerprinter: Fingerprinter) -> N
     assert alone * 2 == rows(fingerprinter.fingerprint(tuple(texts) * 2))
 
 
-def test_no_text_gives_no_row(fingerprinter: Fingerprinter) -> None:
-    """An empty batch is fingerprinted to empty columns of the right shapes."""
-    prints = fingerprinter.fingerprint([])
-
-    assert (len(prints), prints.prints.shape, prints.digests.shape, prints.empty.shape) == (0, (0, 2), (0, 16), (0,))
-
-
 def test_threads_may_share_a_fingerprinter(fingerprinter: Fingerprinter) -> None:
     """Four threads at once give what one gives."""
     batches = [[ENGLISH[start:], "中华人民共和国成立了" * (start + 1), "ありがとう"] for start in range(40)]
@@ -152,31 +145,11 @@ def test_short_texts_are_below_the_floor(fingerprinter: Fingerprinter, text: str
     assert 0 < fingerprinter.fingerprint([text]).features[0] < Recipe().floor
 
 
-def test_forty_words_are_above_the_floor(fingerprinter: Fingerprinter) -> None:
-    paragraph = " ".join(ENGLISH.split()[:40])
-
-    assert fingerprinter.fingerprint([paragraph]).features[0] >= Recipe().floor
-
-
 def test_features_are_counted_once_each(fingerprinter: Fingerprinter) -> None:
     """The count is of distinct words and bigrams: a word repeated ten thousand times is two features, and too short."""
     prints = fingerprinter.fingerprint(["spam " * 10_000, "one two three one two"])
 
     assert prints.features.tolist() == [2, 6]
-
-
-def test_recipe_id_has_the_contracts_form() -> None:
-    """The id is preset, width, engine and six hexadecimal digits, colons between."""
-    assert re.fullmatch(r"words:128:jieba-0\.42\.1:[0-9a-f]{6}", Recipe().id)
-
-
-def test_recipes_are_equal_when_their_ids_are() -> None:
-    recipes = [Recipe(), Recipe(key=OTHER_KEY), Recipe(floor=7)]
-
-    assert 3 == len({one.id for one in recipes}) == len(set(recipes))
-    assert Recipe(key=bytes(OTHER_KEY)) == recipes[1]
-    assert recipes[0] != recipes[1]
-    assert recipes[0] != recipes[0].id
 
 
 def test_recipe_never_shows_its_key() -> None:
