@@ -61,7 +61,7 @@ def copy_files(folder: Path) -> Path:
     return folder
 
 
-SINGLE = ("fingerprints", "verdicts", "begun", "insights", "representatives", "host-signals", "insights-changelog")
+SINGLE = ("fingerprints", "decisions", "verdicts", "begun", "insights", "representatives", "host-signals", "insights-changelog")
 
 
 class TestNames:
@@ -82,6 +82,7 @@ class TestNames:
         moved = {ours: other for ours, other in zip(plain.all(), shadow.all(), strict=True) if ours != other}
         assert moved == {
             "crawl.fingerprints": "crawl.shadow.fingerprints",
+            "crawl.decisions": "crawl.shadow.decisions",
             "crawl.verdicts": "crawl.shadow.verdicts",
             "crawl.begun": "crawl.shadow.begun",
             "crawl.representatives": "crawl.shadow.representatives",

@@ -1,9 +1,9 @@
 """`audit`: the promises of a filter held against its topics, from Kafka alone, also while it runs.
 
 The order in which ends are noted is what makes it right on a live system: the group's committed offsets first, then the ends
-of what is derived (outputs, `representatives`), the log and the source. So all that was committed is in what is read of the
-outputs, and all else is derived from what is read of the log and of the source. What is still open below a noted end is
-waited for.
+of what is derived (outputs, `representatives`, `decisions`), the log and the source. So all that was committed is in what is
+read of the outputs, and all else is derived from what is read of the log and of the source. What is still open below a noted
+end is waited for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stream_dedup.kafka import Admin, Bounds, OwnedOffset, SpanReader, group_off
 from stream_dedup.log import epochs
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.proof import content
+from stream_dedup.proof.decisions import AuditedDecisions
 from stream_dedup.proof.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind, Waiting
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.ledger import AuditLedger, Span
@@ -96,6 +97,7 @@ class AuditReport:
     in_flight: Waiting = field(default_factory=Waiting)
     unemitted: Waiting = field(default_factory=Waiting)
     published: AuditedRepresentatives | None = None
+    decided: AuditedDecisions | None = None
     now_ms: int = 0
 
     @property
@@ -118,6 +120,7 @@ class AuditReport:
             "published_representatives": None
             if self.published is None
             else {"compared": self.published.compared, "on_their_way": self.published.on_their_way},
+            "decisions": None if self.decided is None else {"compared": self.decided.compared, "missing": self.decided.missing},
             "said": dict(self.said),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
             "findings": [{"kind": str(one.kind), "where": one.where, "sentence": one.sentence} for one in self.findings.shown],
@@ -169,6 +172,7 @@ def examine(
     report = AuditReport(findings, now_ms=int(time.time() * 1000))
     noted = _note(settings)
     published = _read_representatives(settings, noted, report, advance)
+    decided = _read_decisions(settings, noted, report, advance)
     outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, published, advance)
     source = noted.topics[names.documents]
     committed = {part: one.offset or 0 for part, one in noted.committed.items()}
@@ -204,6 +208,9 @@ def examine(
     if published is not None and report.scan != "none":
         published.close(outline, findings)
         report.published = published
+    if decided is not None and report.scan != "none":
+        decided.close(outline, findings)
+        report.decided = decided
     report.reasons, report.compared = outputs.reasons, outputs.compared
     report.in_flight, report.unemitted, report.said = outputs.in_flight, outputs.unemitted, book.counts
     return report
@@ -214,7 +221,7 @@ def _note(settings: Settings) -> _Noted:
     names = settings.topic_names
     wanted = (*names.outputs, names.fingerprints, names.documents)
     admin = Admin(settings)
-    topics = admin.describe((*wanted, names.representatives))
+    topics = admin.describe((*wanted, names.representatives, names.decisions))
     missing = [name for name in wanted if name not in topics]
     if missing:
         raise ConfigurationError(
@@ -222,7 +229,7 @@ def _note(settings: Settings) -> _Noted:
             "have it."
         )
     committed = group_offsets(settings, settings.group, names.documents, topics[names.documents].partitions)
-    optional = [name for name in (names.representatives,) if name in topics]
+    optional = [name for name in (names.representatives, names.decisions) if name in topics]
     bounds = {name: topic_bounds(settings, name, topics[name].partitions) for name in (*optional, *wanted)}
     if bounds[names.fingerprints][0].low > 0:
         raise ConfigurationError(
@@ -243,6 +250,17 @@ def _read_representatives(
     log = f"{noted.cluster}/{noted.topics[names.fingerprints].topic_id.hex()}"
     found = AuditedRepresentatives(state.name, log, state.topic_id.hex())
     for message in _read(settings, state.name, noted.bounds[state.name], report, advance):
+        found.take(message)
+    return found
+
+
+def _read_decisions(settings: Settings, noted: _Noted, report: AuditReport, advance: Advance) -> AuditedDecisions | None:
+    """Read what the index decided; None if there is no such topic."""
+    name = settings.topic_names.decisions
+    if name not in noted.topics:
+        return None
+    found = AuditedDecisions()
+    for message in _read(settings, name, noted.bounds[name], report, advance):
         found.take(message)
     return found
 
@@ -349,6 +367,9 @@ def _print(report: AuditReport, seconds: float) -> None:
     if (published := report.published) is not None:
         way = f", {published.on_their_way:,} of them on their way" if published.on_their_way else ""
         rows.append(["published", f"{published.compared:,} representatives with copies compared with the log{way}"])
+    if (decided := report.decided) is not None:
+        lacks = f", and {decided.missing:,} are missing, which a rebuild looks up" if decided.missing else ""
+        rows.append(["decisions", f"{decided.compared:,} log records compared with the log{lacks}"])
     print_table(["", "audit"], rows)
     for name, count in sorted(report.said.items()):
         note(f"{count:,} {_SAID[name]}.")

@@ -10,7 +10,7 @@ import hashlib
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +28,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.verify import GivenAnswers
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import Admin, Bounds, SpanReader, topic_bounds
-from stream_dedup.log import answers, headers
+from stream_dedup.log import answers, decisions, headers
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.proof import replay
 from stream_dedup.proof.content import split_verdict
@@ -77,12 +77,20 @@ class Verified:
     """What `--verify` found."""
 
     answers_compared: int = 0
+    decisions_compared: int = 0
     headers_compared: int = 0
     fail_open: int = 0
     differences: int = 0
     lines: list[str] = field(default_factory=list)
     log_end: int = 0
     chain: str = ""
+
+    def tell(self, lines: Iterable[str], most: int) -> None:
+        """Take in differences, of which `most` are told."""
+        for line in lines:
+            self.differences += 1
+            if len(self.lines) < most:
+                self.lines.append(line)
 
 
 class _Given:
@@ -129,7 +137,10 @@ def run_verify(settings: Settings, work: Path | None, most: int, *, as_json: boo
             console().print(line, soft_wrap=True)
         if result.differences > len(result.lines):
             note(f"... and {result.differences - len(result.lines):,} more.")
-        compared = f"{result.headers_compared:,} verdicts on the outputs and {result.answers_compared:,} answers compared"
+        compared = (
+            f"{result.headers_compared:,} verdicts on the outputs, {result.answers_compared:,} answers and "
+            f"{result.decisions_compared:,} decisions compared"
+        )
         passed = f", {result.fail_open:,} passed on unjudged" if result.fail_open else ""
         if result.differences:
             note(f"{result.differences:,} differences; {compared}{passed}.")
@@ -141,8 +152,8 @@ def run_verify(settings: Settings, work: Path | None, most: int, *, as_json: boo
 def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) -> Verified:
     names = settings.topic_names
     outputs = [names.unique, names.duplicates] if settings.judging_mode.delivers else []
-    bounds = _bounds(settings, [*outputs, names.verdicts, names.fingerprints])
-    given, known = _Given(), GivenAnswers()
+    bounds = _bounds(settings, [*outputs, names.verdicts, names.fingerprints], [names.decisions])
+    given, known, decided = _Given(), GivenAnswers(), GivenAnswers("decision on")
     for topic in outputs:
         for messages in SpanReader(settings, topic, bounds[topic]).read():
             for one in messages:
@@ -154,20 +165,30 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
             if not isinstance(answer, answers.Announce) and answer.log_offset < bounds[names.fingerprints][0].end:
                 known.add(answer.log_offset, one.value or b"", f"at {one.topic}-0@{one.offset}", of_volume=False)
     result = Verified(log_end=bounds[names.fingerprints][0].end)
+    for messages in SpanReader(settings, names.decisions, bounds.get(names.decisions, {})).read():
+        for one in messages:
+            where = f"{one.topic}-0@{one.offset}"
+            log_offset = decisions.decode(one.value, f"The record {where}").log_offset
+            if log_offset < result.log_end:
+                decided.add(log_offset, one.value or b"", f"at {where}", of_volume=False)
     wrong: list[tuple[str, Headers]] = []
     with tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder:
         index = LogIndex(RocksStore(Path(folder) / "index"))
+        index.decide(0)
         try:
             for group in _log(settings, bounds[names.fingerprints][0], advance):
                 _compare_group(index, group, given, known, result, wrong, most)
+                for log_offset, raw in index.take_decisions():
+                    result.tell((f"The {line}." for line, _ in decided.differences(log_offset, raw)), most)
+                index.decisions_written(index.applied)
             result.chain = index.chain.hex()
         finally:
             index.close()
-    result.answers_compared = known.compared
-    for log_offset, where in given.left():
-        result.differences += 1
-        if len(result.lines) < most:
-            result.lines.append(f"{where} names log record {log_offset}, which gives no verdicts.")
+    result.answers_compared, result.decisions_compared = known.compared, decided.compared
+    result.tell(
+        (f"{where} names log record {log_offset}, which gives no verdicts." for log_offset, where in given.left()), most
+    )
+    result.tell(decided.left(), most)
     result.lines += [_difference(settings, *one) for one in wrong]
     return result
 
@@ -185,10 +206,7 @@ def _compare_group(
     found = dict(index.apply(group))
     index.answered(index.applied)
     for log_offset, raw in found.items():
-        for line, _ in known.differences(log_offset, raw):
-            result.differences += 1
-            if len(result.lines) < most:
-                result.lines.append(f"The {line}.")
+        result.tell((f"The {line}." for line, _ in known.differences(log_offset, raw)), most)
         answer = answers.decode(raw, f"The answer to log record {log_offset}")
         batch = batches.get(log_offset)
         if not isinstance(answer, LogAnswer) or batch is None:
@@ -298,16 +316,17 @@ def _judgement(judgement: answers.Judgement) -> str:
     return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{alike}{better}"
 
 
-def _bounds(settings: Settings, topics: Sequence[str]) -> dict[str, dict[int, Bounds]]:
-    """Return the bounds of topics, asked in their order; the log's must be whole."""
-    known = Admin(settings).topic_ids(topics)
+def _bounds(settings: Settings, topics: Sequence[str], optional: Sequence[str] = ()) -> dict[str, dict[int, Bounds]]:
+    """Return the bounds of topics, asked in their order, the `optional` first, if they are there; the log's must be whole."""
+    known = Admin(settings).topic_ids([*optional, *topics])
     missing = [topic for topic in topics if topic not in known]
     if missing:
         raise ConfigurationError(
             f"There is nothing to replay: {', '.join(missing)} cannot be found. Set STREAM_DEDUP_TOPIC_PREFIX as the roles "
             "have it."
         )
-    found = {topic: topic_bounds(settings, topic, known[topic][1]) for topic in topics}
+    asked = [topic for topic in (*optional, *topics) if topic in known]
+    found = {topic: topic_bounds(settings, topic, known[topic][1]) for topic in asked}
     log = settings.topic_names.fingerprints
     if found[log][0].low > 0:
         raise ConfigurationError(

@@ -29,7 +29,8 @@ from stream_dedup.log.records import FORMATS
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A volume's state. `log` is None until it was bound to one; `unanswered` are log offsets with a stored answer.
+    """A volume's state. `log` is None until it was bound to one; `unanswered` are log offsets with a stored answer, `unwritten`
+    those with a stored decision.
 
     `restored` tells that the volume came from a snapshot and has not answered since.
     """
@@ -46,6 +47,7 @@ class Contents:
     sources: Sources
     positions: Positions
     unanswered: list[int]
+    unwritten: list[int]
     restored: bool
 
     def live_entries(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
@@ -85,7 +87,9 @@ def read(store: Store) -> Contents:
     if [layout.number_of(key) for key, _ in watermarks] != list(range(len(sources))):
         raise FormatError("The index volume lacks the watermark or name of a source partition; rebuild it from the log.")
     positions = Positions(sources, watermarks, store.scan(layout.PREFIX_KEPT))
-    unanswered = [layout.number_of(key) for key, _ in store.scan(layout.PREFIX_ANSWER)]
+    unanswered, unwritten = (
+        [layout.number_of(key) for key, _ in store.scan(prefix)] for prefix in (layout.PREFIX_ANSWER, layout.PREFIX_DECISION)
+    )
     time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and time is None:
         raise FormatError("The index volume lacks the log time; give the index an empty volume to rebuild from the log.")
@@ -103,6 +107,7 @@ def read(store: Store) -> Contents:
         sources,
         positions,
         unanswered,
+        unwritten,
         restored is not None,
     )
 

@@ -55,6 +55,8 @@ from stream_dedup.index.volume.beside import KeptFiles
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.entries import Entries
 from stream_dedup.index.volume.writes import Writes
+from stream_dedup.log.decisions import LogDecision
+from stream_dedup.log.decisions import encode as encode_decision
 from stream_dedup.log.records import LogRecord, decode
 
 
@@ -88,6 +90,9 @@ class LogIndex:
         self._writes = Writes()
         self._applied = self._answered = 0
         self._unanswered: list[int] = []
+        self._decides_from: int | None = None
+        self._unwritten: list[int] = []
+        self._decided: list[tuple[int, bytes]] = []
         self._log: str | None = None
         self._restored = False
         try:
@@ -200,13 +205,15 @@ class LogIndex:
                     future = record
                     break
                 with self._lock:
-                    answer = step(self._state, log_offset, append_ms, record, self._open_rooms)
+                    led_to = step(self._state, log_offset, append_ms, record, self._open_rooms)
                     self._applied = log_offset + 1
-                if answer is not None:
+                if (answer := led_to.answer) is not None:
                     answers.append((log_offset, answer))
                     if log_offset >= self._answered:
                         self._writes.put(layout.answer_key(log_offset), answer)
                         self._unanswered.append(log_offset)
+                if led_to.decide is not None:
+                    self._keep_decision(log_offset, led_to.decide)
             if answers or future is None or self._applied > records[0][0]:
                 self._write()
         except FormatError as error:  # a page of the volume, not a record: those are values
@@ -239,6 +246,44 @@ class LogIndex:
         for log_offset in self._unanswered[:done]:
             self._writes.delete(layout.answer_key(log_offset))
         del self._unanswered[:done]
+
+    @property
+    def decisions_waiting(self) -> int:
+        """How many decisions are kept until they are written."""
+        return len(self._unwritten)
+
+    def decide(self, first: int) -> None:
+        """Keep what is decided on log records from an offset on, until `decisions_written`; of those before it nothing."""
+        self._decides_from = first
+        self.decisions_written(first)
+
+    def take_decisions(self) -> list[tuple[int, bytes]]:
+        """Return (log offset, decision) of what was decided since the last call; it is durable, as answers are."""
+        found, self._decided = self._decided, []
+        return found
+
+    def unwritten_decisions(self) -> Iterator[tuple[int, bytes]]:
+        """Return (log offset, decision) of all that are kept, by log offset."""
+        self._check()
+        for log_offset in list(self._unwritten):
+            (decision,) = self._store.get_many([layout.decision_key(log_offset)])
+            if decision is not None:
+                yield log_offset, decision
+
+    def decisions_written(self, below: int) -> None:
+        """Take note that all decisions below a log offset were written; the next write makes it durable."""
+        done = bisect_left(self._unwritten, below)
+        for log_offset in self._unwritten[:done]:
+            self._writes.delete(layout.decision_key(log_offset))
+        del self._unwritten[:done]
+
+    def _keep_decision(self, log_offset: int, decide: Callable[[], LogDecision]) -> None:
+        if self._decides_from is None or log_offset < self._decides_from:
+            return
+        raw = encode_decision(decide(), self._state.format)
+        self._writes.put(layout.decision_key(log_offset), raw)
+        self._unwritten.append(log_offset)
+        self._decided.append((log_offset, raw))
 
     def flush(self) -> None:
         """Write the answered offset now."""
@@ -475,7 +520,7 @@ class LogIndex:
             ignored=meta.ignored,
         )
         self._applied, self._answered = meta.applied, meta.answered
-        self._unanswered = found.unanswered
+        self._unanswered, self._unwritten = found.unanswered, found.unwritten
         self._log, self._restored = found.log, found.restored
         if meta.print_limbs:
             self._read_entries(meta.entries, meta.live)

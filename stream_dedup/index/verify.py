@@ -52,9 +52,10 @@ class Comparison:
 
 
 class GivenAnswers:
-    """Answers that were given or stored, by log offset, to be compared with those of a fold."""
+    """Answers or decisions that were given or stored, by log offset, to be compared with those of a fold."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "answer to") -> None:
+        self._what = what
         self._known: dict[int, dict[tuple[bytes, bool], str]] = {}
         self.compared = 0
 
@@ -67,7 +68,13 @@ class GivenAnswers:
         for (digest, of_volume), where in self._known.pop(log_offset, {}).items():
             self.compared += 1
             if digest != _short(raw):
-                yield f"answer to log record {log_offset}: the one {where} differs from the fold's", of_volume
+                yield f"{self._what} log record {log_offset}: the one {where} differs from the fold's", of_volume
+
+    def left(self) -> Iterator[str]:
+        """Yield, as sentences, those to whose log records the fold gave nothing."""
+        for log_offset, known in self._known.items():
+            for where in known.values():
+                yield f"What is {where} tells of log record {log_offset}, to which the log gives nothing."
 
 
 def fold(

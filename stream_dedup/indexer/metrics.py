@@ -99,6 +99,11 @@ class IndexMetrics(RoleMetrics):
             "Log records applied since the topic representatives held all that it is owed; 0 while it does.",
             registry=self.registry,
         )
+        self._decisions_behind = Gauge(
+            "stream_dedup_decisions_behind_records",
+            "Decisions that are kept in the volume because the topic decisions does not hold them yet.",
+            registry=self.registry,
+        )
         self._published = Counter(
             "stream_dedup_representatives",
             "Values and tombstones written to representatives.",
@@ -122,6 +127,10 @@ class IndexMetrics(RoleMetrics):
     def snapshot(self, taken: float | None) -> None:
         """Say when the last snapshot was whole, in seconds since 1970; None: none was taken of this volume."""
         self._snapshot_taken = math.nan if taken is None else taken
+
+    def decisions_behind(self, records: int) -> None:
+        """Say how far the topic `decisions` is behind."""
+        self._decisions_behind.set(records)
 
     def representatives_behind(self, records: int) -> None:
         """Say how far the topic `representatives` is behind."""

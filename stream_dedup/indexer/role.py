@@ -32,6 +32,7 @@ from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
+from stream_dedup.indexer.decisions import DecisionTopic
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.publisher import Publisher, PublisherPace
 from stream_dedup.kafka import (
@@ -131,7 +132,7 @@ class Indexer:
         self._log = names.fingerprints
         self._log_topic_id = found[names.fingerprints].topic_id
         self._lives = TopicLives(
-            lambda: dependencies.make_admin(settings).topic_ids([names.fingerprints]),
+            lambda: dependencies.make_admin(settings).topic_ids([names.fingerprints, names.decisions]),
             dependencies.make_thread("asking"),
             dependencies.monotonic,
             self._logger,
@@ -156,6 +157,7 @@ class Indexer:
         try:
             self._begin(folder, log_id, low, names.fingerprints)
             self._publisher = self._make_publisher(settings, log_id, admin, client, dependencies)
+            self._decisions = self._make_decisions(settings, admin, client, dependencies)
         except BaseException:
             self._index.close()
             raise
@@ -192,6 +194,23 @@ class Indexer:
                 log_end=self._catch_up_to,
             )
         self._log_reader.start(applied)
+
+    def _make_decisions(
+        self, settings: Settings, admin: Admin, client: str, dependencies: IndexerDependencies
+    ) -> DecisionTopic:
+        topic, client = settings.topic_names.decisions, f"{client}-decisions"
+        decisions = DecisionTopic(
+            self._index,
+            topic,
+            lambda: dependencies.make_log_reader(settings, topic, client),
+            lambda: dependencies.make_verdict_writer(settings, topic, client),
+            self._metrics,
+            self._logger,
+            self._monotonic,
+            dependencies.pace.rest,
+        )
+        decisions.begin(exists=topic in admin.topic_ids([topic]), log_end=lambda: self._log_reader.watermarks()[1])
+        return decisions
 
     def _make_publisher(
         self, settings: Settings, log_id: str, admin: Admin, client: str, dependencies: IndexerDependencies
@@ -237,6 +256,7 @@ class Indexer:
             while not stop.is_set():
                 self._turn()
             self._writer.flush()
+            self._decisions.flush()
             self._index.flush()
             self._logger.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
         finally:
@@ -252,6 +272,7 @@ class Indexer:
         if messages:
             self._apply(messages)
         self._writer.poll()
+        self._decisions.turn()
         if self._publisher is not None and self._index.applied >= self._catch_up_to:
             self._publisher.turn()
         self._look_around()
@@ -295,7 +316,8 @@ class Indexer:
         if now < self._next_gauges:
             return
         self._next_gauges = now + _GAUGES_SECONDS
-        if is_another(self._lives.look(), self._log, self._log_topic_id):
+        found = self._lives.look()
+        if is_another(found, self._log, self._log_topic_id):
             raise StreamDedupError(
                 f"The topic {self._log} was deleted and created again, so this index ends: its volume is of another log."
             )
@@ -303,6 +325,9 @@ class Indexer:
         if taken is not None:
             self._logger.info("checkpoint made for a snapshot", applied=taken)
         self._metrics.snapshot(self._desk.last())
+        if self._log in found:
+            self._decisions.begin(exists=self._decisions.topic in found, log_end=lambda: self._log_reader.watermarks()[1])
+        self._metrics.decisions_behind(self._decisions.behind)
         self._index.keep_up()
         applied = self._index.applied
         statistics = self._index.statistics()

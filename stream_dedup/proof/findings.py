@@ -31,6 +31,7 @@ class Kind(enum.StrEnum):
     REACH = "reach"
     UNEMITTED = "unemitted"
     PUBLISHED = "published"
+    DECISION = "decision"
     COMMITTED = "committed"
     OPEN = "open"
 

@@ -71,6 +71,7 @@ class FoldedEntry:
     row: int | None
     slice: Slice
     copies: FoldedCopies
+    number: int
 
     @property
     def reason(self) -> Reason:
@@ -142,8 +143,9 @@ class _Memory:
 class Fold:
     """Folds log records one after another; `judge` returns what the index must have answered to each.
 
-    `plan`, `window`, `better` and `declared` are what is in force behind the last record. Without a scan it follows the orders
-    that the log holds, and judges nobody: what can be done with any number of documents.
+    `plan`, `window`, `better` and `declared` are what is in force behind the last record; `made` has the places of its
+    documents that became representatives, `named` the numbers of those that its new duplicates name. Without a scan it follows
+    the orders that the log holds, and judges nobody: what can be done with any number of documents.
     """
 
     def __init__(self, scan: Scan | None) -> None:
@@ -152,6 +154,9 @@ class Fold:
         self.window: FoldedWindow | None = None
         self.better = "longest"
         self.format = 0
+        self.made: set[int] = set()
+        self.named: list[int] = []
+        self._count = 0
         self._scan = scan
         self._rows: Rows | None = None
         self._by_row: list[FoldedEntry | None] = []
@@ -168,6 +173,7 @@ class Fold:
 
         A record that could not be read is given as None.
         """
+        self.made, self.named = set(), []
         self._pass_time(append_ms)
         if isinstance(record, Control):
             self._control(log_offset, record)
@@ -264,6 +270,7 @@ class Fold:
             kept = self._keep(decided, batch, place, here)
             return Judgement(kept.reason, decided), decided
         named[one] = None
+        self.named.append(one.number)
         had_another = self._last_texts.note((int(batch.scope[place]), batch.ids[place]), _text(batch, place)[1])
         is_same_id = bool(batch.ids[place]) and batch.ids[place] == one.id
         if same is not None:
@@ -332,13 +339,16 @@ class Fold:
 
     def _keep(self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int]) -> FoldedEntry:
         """Make a document a representative."""
+        self.made.add(place)
         scope, row = int(batch.scope[place]), None
         if not self._is_short(batch, place) and self._rows is not None:
             row = self._rows.add(batch.prints[place], int(batch.features[place]), scope, batch.sketches[place])
             self._by_row.append(None)
         seen = seen_copy(batch, place)
         copies = FoldedCopies(seen, seen, seen.time_ms, seen.time_ms)
-        kept = FoldedEntry(*here, _text(batch, place), seen.id, seen.time_ms, decided, row, self._slice_of_now(), copies)
+        kept = FoldedEntry(
+            *here, _text(batch, place), seen.id, seen.time_ms, decided, row, self._slice_of_now(), copies, self._number()
+        )
         if row is not None:
             self._by_row[row] = kept
         self._by_text[kept.text] = kept
@@ -346,6 +356,11 @@ class Fold:
         self._last_texts.stand(kept, kept.text[1])
         kept.slice.kept[kept] = None
         return kept
+
+    def _number(self) -> int:
+        """Return the number of who becomes a representative now, or is renewed."""
+        self._count += 1
+        return self._count - 1
 
     def _remove(self, kept: FoldedEntry) -> None:
         here = (kept.partition, kept.offset, kept.value_digest)
@@ -424,6 +439,7 @@ class Fold:
             del kept.slice.kept[kept]
             kept.slice = self._slice_of_now()
             kept.slice.kept[kept] = None
+            kept.number = self._number()
             self._last_texts.fall(kept)
             self._last_texts.stand(kept, text)
             if kept.row is not None and self._rows is not None:

@@ -13,7 +13,7 @@ from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import Mode, Reason
 from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.log import answers, records
+from stream_dedup.log import answers, decisions, records
 from stream_dedup.log.frame import framed
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from tests.log.golden import FOLDER
@@ -38,8 +38,14 @@ def written_again(raw: bytes, form: int) -> bytes:
 
 
 def test_every_format_has_its_files_and_its_decoders() -> None:
-    """Log and answers have one number; who adds a format adds its files (`python -m tests.log.golden`), and drops none."""
-    assert sorted(records.FORMATS) == sorted(answers.FORMATS) == FORMATS == list(range(1, len(FORMATS) + 1))
+    """All records have one number; who adds a format adds its files (`python -m tests.log.golden`), and drops none."""
+    assert (
+        sorted(records.FORMATS)
+        == sorted(answers.FORMATS)
+        == sorted(decisions.FORMATS)
+        == FORMATS
+        == list(range(1, len(FORMATS) + 1))
+    )
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -90,6 +96,14 @@ def test_answers_are_read_and_written_as_they_were(form: int) -> None:
     assert answers.encode_announce(announce, form).hex() == found["announce"]
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_decisions_are_read_and_written_as_they_were(form: int) -> None:
+    """On a batch, and on a seed."""
+    found = golden(form, "decisions")
+
+    assert {name: decisions.encode(decisions.decode(bytes.fromhex(raw)), form).hex() for name, raw in found.items()} == found
+
+
 def test_what_format_1_can_say_is_frozen() -> None:
     """A new reason, mode, rule, field of a plan or kind of record is another format, even where the bytes have room for it: a
     program that knows format 1 alone would judge by less than the others."""
@@ -131,13 +145,12 @@ DECLARE += ["format"]
 PLAN = ["width", "blocks", "radius", "threshold", "key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd"]
 
 
-@pytest.mark.parametrize("decode", [records.decode, answers.decode])
+@pytest.mark.parametrize(("magic", "decode"), [(one.MAGIC, one.decode) for one in (records, answers, decisions)])
 @pytest.mark.parametrize(
     ("form", "says"), [(2, "is of format 2, and this program reads up to 1: upgrade"), (0, "reads none below 1")]
 )
-def test_another_format_is_told_from_damage(decode: Any, form: int, says: str) -> None:
+def test_another_format_is_told_from_damage(magic: bytes, decode: Any, form: int, says: str) -> None:
     """A whole record of another format says which one; where it is cut, it is damaged like any other."""
-    magic = records.MAGIC if decode is records.decode else answers.MAGIC
     raw = framed(magic, form, 1, b"whatever comes")
 
     with pytest.raises(OtherFormatError, match=says):

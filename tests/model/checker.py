@@ -13,6 +13,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records
 from stream_dedup.log.answers import Announce, LogAnswer, decode
+from stream_dedup.log.decisions import decode as decode_decision
 from stream_dedup.log.representatives import PROGRESS_KEY, decode_progress
 from stream_dedup.proof import content, representatives
 from stream_dedup.proof.controls import Partition
@@ -52,6 +53,7 @@ def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Out
     """Each answer that was ever given is the proof's, and byte for byte what an index on an empty volume gives."""
     volume_again: dict[bytes, bytes] = {}
     again = LogIndex(MemoryStore(volume_again))
+    again.decide(0)
     expected = dict(again.apply(log))
     if log and (copies := held(volume_again)) != folded(outline.verdicts):
         raise Violation(f"copies: the log leads to {copies}, and by the proof's fold to {folded(outline.verdicts)}")
@@ -63,6 +65,11 @@ def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Out
         found = decode(one.value)
         if not isinstance(found, Announce) and one.value != expected.get(found.log_offset):
             raise Violation(f"verdict: a replica answered log {found.log_offset} otherwise than the log says")
+    decided = dict(again.take_decisions())
+    written = {decode_decision(one.value).log_offset: one.value for one in world.broker.read(world.names.decisions, 0)}
+    if written != decided:
+        wrong = sorted(at for at in written.keys() | decided.keys() if written.get(at) != decided.get(at))
+        raise Violation(f"decisions: of the log records {wrong[:9]} is written down what the log does not say, or nothing")
     digest = again.state_digest().digest
     for slot, volume in world.volumes.items():
         other = LogIndex(MemoryStore(dict(volume)))
@@ -194,7 +201,7 @@ def _key(position: Position) -> tuple[Partition, int]:
 def _check_exactly_once(world: World, ledger: AuditLedger, topic_id: bytes) -> None:
     """Each record left as often as it was to be read: once, and once more for each rewind that passed over it."""
     for part, went in ledger._went.items():
-        claims = went.claims.tolist() or [0] * len(went.offsets)
+        claims = list(went.claims) or [0] * len(went.offsets)
         for offset, found in zip(went.offsets, claims, strict=True):
             wanted = 1 + sum(
                 topic_id == one_id and part == one_part and new <= offset < before

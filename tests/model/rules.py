@@ -628,6 +628,8 @@ RULES = [
     Rule("the group is asked again behind the log", _asks_the_group_once, ("alarm",), first=814494084),
     Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "settle", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES, first=15),
+    Rule("what was decided is sent again, until it is written", _set(LogIndex, "unwritten_decisions", lambda _: iter(())),
+         ("decisions",), ALONE),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
 ]  # fmt: skip
 

@@ -168,7 +168,13 @@ class World:
         self.bases = [self.chance.getrandbits(64) for _ in range(3)]
         for name in (self.names.documents, self.names.unique, self.names.duplicates, self.names.dead_letters):
             self.broker.create(name, self.partitions)
-        for name in (self.names.fingerprints, self.names.verdicts, self.names.begun, self.names.representatives):
+        for name in (
+            self.names.fingerprints,
+            self.names.decisions,
+            self.names.verdicts,
+            self.names.begun,
+            self.names.representatives,
+        ):
             self.broker.create(name, 1)
         self._say_how_documents_are_read()
         self.broker.refuses = self._refuses
@@ -360,6 +366,8 @@ class World:
                     return f"{process.name} is writing"
                 if found._index.applied != end or found._undelivered:
                     return f"{process.name} applied {found._index.applied} of {end}, answered {found._index.answered_offset}"
+                if found._decisions.behind:
+                    return f"{process.name} has {found._decisions.behind} decisions to write"
                 publisher = found._publisher
                 topic_id = broker.topics[self.names.representatives].id.hex()
                 if publisher is not None and (publisher._seen is None or publisher._seen.topic_id != topic_id):

@@ -257,6 +257,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_index_applied_offset": set(),
         "stream_dedup_representatives": set(),
         "stream_dedup_representatives_behind_records": set(),
+        "stream_dedup_decisions_behind_records": set(),
         "stream_dedup_representatives_transactions": {"result"},
     }
 

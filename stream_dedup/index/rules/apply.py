@@ -11,17 +11,20 @@ is checked before anything changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from stream_dedup.ground.document import NONCE_BYTES
 from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.rules import orders
+from stream_dedup.index.rules.decided import decision_on, decision_on_seed
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.judging import judge_batch
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.log.answers import Rejected, encode, encode_verdicts
+from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
 _OFFSET_MAX: Final = (1 << 63) - 1
@@ -31,14 +34,23 @@ _UNDECLARED: Final = (
 )
 
 
+class Step(NamedTuple):
+    """What a log record led to: the bytes of its answer, if it gets one; and what makes the decision on its documents, if any
+    were judged.
+    """
+
+    answer: bytes | None = None
+    decide: Callable[[], LogDecision] | None = None
+
+
 def step(
     state: IndexState,
     log_offset: int,
     append_ms: int,
     record: LogRecord | FormatError,
     open_rooms: Callable[[IndexState], object],
-) -> bytes | None:
-    """Apply one log record and return the bytes of its answer; only batches, and what is malformed, get one.
+) -> Step:
+    """Apply one log record; only batches, and what is malformed, get an answer.
 
     A record that could not be decoded is given as its error. `open_rooms(state)` makes `entries` and `neighbours` when
     the first batch tells how wide prints are.
@@ -50,7 +62,7 @@ def step(
     if isinstance(record, Control):
         if not orders.carry_out(state, log_offset, record):
             state.ignored += 1
-        return None
+        return Step()
     batch = record if isinstance(record, Batch) else record.batch
     why = refusal(state.declared, state.plan, (state.print_limbs, state.sketch_bytes), batch)
     if why is None and not state.print_limbs:
@@ -60,21 +72,22 @@ def step(
         if why is not None or state.declared is None:
             state.ignored += 1
         elif isinstance(record, Seed):
-            orders.seed(state, log_offset, append_ms, batch, state.declared.floor)
+            made = orders.seed(state, log_offset, append_ms, batch, state.declared.floor)
+            return Step(None, partial(decision_on_seed, log_offset, state.chain, made))
         else:
             orders.release(state, log_offset, append_ms, batch, state.declared.floor)
-        return None
+        return Step()
     if why is not None or state.declared is None:
         return _reject(state, log_offset, record.nonce, record.number, why or _UNDECLARED)
-    verdicts = judge_batch(state, log_offset, append_ms, record, state.declared.floor)
-    answer, state.chain = encode_verdicts(log_offset, record.nonce, record.number, verdicts, state.chain, state.format)
-    return answer
+    judged = judge_batch(state, log_offset, append_ms, record, state.declared.floor)
+    answer, state.chain = encode_verdicts(log_offset, record.nonce, record.number, judged.verdicts, state.chain, state.format)
+    return Step(answer, partial(decision_on, log_offset, state.chain, judged))
 
 
-def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, why: str) -> bytes:
+def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, why: str) -> Step:
     state.rejected, state.rejected_at = state.rejected + 1, log_offset
     answer, state.chain = encode(Rejected(log_offset, nonce, number, why), state.chain, state.format)
-    return answer
+    return Step(answer)
 
 
 def refusal(declared: Declaration | None, plan: Plan | None, held: tuple[int, int], batch: Batch) -> str | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +46,22 @@ class _Judging:
     below: NDArray[np.bool_]
     floor: int
     named: set[int]
+    fresh: NDArray[np.bool_]
+    entries: NDArray[np.int64]
 
 
-def judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> Verdicts:
-    """Judge the documents of a batch that breaks no rule, in order; return a verdict for each."""
+class JudgedBatch(NamedTuple):
+    """The verdicts on a batch; which of its documents were `fresh` (n,), so compared with others; and which `entries` those of
+    them name that are duplicates, (n,).
+    """
+
+    verdicts: Verdicts
+    fresh: NDArray[np.bool_]
+    entries: NDArray[np.int64]
+
+
+def judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> JudgedBatch:
+    """Judge the documents of a batch that breaks no rule, in order."""
     numbers = state.numbers(batch)
     for number, source in zip(numbers, batch.sources, strict=True):
         state.positions.raise_watermark(number, source.epoch, source.committed)
@@ -68,6 +81,8 @@ def judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch
         epoch_below | (columns.offsets < committed),
         floor,
         set(),
+        np.zeros(len(batch), np.bool_),
+        np.zeros(len(batch), np.int64),
     )
     verdicts = _judge_whole(state, judging)
     if verdicts is None:
@@ -80,7 +95,7 @@ def judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch
         state.positions.close(record)
     if state.window is not None and state.window.refresh:
         _renew(state, judging.named)
-    return verdicts
+    return JudgedBatch(verdicts, judging.fresh, judging.entries)
 
 
 def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
@@ -203,6 +218,7 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
         )
         names = [batch.ids[place] for place in places.tolist()]
         last_texts.follow(state.last_texts, state.rooms(), columns, names, found.entry, reasons)
+    judging.fresh[places], judging.entries[places[duplicates]] = True, named
     partitions, sources = state.sources.named(of.sources)
     representatives = NamedRepresentatives(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
     verdicts = Verdicts(

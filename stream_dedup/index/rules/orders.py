@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stream_dedup.ground.document import TOPIC_ID_BYTES, LogPlace, Reason
 from stream_dedup.ground.errors import ConfigurationError
@@ -26,8 +27,12 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 _U64_MAX: Final = (1 << 64) - 1
 
 
-def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
-    """Make representatives of documents that were delivered elsewhere, unless one within reach stands already."""
+def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> NDArray[np.bool_]:
+    """Make representatives of documents that were delivered elsewhere, unless one within reach stands already.
+
+    Returns which were made, (n,).
+    """
+    made = np.zeros(len(batch), np.bool_)
     _, neighbours = state.rooms()
     numbers = state.numbers(batch)
     for number in numbers:
@@ -43,6 +48,8 @@ def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor
         if len(added):
             short = found.outcome[added] == OUTCOME_SHORT
             append_rows(state, batch, fresh[added], columns, short, log_offset, append_ms)
+            made[fresh[added]] = True
+    return made
 
 
 def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:

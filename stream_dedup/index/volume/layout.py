@@ -20,6 +20,7 @@
     t                       log time in ms(i64)
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
     a log_offset(u64)       an answer, as sent, until its delivery is confirmed
+    q log_offset(u64)       a decision, as sent to `decisions`, likewise
     c entry(u64)            which copy of a representative is the best, and how many there are: `copies`
     b entry(u64)            the id of the best copy; not there where that is the representative itself, or has no id
     l entry(u64)            the digest(16) of the text that an id had last, under its latest representative, of another text:
@@ -90,6 +91,7 @@ PREFIX_SEGMENT: Final = b"h"
 PREFIX_ID_TAGS: Final = b"i"
 PREFIX_KEPT: Final = b"v"
 PREFIX_ANSWER: Final = b"a"
+PREFIX_DECISION: Final = b"q"
 PREFIX_COPIES: Final = b"c"
 PREFIX_BEST_ID: Final = b"b"
 PREFIX_LAST_TEXT: Final = b"l"
@@ -285,6 +287,11 @@ def removed_key(segment: int) -> bytes:
 def answer_key(log_offset: int) -> bytes:
     """Return the key of the answer to one log record."""
     return PREFIX_ANSWER + _U64.pack(log_offset)
+
+
+def decision_key(log_offset: int) -> bytes:
+    """Return the key of the decision on one log record."""
+    return PREFIX_DECISION + _U64.pack(log_offset)
 
 
 def number_of(key: bytes) -> int:

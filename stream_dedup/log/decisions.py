@@ -1,0 +1,126 @@
+"""Records on `decisions`: what the index decided on each log record with documents, so that another need not look it up.
+
+    record   := frame "SDDC", format 1, kind 1 (decided)
+    decided  := log_offset(u64) chain(8) documents(u32) made(a bit for each document, the lowest first)
+                reason(u8) of each that is not made: as in answers, if it was found to be a duplicate here; 0 where nothing was
+                looked for: it had its verdict before, is stale, or is of a seed
+                then, for those found to be duplicates: of(u64) distance(u8) similarity(u8) copies(u32) better(u8), as columns
+
+`made` documents became representatives. `of` is the number of the representative: how many had been made before it, in the
+order of the log, seeds and released ones too; one that a window renews is made anew, behind all others. The other columns are
+those of the answer. `chain` is that of the answer to this log record; a seed, which gets none, has
+that of the answer before.
+
+Invariants: the bytes are a function of the log's prefix alone, so two replicas write equal bytes, and a reader skips what it
+has; each batch that was judged and each seed that was carried out has a record, and nothing else; no ids are in here. Who
+applies a decision holds the answer that it leads to against `chain`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.document import Reason, Verdict
+from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
+from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, unframed
+from stream_dedup.log.records import DOCUMENTS_MAX
+
+MAGIC: Final = b"SDDC"
+KIND_DECIDED: Final = 1
+NOT_JUDGED: Final = 0
+_HEAD: Final = struct.Struct("<Q8sI")
+_IS_DUPLICATE: Final = np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is Verdict.DUPLICATE])
+_IS_KNOWN: Final = _IS_DUPLICATE | (np.arange(256) == NOT_JUDGED)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogDecision:
+    """What was decided on one log record of n documents, d of which were found to be duplicates.
+
+    Shapes: `made` (n,) bool; `reasons` (n,) uint8, `NOT_JUDGED` where it says nothing; of the duplicates, in their order,
+    the numbers `of` (d,) int64 of the representatives, `distances` (d,) uint8, `similarity` (d,) uint8, `copies` (d,) uint32,
+    `better` (d,) uint8.
+    """
+
+    log_offset: int
+    chain: bytes
+    made: NDArray[np.bool_]
+    reasons: NDArray[np.uint8]
+    of: NDArray[np.int64]
+    distances: NDArray[np.uint8]
+    similarity: NDArray[np.uint8]
+    copies: NDArray[np.uint32]
+    better: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+
+def encode(decision: LogDecision, form: int = FIRST_FORMAT) -> bytes:
+    """Return the record bytes of a decision, of the format `form`."""
+    return framed(MAGIC, form, KIND_DECIDED, _encoded(decision))
+
+
+def decode(raw: bytes | None, what: str = "A record of decisions") -> LogDecision:
+    """Return the decision in `raw`.
+
+    Raises:
+        OtherFormatError: it is whole, and of a format or a kind that this program does not know.
+        FormatError: not ours, or damaged.
+    """
+    form, kind, body = unframed(MAGIC, FORMATS, raw, what)
+    decoder = FORMATS[form].get(kind)
+    if decoder is None:
+        raise OtherFormatError(f"{what} is of kind {kind}, which this program does not know: {UPGRADE}")
+    return decoder(Reader(body, what), what)
+
+
+def _encoded(decision: LogDecision) -> bytes:
+    return b"".join(
+        (
+            _HEAD.pack(decision.log_offset, decision.chain, len(decision)),
+            np.packbits(decision.made, bitorder="little").tobytes(),
+            decision.reasons[~decision.made].tobytes(),
+            decision.of.astype("<u8").tobytes(),
+            decision.distances.tobytes(),
+            decision.similarity.tobytes(),
+            decision.copies.astype("<u4").tobytes(),
+            decision.better.tobytes(),
+        )
+    )
+
+
+def _decoded(reader: Reader, what: str) -> LogDecision:
+    log_offset, chain, count = _HEAD.unpack(reader.take(_HEAD.size))
+    if not 0 < count <= DOCUMENTS_MAX:
+        raise FormatError(f"{what} decides on {count} documents; a log record holds 1 to {DOCUMENTS_MAX}.")
+    bits = np.frombuffer(reader.take(-(-count // 8)), np.uint8)
+    made = np.unpackbits(bits, count=count, bitorder="little").astype(np.bool_)
+    reasons = np.zeros(count, np.uint8)
+    reasons[~made] = reader.column(np.uint8, count - int(np.count_nonzero(made)))
+    if not _IS_KNOWN[reasons].all():
+        raise OtherFormatError(f"{what} gives a reason that this program does not know: {UPGRADE}")
+    found = int(np.count_nonzero(reasons))
+    decision = LogDecision(
+        log_offset,
+        bytes(chain),
+        made,
+        reasons,
+        reader.column(np.uint64, found).astype(np.int64),
+        reader.column(np.uint8, found),
+        reader.column(np.uint8, found),
+        reader.column(np.uint32, found),
+        reader.column(np.uint8, found),
+    )
+    reader.end()
+    return decision
+
+
+FORMATS: Final[Mapping[int, Mapping[int, Callable[[Reader, str], LogDecision]]]] = {1: {KIND_DECIDED: _decoded}}
+"""How each released format is read, by its number and kind: the same numbers as those of the log's records."""
