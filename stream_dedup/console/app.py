@@ -127,6 +127,7 @@ class ConsolePages:
         if refused:
             raise PageError(401, refused)
         with as_page_errors(_logger, "a page of the console failed", "The page could not be made"):
+            pages.refuse_others(answer, request.query_params)
             return await answer(self._sources, request.query_params, self._calls)
 
 

@@ -67,7 +67,7 @@ class Attention:
 
     def _of_roles(self) -> Sequence[Remark]:
         settings = self._settings
-        facts = self._kafka.ask(lambda admin: read_roles(admin, settings, waiting(settings, admin)))
+        facts = self._kafka.ask(lambda admin: read_roles(admin, settings, sum(waiting(settings, admin).values())))
         findings = check_roles(settings, settings.topic_names, facts)
         return [Remark(one.state.value, one.sentence) for one in findings if one.state is not CheckState.OK]
 

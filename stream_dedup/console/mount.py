@@ -39,7 +39,7 @@ def sources_of(settings: Settings, stop: threading.Event, engine: TextAnswers | 
         away=records.silence,
         trouble=follower.trouble,
         opened=records.opened if engine is None else lambda at: engine.unless_forgotten(records.opened(at)),
-        lag=lambda: int(records.kafka.ask(partial(waiting, settings))),
+        lag=lambda: records.kafka.ask(partial(waiting, settings)),
         remarks=attention.remarks,
         letters=attention.letters,
         events=attention.events,

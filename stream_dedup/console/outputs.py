@@ -219,10 +219,10 @@ def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tupl
     return admin.ends([(topic, partition) for topic in topics for partition in range(found[topic][1])])
 
 
-def waiting(settings: Settings, admin: Admin) -> int:
-    """Return how many source records no worker has committed yet."""
+def waiting(settings: Settings, admin: Admin) -> dict[int, int]:
+    """Return how many source records of each partition no worker has committed yet."""
     ends, done = ends_of((settings.topic_names.documents,), admin), admin.committed(settings.group)
-    return sum(max(0, high - max(low, done[key][0] if key in done else low)) for key, (low, high) in ends.items())
+    return {key[1]: max(0, high - max(low, done[key][0] if key in done else low)) for key, (low, high) in ends.items()}
 
 
 def all_of(records: object) -> list[Message]:

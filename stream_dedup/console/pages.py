@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console import differences
 from stream_dedup.console.nouns import DUPLICATES, Decision, DocumentGroup, HostFigures, Opened
-from stream_dedup.console.recent import KEEP, SPANS, filter_of
+from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError, StreamDedupError
 
@@ -95,7 +95,8 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
         "span": span,
         "spans": tuple(SPANS),
         "duplicates": duplicates,
-        "lag": lag,
+        "lag": None if lag is None else sum(lag.values()),
+        "lag_by_partition": lag and {one: lag[one] for one in sorted(lag, key=lambda one: -lag[one]) if lag[one]},
         "remarks": remarks if remarks is None else list(remarks),
         "threshold": threshold,
     }
@@ -328,3 +329,26 @@ PAGES: Final[dict[str, PageAnswer]] = {
     "dead-letters": dead_letters,
     "index": index,
 }
+_OF_DECISIONS: Final = (*FILTERS, "before", "sort", "part")
+_PARAMETERS: Final[dict[PageAnswer, tuple[str, ...]]] = dict.fromkeys(PAGES.values(), ()) | {
+    now: ("span",),
+    decisions: _OF_DECISIONS,
+    listed: _OF_DECISIONS,
+    decision: ("at",),
+    find: ("q", "most"),
+    groups: ("order",),
+    group: ("at",),
+}
+
+
+def refuse_others(answer: PageAnswer, query: Query) -> None:
+    """Refuse a parameter that a page does not know: what it asks for would not be what is shown.
+
+    Raises:
+        InputError: there is one.
+    """
+    known = _PARAMETERS.get(answer)
+    name = next((one for one in query if known is not None and one not in known), None)
+    if name is not None:
+        there = f"there are {', '.join(known)}" if known else "it takes none"
+        raise InputError(f"This page has no parameter {name!r:.40}; {there}.")

@@ -1,6 +1,7 @@
 """Pictures as SVG, drawn on the server: colours come from the stylesheet by class, so both themes have them. Pure.
 
-Each has a title and a description for those who do not see it; the page puts the figures in a table beside it.
+Widths are shares of the page's and heights pixels, so that no letter grows or shrinks with the screen. Each has a title and a
+description for those who do not see it; the page puts the figures in a table beside it.
 """
 
 from __future__ import annotations
@@ -13,33 +14,33 @@ from markupsafe import Markup
 
 from stream_dedup.console.nouns import REASONS, FigureColumn
 
-_WIDTH: Final = 640
-_HEIGHT: Final = 160
-_FOOT: Final = 20
-_LEFT: Final = 44
+_HEIGHT: Final = 200
+_HEAD: Final = 20
+_BASE: Final = _HEIGHT - 20
+_TALL: Final = _BASE - _HEAD
 
 
 def columns(found: Sequence[FigureColumn], minutes: int) -> Markup:
     """Draw the decisions of `minutes` minutes each as a column, stacked by reason. A column says its time and counts."""
     most = max((sum(one.counts.values()) for one in found), default=0)
     total = sum(sum(one.counts.values()) for one in found)
-    parts = [_axis(most)]
-    wide = (_WIDTH - _LEFT) / max(1, len(found))
+    parts = []
+    wide = 100 / max(1, len(found))
     for place, one in enumerate(found):
-        height = 0.0
         order = sorted(one.counts, key=lambda reason: REASONS.index(reason) if reason in REASONS else len(REASONS))
-        begins = dt.datetime.fromtimestamp(one.begin_ms / 1000, dt.UTC).strftime("%m-%d %H:%M")
+        begins = dt.datetime.fromtimestamp(one.begin_ms / 1000, dt.UTC).strftime("%m-%d %H:%MZ")
+        counts = ", ".join(f"{reason} {one.counts[reason]:,}" for reason in order)
+        bars, top = [], float(_BASE)
         for reason in order:
-            tall = (_HEIGHT - _FOOT - 8) * one.counts[reason] / max(1, most)
-            name = reason if reason in REASONS else "other"
-            top = _HEIGHT - _FOOT - height - tall
-            parts.append(
-                _bar(_LEFT + place * wide + 0.5, top, wide - 1, tall, f"r-{name}", f"{begins} {reason}: {one.counts[reason]:,}")
-            )
-            height += tall
+            tall = _TALL * one.counts[reason] / max(1, most)
+            top -= tall
+            bars.append(_bar(place * wide, top, wide, tall, f"r-{reason if reason in REASONS else 'other'}"))
+        if bars:
+            parts.append(_said(f"{begins}: {sum(one.counts.values()):,} decisions: {counts}", bars))
     parts += [
-        _text(_LEFT, _HEIGHT - 5, f"{_span(len(found) * minutes)} ago", "start"),
-        _text(_WIDTH, _HEIGHT - 5, "now", "end"),
+        _text(0, 12, f"at most {most:,} in {_span(minutes)}", "start"),
+        _text(0, _HEIGHT - 5, f"{_span(len(found) * minutes)} ago", "start"),
+        _text(100, _HEIGHT - 5, "now", "end"),
     ]
     said = f"{total:,} decisions in {_span(len(found) * minutes)}; at most {most:,} in {_span(minutes)}."
     return _svg("Decisions over time, by reason", said, parts)
@@ -56,21 +57,21 @@ def _span(minutes: int) -> str:
 def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
     """Draw how many duplicates were how similar, with the threshold as a line."""
     most = max(bins, default=0)
-    wide = (_WIDTH - _LEFT) / max(1, len(bins))
-    parts = [_axis(most)]
+    wide = 100 / max(1, len(bins))
+    parts = [_text(0, 12, f"at most {most:,} in {1 / max(1, len(bins)):g}", "start")]
     for place, count in enumerate(bins):
-        tall = (_HEIGHT - _FOOT - 8) * count / max(1, most)
+        tall = _TALL * count / max(1, most)
         text = f"{place / len(bins):.2f} to {(place + 1) / len(bins):.2f}: {count:,}"
-        parts.append(_bar(_LEFT + place * wide + 0.5, _HEIGHT - _FOOT - tall, wide - 1, tall, "bar", text))
+        parts.append(_said(text, [_bar(place * wide, _BASE - tall, wide, tall, "bar")]))
     parts += [
-        _text(_LEFT + (_WIDTH - _LEFT) * at, _HEIGHT - 5, f"{at:g}", "middle" if 0 < at < 1 else "end" if at else "start")
+        _text(100 * at, _HEIGHT - 5, f"{at:g}", "middle" if 0 < at < 1 else "end" if at else "start")
         for at in (0, 0.25, 0.5, 0.75, 1)
     ]
     said = ""
     if threshold is not None:
-        at = _LEFT + (_WIDTH - _LEFT) * threshold
-        parts.append(Markup('<line class="threshold" x1="{0}" x2="{0}" y1="4" y2="{1}"/>').format(f"{at:.1f}", _HEIGHT - _FOOT))
-        parts.append(_text(at - 4, 14, f"threshold {threshold:g}", "end"))
+        line = Markup('<line class="threshold" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>')
+        parts.append(line.format(f"{100 * threshold:.1f}", _HEAD, _BASE))
+        parts.append(_text(100 * threshold, 12, f"threshold {threshold:g}", "end" if threshold > 0.5 else "start"))
         said = f" The threshold is {threshold:g}."
     return _svg("Duplicates by similarity", f"{sum(bins):,} duplicates whose similarity was told.{said}", parts)
 
@@ -85,23 +86,23 @@ def share(part: float) -> Markup:
 
 
 def _svg(title: str, description: str, parts: Sequence[Markup]) -> Markup:
+    base = Markup('<line class="axis" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(_BASE)
     return Markup(
-        '<svg class="picture" viewBox="0 0 {0} {1}" role="img" aria-label="{2}. {3}">'
-        "<title>{2}</title><desc>{3}</desc>{4}</svg>"
-    ).format(_WIDTH, _HEIGHT, title, description, Markup("").join(parts))
+        '<svg class="picture" width="100%" height="{0}" role="img" aria-label="{1}. {2}">'
+        "<title>{1}</title><desc>{2}</desc>{3}{4}</svg>"
+    ).format(_HEIGHT, title, description, Markup("").join(parts), base)
 
 
-def _axis(most: int) -> Markup:
-    base = _HEIGHT - _FOOT
-    line = Markup('<line class="axis" x1="{0}" x2="{1}" y1="{2}" y2="{2}"/>').format(_LEFT, _WIDTH, base)
-    return line + _text(_LEFT - 4, 12, f"{most:,}", "end") + _text(_LEFT - 4, base, "0", "end")
+def _said(text: str, bars: Sequence[Markup]) -> Markup:
+    """Return bars that say a text under the pointer."""
+    return Markup("<g><title>{0}</title>{1}</g>").format(text, Markup("").join(bars))
 
 
-def _bar(left: float, top: float, wide: float, tall: float, name: str, text: str) -> Markup:
-    return Markup('<rect class="{0}" x="{1}" y="{2}" width="{3}" height="{4}"><title>{5}</title></rect>').format(
-        name, f"{left:.1f}", f"{top:.1f}", f"{max(0.5, wide):.1f}", f"{tall:.1f}", text
+def _bar(left: float, top: float, wide: float, tall: float, name: str) -> Markup:
+    return Markup('<rect class="{0}" x="{1}%" y="{2}" width="{3}%" height="{4}"/>').format(
+        name, f"{left + 0.04 * wide:.2f}", f"{top:.1f}", f"{0.92 * wide:.2f}", f"{tall:.1f}"
     )
 
 
 def _text(left: float, top: float, text: str, anchor: str) -> Markup:
-    return Markup('<text x="{0}" y="{1}" text-anchor="{2}">{3}</text>').format(f"{left:.1f}", f"{top:.1f}", anchor, text)
+    return Markup('<text x="{0}%" y="{1}" text-anchor="{2}">{3}</text>').format(f"{left:.1f}", top, anchor, text)

@@ -25,7 +25,7 @@ _COLUMNS_MAX: Final = 60
 BINS: Final = 20
 _LATENCIES: Final = 2_000
 _MEMBERS_MAX: Final = 200
-_FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "until")
+FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     Raises:
         InputError: a similarity is no number from 0 to 1, a header has no name, or `until` is no time.
     """
-    given = {name: query.get(name, "").strip() for name in _FILTERS}
+    given = {name: query.get(name, "").strip() for name in FILTERS}
     long = next((name for name, value in given.items() if len(value) > 500), None)
     if long is not None:
         raise InputError(f"The filter {long} is longer than 500 characters; give a part of it.")

@@ -12,10 +12,12 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from stream_dedup.console import pictures
 from stream_dedup.console.differences import shown
-from stream_dedup.console.nouns import Decision
+from stream_dedup.console.nouns import REASONS, Decision
+from stream_dedup.console.recent import known_reason
 from stream_dedup.ground.printable import printable
 
 _CALCULATED: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -41,8 +43,9 @@ def environment() -> Environment:
         "number": number,
         "query": query,
         "web": web,
+        "key": key,
     }
-    found.globals |= {"picture": pictures}
+    found.globals |= {"picture": pictures, "reasons": REASONS}
     return found
 
 
@@ -97,6 +100,11 @@ def time_of(time_ms: int) -> str:
 def number(value: float | None, digits: int = 0) -> str:
     """Return a number with its thousands apart; `-` for none."""
     return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def key(reason: str) -> Markup:
+    """Return the patch in the colour that a reason has in the pictures."""
+    return Markup('<span class="key r-{0}"></span>').format(known_reason(reason))
 
 
 def web(identifier: str) -> str:

@@ -37,8 +37,8 @@ class ConsoleSources:
     `away` says that Kafka does not answer, or nothing; a page asks it first, and then nothing else of Kafka. `trouble` says,
     without waiting, what keeps decisions from coming, or nothing. `opened` gives a record by its position, with its text or
     why there is none. `find` takes a clue and how many documents at most; `groups` takes `largest` or `newest` and how many.
-    `events`: what goes on at each host, None where nobody tells it. `threshold`: similarity from which on the plan in force
-    calls two documents near, or None if it asks for none.
+    `lag`: how many source records of each partition no worker has committed. `events`: what goes on at each host, None where
+    nobody tells it. `threshold`: similarity from which on the plan in force calls two documents near, None if it asks for none.
     """
 
     recent: Recent = field(default_factory=Recent)
@@ -51,7 +51,7 @@ class ConsoleSources:
     events: Callable[[], Mapping[str, Sequence[str]] | None] | None = None
     letters: Callable[[], DeadLetters] | None = None
     index: Callable[[], Mapping[str, Any]] | None = None
-    lag: Callable[[], int] | None = None
+    lag: Callable[[], Mapping[int, int]] | None = None
     remarks: Callable[[], Sequence[Remark]] | None = None
     threshold: Callable[[], float | None] | None = None
 

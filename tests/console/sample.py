@@ -107,7 +107,7 @@ def opened(at: str) -> Opened:
             at, "", "", f"{topic}-0 holds offsets 0 to 899999; {offset} is not kept any more (retention), or never was."
         )
     of = None if topic == "documents" else decision(int(offset))
-    return Opened(at, f"https://news.example/articles/{offset}", KEPT if topic == "documents" else COPY, "", of)
+    return Opened(at, of.id if of else f"https://news.example/articles/{offset}", COPY if of else KEPT, "", of)
 
 
 def find(clue: str, most: int) -> list[FoundDocument]:
@@ -140,7 +140,7 @@ def sources(
         "opened": opened,
         "find": find,
         "index": lambda: INDEX,
-        "lag": lambda: 42,
+        "lag": lambda: {0: 12, 1: 0, 2: 30},
         "threshold": lambda: 0.65,
         "remarks": lambda: [
             Remark("warning", "Dead letters that were not sent back: 6 (stage decode, fetch).", "dead-letters"),

@@ -6,10 +6,12 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from stream_dedup.console import app
 from stream_dedup.console.nouns import Opened
 from tests.console import browser
 from tests.console.sample import EVIL, decision, sources
@@ -64,21 +66,44 @@ def test_every_page_fits_and_is_quiet(chrome: Chrome, width: int, dark: bool) ->
         for address in ADDRESSES:
             browser.view(chrome, width=width, dark=dark)
             chrome.get(f"http://127.0.0.1:{port}/{address}")
-            assert chrome.execute_script("return document.documentElement.scrollWidth <= innerWidth"), address
+            assert chrome.execute_script("return document.documentElement.scrollWidth") <= width, address
             assert browser.logged(chrome) == [], address
             torn = "one => one.getClientRects().length > 1 || one.offsetHeight > 45"
             assert not chrome.execute_script(f"return [...document.querySelectorAll('.blocks code, nav')].some({torn})"), (
                 address
             )
-            assert chrome.execute_script("return [...document.querySelectorAll('.long')].every(it => it.offsetWidth > 90)"), (
-                address
-            )
+            assert chrome.execute_script(
+                "return [...document.querySelectorAll('.long:not(.extra)')].every(it => it.offsetWidth > 90)"
+            ), address
             paper, ink = (
                 sum(map(int, chrome.execute_script(f"return getComputedStyle(document.body).{name}")[4:-1].split(",")))
                 for name in ("backgroundColor", "color")
             )
             assert (paper < ink) == dark
             assert abs(paper - ink) > 400
+
+
+def test_the_palette_can_be_read() -> None:
+    """WCAG AA in both themes: 4.5 to 1 for text, 3 to 1 for what a picture tells."""
+    sheet = (Path(app.__file__).parent / "static" / "console.css").read_text()
+    themes = re.findall(r":root \{(.*?)\n *\}", sheet, re.DOTALL)
+    light, dark = (dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", one)) for one in themes)
+    assert set(light) == set(dark)
+
+    def luminance(colour: str) -> float:
+        digits = "".join(2 * one for one in colour[1:]) if len(colour) == 4 else colour[1:]
+        shares = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares]
+        return sum(part * one for part, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    pairs = [(ink, paper, 4.5) for ink in ("ink", "faint", "link") for paper in ("paper", "soft")]
+    pairs += [("ink", paper, 4.5) for paper in ("mark", "gone", "come", "warn")] + [("paper", "link", 4.5)]
+    drawn = ("new", "short", "exact", "near", "unchanged", "returned", "revised", "other", "bar", "warn-line")
+    pairs += [(one, "paper", 3.0) for one in drawn]
+    for theme in (light, dark):
+        for one, other, least in pairs:
+            low, high = sorted((luminance(theme[one]), luminance(theme[other])))
+            assert (high + 0.05) / (low + 0.05) >= least, (one, theme[one], other, theme[other])
 
 
 def test_hostile_texts_do_not_run(chrome: Chrome) -> None:

@@ -276,6 +276,17 @@ def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
         assert get(port, "decision?at=unique-0@900")[0] == 503
 
 
+def test_the_lag_is_told_of_each_partition() -> None:
+    """The one that waits longest first, and none that does not wait; of many, twelve."""
+    with serving(sources()) as port:
+        assert "Lag by partition: 2: 30, 0: 12</p>" in get(port, "")[1]
+        assert json.loads(get(port, "now.json")[1])["lag"] == 42
+    with serving(sources(lag=lambda: dict.fromkeys(range(40), 7))) as port:
+        assert ", 11: 7, and 28 more</p>" in get(port, "")[1]
+    with serving(sources(lag=lambda: {0: 0})) as port:
+        assert "Lag by partition" not in get(port, "")[1]
+
+
 def test_nothing_to_look_at_is_said_only_by_who_looked() -> None:
     """A page that could not look gives no all-clear; one that looked and found something leads there."""
     clear = "no dead letter waits"
@@ -320,7 +331,7 @@ def test_the_figures_of_another_span_are_asked_for_by_the_address() -> None:
         page = get(port, "?span=7d")[1]
         status, body, _ = get(port, "now.json?span=2w")
     assert '<a href="./?span=7d" aria-current="true">7 days</a>' in page
-    assert '<main id="content" tabindex="-1" class="wide" data-refresh="10">' in page
+    assert '<main id="content" tabindex="-1" data-refresh="10">' in page
     assert (status, json.loads(body)["detail"]) == (400, "span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'.")
 
 
@@ -448,6 +459,13 @@ def test_rude_requests_get_a_problem() -> None:
         "decisions.json?before=-1": 400,
         "decisions.json?before=%F0%9F%98%80": 400,
         "decisions.json?from=2": 400,
+        "decisions.json?page=-1": 400,
+        "decisions.json?until=abc": 400,
+        "decisions.json?id=%3Cb%3E": 200,
+        "decisions.json?partition=999": 400,
+        "now.json?span=bogus": 400,
+        "hosts.json?host=a.example": 400,
+        f"decision.json?at=duplicates-0@{'9' * 30}": 400,
         "groups.json?order=best": 400,
         "group.json?at=documents-0@777": 404,
         f"find.json?q={'x' * 8001}": 400,
@@ -464,7 +482,8 @@ def test_rude_requests_get_a_problem() -> None:
                 problem = json.loads(body)
                 assert (problem["status"], problem["type"]) == (status, "about:blank")
                 assert problem["detail"].endswith(".")
-            assert get(port, address.replace(".json", ""))[0] == wanted
+            page = address.replace("now.json", "").replace(".json", "")
+            assert get(port, page)[0] == wanted
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
             assert get(port, "find", method=method)[0] == 405
         with contextlib.suppress(ConnectionError):  # it need not be read to its end
