@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from typing import Final
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.-]{1,40})", re.IGNORECASE)
@@ -22,6 +23,8 @@ _READ_AS = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
 }
+REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
+_REPLACED_MIN: Final = 20
 # Python's own, which no server and no page means: they refuse what they cannot read, or take quadratic time for it.
 _NOT_OF_PAGES = ("idna", "punycode", "raw_unicode_escape", "undefined", "unicode_escape")
 _LOOKED_AT_CHARACTERS = 4000
@@ -42,6 +45,21 @@ def decode_page(raw: bytes, said: str | None = None) -> str:
     if declared is None:
         return raw.decode("utf-8", "replace")
     return raw.decode(declared, "replace")
+
+
+def lost_letters(text: str) -> str:
+    """Return why a text cannot be compared of which more than a fifth is U+FFFD; nothing for any other.
+
+    What was replaced counts for no letter: different texts in another encoding would be left with the same digits and names,
+    and be dropped as copies. Below `_REPLACED_MIN` there is not enough of a text to be compared anyway.
+    """
+    replaced = text.count(REPLACED)
+    if replaced < _REPLACED_MIN or 5 * replaced <= len(text):
+        return ""
+    return (
+        f"{replaced:,} of the {len(text):,} characters of the text are no UTF-8 (U+FFFD): it is in another encoding, "
+        "and what is left would be like other texts. Have it sent in UTF-8."
+    )
 
 
 def _codec(label: str | None) -> str | None:

@@ -4,7 +4,8 @@ Invariants: the result is a pure function of the record, the input settings and,
 was fetched (a decision that depended on anything else could differ on redelivery, and then a representative might never reach
 `unique`); an error that one record causes in a library makes that record a dead letter, and only what is away (`AwayError`) and
 want of memory are raised; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement
-(same bytes, same print); JSON that does not parse, or has no text where the settings say, is a dead letter.
+(same bytes, same print). JSON that does not parse, or has no text where the settings say, is a dead letter, and so is a text of
+which more than a fifth was replaced.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from stream_dedup.ground.document import (
 from stream_dedup.ground.errors import AwayError, ConfigurationError, InputError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.unforeseen import Unforeseen
-from stream_dedup.inputs.charset import decode_page
+from stream_dedup.inputs.charset import REPLACED, decode_page, lost_letters
 from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
 from stream_dedup.inputs.fields import MISSING, decode_json, field_at, kind_of, parsed, scalar, scope_number, time_ms_of
 from stream_dedup.inputs.html import Extractor, Failure
@@ -209,9 +210,13 @@ class Decoder:
             if value is None:
                 rest.append(place)
                 continue
+            text = value.decode("utf-8", "replace")
+            if REPLACED in text:
+                rest.append(place)
+                continue
             identifier = key or b""
             places.append(place)
-            texts.append(value.decode("utf-8", "replace"))
+            texts.append(text)
             ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
 
     def _read_plain_json(
@@ -225,7 +230,7 @@ class Decoder:
             except is_missing:
                 rest.append(place)
                 continue
-            if type(fields) is not dict or type(text := fields.get(text_field)) is not str:
+            if type(fields) is not dict or type(text := fields.get(text_field)) is not str or REPLACED in text:
                 rest.append(place)
                 continue
             if not id_field:
@@ -301,6 +306,8 @@ class Decoder:
             text = self._read(text)
         if isinstance(text, DeadLetter):
             return text
+        if isinstance(text, str) and (why := lost_letters(text)):
+            return DeadLetter("decode", "OtherEncoding", why)
         return DecodedDocument(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
 
     def id_of(self, message: Message) -> bytes | None:

@@ -23,7 +23,7 @@ from typing import IO, NamedTuple, cast
 
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, ExtractorAwayError
-from stream_dedup.inputs.charset import decode_page
+from stream_dedup.inputs.charset import decode_page, lost_letters
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.html_child import LENGTH_BYTES, TEXT, read_exactly
 from stream_dedup.inputs.sources import RawDocument
@@ -154,9 +154,12 @@ class Pages:
             ConfigurationError: it is a web page, and no extractor is installed.
         """
         text = decode_page(raw.raw, raw.charset)
-        if not raw.is_page:
-            return text
-        if self._extractor is None:
-            self._extractor = Extractor(self._cpu_seconds)
-        found = self._extractor.extract(text)
-        return DeadLetter("fingerprint", *found) if isinstance(found, Failure) else found
+        if raw.is_page:
+            if self._extractor is None:
+                self._extractor = Extractor(self._cpu_seconds)
+            found = self._extractor.extract(text)
+            if isinstance(found, Failure):
+                return DeadLetter("fingerprint", *found)
+            text = found
+        why = lost_letters(text)
+        return DeadLetter("decode", "OtherEncoding", why) if why else text

@@ -56,8 +56,8 @@ def dedup(
     its duplicates. `"mask"`: a NumPy array (n,) of bool, True for rows that are kept. `"kept"`: the kept rows, as the kind of
     table or column that `source` is, or as a list.
 
-    Memory holds the result and the fingerprints. What cannot be read of a file has the reason `unreadable`, is no duplicate,
-    and is not kept; a warning says how many there are.
+    Memory holds the result and the fingerprints. What cannot be judged has the reason `unreadable` and is no duplicate; a
+    warning says how many there are. A text of which more than a fifth is U+FFFD is kept; what cannot be read of a file is not.
 
     Raises:
         InputError: the source is nothing of that kind; a row has no text (the sentence names the first one, counted from 0); or
@@ -83,7 +83,7 @@ def dedup(
     if returns == "columns":
         return columns
     mask = ~np.array(columns["is_duplicate"], np.bool_)
-    mask[list(rows.unreadable)] = False
+    mask[list(rows.gone)] = False
     if nulls == "drop":
         mask[list(rows.missing)] = False
     return mask if returns == "mask" else _kept(source, mask)

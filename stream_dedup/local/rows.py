@@ -18,7 +18,7 @@ from uuid import UUID
 from stream_dedup.fingerprinting import as_vector
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
-from stream_dedup.inputs.charset import looks_like_markup
+from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
@@ -32,8 +32,8 @@ _NULL: Final = object()
 class DocumentRows:
     """The rows of `source`: `content` and `identifier` name the columns of text (or vector) and id.
 
-    What is noted while they are read: the `ids`, in their own type; by number of row which are `unreadable`, and why, and which
-    are `missing`, if they may be (`allows_nulls`).
+    What is noted while they are read: the `ids`, in their own type; by number of row which are `unreadable`, and why, which of
+    these are `gone`, as what is damaged in a file, and which are `missing`, if they may be (`allows_nulls`).
     """
 
     source: object
@@ -43,6 +43,7 @@ class DocumentRows:
     allows_nulls: bool = False
     ids: list[Any] = field(default_factory=list)
     unreadable: dict[int, str] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
     missing: set[int] = field(default_factory=set)
     _warned: bool = False
 
@@ -59,6 +60,9 @@ class DocumentRows:
                 if content is _NULL:
                     self.missing.add(number)
                     content = as_vector([]) if self.takes_vectors else ""
+                if isinstance(content, str) and (why := lost_letters(content)):
+                    self.unreadable[number] = f"{where}: {why}"
+                    content = ""
                 if isinstance(content, str) and not self._warned and not (isinstance(row, RawDocument) and row.is_page):
                     self._warn_of_markup(where, content)
                 self.ids.append(name)
@@ -72,6 +76,7 @@ class DocumentRows:
                 return self._of_file(row, pages)
             except InputError as error:
                 self.unreadable[number] = str(error)
+                self.gone.add(number)
                 return where, as_vector([]) if self.takes_vectors else ""
         if isinstance(row, Mapping):
             content = _at(row, self.content)

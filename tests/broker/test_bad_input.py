@@ -84,6 +84,7 @@ def table() -> list[Row]:
         Row("zero-width characters inserted", text("caf\ufffd " + LONG.replace("stone", "st\u200bone")), "duplicates", "exact"),
         Row("homoglyphs", text("caf\ufffd " + LONG.replace("harbour", "h\u0430rbour")), "duplicates", "near"),
         Row("right-to-left override", text("caf\ufffd \u202e" + LONG), "duplicates", "exact"),
+        Row("another encoding", b'{"text": "' + ("Совет закрыл причал. " * 9).encode("cp1251") + b'"}', "dead", "decode"),
         Row("a character cut in the middle", b'{"text": "' + "é".encode()[:1] + b'"}', "unique", "too-short"),
         Row("overlong bytes", b'{"text": "\xc0\xaf\xe0\x80\xaf and words"}', "unique", "too-short"),
         Row("UTF-16 instead of UTF-8", utf_16, "dead", "decode"),

@@ -286,3 +286,20 @@ def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err
     assert f"a.warc@{len(NEIGHBOURS[0])}: The record at byte" in said
     assert "These are web pages, and the filter is set to judge them with their tags" in said
+
+
+def test_texts_in_another_encoding_are_no_copies_of_each_other(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Their letters are lost, and what is left is alike: all are told, and none is dropped, of a file or of a list."""
+    words = [" ".join("".join(SOURCE.choices("абвгдежзиклмн", k=6)) for _ in range(40)) for _ in range(20)]
+    texts = [f"Новость: {one}, harbour.example, the 24th of November 2026, by our own correspondent." for one in words]
+    lines = [json.dumps({"text": one}, ensure_ascii=False).encode("cp1251") for one in texts]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
+    good = text()
+
+    ended = run("check", tmp_path / "a.jsonl", "--to", tmp_path / "out", "--json")
+    with pytest.warns(UserWarning, match=r"^20 of 21 rows cannot be read, the first: Row 0: .* are no UTF-8"):
+        kept = dedup([*(one.encode("cp1251").decode("utf-8", "replace") for one in texts), good], returns="mask")
+
+    assert (ended.code, json.loads(ended.out)["unreadable"]) == (1, 20)
+    assert "are no UTF-8 (U+FFFD)" in ended.err
+    assert kept.all()

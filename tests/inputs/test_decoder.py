@@ -85,6 +85,29 @@ def test_invalid_utf8_is_replaced() -> None:
     assert as_json(b'\xef\xbb\xbf{"text": "caf\xe9"}').text == "caf\ufffd"
 
 
+RUSSIAN = "Совет гавани закрыл {} причал на ремонт до весны 2026 года: 11 свай из 40 сгнили, сообщает harbour.example 24.11."
+
+
+@pytest.mark.parametrize("settings", [{}, {"value_format": "json"}, {"text_encoding": "base64"}], ids=["raw", "json", "base64"])
+def test_a_text_in_another_encoding_is_a_dead_letter(settings: dict[str, Any]) -> None:
+    """What is left of it is the digits and the names, which different texts share; some letters lost of one cost nothing."""
+
+    def record(text: str, encoding: str) -> Message:
+        raw = text.encode(encoding)
+        value = b'{"text": "' + raw + b'"}' if "value_format" in settings else raw
+        value = base64.b64encode(value) if "text_encoding" in settings else value
+        return Message("documents", 0, 0, b"k", value, 1_790_000_000_000, [])
+
+    decoder = Decoder(Settings(**settings))
+    whole = record("Le conseil a fermé le vieux ponton, dit la municipalité: " + "il sera réparé avant l'été. " * 9, "latin-1")
+    for encoding in ("cp1251", "koi8-r", "cp866", "gb18030"):
+        found = decoder.decode_all(Messages.of([whole, *(record(RUSSIAN.format(n), encoding) for n in ("северный", "южный"))]))
+        assert found.places == [0]
+        assert {(one.stage, one.error_class) for one in found.passed_over.values()} == {("decode", "OtherEncoding")}
+        assert "are no UTF-8" in found.passed_over[1].message
+    assert decoder.decode_all(Messages.of([record(RUSSIAN.format("южный"), "utf-8")])).places == [0]
+
+
 def test_bypass_only_where_it_is_allowed() -> None:
     asks: Headers = [("dedup.bypass", b"true")]
     assert decode(b"x", asks, allow_bypass=True) is Reason.BYPASS
