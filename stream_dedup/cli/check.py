@@ -64,6 +64,7 @@ from stream_dedup.local.offline import (
     open_index,
     store_at,
 )
+from stream_dedup.local.rows import EquallyLong
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -390,6 +391,7 @@ def decode_documents(
     plain = {"value_format": "raw", "text_encoding": "plain", **dict.fromkeys(fields)}
     text_decoder = Decoder(settings.model_copy(update=plain))
     remarks = Remarks(settings) if remarks is None else remarks
+    equally_long = EquallyLong()
     with closing(Pages(settings.page_cpu.total_seconds())) as pages:
         for number, raw in enumerate(raws):
             is_json = raw.form == "jsonl"
@@ -402,7 +404,7 @@ def decode_documents(
                 continue
             key = key_of(raw.fields, None) if is_json else raw.name
             # What has no id is known by its place, so that its duplicates can name it.
-            written = (raw.name if key is None else key).encode("utf-8", "replace")
+            written = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
             decoded: DecodedDocument | DeadLetter | Reason
             if raw.is_page or raw.form == "warc":
                 text = pages.text_of(raw)
@@ -411,6 +413,9 @@ def decode_documents(
                 decoded = (json_decoder if is_json else text_decoder).decode(
                     Message("file", 0, number, written, raw.raw, None, [])
                 )
+            vector = decoded.text if takes_vectors and isinstance(decoded, DecodedDocument) else ""
+            if not isinstance(vector, str) and (why := equally_long.refuses(vector)):
+                decoded = DeadLetter("field", "NotAVector", why)
             if isinstance(decoded, DeadLetter):
                 remarks.refused(raw, decoded)
                 pending.append((raw.name, decoded))

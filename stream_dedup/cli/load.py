@@ -264,7 +264,7 @@ def record_of(settings: Settings, document: RawDocument, key_field: str | None) 
     """Return (key, value) as a crawler with these settings would have sent the document."""
     if document.form == "jsonl":
         key = key_of(document.fields, key_field or settings.id_field)
-        return (None if key is None else key.encode("utf-8", "replace")), document.raw
+        return (None if key is None else key.encode("utf-8", "surrogatepass")), document.raw
     name = document.name.encode("utf-8", "surrogateescape")
     raw = base64.b64encode(document.raw) if settings.text_encoding == "base64" else document.raw
     if settings.value_format == "raw":

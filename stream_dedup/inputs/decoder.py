@@ -236,7 +236,7 @@ class Decoder:
             if not id_field:
                 identifier = key or b""
             elif type(found := fields.get(id_field)) is str:
-                identifier = found.encode("utf-8", "replace")
+                identifier = found.encode("utf-8", "surrogatepass")
             else:
                 rest.append(place)
                 continue
@@ -416,7 +416,7 @@ class Decoder:
 
     def _id_of(self, message: Message, fields: Any) -> bytes:
         found = scalar(field_at(fields, self._id_field)) if self._id_field else None
-        return shorten_id((message.key or b"") if found is None else found.encode("utf-8", "replace"))
+        return shorten_id((message.key or b"") if found is None else found.encode("utf-8", "surrogatepass"))
 
     def _time_of(self, message: Message, fields: Any) -> int:
         time_ms = None

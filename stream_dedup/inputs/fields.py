@@ -42,7 +42,7 @@ def parse_json(value: bytes) -> Any:
 
 def scope_number(name: str) -> int:
     """Return the number that stands for a scope in the log; 0 is the one common scope, and no name's."""
-    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest()
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 

@@ -39,13 +39,15 @@ class Piece(NamedTuple):
     """Unpacked bytes of a file, in their order; `at` is where in the file their member begins, `begins`: they are its first.
 
     Of a file that is not packed, `at` is where they are themselves. With `damage` (a reason) it has no bytes: some are missing
-    here, and those before it in the same member may be wrong, since its checksum stands at its end.
+    here, and those before it in the same member may be wrong, since its checksum stands at its end. `is_behind`: all
+    before it is whole, because what could not be unpacked is no member, and none follows.
     """
 
     data: bytes
     at: int
     begins: bool = False
     damage: str = ""
+    is_behind: bool = False
 
 
 def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
@@ -73,19 +75,24 @@ def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
         except Exception as error:
             if not isinstance(error, EOFError) and not is_damage(error):
                 raise
-            yield Piece(b"", at, damage=str(error))
-            at = _next_member(source, at + 1)
+            following = _next_member(source, at + 1)
+            is_behind = begins and following is None and not _is_member(source, at)
+            yield Piece(b"", at, damage=str(error), is_behind=is_behind)
+            at = following
         else:
             at = _behind_padding(file, member.end)
 
 
 class Stretch(io.RawIOBase):
-    """The unpacked bytes of a file up to the next damage; then `damage` says what that is, and nothing if they ended well."""
+    """The unpacked bytes of a file up to the next damage; then `damage` says what that is, and nothing if they ended well.
+
+    `is_whole`: the last of them are not cut off.
+    """
 
     def __init__(self, pieces: Iterator[Piece]) -> None:
         """Take the pieces from where the stretch before it ended."""
         self.damage = ""
-        self.is_last = False
+        self.is_whole = self.is_last = False
         self._pieces = pieces
         self._held = memoryview(b"")
 
@@ -98,6 +105,7 @@ class Stretch(io.RawIOBase):
         while not self._held and not self.is_last and not self.damage:
             piece = next(self._pieces, None)
             self.is_last, self.damage = piece is None, piece.damage if piece else ""
+            self.is_whole = piece is None or piece.is_behind
             self._held = memoryview(piece.data if piece else b"")
         size = min(len(target), len(self._held))
         target[:size], self._held = self._held[:size], self._held[size:]
@@ -196,6 +204,12 @@ def _behind_padding(file: IO[bytes], at: int) -> int | None:
         if data.strip(b"\0"):
             return at
     return None
+
+
+def _is_member(source: _Packed, at: int) -> bool:
+    beginning = _BEGINNING[source.packing]
+    source.file.seek(at)
+    return at == 0 or source.file.read(len(beginning)) == beginning
 
 
 def _next_member(source: _Packed, at: int) -> int | None:

@@ -329,12 +329,12 @@ def _documents(
     """Yield the documents of `stream`; what `stretch` cuts off, because damage follows, is none."""
     if file.form == "text":
         raw = stream.read()
-        if stretch is None or not stretch.damage:
+        if stretch is None or stretch.is_whole:
             advance(1, len(raw))
             yield RawDocument(file.name, raw, "text", is_page=file.is_page)
         return
     for line in stream:
-        if stretch is not None and stretch.damage and not line.endswith(b"\n"):
+        if stretch is not None and stretch.damage and not stretch.is_whole and not line.endswith(b"\n"):
             return
         number = next(numbers)
         raw = line.rstrip(b"\r\n")

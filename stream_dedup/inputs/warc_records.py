@@ -180,13 +180,16 @@ def _framed(held: _Held, at: int, head: bytes, head_end: int, length: int | None
         searched = max(head_end, len(held.data) - _BEGINNING_BYTES)
         held.reach(len(held.data) + 1)
     block = bytes(held.data[head_end:end])
+    is_short = length is not None and end == len(held.data) and held.is_last and len(block) < length
     is_damaged = end == len(held.data) and held.is_damage_of_last()
     held.drop(end)
     ending = next((one for one in (_END, b"\n\n") if block.endswith(one)), b"")
+    # Where the file ends at a blank line, that may be one of the page's, or the one behind the head of HTTP.
+    is_short = is_short and (ending != _END or block.find(_END) + len(_END) == len(block))
     if is_damaged:
         lost = f"is damaged: {held.damage}"
         held.damage = ""  # told
-    elif not ending:
+    elif is_short or not ending:
         lost = "is cut off"
     elif _NAMES_A_RECORD.search(block):
         lost = f"says {'no length' if length is None else 'a wrong length'}, and another one's head stands in it"

@@ -371,7 +371,7 @@ def _scope(name: str | None) -> int:
 
 def _stored(identifier: str) -> bytes:
     """Return an id as the index keeps it; `_name` gives it back."""
-    return shorten_id(identifier.encode("utf-8", "replace"))
+    return shorten_id(identifier.encode("utf-8", "surrogatepass"))
 
 
 def _name(stored: bytes) -> str:

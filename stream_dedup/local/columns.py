@@ -228,7 +228,7 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
 
 
 def _stored(identifier: object) -> bytes:
-    return shorten_id(identifier if isinstance(identifier, bytes) else str(identifier).encode("utf-8", "replace"))
+    return shorten_id(identifier if isinstance(identifier, bytes) else str(identifier).encode("utf-8", "surrogatepass"))
 
 
 def _joined(values: Sequence[bytes], rows: Sequence[int]) -> bytes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from stream_dedup.fingerprinting import as_vector
+from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
@@ -26,6 +26,22 @@ from stream_dedup.local.offline import OfflineDocument
 
 _MISSING: Final = object()
 _NULL: Final = object()
+
+
+@dataclass(slots=True)
+class EquallyLong:
+    """Vectors of one column: as long as the first, or they cannot be compared."""
+
+    _length: int = 0
+
+    def refuses(self, vector: Vector) -> str:
+        """Return why a vector is none of them; nothing if it is one, or holds nothing."""
+        self._length = self._length or len(vector)
+        if len(vector) in (0, self._length):
+            return ""
+        return (
+            f"The vector has {len(vector):,} numbers, and the first one {self._length:,}; those of a column are of one length."
+        )
 
 
 @dataclass(slots=True)
@@ -46,6 +62,7 @@ class DocumentRows:
     gone: set[int] = field(default_factory=set)
     missing: set[int] = field(default_factory=set)
     _warned: bool = False
+    _equally_long: EquallyLong = field(default_factory=EquallyLong)
 
     def documents(self) -> Iterator[OfflineDocument]:
         """Yield a document for each row; an empty one for what is unreadable or missing.
@@ -86,7 +103,9 @@ class DocumentRows:
         elif self.takes_vectors or isinstance(row, str) or (self.allows_nulls and _is_null(row)):
             content = row
         else:
-            raise InputError(f"{where} is a {type(row).__name__}; a dictionary, a text, or a pair of id and text is needed.")
+            what = f"{where} is a {type(row).__name__}; a dictionary, a text, or a pair of id and text is needed"
+            is_numbers = hasattr(row, "dtype") or (isinstance(row, tuple | list) and row and isinstance(row[0], int | float))
+            raise InputError(what + ('. Vectors need recipe=Recipe("vector").' if is_numbers else "."))
         if not isinstance(name, str | int | bytes | UUID):
             raise InputError(_without_id(where, name))
         return name, self._content(where, content)
@@ -102,9 +121,13 @@ class DocumentRows:
             what = f"has no column {self.content!r}" if found is _MISSING else f"holds no vector but {type(found).__name__}"
             raise InputError(f"{where} {what}; name the column of vectors with vector=.")
         try:
-            return as_vector(found)  # type: ignore[arg-type]
+            vector = as_vector(found)  # type: ignore[arg-type]
+            why = self._equally_long.refuses(vector)
         except InputError as error:
-            raise InputError(f"{where}: {error}") from error
+            why = str(error)
+        if why:
+            raise InputError(f"{where}: {why}")
+        return vector
 
     def _of_file(self, row: RawDocument, pages: Pages) -> tuple[Any, Any]:
         """Return id and content of a document of a file; raise InputError if it has none that can be read."""
@@ -214,7 +237,7 @@ def _is_null(value: object) -> bool:
 
 
 def _written(name: object) -> bytes:
-    return name if isinstance(name, bytes) else str(name).encode("utf-8", "replace")
+    return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
 
 
 def _without_id(where: str, found: object) -> str:

@@ -160,6 +160,20 @@ def test_a_text_that_is_cut_off_is_lost(tmp_path: Path) -> None:
     assert second.raw == b"whole"
 
 
+@pytest.mark.parametrize(("pack", "suffix"), [(gzipped, "gz"), (zstd, "zst")])
+def test_what_follows_the_last_member_costs_no_line(tmp_path: Path, pack: Callable[[bytes], bytes], suffix: str) -> None:
+    """A last line without an end is whole, and so is a text; what follows is told, and of a damaged member nothing is taken."""
+    whole = b"".join(LINES[:5]).rstrip(b"\n")
+    for name in (f"a.jsonl.{suffix}", f"a.txt.{suffix}"):
+        (tmp_path / name).write_bytes(pack(whole) + b"no member at all")
+        *found, lost = read_documents(find_files(str(tmp_path / name), "auto"))
+        assert b"\n".join(one.raw for one in found) == whole
+        assert lost.lost is not None
+        (tmp_path / name).write_bytes(pack(whole) + pack(b"".join(LINES[5:9]))[:-20])
+        *found, _ = read_documents(find_files(str(tmp_path / name), "auto"))
+        assert whole.splitlines()[4] not in [one.raw for one in found]
+
+
 def test_a_file_that_cannot_be_opened_costs_no_other(tmp_path: Path) -> None:
     """It is one that is lost, with the reason of the system."""
     for name in ("a.jsonl", "b.jsonl"):

@@ -73,6 +73,16 @@ def test_what_a_crawler_says_it_cut_off_is_taken_as_it_is(tmp_path: Path) -> Non
         assert bodies(read(tmp_path / "a.warc")) == [B[:-100]]
 
 
+def test_a_file_that_ends_within_a_record_says_so(tmp_path: Path) -> None:
+    """Wherever it is cut, also at a blank line of the page; only between two records nobody can tell."""
+    text = record("b", http(b"One paragraph.\n\nAnother one.\n\nThe last.", kind="text/plain"))
+    path = tmp_path / "a.warc"
+    for cut in range(1, len(text) - 4):
+        path.write_bytes(RIGHT[0] + text[:cut])
+        found = read(path)
+        assert (bodies(found), len(places(found))) == ([A], 1), cut
+
+
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_a_page_too_large_is_lost_and_another_record_passed_over(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
