@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.peers import Peers, peers_command
-from stream_dedup.cli.version import versions
+from stream_dedup.cli.app import versions
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json

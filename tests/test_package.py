@@ -141,10 +141,10 @@ def test_the_command_runs_where_it_is_installed(python: Path, tmp_path: Path) ->
     shutil.copy(ROOT / "examples" / "pages.jsonl", tmp_path)
     program = str(python.with_name("stream-dedup"))
 
-    version = json.loads(run(python, tmp_path, program, "version", "--json"))
+    versions = run(python, tmp_path, program, "--version").splitlines()
     judged = [json.loads(line) for line in run(python, tmp_path, program, "check", "pages.jsonl", "--json").splitlines()]
 
-    assert version["stream-dedup"] == __version__
+    assert versions[0] == f"stream-dedup {__version__}"
     assert sum(one["verdict"] == "duplicate" for one in judged) == 7
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
+import platform
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -34,7 +36,7 @@ PANELS: Final = {
     "Change what it keeps": ("declare", "seed", "forget", "release", "rewind", "dlq show", "dlq redrive"),
     "Set it up": (
         *("topics plan", "topics apply", "config check", "config show", "config reference"),
-        *("doctor", "calibrate", "compile", "version", "commands"),
+        *("doctor", "calibrate", "compile"),
     ),
     "Prove and measure": ("audit", "replay", "index stats", "index snapshot", "index restore", "index verify"),
 }
@@ -105,9 +107,18 @@ app = typer.Typer(
 )
 
 
-def _print_version(*, is_asked: bool) -> None:
+def versions() -> dict[str, str]:
+    """Return our version, its formats, Python's version, and those of the libraries that decide what happens."""
+    from stream_dedup.log.records import FORMATS
+
+    formats = ", ".join(map(str, sorted(FORMATS)))
+    libraries = {name: importlib.metadata.version(name) for name in ("confluent-kafka", "rocksdict", "numba", "jieba")}
+    return {"stream-dedup": __version__, "log-formats": formats, "python": platform.python_version()} | libraries
+
+
+def _print_versions(*, is_asked: bool) -> None:
     if is_asked:
-        print(f"stream-dedup {__version__}")
+        print("\n".join(f"{name} {version}" for name, version in versions().items()))
         raise typer.Exit
 
 
@@ -118,9 +129,9 @@ def _options(
         bool,
         typer.Option(
             "--version",
-            callback=lambda asked: _print_version(is_asked=asked),
+            callback=lambda asked: _print_versions(is_asked=asked),
             is_eager=True,
-            help="Print the version and end; `version` tells more.",
+            help="Print the versions that matter in a report, and which formats of the log are read and written.",
         ),
     ] = False,
 ) -> None: ...

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import shlex
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -57,7 +56,7 @@ _STANDARD_INPUT = "-"
 _JUDGING = ("plan", "similarity", "kafka_bootstrap_servers")  # what a proposal says anew, or what a file does not need
 
 
-@command("calibrate", example="stream-dedup calibrate pages.jsonl --svg similarity.svg")
+@command("calibrate", example="stream-dedup calibrate pages.jsonl --documents 50000")
 def calibrate_command(
     given: Given,
     target: Annotated[
@@ -70,7 +69,6 @@ def calibrate_command(
         int,
         typer.Option("--documents", min=DOCUMENTS_MIN, max=200_000, help="Most documents to read; copies lie near each other."),
     ] = 20_000,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the histogram there as a picture.")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Propose from which similarity on documents are dropped, by a sample of your own, with pairs on either side to read.
@@ -106,8 +104,6 @@ def calibrate_command(
         of_plan = f" --plan {plan.name}" if is_other_plan else ""
         options = f"{of_plan} --similarity {said['proposed']['similarity']:.2f}"
         said["commands"] = _commands(target, given.overrides(text_field=text_field), options)
-    if svg is not None:
-        _write(svg, said["histogram"], proposal.similarity)
     if as_json:
         print_json(said)
     else:
@@ -359,41 +355,3 @@ def _sentence(said: dict[str, Any]) -> str:
             told = f"{stays}: no other suits better" if is_in_force else f"Proposed: {one['similarity']:.2f}"
             return f"{told}, where fewest pairs are decided by a little; {span}. From {one['pairs']:,} pairs {of}."
     return f"No proposal, {stays}: {why}."
-
-
-def _write(path: Path, bins: Sequence[int], similarity: int | None) -> None:
-    try:
-        path.write_text(_picture(bins, similarity), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"The picture {path} cannot be written: {error.strerror}. Name another file with --svg.") from error
-
-
-def _picture(bins: Sequence[int], similarity: int | None) -> str:
-    """Return the histogram as SVG that stands by itself, with the threshold if one is proposed."""
-    width, height, left, foot = 640, 240, 50, 30
-    most, wide = max(1, *bins), (width - left) / len(bins)
-    proposed = "no threshold proposed" if similarity is None else f"proposed threshold {similarity / 100:.2f}"
-    title = html.escape(f"Nearest earlier documents by similarity; {proposed}")
-    parts = [f'<rect width="{width}" height="{height}" fill="#fff"/>']
-    for place, count in enumerate(bins):
-        tall = (height - foot - 20) * count / most
-        colour = "#b45309" if similarity is not None and (place + 0.5) / len(bins) >= similarity / 100 else "#64748b"
-        told = f"{place / len(bins):.2f} to {(place + 1) / len(bins):.2f}: {count:,}"
-        parts.append(
-            f'<rect x="{left + place * wide + 1:.1f}" y="{height - foot - tall:.1f}" width="{wide - 2:.1f}" '
-            f'height="{tall:.1f}" fill="{colour}"><title>{told}</title></rect>'
-        )
-    if similarity is not None:
-        at = left + (width - left) * similarity / 100
-        parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="6" y2="{height - foot}" stroke="#000" stroke-dasharray="4 3"/>')
-        parts.append(f'<text x="{at - 4:.1f}" y="14" text-anchor="end">{similarity / 100:.2f}</text>')
-    parts.append(f'<text x="{left - 6}" y="24" text-anchor="end">{most:,}</text>')
-    parts += [
-        f'<text x="{left + (width - left) * share / 100:.1f}" y="{height - 10}" '
-        f'text-anchor="{"end" if share == 100 else "middle"}">{share / 100:g}</text>'
-        for share in (0, 25, 50, 75, 100)
-    ]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-family="sans-serif" '
-        f'font-size="12"><title>{title}</title>{"".join(parts)}</svg>\n'
-    )

@@ -1,18 +1,20 @@
-"""The page of all commands, made from their own help, so that it cannot say anything else."""
+"""The page of all commands, made from their own help, so that it cannot say anything else.
+
+python -m tests.cli.commands_page > docs/reference/commands.md
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import groupby
 
 from stream_dedup.cli.app import GROUPS, PANELS, command_named
-from stream_dedup.cli.options import Command, command
+from stream_dedup.cli.options import Command
 
 _HEAD = """\
 # Commands
 
-Made by `stream-dedup commands`; do not edit by hand.
+Made by `python -m tests.cli.commands_page`; do not edit by hand.
 
 `stream-dedup COMMAND --help` says the same. Exit codes: 0 done, 1 failure, 2 usage, 78 something must be changed before it
 can work, 130 interrupted. Four options are told here for all commands that name them:
@@ -29,9 +31,8 @@ _COMMON = {
 }
 
 
-@command("commands", example="stream-dedup commands")
-def commands_command() -> int:
-    """Print the reference page of all commands, as Markdown."""
+def commands_page() -> str:
+    """Return it as Markdown."""
     parts = [_HEAD, *(f"| `{name}` | {purpose} |\n" for name, purpose in _COMMON.items())]
     for panel, names in PANELS.items():
         parts.append(f"\n## {panel}\n")
@@ -40,8 +41,7 @@ def commands_command() -> int:
                 parts.append(f"\n**`{first}`** {GROUPS[first]}\n")
             for name in members:
                 parts += _section(command_named(name))
-    sys.stdout.write("".join(parts))
-    return 0
+    return "".join(parts)
 
 
 def _section(one: Command) -> Iterator[str]:
@@ -69,3 +69,7 @@ def _common(record: tuple[str, str]) -> str | None:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(commands_page(), end="")
