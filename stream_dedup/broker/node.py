@@ -40,19 +40,10 @@ from stream_dedup.broker.process import HOST, BoundChild, Port, environment
 from stream_dedup.ground.errors import LocalBrokerError
 
 NODE_ID = 1
-
-
 LOG_LINES_SHOWN = 20
-
-
 ANSWER_TIMEOUT_SECONDS = 2.0
-
-
 POLL_SECONDS = 0.02
-
-
 _RECORD_SECONDS = 600.0  # the machine may be busy, and nobody waits
-
 
 # What the controller says when the session is over, of the operation that has its record written, and when that is written:
 # some 30 ms later, because records are gathered. A controller that is told to end in between loses it.
@@ -60,20 +51,14 @@ _FENCED = re.compile(
     rb"(?s)Fencing broker %d .*?Read-write operation (maybeFenceStaleBroker\(\d+\)) .*Processed \1 in " % NODE_ID
 )
 
-
 _FENCE_SECONDS = 10.0
-
-
 FOLDER_PREFIX = "stream-dedup-broker-"
-
 
 # A temporary folder younger than this is left alone by other processes: its owner may not have locked it yet.
 ORPHAN_AGE_SECONDS = 600
 
-
 # Compiles each method once, soon and not well: what starts quickly and does little.
 QUICK_START = "-XX:TieredStopAtLevel=1"
-
 
 JAVA_FLAGS = (
     "-XX:+UseSerialGC",

@@ -30,7 +30,6 @@ from stream_dedup.ground.errors import LocalBrokerError
 
 HOST = "127.0.0.1"
 
-
 # Runs with -I -S: argv is the expected parent, then the command. A parent that died before prctl is noticed by its id.
 _BIND_TO_PARENT = """
 import ctypes, os, signal, sys

@@ -13,26 +13,16 @@ from collections.abc import Mapping
 from stream_dedup.ground.failpoints import VARIABLE as FAILPOINT_VARIABLE
 
 PREFIX = "STREAM_DEDUP_"
-
-
 CONFIG_VARIABLE = PREFIX + "CONFIG"
-
-
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
-
-
 KAFKA_PREFIX = PREFIX + "KAFKA_"
-
 
 # Read where they are needed, before there are settings: CACHE_DIR by `compiled.py`, when a kernel is first imported.
 NOT_SETTINGS = frozenset({CONFIG_VARIABLE, FAILPOINT_VARIABLE, PREFIX + "CACHE_DIR"})
 
-
 # Kubernetes gives every container variables for every Service of its namespace; a Service called `stream-dedup-index`
 # makes STREAM_DEDUP_INDEX_SERVICE_HOST and STREAM_DEDUP_INDEX_PORT=tcp://..., which nobody wrote and nobody reads.
 _SERVICE_LINK_NAME = re.compile(r".*_SERVICE_HOST\Z|.*_SERVICE_PORT(_\w+)?\Z|.*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?\Z")
-
-
 _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
 

@@ -9,7 +9,6 @@ from stream_dedup.settings.units import parse_duration, parse_size
 
 MASK = "******"
 
-
 # Decided by the protocol between worker, log and index: changing one would break "exactly once".
 DECIDED_PROPERTIES = {
     "bootstrap.servers": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",
@@ -27,9 +26,7 @@ DECIDED_PROPERTIES = {
     "request.required.acks": "every write waits for all in-sync replicas; remove it",
 }
 
-
 _SECRET_PROPERTY = re.compile(r"password|passphrase|secret|\.pem$|jaas|oauthbearer\.config$|private\.key$")
-
 
 FROM_FILE_PROPERTIES = frozenset(
     {
@@ -45,7 +42,6 @@ FROM_FILE_PROPERTIES = frozenset(
         "ssl.ca.pem",
     }
 )
-
 
 PROPERTY_NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*\Z")
 

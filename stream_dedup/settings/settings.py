@@ -62,11 +62,7 @@ from stream_dedup.settings.units import (
 )
 
 _DEFAULT_RECIPE = "words"
-
-
 _SHADOW_GROUP = "-shadow"
-
-
 Source: TypeAlias = Literal["flag", "environment", "file", "preset", "default"]
 
 

@@ -22,32 +22,19 @@ from pydantic import (
 )
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+\Z")
-
-
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-
-
 _DURATION_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
-
 BROKERS = r"^\s*[^\s,/]+:\d{1,5}\s*(,\s*[^\s,/]+:\d{1,5}\s*)*$"
-
-
 HOST = r"^[A-Za-z0-9.:_-]+$"
 HOSTS = r"^\s*(\*|(\*\.)?[A-Za-z0-9._-]+)(\s*,\s*(\*|(\*\.)?[A-Za-z0-9._-]+))*\s*$|^$"
 WEB_PATH = r"^(/[A-Za-z0-9._~-]{1,64}){0,8}$"
 WEB_ADDRESS = r"^https?://[A-Za-z0-9.\[\]:_-]{1,255}(/[A-Za-z0-9._~/-]*)?$"
-
-
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-
-
 HEADER_PLACE = "header:"
 """What a place that is a header begins with, and not a field."""
 
 
 NAME = r"^[A-Za-z0-9._-]{1,200}$"
-
 
 PATTERNS = {
     BROKERS: "host:port, or several of them separated by commas",
@@ -57,7 +44,6 @@ PATTERNS = {
     WEB_ADDRESS: "an address such as http://index:8080",
     NAME: "made of 1 to 200 letters, digits, dots, underscores and hyphens",
 }
-
 
 _BYTE_SIZE = TypeAdapter(ByteSize)
 
@@ -183,29 +169,13 @@ def check_host(value: str) -> str:
 
 
 Whole = BeforeValidator(_no_bool)
-
-
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
-
-
 Size = Annotated[int, BeforeValidator(parse_size)]
-
-
 Folder = Annotated[Path, BeforeValidator(_expand)]
-
-
 ReadableFile = Annotated[FilePath, BeforeValidator(_expand)]
-
-
 FieldPath = Annotated[str, AfterValidator(_field_path)]
-
-
 TextPlace = Annotated[str, AfterValidator(_text_place)]
-
-
 TopicName = Annotated[str, AfterValidator(_topic)]
-
-
 Name = Annotated[str, Field(pattern=NAME)]
 
 
