@@ -16,8 +16,6 @@ from stream_dedup.settings.settings import Settings
 
 _OPEN_FILES_MIN = 1024
 _FREE_BYTES_MIN = 1 << 30
-_LIMIT_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-_NO_LIMIT = 1 << 60
 
 
 def check_machine(settings: Settings, role: Literal["worker", "index"] | None) -> list[CheckFinding]:
@@ -41,21 +39,6 @@ def _of_search(folder: Path) -> Iterator[CheckFinding]:
     if _nearest(folder) == folder:
         engine = "the engine takes as much again while it merges its segments"
         yield from _disk("search disk", folder, "a full-text engine", engine, "the search")
-
-
-def memory_limit() -> int | None:
-    """Return how many bytes this process may take, by its control group or the machine; None if nothing tells."""
-    for path in _LIMIT_FILES:
-        try:
-            text = path.read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdigit() and int(text) < _NO_LIMIT:
-            return int(text)
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
 
 
 def _open_files() -> Iterator[CheckFinding]:

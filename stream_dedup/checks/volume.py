@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
-from stream_dedup.checks.machine import memory_limit
 from stream_dedup.ground.errors import FormatError, OtherFormatError, StreamDedupError
+from stream_dedup.ground.memory_limit import limit_of_group, machine_bytes
 from stream_dedup.index import contents
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
@@ -79,8 +79,8 @@ def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], 
     else:
         behind = "" if log_end is None else f", {log_end - applied:,} records behind the log"
         yield ok("volume", f"{folder} holds {found.meta.live:,} representatives{behind}.")
-    needed, limit = _BASE_BYTES + _ENTRY_BYTES * found.meta.live, memory_limit()
-    if limit is not None and needed > _SHARE_MAX * limit:
+    needed, limit = _BASE_BYTES + _ENTRY_BYTES * found.meta.live, limit_of_group() or machine_bytes()
+    if needed > _SHARE_MAX * limit:
         yield warning(
             "memory",
             f"{found.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory, and {limit / 1e9:.1f} GB are "

@@ -88,7 +88,7 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
     import structlog
 
     from stream_dedup.service import logs
-    from stream_dedup.service.files import allow_many_files
+    from stream_dedup.service.process import allow_many_files
 
     logs.configure(settings.log_level, settings.log_format, role=role)
     log = structlog.get_logger("stream_dedup.run")

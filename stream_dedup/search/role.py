@@ -43,7 +43,7 @@ from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, take_downs_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.service.health import Health
-from stream_dedup.service.memory import give_back
+from stream_dedup.service.process import give_back
 from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings

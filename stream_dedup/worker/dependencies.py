@@ -14,6 +14,7 @@ import structlog
 from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
+from stream_dedup.ground.memory_limit import resident_bytes
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.inputs.decoder import Decoder
@@ -27,7 +28,6 @@ from stream_dedup.kafka import (
     VerdictReader,
 )
 from stream_dedup.log.records import DOCUMENTS_MAX
-from stream_dedup.service.memory_limit import resident_bytes
 from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
 from stream_dedup.settings.settings import Settings

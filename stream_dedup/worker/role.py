@@ -13,7 +13,7 @@ from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import NONCE_BYTES
 from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.kafka import LogAppender, Patience, TransactionalOutput, VerdictReader
-from stream_dedup.service.memory import FreedMemory
+from stream_dedup.service.process import FreedMemory
 from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings

@@ -13,7 +13,7 @@ from stream_dedup.checks import clients, machine, volume
 from stream_dedup.checks.clients import check_clients
 from stream_dedup.checks.declaration import check_declaration, check_key, check_recipe
 from stream_dedup.checks.finding import CheckFinding, CheckState
-from stream_dedup.checks.machine import check_machine, memory_limit
+from stream_dedup.checks.machine import check_machine
 from stream_dedup.checks.volume import check_volume
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.plan import PLANS
@@ -168,19 +168,6 @@ class TestMachine:
         assert of(check_machine(Settings(), "index"), "probes").state is CheckState.WARNING
         assert of(check_machine(Settings(http_host="::"), "index"), "probes").state is CheckState.OK
 
-    def test_the_memory_limit_is_the_control_group_s_or_the_machine_s(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        limit = tmp_path / "memory.max"
-        monkeypatch.setattr(machine, "_LIMIT_FILES", (limit,))
-        limit.write_text("3221225472\n")
-        assert memory_limit() == 3 << 30
-
-        limit.write_text("max\n")
-        whole = memory_limit()
-        assert whole is not None
-        assert whole > 1 << 28
-
 
 class TestRecipe:
     def test_the_public_key_is_a_warning(self) -> None:
@@ -241,7 +228,7 @@ class TestVolume:
         assert states("cluster/topic", 0) == states(None, None) == [CheckState.OK, CheckState.OK]
         assert states("cluster/other", 5)[0] is CheckState.REFUSED
         assert states("cluster/topic", -1)[0] is CheckState.REFUSED
-        monkeypatch.setattr(volume, "memory_limit", lambda: 1000)
+        monkeypatch.setattr(volume, "limit_of_group", lambda: 1000)
         assert states("cluster/topic", 0)[1] is CheckState.WARNING
 
     def test_a_damaged_volume_is_a_refusal(self, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 # A thread, because a worker prepares in one, and what threads free the C library treats otherwise.
 FAULTS = """
 import resource, sys, threading
-from stream_dedup.service.memory import keep_memory
+from stream_dedup.service.process import keep_memory
 if sys.argv[1] == "kept" and not keep_memory():
     sys.exit("the C library cannot keep memory")
 def batch():
@@ -44,7 +44,7 @@ def test_memory_that_is_freed_is_taken_again_without_a_fault() -> None:
 
 GIVEN_BACK = """
 import sys
-from stream_dedup.service.memory import give_back, keep_memory
+from stream_dedup.service.process import give_back, keep_memory
 if not keep_memory():
     sys.exit("the C library cannot keep memory")
 def resident_kb():

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.messages import Messages
-from stream_dedup.service import memory
+from stream_dedup.service import process as memory
 from stream_dedup.worker.prepare import InFlight
 from stream_dedup.worker.questions import Questions
 from tests.worker.parts import context
