@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.service import connection_lines, logs
-from stream_dedup.service.connection_lines import ConnectionLines, reason_of, reason_of_aiokafka
+from stream_dedup.service import logs
+from stream_dedup.service.logs import ConnectionLines, reason_of, reason_of_aiokafka
 
 REFUSED = (
     "FAIL [stream-dedup-admin#producer-1] [thrd:127.0.0.1:1/bootstrap]: 127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 "
@@ -112,4 +112,4 @@ def test_what_aiokafka_says_of_records_stays() -> None:
     """Only what it says of connections is held back."""
     assert reason_of_aiokafka("Failed fetch messages from 1: NodeNotReadyError: Attempt to send a request to node") == ("", "")
     assert reason_of_aiokafka("OffsetCommit failed for group g due to group error (IllegalGeneration)") is None
-    assert connection_lines.AGAIN_SECONDS == 60.0
+    assert logs.AGAIN_SECONDS == 60.0
