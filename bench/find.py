@@ -34,8 +34,8 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.search.clue import clue_of, words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder
+from stream_dedup.search.forgotten import key_of
 from stream_dedup.search.role import COMMIT_DOCUMENTS
-from stream_dedup.search.take_downs import key_of
 from stream_dedup.search.texts import TextIndex
 
 TOKENS: Final = (8, 20, 60)

@@ -220,8 +220,6 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
 
 # Functions that are longer, and why each is not cut.
 LONG = {
-    "fingerprinting/normalise.py: _normalise_each": "a compiled loop: what is passed between functions costs more than it says",
-    "fingerprinting/tokens.py: words_between": "the same",
     "indexer/metrics.py: __init__": "a table of metrics",
     "worker/role.py: build_worker": "puts a worker together, part after part",
 }

@@ -62,7 +62,7 @@ class Decision:
 class Opened:
     """A record with its text. `why` says why there is none; then the text is empty. `decision` is None for source records.
 
-    `is_forgotten`: a take-down covers it, and nothing of it is told.
+    `is_forgotten`: a `forget` covers it, and nothing of it is told.
     """
 
     at: str

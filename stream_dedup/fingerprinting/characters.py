@@ -18,7 +18,7 @@ The kinds of a normalised text's characters decide where its words are:
   normalising, as NFKC_Casefold of the Unicode standard does, so that inserting them does not make a text new.
 
 Two flags stand beside the kind: `MARK` (counts towards a run of combining marks) and `UNASSIGNED` (no character in
-this Unicode version; normalising leaves it alone, whatever a newer Python may know of it).
+this Unicode version; normalising leaves it alone, also where a newer Python knows it).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Foldings(NamedTuple):
     what each ASCII character becomes: lower case, and white space a space. `pairs`, `composed`: an open-addressing table
     from `first << 21 | second` to what they compose to, or 0 where only `unicodedata` knows; from a second alone to its
     combining class; and from a first alone to 0 if a mark is part of it. Seconds have the action `COMPOSING`. `simple`:
-    (2048,), for a code point of two bytes the two bytes that it becomes whatever stands around it, first byte high; else 0.
+    (2048,), for a code point of two bytes the two bytes that it becomes beside any neighbours, first byte high; else 0.
     """
 
     actions: NDArray[np.uint16]

@@ -1,7 +1,7 @@
 """Texts -> weighed features that can be read: for every recipe but those that `prints.fingerprint_batch` does at once.
 
 Invariants: the features of a text follow from the text and the recipe alone, in the order in which they first occur (of
-keywords: the greatest weight first); a run of words is spelt with one space between them, whatever stood there; two
+keywords: the greatest weight first); a run of words is spelt with one space between any two of them; two
 features of different kinds that are spelt alike are two; weights are whole numbers of 1 / `WEIGHT_UNIT`.
 """
 

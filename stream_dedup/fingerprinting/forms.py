@@ -1,6 +1,6 @@
 """Which form of a text its features are taken from: the stage *normalise* of the grammar.
 
-Invariants: whatever the steps, surrogates become U+FFFD and runs of combining marks are cut first, so every form is
+Invariants: under any steps surrogates become U+FFFD and runs of combining marks are cut first, so every form is
 valid UTF-8 and is made in linear time; the form after `nfkc case space` is `normalise`'s, bit for bit, and only it is
 digested: texts are `exact` by the same rule under every recipe.
 

@@ -194,7 +194,7 @@ def _parse_feature(text: str) -> Feature:
     if name not in known:
         _nearest("features", name, known)
     if colon and name in {"words", "bigrams", VECTOR}:
-        _refuse(f"The features {name!r} take no number; write shingles:{length[:10]} for runs of so many words.")
+        _refuse(f"The features {name!r} take no number; write shingles:{length[:10]} for runs of that length.")
     return Feature(
         name,
         _number("features", length) if colon else known[name],

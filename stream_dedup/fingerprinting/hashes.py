@@ -12,7 +12,7 @@ add no knowledge.
 | `md5`, `sha1`, `sha256` | 128, 160, 256 | the digest, most significant byte first |
 | `jenkins` | 64 | lookup3 `hashlittle2` with both seeds 0: its first result is the low half |
 
-Whoever does not know the key can neither make two features collide under `keyed` nor steer a print; under all others
+Only those who know the key can make two features collide under `keyed`, or steer a print; under all others
 anybody can. The cryptographic ones are here because tutorials use them, and protect nothing when cut.
 
 Sources: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012); Fowler, Noll, Vo, RFC 9923; Jenkins,

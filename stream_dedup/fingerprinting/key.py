@@ -1,7 +1,7 @@
 """The secret that prints are made with.
 
 Invariants: a key is 16 to 64 bytes; it is never shown, only a short digest of it is, inside the recipe id; prints of
-different keys are incomparable. Whoever knows the key can make texts that share a fingerprint on purpose, so the
+different keys are incomparable. Those who know the key can make texts that share a fingerprint on purpose, so the
 public demo key is for trying things out.
 """
 

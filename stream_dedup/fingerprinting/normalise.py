@@ -1,7 +1,7 @@
 """Which texts count as the same: text -> normalised text.
 
 Invariants: a pure function of the text, equal under every Unicode version since `characters.UNICODE_VERSION`; time
-linear in the text, whatever it holds; the result has no surrogate, no default ignorable code point, and no white space
+linear in any text; the result has no surrogate, no default ignorable code point, and no white space
 but single spaces inside.
 
 The steps, in this order:
@@ -245,6 +245,32 @@ def _is_half_space(data: Any, place: Any, start: Any, stop: Any, kinds: Any) -> 
     return _is_arabic(before, kinds) and _is_arabic(of_two_bytes(data[place], data[place + 1]), kinds)
 
 
+@inlined
+def _write_mapping(replacements: Any, first: Any, last: Any, out: Any, end: Any, previous: Any) -> Any:
+    """Write what a code point is replaced by, but for doubled spaces; return the new end, and the last byte."""
+    for source in range(first, last):
+        byte = replacements[source]
+        out[end] = byte
+        end += np.int64((byte != _SPACE) | (previous != _SPACE))
+        previous = byte
+    return end, previous
+
+
+@inlined
+def _composed(before: Any, code_point: Any, combining: Any, foldings: Any) -> Any:
+    """Return the class of one that composes, or `CONTEXTUAL` where more must be looked at, and what it makes of the one before.
+
+    That is -1 for nothing. With anything but a starter right before it, it composes only if it is a mark itself.
+    """
+    action = np.int64(composition(np.int64(0), code_point, foldings))
+    made = np.int64(-1) if combining else composition(before, code_point, foldings)
+    # A second mark may belong before the first, be that one written or part of the character before.
+    second_mark = action and (combining or composition(before, np.int64(0), foldings) == 0)
+    if before < 0 or made == 0 or second_mark:
+        return np.int64(CONTEXTUAL), np.int64(-1)
+    return action, made
+
+
 @kernel
 def _normalise_each(
     data: Any, offsets: Any, begin_at: Any, kinds: Any, foldings: Any, out: Any, ends: Any, contextual: Any
@@ -294,24 +320,14 @@ def _normalise_each(
                 marks = marks + 1 if kinds[code_point] & MARK else 0
                 if len(out) < end + (last - first) + (offsets[-1] - place):
                     return text
-                for source in range(first, last):
-                    byte = foldings.replacements[source]
-                    out[end] = byte
-                    end += np.int64((byte != _SPACE) | (previous != _SPACE))
-                    previous = byte
+                end, previous = _write_mapping(foldings.replacements, first, last, out, end, previous)
                 combining = np.int64(foldings.trailing[action - MAPPED])
                 before = np.int64(-1)
             else:
                 marks = marks + 1 if kinds[code_point] & MARK else 0
                 if action == COMPOSING:
-                    # With anything but a starter right before it, it composes only if it is a mark itself.
-                    action = composition(np.int64(0), code_point, foldings)
-                    made = np.int64(-1) if combining else composition(before, code_point, foldings)
-                    # A second mark may belong before the first, be that one written or part of the character before.
-                    second_mark = action and (combining or composition(before, np.int64(0), foldings) == 0)
-                    if before < 0 or made == 0 or second_mark:
-                        action = np.int64(CONTEXTUAL)
-                    elif made > 0:
+                    action, made = _composed(before, code_point, combining, foldings)
+                    if made > 0:
                         end -= _length_of(before)
                         end = _write(made, out, end)
                         before = made

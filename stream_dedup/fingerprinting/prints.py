@@ -2,8 +2,8 @@
 
 How words and characters become hashes, frozen by golden vectors:
 
-- A word's hash is SipHash-1-3 of its UTF-8 bytes under a key derived from the recipe's key. Whoever does not know the key
-  cannot make two words collide, nor steer a print.
+- A word's hash is SipHash-1-3 of its UTF-8 bytes under a key derived from the recipe's key. Only those who know the key
+  can make two words collide, or steer a print.
 - A bigram's hash mixes the hashes of its two words, in order, under further secrets of the same key; a shingle's mixes that
   of all words but its last with the last one's.
 - A character n-gram's hash mixes the sum of its code points, each times a secret odd number of its place.
@@ -175,7 +175,7 @@ def hash_points(points: Any, characters: Any, length: Any, character_secrets: An
 
 @inlined
 def table_size(features: Any) -> Any:
-    """Return the slots of an open-addressing table for so many features: a power of two, at least twice as many."""
+    """Return the slots of an open-addressing table for a number of `features`: a power of two, at least twice as many."""
     size: Any = np.int64(64)
     while size < 2 * features:
         size *= 2

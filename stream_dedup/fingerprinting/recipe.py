@@ -1,8 +1,8 @@
 """Texts -> prints: the recipe that names how, and the fingerprinter that does it.
 
-Invariants: a print is a function of the text (or vector) and the recipe alone, whatever others stand in the batch,
-whichever thread asks; recipes are equal if and only if their ids are, and prints of unequal recipes are never compared.
-Whatever changes a print (stages, rules, character tables, dictionary and model, key, width) is digested into the id, and
+Invariants: a print is a function of the text (or vector) and the recipe alone, not of the rest of its batch nor of the
+thread that asks; recipes are equal if and only if their ids are, and prints of unequal recipes are never compared.
+All that changes a print (stages, rules, character tables, dictionary and model, key, width) is digested into the id, and
 so is the floor, because it decides which prints are compared at all.
 """
 

@@ -1,7 +1,7 @@
 """Letters that readers take for one: a frozen table, and the step `spelling` that features are taken after.
 
-Invariants: folding twice changes nothing; a code point becomes one of at most two bytes of UTF-8, or nothing, whatever
-stands beside it; a letter stays a letter, so that words begin and end where they did; the table is part of the recipe (its
+Invariants: folding twice changes nothing; a code point becomes one of at most two bytes of UTF-8, or nothing, beside
+any neighbours; a letter stays a letter, so that words begin and end where they did; the table is part of the recipe (its
 digest is in the recipe id). The digest that finds exact copies does not see it: two spellings of one text are near, at a
 similarity of 1, and `exact` still means the same normalised text.
 

@@ -68,7 +68,7 @@ def _is_stop_word(data: Any, start: Any, stop: Any, dictionary: Any) -> Any:
 def _of_words(block: Any) -> Any:
     """Return the highest bit of each of eight ASCII bytes that is a letter or a digit, which are those that words are made of.
 
-    Adding what is missing to 128 tells whether a byte is at least so much, and no byte reaches into the next.
+    Adding what a bound lacks to 128 tells whether a byte reaches the bound, and no byte reaches into the next.
     """
     lower = block | np.uint64(0x2020202020202020)
     letters = (lower + np.uint64(0x1F1F1F1F1F1F1F1F)) & ~(lower + np.uint64(0x0505050505050505))
@@ -162,6 +162,62 @@ def _alphabet_words(data: Any, place: Any, stop: Any, written: Any, starts: Any,
 
 
 @inlined
+def _spell_to_end(data: Any, place: Any, stop: Any, kinds: Any, written: Any, end: Any) -> Any:
+    """Spell the characters of a word from `place` on; return where they end in the text, and where as they are spelt."""
+    while place < stop:
+        code_point, length = code_point_at(data, place)
+        if kinds[code_point] & KIND_BITS != WORD:
+            break
+        spelling = spelling_of(code_point, written)
+        if spelling & STAYS != STAYS:
+            end = spell(spelling, data, end)
+        else:
+            if end < place:
+                for byte in range(length):
+                    data[end + byte] = data[place + byte]
+            end += length
+        place += length
+    return place, end
+
+
+@inlined
+def _pairs(data: Any, begin: Any, place: Any, stop: Any, kinds: Any, marks: Any, starts: Any, stops: Any, words: Any) -> Any:
+    """Take every two neighbours of a run of unspaced characters for a word, of which the first lies from `begin` to `place`.
+
+    Returns where the run ends, and the words so far.
+    """
+    previous = begin
+    alone = True
+    while place < stop:
+        code_point, length = code_point_at(data, place)
+        if kinds[code_point] & KIND_BITS != UNSPACED or (len(marks) > 0 and marks[place] != 0):
+            break
+        starts[words] = previous
+        stops[words] = place + length
+        words += 1
+        alone = False
+        previous = place
+        place += length
+    if alone:
+        starts[words] = begin
+        stops[words] = place
+        words += 1
+    return place, words
+
+
+@inlined
+def _without_stop_words(data: Any, dictionary: Any, starts: Any, stops: Any, words: Any) -> Any:
+    """Leave out the words on the stop list, and close the gaps; return how many are left."""
+    kept: Any = np.int64(0)
+    for word in range(words):
+        if not _is_stop_word(data, starts[word], stops[word], dictionary):
+            starts[kept] = starts[word]
+            stops[kept] = stops[word]
+            kept += 1
+    return kept
+
+
+@inlined
 def words_between(
     data: Any, start: Any, stop: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any
 ) -> Any:
@@ -201,20 +257,7 @@ def words_between(
             stops[words] = place
             words += 1
         elif kind == WORD:
-            place = unspelt
-            while place < stop:
-                code_point, length = code_point_at(data, place)
-                if kinds[code_point] & KIND_BITS != WORD:
-                    break
-                spelling = spelling_of(code_point, written)
-                if spelling & STAYS != STAYS:
-                    end = spell(spelling, data, end)
-                else:
-                    if end < place:
-                        for byte in range(length):
-                            data[end + byte] = data[place + byte]
-                    end += length
-                place += length
+            place, end = _spell_to_end(data, unspelt, stop, kinds, written, end)
             starts[words] = begin
             stops[words] = end
             words += np.int64(end > begin)
@@ -232,31 +275,8 @@ def words_between(
             scratch.places[count] = place
             words = cut_piece(count, dictionary, scratch, starts, stops, words)
         elif kind == UNSPACED:
-            previous = begin
-            alone = True
-            while place < stop:
-                code_point, length = code_point_at(data, place)
-                if kinds[code_point] & KIND_BITS != UNSPACED or (len(scratch.marks) > 0 and scratch.marks[place] != 0):
-                    break
-                starts[words] = previous
-                stops[words] = place + length
-                words += 1
-                alone = False
-                previous = place
-                place += length
-            if alone:
-                starts[words] = begin
-                stops[words] = place
-                words += 1
-    if len(dictionary.stop_slots) == 0:
-        return words
-    kept: Any = np.int64(0)
-    for word in range(words):
-        if not _is_stop_word(data, starts[word], stops[word], dictionary):
-            starts[kept] = starts[word]
-            stops[kept] = stops[word]
-            kept += 1
-    return kept
+            place, words = _pairs(data, begin, place, stop, kinds, scratch.marks, starts, stops, words)
+    return _without_stop_words(data, dictionary, starts, stops, words) if len(dictionary.stop_slots) > 0 else words
 
 
 @allocating_kernel

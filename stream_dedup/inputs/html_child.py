@@ -1,7 +1,7 @@
 """The process that extracts: pages come on standard input, texts leave on standard output; started by `html`.
 
-A request is 4 bytes (big-endian length) and so much UTF-8; an answer the same, led by one byte: 0 a text, 1 the class of an
-error. For each page the process sets itself a timer, of its own CPU and not of the clock; the kernel ends it (SIGPROF) when
+A request is 4 bytes (big-endian length) and UTF-8 of that length; an answer the same, led by one byte: 0 a text, 1 the class of
+an error. For each page the process sets itself a timer, of its own CPU and not of the clock; the kernel ends it (SIGPROF) when
 that is used up. Input that ends, ends it.
 
 The extractor is resiliparse (Apache-2.0): its main content, or all that is visible where it finds none. Comments of readers are

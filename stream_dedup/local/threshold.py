@@ -46,7 +46,7 @@ _BLOCK: Final = 2
 _LOWEST, _HIGHEST = 50, 90
 _NEARNESS: Final = np.array((1, 3, 5, 7, 7, 5, 3, 1))  # about as wide as the error of one estimate
 _DRAWS: Final = 400
-_DEPTH: Final = 0.5  # a valley has at most so much of the lower of the hills on its sides
+_DEPTH: Final = 0.5  # a valley is at most this share of the lower of the hills on its sides
 _SURE_WITHIN: Final = 15
 _Z: Final = 1.96
 

@@ -1,8 +1,8 @@
 """The log's records to judgements, by the rules alone: own position, then equal text, then the earliest within reach.
 
 Every look for something near passes over every representative that ever was (`reach`); there is no table that could lack
-one. What is said here of watermarks, kept verdicts, orders and the window is docs/reference/control-records.md and "Memory of
-positions" of docs/explanation/index-layout.md, written down a second time.
+one. What is said here of watermarks, the redelivery cache, orders and the window is docs/reference/control-records.md and
+"Memory of positions" of docs/explanation/index-layout.md, written down a second time.
 
 Invariants: a function of the records and their LogAppendTime alone; no record can make it fail but one of a newer format,
 which nobody here can read.

@@ -18,10 +18,10 @@ from stream_dedup.proof.outline import Outline
 
 _PROGRESS = PROGRESS_KEY.decode()
 _ANEW = "delete the topic, and create it again with stream-dedup topics apply"
-Owed = dict[str, dict[str, object]]
+Expected = dict[str, dict[str, object]]
 
 
-def owed(fold: Fold) -> Owed:
+def expected(fold: Fold) -> Expected:
     """Return the value of each representative that has copies, by its position.
 
     Of two topics with one name the fold's later one counts: what was said of the one before may stand where it was.
@@ -37,7 +37,7 @@ def owed(fold: Fold) -> Owed:
 
 def differences(fold: Fold, records: Mapping[str, bytes | None]) -> Iterator[str]:
     """Yield, as sentences, where the topic's last record of each key is not what it must be."""
-    wanted, held = owed(fold), held_in(records)
+    wanted, held = expected(fold), held_in(records)
     for key in wrong_in(held, wanted, fold):
         yield sentence_of(key, held, wanted)
 
@@ -47,7 +47,7 @@ def held_in(records: Mapping[str, bytes | None]) -> dict[str, object]:
     return {key: _said(value) for key, value in records.items() if value is not None and key != _PROGRESS}
 
 
-def wrong_in(held: Mapping[str, object], wanted: Owed, fold: Fold) -> list[str]:
+def wrong_in(held: Mapping[str, object], wanted: Expected, fold: Fold) -> list[str]:
     """Return the keys of which the topic does not say what it must.
 
     Of a source topic that was created again, what was said of the documents of before may stand where it was.
@@ -60,7 +60,7 @@ def wrong_in(held: Mapping[str, object], wanted: Owed, fold: Fold) -> list[str]:
     ]
 
 
-def sentence_of(key: str, held: Mapping[str, object], wanted: Owed) -> str:
+def sentence_of(key: str, held: Mapping[str, object], wanted: Expected) -> str:
     """Return what is wrong with a key."""
     return f"Of {key} the topic says {held.get(key, 'nothing')}, and the log leads to {wanted.get(key, 'nothing')}"
 
@@ -82,7 +82,7 @@ class AuditedRepresentatives:
     on_their_way: int = 0
     _damage: str = ""
     _last: dict[str, Message] = field(default_factory=dict)
-    _stages: list[tuple[int, Owed | None]] = field(default_factory=list)
+    _stages: list[tuple[int, Expected | None]] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
         """Take in a record of the topic, in its order."""
@@ -94,7 +94,7 @@ class AuditedRepresentatives:
             self._begin()
         for at, (goal, seen) in enumerate(self._stages):
             if seen is None and log_offset >= goal:
-                self._stages[at] = goal, owed(fold)
+                self._stages[at] = goal, expected(fold)
 
     def close(self, outline: Outline, findings: Findings) -> None:
         """Compare, once the log was folded to its end."""

@@ -161,7 +161,7 @@ class AuditedOutputs:
         if judgement.reason.verdict is None:
             return None
         if judgement.of is not None and judgement.of.id in self.outline.forgotten and not headers.text_of(own, headers.OF_ID):
-            # Given again after a take-down: the verdict is the same, and the id is gone from it.
+            # Given again after its id was forgotten: the verdict is the same, and the id is gone from it.
             judgement = judgement._replace(of=judgement.of._replace(id=b""))
         return expected_headers(position, judgement, recipe.recipe, document.hex)
 

@@ -2,7 +2,7 @@
 
 In the order of a question: `clue` (words, and pairs of neighbours, that are looked for), `texts` (the full-text engine; only it
 knows tantivy), `kept_texts` (a text by where it lies), `snippets` (where a text holds the clue), `finding` (all of these, as
-an answer), `api` (HTTP). `role` fills the engine, and lets go what the log says is forgotten (`take_downs`).
+an answer), `api` (HTTP). `role` fills the engine, and lets go what the log says is forgotten (`forgotten`).
 
 Invariants: no verdict depends on it; what the engine holds and the place in Kafka up to which it has read are one commit, so
 that a kill loses and doubles nothing; the folder may be deleted at any time, and is then filled anew from what Kafka still has;

@@ -18,8 +18,8 @@ from stream_dedup.insights.hosts import HostNames
 from stream_dedup.log.headers import place_of
 from stream_dedup.search.clue import clue_of
 from stream_dedup.search.facts import GroupFacts, TextFacts
+from stream_dedup.search.forgotten import ForgottenIds
 from stream_dedup.search.snippets import snippet_of
-from stream_dedup.search.take_downs import TakeDowns
 from stream_dedup.search.texts import TextIndex
 
 _logger = structlog.get_logger("stream_dedup.search")
@@ -67,7 +67,7 @@ class FinderPlace:
 
 class Finder:
     """Answers over an engine. `texts_at` gives texts by their places; `id_key`, where the log names documents by digests;
-    `take_downs` are those that are known by now.
+    `forgotten` are those that are known by now.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Finder:
         languages: Languages,
         texts_at: Callable[[Iterable[str]], Mapping[str, str]],
         id_key: bytes | None = None,
-        take_downs: TakeDowns | None = None,
+        forgotten: ForgottenIds | None = None,
     ) -> None:
         self._engine = engine
         self._languages = languages
         self._texts_at = texts_at
         self._id_key = id_key
-        self._take_downs = TakeDowns() if take_downs is None else take_downs
+        self._forgotten = ForgottenIds() if forgotten is None else forgotten
         self._hosts = HostNames()
 
     def find(self, text: str, limit: int, least: float | None = None) -> list[FoundDocument]:
@@ -155,10 +155,10 @@ class Finder:
         return decision if is_named else decision.without_kept_id()
 
     def _is_forgotten(self, identifier: str, log: str, time_ms: int) -> bool:
-        if not self._take_downs.are_all:
+        if not self._forgotten.are_all:
             raise StreamDedupError("The search still reads what was forgotten, and shows no record before; see /startupz.")
         place = place_of(log)
-        return self._take_downs.covers_shown(identifier, -1 if place is None else place.offset, time_ms)
+        return self._forgotten.covers_shown(identifier, -1 if place is None else place.offset, time_ms)
 
     def group(self, named: str) -> DocumentGroup | None:
         """Return the group of a document: by its position in the source or an output, or by its id. None: it has no copies."""

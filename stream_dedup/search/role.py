@@ -2,7 +2,7 @@
 
     opening     the folder; one that was filled with other rules of words is refused, else what it holds is found from here on
     waiting     for Kafka; a folder filled from another cluster's topics is refused
-    take-downs  the log is read up to its end, for what was forgotten, before anything is added
+    forgetting  the log is read up to its end, for what was forgotten, before anything is added
     catching up what lay in the outputs at the start is read; not ready
     held up     what documents cannot be read without is away, such as a text that lies elsewhere: the log is read meanwhile
     following   ready; what leaves is found within seconds, what is forgotten is gone as soon, what is too old or too much later
@@ -38,9 +38,9 @@ from stream_dedup.search.api import SearchApi
 from stream_dedup.search.clue import words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
+from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, forgotten_in, key_of
 from stream_dedup.search.kept_texts import OutputText, OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
-from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, take_downs_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.service.health import Health
 from stream_dedup.service.process import give_back
@@ -144,12 +144,12 @@ class KeptTexts:
         self.engine = TextIndex(settings.search_dir, now_ms)
         try:
             self.made_for({})
-            self.take_downs = TakeDowns(self.engine.take_downs(), are_all=False, now_ms=now_ms)
+            self.forgotten = ForgottenIds(self.engine.forgotten(), are_all=False, now_ms=now_ms)
         except BaseException:
             self.engine.close()
             raise
         id_key = recipe.key if settings.log_ids == "digest" else None
-        self.finder = Finder(self.engine, self.languages, self.texts.at, id_key, self.take_downs)
+        self.finder = Finder(self.engine, self.languages, self.texts.at, id_key, self.forgotten)
 
     def made_for(self, topics: Mapping[str, str]) -> dict[str, str]:
         """Return these topics by their ids, and the rules of words and texts: that of which an engine is made.
@@ -194,7 +194,7 @@ class TextFiller:
         self._settings = settings
         self._kept = kept
         self._engine = kept.engine
-        self._take_downs = kept.take_downs
+        self._forgotten = kept.forgotten
         self._metrics = metrics
         self._health = health
         self._is_silent = is_silent
@@ -273,21 +273,21 @@ class TextFiller:
     def _turn(self) -> None:
         self._health.beat()
         log_offset = self._following[self._log]
-        found: list[TakeDown] = []
+        found: list[ForgottenId] = []
         documents: list[Message] = []
         for message in self._reader.take(_RECORDS_MAX, _IDLE_SECONDS):
             if message.topic == self._log[0]:
-                found += take_downs_of(message)
+                found += forgotten_in(message)
             else:
                 documents.append(message)
         self._add_all(documents)
         now = self._dependencies.monotonic()
         if found:
-            self._take_down(found, log_offset, now)
+            self._forget(found, log_offset, now)
         if self._waiting and now >= self._ask_again_at and not self._behind({self._log: self._catch_up_to[self._log]}):
             self._reader.start(self._following)
             self._waiting = {}
-            self._take_downs.are_all = True
+            self._forgotten.are_all = True
         if not self._is_caught_up and not self._behind(self._catch_up_to):
             self._is_caught_up = True
             self._commit(now)
@@ -308,15 +308,15 @@ class TextFiller:
         """The next offset of each partition, also of those that wait."""
         return self._waiting | self._reader.following
 
-    def _take_down(self, found: Sequence[TakeDown], log_offset: int, now: float) -> None:
+    def _forget(self, found: Sequence[ForgottenId], log_offset: int, now: float) -> None:
         """Carry `forget` out, in a commit of their own behind what was added; `log_offset` is where the log stood before."""
         if self._engine.added:
             self._commit(now, log_offset=log_offset)
         for one in found:
-            self._take_downs.add(one)
-            self._engine.take_down(one)
+            self._forgotten.add(one)
+            self._engine.forget(one)
         self._commit(now, leaving=len(found))
-        self._logger.info("take-downs carried out", ids=len(found))
+        self._logger.info("ids forgotten", ids=len(found))
 
     def _add_all(self, documents: Sequence[Message]) -> None:
         """Add documents; from the first one on that cannot be read now they wait, and are read again."""
@@ -365,9 +365,9 @@ class TextFiller:
         place = place_of(decision.log)
         log_offset = -1 if place is None else place.offset
         id_key = key_of(log_form(found.id, *self._kept.log_ids))
-        if self._take_downs.covers(id_key, log_offset, decision.time_ms):
+        if self._forgotten.covers(id_key, log_offset, decision.time_ms):
             return
-        is_named = not self._take_downs.covers_shown(decision.of_id, log_offset, decision.time_ms)
+        is_named = not self._forgotten.covers_shown(decision.of_id, log_offset, decision.time_ms)
         facts = TextFacts(
             at=decision.at,
             id=decision.id,

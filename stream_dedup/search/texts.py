@@ -4,7 +4,7 @@ What lies in it, all in tantivy's own segments:
 
     a document   its words with their positions; where it lies (`unique-3@17`), its group, id and time, and what is told of it
     a group      a kept document that copies name, by its position in the source: how many copies, how many bytes, since when
-    a take-down  an id that was forgotten, as a digest, and by which record of the log
+    an id        that was forgotten, as a digest, and by which record of the log
     the place    the next offset of every partition, what the engine was made for, and how old a document may be in it
 
 Invariants: one commit makes all four visible, or none of them; a clue is looked for exactly as a scan of all texts would, the
@@ -27,14 +27,14 @@ import tantivy
 from stream_dedup.ground.errors import StoreError, VolumeError
 from stream_dedup.search.clue import Clue, WordPair
 from stream_dedup.search.facts import TIME_MS_MAX, EnginePlace, FoundText, GroupFacts, TextFacts, in_order
-from stream_dedup.search.take_downs import TakeDown, shown_key_of
+from stream_dedup.search.forgotten import ForgottenId, shown_key_of
 
 _VERSION: Final = 3
 _LOCKED: Final = "LockBusy"
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
 _PLACE: Final = "place"
-_TAKE_DOWN: Final = "take-down"
+_FORGOTTEN: Final = "take-down"
 _GROUP: Final = "group"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
@@ -111,7 +111,7 @@ class TextIndex:
     def documents(self) -> int:
         """How many documents and groups it holds, as of the last commit."""
         should = tantivy.Occur.Should
-        others = tantivy.Query.boolean_query([(should, self._term("kind", kind)) for kind in (_PLACE, _TAKE_DOWN)])
+        others = tantivy.Query.boolean_query([(should, self._term("kind", kind)) for kind in (_PLACE, _FORGOTTEN)])
         return int(self._index.searcher().num_docs) - self._count_of(others)
 
     @property
@@ -127,7 +127,7 @@ class TextIndex:
     def add(self, facts: TextFacts, words: Sequence[str], text: str = "", id_key: str = "") -> None:
         """Take in a document; it is found from the next commit on. `text` is kept where it is given.
 
-        By `id_key` (`take_downs.key_of`) a `forget` finds it. One older than what `drop_beyond` has left is passed over.
+        By `id_key` (`forgotten.key_of`) a `forget` finds it. One older than what `drop_beyond` has left is passed over.
         """
         self._added += 1
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
@@ -214,14 +214,14 @@ class TextIndex:
         self._leaving.clear()
         self._added = 0
 
-    def take_down(self, one: TakeDown) -> None:
+    def forget(self, one: ForgottenId) -> None:
         """Let what came under an id before it was forgotten go with the next commit, and remember the order.
 
         Nothing may have been added since the last commit. Copies leave the counts of their groups; a group whose kept document
         is forgotten loses its id, and goes on as what its copies add up to.
         """
         if self._added:
-            raise StoreError("Documents were added since the last commit, and a take-down would overlook them.")
+            raise StoreError("Documents were added since the last commit, and forgetting an id would overlook them.")
         writer = self._open()
         gone: dict[str, list[TextFacts]] = {}
         for fields in self._ordered(self._term("id_key", one.id_key), "time", None):
@@ -240,7 +240,7 @@ class TextIndex:
                 self._groups[group.position] = group._replace(id="")
         writer.delete_documents_by_term("forgotten", one.id_key)
         found = tantivy.Document()
-        found.add_text("kind", _TAKE_DOWN)
+        found.add_text("kind", _FORGOTTEN)
         found.add_text("forgotten", one.id_key)
         found.add_unsigned("time", in_order(one.append_ms))
         found.add_bytes("facts", json.dumps(one).encode())
@@ -264,19 +264,19 @@ class TextIndex:
         query = self._both(self._term("group", group.position), self._timed(1, TIME_MS_MAX))
         return [TextFacts(*one) for one in self._ordered(query, "time", len(self._leaving) + 1, ascending=ascending)]
 
-    def take_downs(self) -> list[TakeDown]:
+    def forgotten(self) -> list[ForgottenId]:
         """Return those that are remembered, as of the last commit."""
-        return [TakeDown(*fields) for fields in self._ordered(self._term("kind", _TAKE_DOWN), "time", None)]
+        return [ForgottenId(*fields) for fields in self._ordered(self._term("kind", _FORGOTTEN), "time", None)]
 
     def drop_before(self, time_ms: int) -> None:
-        """Let documents that are older, and groups without a copy as new, go with the next commit; take-downs stay."""
+        """Let documents that are older, and groups without a copy as new, go with the next commit; forgotten ids stay."""
         must, must_not = tantivy.Occur.Must, tantivy.Occur.MustNot
         for field in ("time", "newest"):
             writer = self._open()
             older = tantivy.Query.range_query(
                 self._schema, field, tantivy.FieldType.Unsigned, 0, max(0, time_ms), include_upper=False
             )
-            query = tantivy.Query.boolean_query([(must, older), (must_not, self._term("kind", _TAKE_DOWN))])
+            query = tantivy.Query.boolean_query([(must, older), (must_not, self._term("kind", _FORGOTTEN))])
             writer.delete_documents_by_query(query)
 
     @property
@@ -300,7 +300,7 @@ class TextIndex:
 
         As many go as their share of what is found is beyond, and a few more, so that it is not asked for at once again. Nothing
         as old is taken in any more: so what is found is all that is newer, in any order of reading. Groups without a copy
-        as new as what stays go too; take-downs stay. Of equally old documents any go.
+        as new as what stays go too; ids that were forgotten stay. Of equally old documents any go.
         """
         live_bytes = self.live_bytes
         if live_bytes <= bytes_most:

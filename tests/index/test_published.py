@@ -105,7 +105,7 @@ class Readers:
         self.checked = 0
 
     def check(self, fold: Fold, topic: Topic) -> None:
-        self.checked += len(representatives.owed(fold).keys() - self._doubtful)
+        self.checked += len(representatives.expected(fold).keys() - self._doubtful)
         wrong = representatives.differences(fold, topic.values)
         assert [one for one in wrong if one.split()[1] not in self._doubtful] == []
 

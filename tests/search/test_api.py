@@ -24,7 +24,7 @@ from stream_dedup.search.api import CALLS_MAX, SearchApi
 from stream_dedup.search.clue import CLUE_BYTES_MAX, words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
-from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, shown_key_of
+from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.service import asking
 from stream_dedup.service.health import Health
@@ -194,9 +194,9 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
         (None, [KEPT.encode(), b"\xff", shorten_id(long)]),
         (key, [digest_id(KEPT.encode(), key), digest_id("\ufffd".encode(), key), digest_id(shorten_id(long), key)]),
     ):
-        known = [TakeDown(key_of(one), shown_key_of(one.decode("utf-8", "replace")), 7, 1000) for one in ids]
-        take_downs = TakeDowns(known)
-        finder = Finder(engine, LANGUAGES, texts.at, id_key, take_downs)
+        known = [ForgottenId(key_of(one), shown_key_of(one.decode("utf-8", "replace")), 7, 1000) for one in ids]
+        forgotten = ForgottenIds(known)
+        finder = Finder(engine, LANGUAGES, texts.at, id_key, forgotten)
         for identifier in (KEPT, "\ufffd", long.decode()):
             decided = Decision("unique-0@0", "unique", 0, 0, identifier, "", "unique", "new", 9999, 9, log="6/999")
             record = Opened("unique-0@0", identifier, "a text", "", decided, 9999)
@@ -217,7 +217,7 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
             assert told == replace(copy, of_id="", headers=(("a", "b"),))
         other = Opened("unique-0@1", "other", "a text")
         assert finder.unless_forgotten(other) is other
-        take_downs.are_all = False
+        forgotten.are_all = False
         with pytest.raises(StreamDedupError, match="still reads what was forgotten"):
             finder.as_shown(decided)
         with pytest.raises(StreamDedupError, match="still reads what was forgotten"):

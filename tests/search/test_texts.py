@@ -16,7 +16,7 @@ from stream_dedup.ground.errors import StoreError, VolumeError
 from stream_dedup.search import texts as text_engine
 from stream_dedup.search.clue import Clue, clue_of, pairs_of, words_of
 from stream_dedup.search.facts import EnginePlace, GroupFacts, TextFacts
-from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, shown_key_of
+from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
 from stream_dedup.search.texts import TextIndex
 from tests.search.scan import scan
 from tests.tiers import few
@@ -161,8 +161,8 @@ def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) ->
     again.close()
 
 
-def take_down(identifier: str, log_offset: int) -> TakeDown:
-    return TakeDown(key_of(identifier.encode()), shown_key_of(identifier), log_offset, 1000)
+def forgotten_id(identifier: str, log_offset: int) -> ForgottenId:
+    return ForgottenId(key_of(identifier.encode()), shown_key_of(identifier), log_offset, 1000)
 
 
 def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[[], TextIndex]) -> None:
@@ -172,23 +172,23 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[[], Tex
         known = facts(number, group=f"documents-0@{number % 2}", of_id=f"kept{number % 2}", log_offset=number, size=10 + number)
         engine.add(known, ["one"], "", key_of(b"id%d" % number))
     with pytest.raises(StoreError, match="since the last commit"):
-        engine.take_down(take_down("id1", 9))
+        engine.forget(forgotten_id("id1", 9))
     engine.commit(PLACE)
 
-    engine.take_down(take_down("id5", 9))
-    engine.take_down(take_down("id5", 9))
-    engine.take_down(take_down("id3", 9))
-    engine.take_down(take_down("id2", 2))  # it was decided behind that
-    engine.take_down(take_down("kept0", 9))
+    engine.forget(forgotten_id("id5", 9))
+    engine.forget(forgotten_id("id5", 9))
+    engine.forget(forgotten_id("id3", 9))
+    engine.forget(forgotten_id("id2", 2))  # it was decided behind that
+    engine.forget(forgotten_id("kept0", 9))
     engine.commit(PLACE)
 
     assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == [f"unique-0@{number}" for number in (4, 2, 1, 0)]
     assert engine.group("documents-0@1") == GroupFacts("documents-0@1", "kept1", 1, 11, 1, 5, 1)
     assert engine.group("documents-0@0") == GroupFacts("documents-0@0", "", 3, 36, 4, 4, 2)
     assert (engine.groups_of_id("kept0"), engine.facts_of_id("id5")) == ([], [])
-    assert sorted(one.log_offset for one in engine.take_downs()) == [2, 9, 9, 9]
+    assert sorted(one.log_offset for one in engine.forgotten()) == [2, 9, 9, 9]
 
-    engine.take_down(take_down("id1", 10))
+    engine.forget(forgotten_id("id1", 10))
     engine.commit(PLACE)
     assert engine.group("documents-0@1") is None
 
@@ -229,13 +229,13 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callab
             assert (best and (best.at, best.better)) == (expected and (expected.at, expected.better))
         for _ in range(8):
             gone = copies.pop(dice.below(len(copies)))
-            engine.take_down(TakeDown(key_of(gone.id.encode()), shown_key_of(gone.id), 99, 0))
+            engine.forget(ForgottenId(key_of(gone.id.encode()), shown_key_of(gone.id), 99, 0))
         engine.commit(PLACE)
 
 
 def test_of_two_take_downs_the_later_holds() -> None:
     """Of an id, and of ids that are shown alike, in whatever order they are told; what no log decided goes by its time."""
-    known = TakeDowns([take_down("a", 9), take_down("a", 5)])
+    known = ForgottenIds([forgotten_id("a", 9), forgotten_id("a", 5)])
 
     assert [known.covers(key_of(b"a"), offset, 0) for offset in (8, 9, 10)] == [True, False, False]
     assert [known.covers_shown("a", offset, 0) for offset in (8, 9, 10)] == [True, False, False]
@@ -249,13 +249,13 @@ def test_the_old_leave_and_take_downs_stay(make_engine: Callable[[], TextIndex])
     for number in range(4):
         engine.add(facts(number, group=f"documents-0@{number}", of_id=f"kept{number}"), ["one"])
     engine.commit(PLACE)
-    engine.take_down(TakeDown("key", "shown", 1, 1))
+    engine.forget(ForgottenId("key", "shown", 1, 1))
     engine.drop_before(2)
     engine.commit(PLACE)
 
     assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == ["unique-0@3", "unique-0@2"]
     assert [one.position for one in engine.groups("newest", 9)] == ["documents-0@3", "documents-0@2"]
-    assert engine.take_downs() == [TakeDown("key", "shown", 1, 1)]
+    assert engine.forgotten() == [ForgottenId("key", "shown", 1, 1)]
     assert engine.place == PLACE
 
 
@@ -279,7 +279,7 @@ def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[[]
         if number % 100 < 99:
             continue
         engine.commit(PLACE)
-        engine.take_down(TakeDown(f"key{number}", "shown", 1, 1))
+        engine.forget(ForgottenId(f"key{number}", "shown", 1, 1))
         engine.commit(PLACE)
         while (gone := engine.drop_beyond(most)) or engine.live_bytes > most:
             passes += 1
@@ -295,7 +295,7 @@ def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[[]
         kept = found  # of those at the edge any may have gone
         assert {one.position: one.newest_ms for one in engine.groups("newest", 99)} == newest
     assert passes >= 3
-    assert len(engine.take_downs()) == 12
+    assert len(engine.forgotten()) == 12
     assert engine.place == PLACE
 
 
@@ -376,7 +376,7 @@ def test_a_clock_that_was_ahead_shuts_nobody_out(tmp_path: Path) -> None:
 
 def test_a_take_down_holds_for_what_no_log_decided_and_is_dated_ahead() -> None:
     """Its time says nothing of whether it came before, so it counts as one without a time."""
-    known = TakeDowns([take_down("a", 9)], now_ms=lambda: 5000)
+    known = ForgottenIds([forgotten_id("a", 9)], now_ms=lambda: 5000)
 
     assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (1001, 5000, 5001)] == [False, False, True]
     assert [known.covers_shown("a", -1, time_ms) for time_ms in (5000, YEAR_9999_MS)] == [False, True]
@@ -386,7 +386,7 @@ def test_a_take_down_holds_for_what_no_log_decided_and_is_dated_ahead() -> None:
 def test_no_forgotten_id_lies_in_the_folder(tmp_path: Path) -> None:
     """What is kept of a take-down, and with copies of what they are copies of, is a digest or nothing."""
     engine = TextIndex(tmp_path)
-    engine.take_down(take_down("https://secret.example", 5))
+    engine.forget(forgotten_id("https://secret.example", 5))
     engine.commit(PLACE)
     engine.close()
 

@@ -1,7 +1,7 @@
 """Traditional Han folded to simplified: a frozen table of single characters.
 
 Invariants: folding twice changes nothing; the table is part of a recipe that folds (its digest is in the recipe id); a
-character becomes one character, whatever stands beside it. That is coarser than a converter's phrases, on purpose: two
+character becomes one character, beside any neighbours. That is coarser than a converter's phrases, on purpose: two
 spellings of one text are to meet, and nobody reads the result.
 
 `han_variants.txt` is made from `TSCharacters.txt` of OpenCC 1.4.2 (Apache-2.0; BYVoid and contributors), the first

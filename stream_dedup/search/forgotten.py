@@ -20,7 +20,7 @@ from stream_dedup.log.frame import unframed
 from stream_dedup.log.records import FORMATS, KIND_CONTROL, MAGIC, Control, decode, forgotten_ids
 
 
-class TakeDown(NamedTuple):
+class ForgottenId(NamedTuple):
     """An id that was forgotten: by its digest, by the digest of how it is shown, and by which record of the log."""
 
     id_key: str
@@ -33,24 +33,24 @@ class TakeDown(NamedTuple):
         return log_offset < self.log_offset if log_offset >= 0 else time_ms <= self.append_ms
 
 
-class TakeDowns:
+class ForgottenIds:
     """Those that are known: of each id the last. `are_all`: the log was read to where it ended at the start."""
 
     def __init__(
         self,
-        known: Iterable[TakeDown] = (),
+        known: Iterable[ForgottenId] = (),
         *,
         are_all: bool = True,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.are_all = are_all
         self._now_ms = now_ms
-        self._by_id: dict[str, TakeDown] = {}
-        self._by_shown: dict[str, TakeDown] = {}
+        self._by_id: dict[str, ForgottenId] = {}
+        self._by_shown: dict[str, ForgottenId] = {}
         for one in known:
             self.add(one)
 
-    def add(self, one: TakeDown) -> None:
+    def add(self, one: ForgottenId) -> None:
         """Take one in."""
         for known, key in ((self._by_id, one.id_key), (self._by_shown, one.shown_key)):
             if key not in known or known[key].log_offset < one.log_offset:
@@ -65,12 +65,12 @@ class TakeDowns:
         found = self._by_shown.get(shown_key_of(identifier)) if self._by_shown and identifier else None
         return self._covers(found, log_offset, time_ms)
 
-    def _covers(self, found: TakeDown | None, log_offset: int, time_ms: int) -> bool:
+    def _covers(self, found: ForgottenId | None, log_offset: int, time_ms: int) -> bool:
         # A time that lies ahead does not say whether the record came before the `forget`.
         return found is not None and found.covers(log_offset, time_ms if time_ms <= self._now_ms() else 0)
 
 
-def take_downs_of(message: Message) -> Iterator[TakeDown]:
+def forgotten_in(message: Message) -> Iterator[ForgottenId]:
     """Yield what a record of the log takes down; nothing for any other record.
 
     Raises:
@@ -87,7 +87,7 @@ def take_downs_of(message: Message) -> Iterator[TakeDown]:
     if isinstance(record, Control) and record.type == "forget":
         for identifier in forgotten_ids(record.fields):
             shown = identifier.decode("utf-8", "replace")
-            yield TakeDown(key_of(identifier), shown_key_of(shown), message.offset, message.timestamp_ms or 0)
+            yield ForgottenId(key_of(identifier), shown_key_of(shown), message.offset, message.timestamp_ms or 0)
 
 
 def key_of(log_id: bytes) -> str:
