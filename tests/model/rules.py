@@ -74,34 +74,39 @@ def _all(*offs: Off) -> Off:
     return off
 
 
+def _instead(place: object, name: str) -> Callable[[Callable[..., Any]], Off]:
+    """Have a function stand in the place of another, which it is given first."""
+
+    def as_off(function: Callable[..., Any]) -> Off:
+        def off(stack: contextlib.ExitStack) -> None:
+            real = getattr(place, name)
+            stack.enter_context(mock.patch.object(place, name, lambda *given, **named: function(real, *given, **named)))
+
+        return off
+
+    return as_off
+
+
 # -- the index
 
 
-def _expires_with_its_representative(stack: contextlib.ExitStack) -> None:
-    drop = IndexState.drop
-
-    def forgetful(state: IndexState, entries: Any, why: str) -> None:
-        gone = {(one.log_offset, one.place) for one in state.rooms()[0].details(entries.tolist())}
-        drop(state, entries, why)
-        positions = state.positions
-        positions.split()
-        for key, (record, row) in list(positions._kept.items()):
-            if divmod(record.about[row], 1 << 16) in gone and why == "window":
-                positions._drop(key)
-                positions._changed[record.log_offset] = record
-
-    stack.enter_context(mock.patch.object(IndexState, "drop", forgetful))
+@_instead(IndexState, "drop")
+def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any, why: str) -> None:
+    gone = {(one.log_offset, one.place) for one in state.rooms()[0].details(entries.tolist())}
+    drop(state, entries, why)
+    positions = state.positions
+    positions.split()
+    for key, (record, row) in list(positions._kept.items()):
+        if divmod(record.about[row], 1 << 16) in gone and why == "window":
+            positions._drop(key)
+            positions._changed[record.log_offset] = record
 
 
-def _no_stale(stack: contextlib.ExitStack) -> None:
+@_instead(index_judging, "_Judging")
+def _no_stale(judging: Any, *fields: Any) -> Any:
     """A document below the mark is judged like any other."""
-    judging = index_judging._Judging
-
-    def open_to_all(*fields: Any) -> Any:
-        made = judging(*fields)
-        return replace(made, epoch_below=np.zeros_like(made.epoch_below), below=np.zeros_like(made.below))
-
-    stack.enter_context(mock.patch.object(index_judging, "_Judging", open_to_all))
+    made = judging(*fields)
+    return replace(made, epoch_below=np.zeros_like(made.epoch_below), below=np.zeros_like(made.below))
 
 
 def _retraction_keeps(stack: contextlib.ExitStack) -> None:
@@ -113,128 +118,93 @@ def _retraction_keeps(stack: contextlib.ExitStack) -> None:
     )
 
 
-def _swallows_what_memory_refuses(stack: contextlib.ExitStack) -> None:
+@_instead(orders, "carry_out")
+def _swallows_what_memory_refuses(carry_out: Any, state: IndexState, log_offset: int, control: records.Control) -> bool:
     """The tables are thrown away before memory is asked for, and an order that cannot be carried out counts as none."""
-    carry_out = orders.carry_out
-
-    def careless(state: IndexState, log_offset: int, control: records.Control) -> bool:
-        try:
-            return carry_out(state, log_offset, control)
-        except ConfigurationError:
-            if state.neighbours is not None:
-                state.neighbours._lay_tables()
-            return False
-
-    stack.enter_context(mock.patch.object(orders, "carry_out", careless))
+    try:
+        return carry_out(state, log_offset, control)
+    except ConfigurationError:
+        if state.neighbours is not None:
+            state.neighbours._lay_tables()
+        return False
 
 
-def _own_clock(stack: contextlib.ExitStack) -> None:
-    take = LogIndex.apply
-
-    def by_the_clock(self: LogIndex, found: Sequence[tuple[int, int, bytes | None]]) -> Any:
-        process = stand_ins.WORLD.scheduler.current
-        if process is None:
-            return take(self, found)
-        now_ms = stand_ins.WORLD.broker.now_ms + (3000 if process.slot == "index-1" else 0)
-        return take(self, [(offset, now_ms, value) for offset, _, value in found])
-
-    stack.enter_context(mock.patch.object(LogIndex, "apply", by_the_clock))
+@_instead(LogIndex, "apply")
+def _own_clock(take: Any, self: LogIndex, found: Sequence[tuple[int, int, bytes | None]]) -> Any:
+    process = stand_ins.WORLD.scheduler.current
+    if process is None:
+        return take(self, found)
+    now_ms = stand_ins.WORLD.broker.now_ms + (3000 if process.slot == "index-1" else 0)
+    return take(self, [(offset, now_ms, value) for offset, _, value in found])
 
 
-def _torn_write(stack: contextlib.ExitStack) -> None:
+@_instead(stand_ins.Volume, "write")
+def _torn_write(_real: Any, self: MemoryStore, puts: Any, deletes: Any, ranges: Any = ()) -> None:
     """The offset of the log is written first, and the rest in a second write."""
-
-    def write(self: MemoryStore, puts: Any, deletes: Any, ranges: Any = ()) -> None:
-        first = {key: value for key, value in puts.items() if key == layout.KEY_META}
-        MemoryStore.write(self, first, ())
-        stand_ins.WORLD.scheduler.step()
-        MemoryStore.write(self, {key: value for key, value in puts.items() if key not in first}, deletes, ranges)
-        stand_ins.WORLD.scheduler.step()
-
-    stack.enter_context(mock.patch.object(stand_ins.Volume, "write", write))
+    first = {key: value for key, value in puts.items() if key == layout.KEY_META}
+    MemoryStore.write(self, first, ())
+    stand_ins.WORLD.scheduler.step()
+    MemoryStore.write(self, {key: value for key, value in puts.items() if key not in first}, deletes, ranges)
+    stand_ins.WORLD.scheduler.step()
 
 
 def _answers_not_stored(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(LogIndex, "answers_since", return_value=()))
 
 
-def _answered_when_sent(stack: contextlib.ExitStack) -> None:
-    def send(self: Any, offset: int, raw: bytes) -> None:
-        self._index.answered(offset + 1)
-        self._index.flush()
-        self._writer.send(raw, self._name, lambda _: None)
-
-    stack.enter_context(mock.patch.object(indexer.Indexer, "_send", send))
+@_instead(indexer.Indexer, "_send")
+def _answered_when_sent(_real: Any, self: Any, offset: int, raw: bytes) -> None:
+    self._index.answered(offset + 1)
+    self._index.flush()
+    self._writer.send(raw, self._name, lambda _: None)
 
 
-def _never_announces(stack: contextlib.ExitStack) -> None:
-    def answers_from(self: Any, applied: int) -> int:
-        if applied > 0 and not self._index.restored:
-            return int(self._index.answered_offset)
-        self._index.announced(self._catch_up_to)
-        return int(self._catch_up_to)
-
-    stack.enter_context(mock.patch.object(indexer.Indexer, "_answers_from", answers_from))
+@_instead(indexer.Indexer, "_answers_from")
+def _never_announces(_real: Any, self: Any, applied: int) -> int:
+    if applied > 0 and not self._index.restored:
+        return int(self._index.answered_offset)
+    self._index.announced(self._catch_up_to)
+    return int(self._catch_up_to)
 
 
-def _counts_again(stack: contextlib.ExitStack) -> None:
+@_instead(Positions, "kept")
+def _counts_again(kept: Any, self: Positions, key: Any) -> Any:
     """A duplicate that has a verdict already is one copy more of what it names."""
-    kept = Positions.kept
-
-    def one_more(self: Positions, key: Any) -> Any:
-        found = kept(self, key)
-        return found if found is None or not found.copies else found._replace(copies=found.copies + 1)
-
-    stack.enter_context(mock.patch.object(Positions, "kept", one_more))
+    found = kept(self, key)
+    return found if found is None or not found.copies else found._replace(copies=found.copies + 1)
 
 
 # -- the topic `representatives`
 
 
-def _read_before_the_id(stack: contextlib.ExitStack) -> None:
+@_instead(Publisher, "_take")
+def _read_before_the_id(take: Any, self: Publisher) -> Any:
     """How far the topic is written is read first, and then the id is taken."""
-    take = Publisher._take
-
-    def late(self: Publisher) -> Any:
-        found = self._look()
-        take(self)
-        return found
-
-    stack.enter_context(mock.patch.object(Publisher, "_take", late))
+    found = self._look()
+    take(self)
+    return found
 
 
-def _remembers_nothing(stack: contextlib.ExitStack) -> None:
+@_instead(Publisher, "_taken")
+def _remembers_nothing(taken: Any, self: Publisher, found: Progress) -> None:
     """Who takes the id writes what changes from then on."""
-    taken = Publisher._taken
-
-    def forgetful(self: Publisher, found: Progress) -> None:
-        taken(self, found)
-        assert self._round is not None
-        self._round.since = 1 << 62
-
-    stack.enter_context(mock.patch.object(Publisher, "_taken", forgetful))
+    taken(self, found)
+    assert self._round is not None
+    self._round.since = 1 << 62
 
 
-def _moves_with_each_portion(stack: contextlib.ExitStack) -> None:
-    next_of = Publisher._next_of_round
-
-    def hasty(self: Publisher, owed: Any, seen: Progress) -> Any:
-        found = next_of(self, owed, seen)
-        if found is None or self._round is None or not found.values:
-            return found
-        return replace(found, progress=found.progress._replace(written_below=max(self._round.goal, seen.written_below)))
-
-    stack.enter_context(mock.patch.object(Publisher, "_next_of_round", hasty))
+@_instead(Publisher, "_next_of_round")
+def _moves_with_each_portion(next_of: Any, self: Publisher, owed: Any, seen: Progress) -> Any:
+    found = next_of(self, owed, seen)
+    if found is None or self._round is None or not found.values:
+        return found
+    return replace(found, progress=found.progress._replace(written_below=max(self._round.goal, seen.written_below)))
 
 
-def _an_id_for_each(stack: contextlib.ExitStack) -> None:
-    made = transaction.TransactionalOutput.__init__
-
-    def make(self: Any, settings: Any, transactional_id: str, client: str, **more: Any) -> None:
-        is_topics = transactional_id.endswith("-representatives")
-        made(self, settings, f"{client}-own" if is_topics else transactional_id, client, **more)
-
-    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "__init__", make))
+@_instead(transaction.TransactionalOutput, "__init__")
+def _an_id_for_each(made: Any, self: Any, settings: Any, transactional_id: str, client: str, **more: Any) -> None:
+    is_topics = transactional_id.endswith("-representatives")
+    made(self, settings, f"{client}-own" if is_topics else transactional_id, client, **more)
 
 
 def _whatever_was_applied(stack: contextlib.ExitStack) -> None:
@@ -243,13 +213,9 @@ def _whatever_was_applied(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(publisher, "decode_progress", lambda value: decode(value)._replace(applied=0)))
 
 
-def _gone_without_a_word(stack: contextlib.ExitStack) -> None:
-    collect = Published.collect
-
-    def silent(self: Published, writes: Any, changed: Any, gone: Any, applied: int) -> None:
-        collect(self, writes, changed, (), applied)
-
-    stack.enter_context(mock.patch.object(Published, "collect", silent))
+@_instead(Published, "collect")
+def _gone_without_a_word(collect: Any, self: Published, writes: Any, changed: Any, gone: Any, applied: int) -> None:
+    collect(self, writes, changed, (), applied)
 
 
 # -- the worker
@@ -265,15 +231,11 @@ def _matched_by_number(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(flow.Flow, "answered", any_nonce))
 
 
-def _takes_an_older_answer(stack: contextlib.ExitStack) -> None:
+@_instead(flow.Flow, "answered")
+def _takes_an_older_answer(answered: Any, self: flow.Flow, answer: Any) -> bool:
     """Whatever was asked again, the first answer counts."""
-    answered = flow.Flow.answered
-
-    def any_offset(self: flow.Flow, answer: Any) -> bool:
-        with mock.patch.object(self, "_answers_from", 0):
-            return answered(self, answer)
-
-    stack.enter_context(mock.patch.object(flow.Flow, "answered", any_offset))
+    with mock.patch.object(self, "_answers_from", 0):
+        return answered(self, answer)
 
 
 def _out_of_order(stack: contextlib.ExitStack) -> None:
@@ -291,51 +253,36 @@ def _out_of_order(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.multiple(flow.Flow, ready=ready, committed=committed))
 
 
-def _keeps_what_was_read(stack: contextlib.ExitStack) -> None:
-    forget = intake.Intake.forget
-
-    def keep(self: intake.Intake) -> None:
-        ahead = self._ahead
-        forget(self)
-        if ahead is not None:
-            self._start(ahead)
-
-    stack.enter_context(mock.patch.object(intake.Intake, "forget", keep))
+@_instead(intake.Intake, "forget")
+def _keeps_what_was_read(forget: Any, self: intake.Intake) -> None:
+    ahead = self._ahead
+    forget(self)
+    if ahead is not None:
+        self._start(ahead)
 
 
-def _abort_drops_one(stack: contextlib.ExitStack) -> None:
+@_instead(flow.Flow, "drop_all")
+def _abort_drops_one(_real: Any, self: flow.Flow) -> list[Any]:
     """Only the batch that aborted is dropped, and what it held is not read again before the others are committed."""
-
-    def drop_all(self: flow.Flow) -> list[Any]:
-        if self._batches:
-            batch = self._batches.popleft()
-            for part in batch.parts:
-                self._parts.pop(part.number, None)
-        return [] if self._batches else list(self._owned)
-
-    stack.enter_context(mock.patch.object(flow.Flow, "drop_all", drop_all))
+    if self._batches:
+        batch = self._batches.popleft()
+        for part in batch.parts:
+            self._parts.pop(part.number, None)
+    return [] if self._batches else list(self._owned)
 
 
-def _unconfirmed(stack: contextlib.ExitStack) -> None:
+@_instead(flow.Flow, "source")
+def _unconfirmed(source: Any, self: flow.Flow, key: Any) -> Source:
     """A log record states the offset up to which batches are on their way, as if they were committed."""
-    source = flow.Flow.source
-
-    def hopeful(self: flow.Flow, key: Any) -> Source:
-        found = source(self, key)
-        ends = [one.offset + 1 for batch in self._batches for one in batch.messages if (one.topic, one.partition) == key]
-        return replace(found, committed=max([found.committed, *ends]))
-
-    stack.enter_context(mock.patch.object(flow.Flow, "source", hopeful))
+    found = source(self, key)
+    ends = [one.offset + 1 for batch in self._batches for one in batch.messages if (one.topic, one.partition) == key]
+    return replace(found, committed=max([found.committed, *ends]))
 
 
-def _stamp_at_commit(stack: contextlib.ExitStack) -> None:
+@_instead(stand_ins, "dependencies_of_worker")
+def _stamp_at_commit(guarded: Any) -> WorkerDependencies:
     """A worker's transactions commit with the group's metadata as it is then."""
-    guarded = stand_ins.dependencies_of_worker
-
-    def made() -> WorkerDependencies:
-        return unguarded(guarded())
-
-    stack.enter_context(mock.patch.object(stand_ins, "dependencies_of_worker", made))
+    return unguarded(guarded())
 
 
 def _no_topic_id(stack: contextlib.ExitStack) -> None:
@@ -345,34 +292,23 @@ def _no_topic_id(stack: contextlib.ExitStack) -> None:
     )
 
 
-def _no_generation(stack: contextlib.ExitStack) -> None:
-    made = kafka.Broker.__init__
-
-    def make(self: kafka.Broker, *given: Any) -> None:
-        made(self, *given)
-        self.checks_generation = False
-
-    stack.enter_context(mock.patch.object(kafka.Broker, "__init__", make))
+@_instead(kafka.Broker, "__init__")
+def _no_generation(made: Any, self: kafka.Broker, *given: Any) -> None:
+    made(self, *given)
+    self.checks_generation = False
 
 
-def _unstable_offsets(stack: contextlib.ExitStack) -> None:
-    made = kafka.Broker.__init__
-
-    def make(self: kafka.Broker, *given: Any) -> None:
-        made(self, *given)
-        self.waits_for_stable = False
-
-    stack.enter_context(mock.patch.object(kafka.Broker, "__init__", make))
+@_instead(kafka.Broker, "__init__")
+def _unstable_offsets(made: Any, self: kafka.Broker, *given: Any) -> None:
+    made(self, *given)
+    self.waits_for_stable = False
 
 
-def _keeps_producer(stack: contextlib.ExitStack) -> None:
+@_instead(transaction.TransactionalOutput, "_recycle")
+def _keeps_producer(_real: Any, self: Any, why: str) -> Any:
     """After a commit of which nobody knows how it ended, the same producer goes on."""
-
-    def recycle(self: Any, why: str) -> Any:
-        self._producer._is_hung = False
-        return Result(Outcome.UNKNOWN, why=why)
-
-    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "_recycle", recycle))
+    self._producer._is_hung = False
+    return Result(Outcome.UNKNOWN, why=why)
 
 
 def _doubts_nothing(stack: contextlib.ExitStack) -> None:
@@ -380,28 +316,24 @@ def _doubts_nothing(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "_doubting", contextlib.nullcontext))
 
 
-def _offsets_first(stack: contextlib.ExitStack) -> None:
+@_instead(transaction.TransactionalOutput, "run")
+def _offsets_first(run: Any, self: Any, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
     """The source offsets go into the transaction before the outputs."""
-    run = transaction.TransactionalOutput.run
+    producer = self._producer
+    flush, send = producer.flush, producer.send_offsets_to_transaction
+    positions = [kafka.TopicPartition(*one) for one in offsets]
 
-    def backwards(self: Any, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
-        producer = self._producer
-        flush, send = producer.flush, producer.send_offsets_to_transaction
-        positions = [kafka.TopicPartition(*one) for one in offsets]
+    def first(timeout: float) -> int:
+        if positions:
+            with contextlib.suppress(kafka.KafkaException):
+                send(positions, stamp, 5.0)
+        return int(flush(timeout))
 
-        def first(timeout: float) -> int:
-            if positions:
-                with contextlib.suppress(kafka.KafkaException):
-                    send(positions, stamp, 5.0)
-            return int(flush(timeout))
-
-        producer.flush, producer.send_offsets_to_transaction = first, lambda *_: producer._is_abortable and send(*_)
-        try:
-            return run(self, outputs, offsets, stamp, **more)
-        finally:
-            producer.flush, producer.send_offsets_to_transaction = flush, send
-
-    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "run", backwards))
+    producer.flush, producer.send_offsets_to_transaction = first, lambda *_: producer._is_abortable and send(*_)
+    try:
+        return run(self, outputs, offsets, stamp, **more)
+    finally:
+        producer.flush, producer.send_offsets_to_transaction = flush, send
 
 
 def _new_id_each_start(stack: contextlib.ExitStack) -> None:
@@ -414,37 +346,26 @@ def _new_id_each_start(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "__init__", make))
 
 
-def _same_epoch(stack: contextlib.ExitStack) -> None:
-    change = rewind._change
-
-    def unraised(part: int, offset: int, *more: Any) -> rewind.OffsetChange:
-        found = change(part, offset, *more)
-        return replace(found, new_epoch=max(0, found.new_epoch - 1))
-
-    stack.enter_context(mock.patch.object(rewind, "_change", unraised))
+@_instead(rewind, "_change")
+def _same_epoch(change: Any, part: int, offset: int, *more: Any) -> rewind.OffsetChange:
+    found = change(part, offset, *more)
+    return replace(found, new_epoch=max(0, found.new_epoch - 1))
 
 
-def _written_down_before_the_commit(stack: contextlib.ExitStack) -> None:
+@_instead(beginnings.Beginnings, "has")
+def _written_down_before_the_commit(has: Any, self: beginnings.Beginnings, partition: int) -> bool:
     """That a partition was begun is written down before its first offset is committed."""
-    has = beginnings.Beginnings.has
-
-    def has_and_note(self: beginnings.Beginnings, partition: int) -> bool:
-        found = has(self, partition)
-        self.note([partition])
-        return found
-
-    stack.enter_context(mock.patch.object(beginnings.Beginnings, "has", has_and_note))
+    found = has(self, partition)
+    self.note([partition])
+    return found
 
 
-def _by_the_first_records(stack: contextlib.ExitStack) -> None:
+@_instead(beginnings.Beginnings, "has")
+def _by_the_first_records(_real: Any, self: beginnings.Beginnings, partition: int) -> bool:
     """Whether a partition was begun is told by the first fifty records of the log."""
-
-    def sampled(self: beginnings.Beginnings, partition: int) -> bool:
-        first = itertools.islice(stand_ins.WORLD.broker.read(self._names.fingerprints, 0), 50)
-        told = [record for one in first if isinstance(record := records.decode(one.value), records.Batch)]
-        return any(one.topic_id == self._begun.topic_id for record in told for one in record.sources)
-
-    stack.enter_context(mock.patch.object(beginnings.Beginnings, "has", sampled))
+    first = itertools.islice(stand_ins.WORLD.broker.read(self._names.fingerprints, 0), 50)
+    told = [record for one in first if isinstance(record := records.decode(one.value), records.Batch)]
+    return any(one.topic_id == self._begun.topic_id for record in told for one in record.sources)
 
 
 def _offset_asked_before(self: Any, found: Any) -> Any:
@@ -453,90 +374,62 @@ def _offset_asked_before(self: Any, found: Any) -> Any:
     return found
 
 
-def _looks_once(stack: contextlib.ExitStack) -> None:
+@_instead(beginnings.Beginnings, "look")
+def _looks_once(look: Any, self: beginnings.Beginnings) -> None:
     """What was begun is read when a worker starts, and never again."""
-    look = beginnings.Beginnings.look
-
-    def once(self: beginnings.Beginnings) -> None:
-        process = stand_ins.WORLD.scheduler.current
-        if process is not None and not getattr(process, "has_looked", False):
-            process.has_looked = True  # type: ignore[attr-defined]
-            look(self)
-
-    stack.enter_context(mock.patch.object(beginnings.Beginnings, "look", once))
+    process = stand_ins.WORLD.scheduler.current
+    if process is not None and not getattr(process, "has_looked", False):
+        process.has_looked = True  # type: ignore[attr-defined]
+        look(self)
 
 
-def _asks_the_group_once(stack: contextlib.ExitStack) -> None:
+@_instead(beginnings.Beginnings, "open")
+def _asks_the_group_once(opens: Any, self: beginnings.Beginnings, partitions: int) -> None:
     """Whoever opens `begun` keeps to the offsets that the group had before the log was read."""
-    opens = beginnings.Beginnings.open
-
-    def once(self: beginnings.Beginnings, partitions: int) -> None:
-        make = self._make_admin
-        committed = functools.cache(lambda group, topic: make(self._settings).partitions_committed(group, topic))
-        self._make_admin = lambda _: SimpleNamespace(partitions_committed=committed)  # type: ignore[assignment,return-value]
-        opens(self, partitions)
-
-    stack.enter_context(mock.patch.object(beginnings.Beginnings, "open", once))
+    make = self._make_admin
+    committed = functools.cache(lambda group, topic: make(self._settings).partitions_committed(group, topic))
+    self._make_admin = lambda _: SimpleNamespace(partitions_committed=committed)  # type: ignore[assignment,return-value]
+    opens(self, partitions)
 
 
-def _window_at_once(stack: contextlib.ExitStack) -> None:
-    made = flow.Flow.__init__
-
-    def make(self: flow.Flow, *given: Any) -> None:
-        made(self, *given)
-        self._window = self._batches_max
-
-    stack.enter_context(mock.patch.object(flow.Flow, "__init__", make))
+@_instead(flow.Flow, "__init__")
+def _window_at_once(made: Any, self: flow.Flow, *given: Any) -> None:
+    made(self, *given)
+    self._window = self._batches_max
 
 
-def _overtakes(stack: contextlib.ExitStack) -> None:
+@_instead(intake.Intake, "_prepare_or_keep")
+def _overtakes(keep: Any, self: intake.Intake, read: Any) -> None:
     """What a worker reads as it is told to stop is prepared before what waits."""
-    keep = intake.Intake._prepare_or_keep
-
-    def overtaking(self: intake.Intake, read: Any) -> None:
-        waiting = self._ahead
-        if waiting is None or self._is_preparing:
-            keep(self, read)
-            return
-        self._ahead = None
+    waiting = self._ahead
+    if waiting is None or self._is_preparing:
         keep(self, read)
-        self._ahead = waiting
+        return
+    self._ahead = None
+    keep(self, read)
+    self._ahead = waiting
 
-    stack.enter_context(mock.patch.object(intake.Intake, "_prepare_or_keep", overtaking))
 
-
-def _dropped_in_a_hurry(stack: contextlib.ExitStack) -> None:
+@_instead(intake, "left_of")
+def _dropped_in_a_hurry(left_of: Any, read: Any, messages: Any, done: int) -> Any:
     """A batch of which nothing could be read is dropped, when whoever waits for it is in a hurry."""
-    left_of = intake.left_of
-
-    def some(read: Any, messages: Any, done: int) -> Any:
-        return left_of(read, messages, done) if done else None
-
-    stack.enter_context(mock.patch.object(intake, "left_of", some))
+    return left_of(read, messages, done) if done else None
 
 
-def _done_with_what_is_away(stack: contextlib.ExitStack) -> None:
+@_instead(Preparer, "_read")
+def _done_with_what_is_away(read: Any, self: Preparer, messages: Any, *more: Any) -> Any:
     """A batch counts as read to its end, where a text behind its front is away."""
-    read = Preparer._read
-
-    def whole(self: Preparer, messages: Any, *more: Any) -> Any:
-        documents, prints, done = read(self, messages, *more)
-        return documents, prints, len(messages) if done else done
-
-    stack.enter_context(mock.patch.object(Preparer, "_read", whole))
+    documents, prints, done = read(self, messages, *more)
+    return documents, prints, len(messages) if done else done
 
 
-def _away_is_missing(stack: contextlib.ExitStack) -> None:
+@_instead(stand_ins.Impatient, "fetch")
+def _away_is_missing(fetch: Any, self: Any, addresses: Any, start: int, *more: Any) -> Any:
     """What a store that does not answer cannot give is taken for missing."""
-    fetch = stand_ins.Impatient.fetch
-
-    def impatient(self: Any, addresses: Any, start: int, *more: Any) -> Any:
-        try:
-            return fetch(self, addresses, start, *more)
-        except TextAwayError as error:
-            return [DeadLetter("fetch", "Away", str(error), is_timed=True)]
-
-    stack.enter_context(mock.patch.object(stand_ins.Impatient, "fetch", impatient))
+    try:
+        return fetch(self, addresses, start, *more)
+    except TextAwayError as error:
+        return [DeadLetter("fetch", "Away", str(error), is_timed=True)]
 
 
 MANY = {"documents": 30}
