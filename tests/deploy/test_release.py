@@ -194,12 +194,16 @@ def test_the_image_gets_one_name_and_a_signature(version: str, is_latest: bool, 
 
 
 def test_the_chart_is_pushed_and_signed(tmp_path: Path) -> None:
+    """What `helm push` says it pushed is what is signed; why it pushed nothing is said."""
     package = "[ $1 = package ] && mkdir -p build/chart && touch build/chart/stream-dedup-1.tgz"
     helm = f"{package}; [ $1 = push ] && echo Digest: sha256:{'d' * 64}; true"
     _, pushed, signed = typed(tmp_path, "publish-chart.sh", "r.example/charts", helm=helm, cosign="")
 
     assert pushed == "helm push build/chart/stream-dedup-1.tgz oci://r.example/charts"
     assert signed == f"cosign sign --yes r.example/charts/stream-dedup@sha256:{'d' * 64}"
+    refused = f"{package}; [ $1 = package ] || {{ echo unauthorized; exit 1; }}"
+    with pytest.raises(AssertionError, match="unauthorized"):
+        typed(tmp_path, "publish-chart.sh", "r.example/charts", helm=refused)
 
 
 @pytest.mark.parametrize(("tag", "is_candidate"), [("v1.0.0rc1", True), ("v1.0.0", False)])
