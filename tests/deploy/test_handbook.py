@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from stream_dedup.__main__ import main
 from stream_dedup.fingerprinting.key import load_key
@@ -184,3 +185,19 @@ def test_the_runbook_is_typed_where_it_can_be() -> None:
 
     assert len(blocks) >= 8
     assert [line for block in blocks for line in block.splitlines() if line.strip().startswith("$ stream-dedup")] == []
+
+
+def test_the_indexs_volume_holds_what_its_memory_holds() -> None:
+    """By the table of the handbook, and with as much free as keeps the alert silent."""
+    index = tools.ROOT / "deploy" / "base" / "index.yaml"
+    workload = next(one for one in yaml.safe_load_all(index.read_text()) if one["kind"] == "StatefulSet")["spec"]
+    memory = workload["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    claim = workload["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"]
+    table = PAGES[0].read_text(encoding="utf-8")
+
+    def told(row: str, what: str) -> int:
+        return int(re.search(rf"^\| {row}.*?{what}", table, re.MULTILINE)[1])  # type: ignore[index]
+
+    representatives = 1_000_000 * told("index, memory", rf"`bands` {memory}: (\d+) million")
+    volume_bytes = representatives * (2 * told("index, volume", r"(\d+) bytes") + told("index, beside", r"(\d+) bytes"))
+    assert volume_bytes <= 0.85 * int(claim.removesuffix("Gi")) * 2**30
