@@ -17,7 +17,7 @@ from numba.core.caching import NullCache
 from numba.core.errors import NumbaError
 
 import stream_dedup
-from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_print
+from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_prints
 from stream_dedup.machine import compiled
 from tests.fingerprinting import reference
 
@@ -139,8 +139,8 @@ if sys.argv[1]:
     compiled.SHIPPED = pathlib.Path(sys.argv[1])
 tempfile.tempdir = sys.argv[2]
 if sys.argv[3] == "print":
-    from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_print
-    made = format_print(*Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"]).prints[0].tolist())
+    from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_prints
+    made = format_prints(Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"]).prints, 128)[0].decode()
     for preset in ("chars", "shingles", "keywords"):
         Fingerprinter(Recipe(preset)).fingerprint(["The quick brown fox, 研究生命起源"])
     Fingerprinter(Recipe("vector")).fingerprint_vectors([[1.0, -2.0]])
@@ -219,7 +219,7 @@ def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, now
         **({} if place == "shipped" else {"STREAM_DEDUP_CACHE_DIR": str(ahead)}),
     )
 
-    assert result["made"] == format_print(*made.prints[0].tolist())
+    assert result["made"] == format_prints(made.prints, 128)[0].decode()
     assert result["loaded"]
     assert result["compiled"] == 0
     assert "compiled" not in log

@@ -221,7 +221,6 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
 # Functions that are longer, and why each is not cut.
 LONG = {
     "indexer/metrics.py: __init__": "a table of metrics",
-    "worker/role.py: build_worker": "puts a worker together, part after part",
 }
 
 

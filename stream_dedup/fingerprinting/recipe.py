@@ -133,10 +133,6 @@ class Recipe:
         """Whether the key is the public one: a warning is due."""
         return self.key == PUBLIC_DEMO_KEY
 
-    def format(self, row: Sequence[int]) -> str:
-        """Return a print (its numbers of 64 bits, lowest first) as width / 4 hexadecimal digits, high bits first."""
-        return "".join(f"{int(word):016x}" for word in reversed(row))[-(self.width // 4) :]
-
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, Recipe) else NotImplemented
 
@@ -361,19 +357,9 @@ def _check_canary(stages: tuple[str, ...]) -> None:
             )
 
 
-def hamming(a: Sequence[int] | NDArray[np.uint64], b: Sequence[int] | NDArray[np.uint64]) -> int:
-    """Return in how many bits two prints of one recipe (their numbers of 64 bits) differ."""
-    return sum((int(one) ^ int(other)).bit_count() for one, other in zip(a, b, strict=True))
-
-
 def number_of(row: Sequence[int] | NDArray[np.uint64]) -> int:
     """Return a print (its numbers of 64 bits, lowest first) as one number."""
     return sum(int(word) << 64 * place for place, word in enumerate(row))
-
-
-def format_print(low: int, high: int) -> str:
-    """Return a print of 128 bits as 32 lower-case hexadecimal digits, high half first."""
-    return f"{int(high):016x}{int(low):016x}"
 
 
 def width_of(recipe_id: str, words: int) -> int:

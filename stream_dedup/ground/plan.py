@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -55,6 +56,10 @@ STEPS_MAX: Final = 8
 FEATURES_MAX: Final = (1 << 32) - 1
 ASKED_MAX: Final = 65_535
 _FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
+_WRITTEN: Final = re.compile(
+    r"(?P<width>N):(?P<blocks>N)(/(?P<key_blocks>N))?:(?P<radius>N):(?P<by_length>(N@N,)*)(?P<threshold>N)(:(?P<ratio>N)%)?"
+    r"(~(?P<bands>N):(?P<similarity>N)%:(?P<asked>N)(:(?P<crowd>N)%)?)?".replace("N", r"[0-9]{1,10}")
+)
 _NUMBERS: Final = ("width", "blocks", "radius", "threshold")
 _OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd")
 
@@ -402,49 +407,10 @@ def parse(text: str) -> Plan:
     wanted = text.strip().lower()
     if wanted in PLANS:
         return PLANS[wanted]
-    numbers = _parse_numbers(wanted)
-    if numbers is not None:
-        return Plan(**numbers)
+    if found := _WRITTEN.fullmatch(wanted):
+        steps = (step.split("@") for step in found["by_length"].split(",")[:-1])
+        numbers = {name: int(number) for name, number in found.groupdict().items() if number and name != "by_length"}
+        return Plan(**numbers, by_length=tuple((int(below), int(bits)) for bits, below in steps))
     nearest = difflib.get_close_matches(wanted, PLANS, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     raise ConfigurationError(f"There is no plan {text.strip()[:60]!r}; {hint}name one of {', '.join(PLANS)}, or write {_FORM}.")
-
-
-def _parse_numbers(text: str) -> dict[str, Any] | None:
-    """Return the parts of a plan written in numbers, or None if it is not written so."""
-    text, tilde, sketch = text.partition("~")
-    parts = text.split(":")
-    bands, similarity, asked, crowd = "0", "0%", "0", "0%"
-    if tilde:
-        given = sketch.split(":")
-        if len(given) not in (3, 4):
-            return None
-        bands, similarity, asked, crowd = [*given, crowd][:4]
-    if not similarity.endswith("%") or not crowd.endswith("%"):
-        return None
-    of_sketch = [bands, similarity[:-1], asked, crowd[:-1]]
-    ratio = "0"
-    if len(parts) == 5 and parts[4].endswith("%"):
-        ratio = parts.pop()[:-1]
-    if len(parts) != 4:
-        return None
-    width, cut, radius, thresholds = parts
-    blocks, slash, key_blocks = cut.partition("/")
-    *steps, threshold = thresholds.split(",")
-    pairs = [step.split("@") for step in steps]
-    if any(len(pair) != 2 for pair in pairs):
-        return None
-    flat = [width, blocks, radius, threshold, key_blocks if slash else "1", ratio, *of_sketch]
-    flat += itertools.chain.from_iterable(pairs)
-    if not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in flat):
-        return None
-    return {
-        "width": int(width),
-        "blocks": int(blocks),
-        "radius": int(radius),
-        "threshold": int(threshold),
-        "key_blocks": int(key_blocks) if slash else 1,
-        "by_length": tuple((int(below), int(bits)) for bits, below in pairs),
-        "ratio": int(ratio),
-        **{name: int(number) for name, number in zip(("bands", "similarity", "asked", "crowd"), of_sketch, strict=True)},
-    }

@@ -15,7 +15,7 @@ from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, InvariantError, StreamDedupError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.threads import SideThread
-from stream_dedup.kafka import Admin, Lives, OwnedOffset, Patience, RebalanceListener, SourceConsumer, TopicLives, is_another
+from stream_dedup.kafka import Admin, Lives, OwnedOffset, RebalanceListener, SourceConsumer, TopicLives, is_another
 from stream_dedup.kafka.source import generation
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
@@ -44,12 +44,11 @@ class Assignment:
         asking: SideThread,
         settle: Callable[[], None],
         hear_anew: Callable[[], None],
-        patience: Patience,
     ) -> None:
         self._flow = context.flow
         self._stop = context.stop
         self._beat = context.beat
-        self._patience = patience
+        self._patience = context.patience
         self._metrics = context.metrics
         self._logger = context.logger
         self._settings = settings

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from stream_dedup.ground.document import DeadLetter, Message
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.threads import SideThread
-from stream_dedup.kafka import LogAppender, Outcome, Patience, Result, TransactionalOutput
+from stream_dedup.kafka import LogAppender, Outcome, Result, TransactionalOutput
 from stream_dedup.log import epochs, records
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.dependencies import WorkerContext
@@ -77,7 +77,6 @@ class Delivery:
         allowance: Allowance,
         abort: Abort,
         hosts: HostCounter,
-        patience: Patience,
         *,
         delivers: bool,
     ) -> None:
@@ -93,7 +92,7 @@ class Delivery:
         self._allowance = allowance
         self._abort = abort
         self._hosts = hosts
-        self._patience = patience
+        self._patience = context.patience
         self._delivers = delivers
         self._running: _Transaction | None = None
         self._was_away = False  # Kafka, at some time while it ran

@@ -105,7 +105,9 @@ class WorkerDependencies:
 
 
 class WorkerContext(NamedTuple):
-    """What all parts of one worker share. `stop` tells it to end; by `beat` it says that it is alive."""
+    """What all parts of one worker share. `stop` tells it to end; by `beat` it says that it is alive; with `patience` it waits
+    for a Kafka that is away.
+    """
 
     flow: Flow
     stop: threading.Event
@@ -114,3 +116,4 @@ class WorkerContext(NamedTuple):
     failpoints: Failpoints
     clock: Clock
     logger: Any
+    patience: Patience = Patience()

@@ -18,7 +18,6 @@ from stream_dedup.ground.document import TopicPartitionKey, UnreadableHeaders
 from stream_dedup.ground.errors import AwayError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.threads import SideThread
-from stream_dedup.kafka import SourceConsumer
 from stream_dedup.log import records
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.assignment import Assignment
@@ -53,7 +52,6 @@ class Intake:
     def __init__(
         self,
         context: WorkerContext,
-        source: SourceConsumer,
         assignment: Assignment,
         preparer: Preparer,
         thread: SideThread,
@@ -70,8 +68,8 @@ class Intake:
         self._failpoints = context.failpoints
         self._clock = context.clock
         self._logger = context.logger
-        self._source = source
         self._assignment = assignment
+        self._source = assignment.source
         self._preparer = preparer
         self._thread = thread
         self._budget = budget

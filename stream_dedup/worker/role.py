@@ -79,7 +79,8 @@ def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, a
     client = claimed.name
     nonce = around.random_bytes(NONCE_BYTES)
     flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce, around.pace.record_documents)
-    context = WorkerContext(flow, stop, health.beat, metrics, Failpoints(around.failpoint), around.clock, logger)
+    failpoints = Failpoints(around.failpoint)
+    context = WorkerContext(flow, stop, health.beat, metrics, failpoints, around.clock, logger, patience)
     warm_up()
 
     clients = _open_clients(running, settings, client, around)
@@ -95,40 +96,33 @@ def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, a
         around.make_thread("asking"),
         lambda: worker.settle(),
         lambda: worker.hear_anew(),
-        patience,
     )
-    memory = FreedMemory(budget.limit_bytes, budget.part_bytes)
-    fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
     delivers = settings.judging_mode.delivers
-    writer = _make_writer(settings, recipe, cluster)
-    committing = around.make_thread("committing")
     delivery = Delivery(
         context,
-        writer,
+        _make_writer(settings, recipe, cluster),
         clients.transactions,
         clients.appender,
-        committing,
+        around.make_thread("committing"),
         allowance,
         lambda *, rereads: worker.abort(rereads=rereads),
         hosts,
-        patience,
         delivers=delivers,
     )
     written = WrittenFormat(cluster.format)
-    preparer = _make_preparer(settings, recipe, cluster, fingerprinter, nonce, budget, around, written)
-    preparing = around.make_thread("preparing")
     intake = Intake(
         context,
-        assignment.source,
         assignment,
-        preparer,
-        preparing,
+        _make_preparer(settings, recipe, cluster, fingerprinter, nonce, budget, around, written),
+        around.make_thread("preparing"),
         budget,
         allowance,
         lambda batch: worker.take_in(batch),
         around.pace,
         around.make_event(),
     )
+    memory = FreedMemory(budget.limit_bytes, budget.part_bytes)
+    fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
     questions = Questions(context, clients.appender, clients.hear, clients.verdicts, memory, fail_open, written)
     parts = WorkerParts(assignment, intake, questions, delivery, allowance, hosts, Awaited(running.waits), claimed)
     worker = Worker(context, parts, running, around, delivers=delivers)

@@ -27,6 +27,11 @@ from stream_dedup.fingerprinting.variants import han as variants
 WORD_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
 
+def hamming(a: Any, b: Any) -> int:
+    """Return in how many bits two prints of one recipe (their numbers of 64 bits) differ."""
+    return sum((int(one) ^ int(other)).bit_count() for one, other in zip(a, b, strict=True))
+
+
 def simhash_reference(hashes: Sequence[int], weights: Sequence[float], width: int) -> tuple[tuple[float, ...], int]:
     """Return the sums of every bit, most significant first, and the print they give.
 

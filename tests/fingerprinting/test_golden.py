@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_print
+from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_prints
 from tests.fingerprinting import golden
 
 ROWS = json.loads(golden.FILE.read_text("ascii"))
@@ -16,9 +16,9 @@ ROWS = json.loads(golden.FILE.read_text("ascii"))
 def test_prints_are_those_frozen(key_name: str) -> None:
     prints = Fingerprinter(Recipe(key=golden.KEYS[key_name])).fingerprint([row["text"] for row in ROWS.values()])
     found = {
-        name: f"{format_print(low, high)} {features} {digest.tobytes().hex()}"
-        for name, (low, high), features, digest in zip(
-            ROWS, prints.prints.tolist(), prints.features.tolist(), prints.digests, strict=True
+        name: f"{written.decode()} {features} {digest.tobytes().hex()}"
+        for name, written, features, digest in zip(
+            ROWS, format_prints(prints.prints, 128), prints.features.tolist(), prints.digests, strict=True
         )
     }
 

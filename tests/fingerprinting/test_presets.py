@@ -23,7 +23,6 @@ from stream_dedup.fingerprinting import (
     Recipe,
     explain_features,
     grammar,
-    hamming,
     hashes,
 )
 from stream_dedup.fingerprinting.jieba_data import UserWord
@@ -284,7 +283,7 @@ def test_planes_and_hashed_features_agree_in_distance() -> None:
         other -= (one * other).sum(axis=1, keepdims=True) * one
         other = np.cos(angle) * one + np.sin(angle) * other / np.linalg.norm(other, axis=1, keepdims=True)
         planes = [
-            hamming(a, b)
+            reference.hamming(a, b)
             for a, b in zip(
                 fingerprinter.fingerprint_vectors(one).prints, fingerprinter.fingerprint_vectors(other).prints, strict=True
             )
@@ -309,7 +308,7 @@ def test_what_a_vector_may_be() -> None:
 
     assert made.prints[0].tolist() == wide.prints[0].tolist() == wide.prints[1].tolist()
     assert bytes(made.digests[0]) == bytes(wide.digests[0]) != bytes(wide.digests[1])
-    assert hamming(wide.prints[0], wide.prints[2]) == 128
+    assert reference.hamming(wide.prints[0], wide.prints[2]) == 128
     assert (wide.features.tolist()[3:], wide.empty.tolist()) == ([0, 0], [False, False, False, False, True])
     for wrong in ([[float("nan")]], [[float("inf"), 1.0]], [[[1.0]]], [["a"]]):
         with pytest.raises(InputError, match=r"[Vv]ector"):

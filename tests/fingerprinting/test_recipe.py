@@ -20,8 +20,6 @@ from stream_dedup.fingerprinting import (
     canary,
     characters,
     explain_features,
-    format_print,
-    hamming,
     jieba_data,
     prints,
     recipe,
@@ -98,9 +96,9 @@ def test_near_texts_get_near_prints(fingerprinter: Fingerprinter) -> None:
     other = " ".join(reversed(ENGLISH.split())).replace("page", "leaf").replace("the", "every")
     prints = fingerprinter.fingerprint([ENGLISH, near, other, "  " + ENGLISH.upper().replace(" ", " \n")])
 
-    assert 0 < hamming(prints.prints[0], prints.prints[1]) <= 18
-    assert hamming(prints.prints[0], prints.prints[2]) > 30
-    assert hamming(prints.prints[0], prints.prints[3]) == 0
+    assert 0 < reference.hamming(prints.prints[0], prints.prints[1]) <= 18
+    assert reference.hamming(prints.prints[0], prints.prints[2]) > 30
+    assert reference.hamming(prints.prints[0], prints.prints[3]) == 0
     assert bytes(prints.digests[0]) == bytes(prints.digests[3])
     assert bytes(prints.digests[0]) != bytes(prints.digests[1])
 
@@ -109,7 +107,7 @@ def test_punctuation_is_in_the_digest_and_not_in_the_print(fingerprinter: Finger
     """Texts that differ by punctuation alone have one print and two digests: near, never exact."""
     prints = fingerprinter.fingerprint([ENGLISH, ENGLISH.replace(".", "!")])
 
-    assert hamming(prints.prints[0], prints.prints[1]) == 0
+    assert reference.hamming(prints.prints[0], prints.prints[1]) == 0
     assert bytes(prints.digests[0]) != bytes(prints.digests[1])
 
 
@@ -118,7 +116,7 @@ def test_another_key_makes_unrelated_prints() -> None:
     one = Fingerprinter(Recipe(key=OTHER_KEY)).fingerprint([ENGLISH])
     other = Fingerprinter(Recipe(key=OTHER_KEY[::-1])).fingerprint([ENGLISH])
 
-    assert hamming(one.prints[0], other.prints[0]) > 30
+    assert reference.hamming(one.prints[0], other.prints[0]) > 30
     assert bytes(one.digests[0]) != bytes(other.digests[0])
     assert one.features.tolist() == other.features.tolist()
 
@@ -233,13 +231,6 @@ def test_every_kernel_has_one_signature(fingerprinter: Fingerprinter) -> None:
 
     signatures = prints.fingerprint_batch.signatures  # type: ignore[attr-defined]
     assert len(signatures) == 1
-
-
-def test_hamming_and_written_prints() -> None:
-    """Distances count bits over both halves; a print is written high half first, 32 digits."""
-    assert hamming((0b101, 1 << 63), (0b000, 0)) == 3
-    assert hamming(np.array([1, 2], np.uint64), (1, 2 ^ 0xFFFF_FFFF_FFFF_FFFF)) == 64
-    assert format_print(0xB, 0xA) == "000000000000000a000000000000000b"
 
 
 def test_explained_features_are_those_of_the_print(fingerprinter: Fingerprinter) -> None:

@@ -10,7 +10,7 @@ from unittest import mock
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.topics import TopicNames
-from stream_dedup.kafka import OwnedOffset, Patience
+from stream_dedup.kafka import OwnedOffset
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.assignment import Assignment
@@ -47,7 +47,6 @@ class Group:
             AtOnce("asking"),  # type: ignore[arg-type]
             mock.Mock(),
             mock.Mock(),
-            Patience(),
         )
 
     def _committed(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, Any]:
