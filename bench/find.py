@@ -55,7 +55,6 @@ class FindOptions:
     clues: int = 100
     scans: int = 9
     seed: int = 1
-    corpus: Path | None = None
     folder: Path | None = None
 
 
@@ -122,7 +121,6 @@ class FindReport:
         count, about = self.options.documents, self.machine
         return {
             "documents": count,
-            "texts": "generated" if self.options.corpus is None else "walks through real ones",
             "seed": self.options.seed,
             "machine": f"{about['cores']} cores of {about['processor']}, load before {about['load_before']}",
             "bytes_of_text": round(self.bytes_texts / count),
@@ -215,7 +213,7 @@ def run_find(options: FindOptions, say: Say) -> FindReport:
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-find-") as name, TextFile(Path(name)) as texts:
         report = FindReport(options, machine())
         say(f"writing {options.documents:,} texts")
-        texts.write(every_text(options.seed, options.size_bytes, options.documents, options.corpus), languages)
+        texts.write(every_text(options.seed, options.size_bytes, options.documents), languages)
         report.bytes_texts = texts.size_bytes
         engine = TextIndex(Path(name) / "engine")
         try:

@@ -1,34 +1,25 @@
-"""Texts to search in, as many as are asked for: generated, or walks through real ones.
+"""Texts to search in, as many as are asked for.
 
 What a search costs hangs on how many texts have the same words and the same pairs of neighbours. So words are drawn by the law
 of Zipf and Mandelbrot, as in real texts, and every second word is one of eight that follow the word before it, as `of` follows
 `because`. Chinese words are those of jieba's dictionary; English and Japanese ones are made up of syllables and of characters.
 (Articles of `demo.texts` would not do: a few sentences stand in each of them, and a clue would be held by thousands.)
 
-A walk goes through real texts from word to word, and at one word in four to another place where that word stands: every pair
-of neighbours is a real one, as frequent as it really is.
-
 Invariants: everything follows from the seed and the text's number, so that none has to be kept; no two texts are copies. There
-are `_WORDS` words in a language, or those of the real texts, and a million texts have more: a rare word is in more of the
-generated texts than it would be, so that searching them is rather harder.
+are `_WORDS` words in a language, and a million texts have more: a rare word is in more of the generated texts than it would be,
+so that searching them is rather harder.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.corpus import read_corpora
-from stream_dedup.demo.texts import Dice
 from stream_dedup.fingerprinting.jieba_data import ENGINE_DIGEST, ENGINE_FILES, engine_folder
-from stream_dedup.ground.errors import InputError
 
 LANGUAGES: Final = ("en", "zh", "ja")
 
@@ -38,71 +29,20 @@ _SHIFT: Final = 2.7
 _FOLLOWING: Final = 8  # of every word so many are its followers, and every second word is one
 _BLOCK: Final = 256
 _SENTENCE: Final = 12
-_JUMPS: Final = 0.25
 _SYLLABLES: Final = [first + last for last in "aeiou" for first in "tnrsldmcpbfghvkwjy"]
 _ARABIC_SYLLABLES: Final = [first + last for last in ("", "ا", "و", "ي") for first in "بتثجحخدذرزسشصضطظعغفقكلمنه"]
-_PARTICLES: Final = (
-    "の",
-    "は",
-    "を",
-    "に",
-    "が",
-    "と",
-    "で",
-    "も",
-    "から",
-    "した",
-    "する",
-    "して",
-    "まで",
-    "より",
-    "には",
-    "では",
-    "との",
-    "です",
-    "ます",
-    "ない",
-    "という",
-    "について",
-    "として",
-    "による",
-    "された",
-    "している",
-    "したが",
-    "ました",
-    "であり",
-    "であった",
-    "ながら",
-    "ように",
-    "ために",
-    "だけ",
-    "など",
-    "へ",
-    "や",
-    "か",
-    "ので",
-    "けれど",
-    "ても",
-    "ており",
+_WORDS_BETWEEN: Final = (
+    "の は を に が と で も から した する して まで より "
+    "には では との です ます ない という について として による された している したが ました "
+    "であり であった ながら ように ために だけ など へ や か ので けれど ても ており"
 )
-_PIECE: Final = re.compile(r"[\u3400-\u9fff]{1,2}\W*|[\u3040-\u30ff]+\W*|[^\W\u3040-\u30ff\u3400-\u9fff]+\W*")
+_PARTICLES: Final = _WORDS_BETWEEN.split()
 _STOPS: Final = {"en": (" ", ". "), "zh": ("", "。"), "ja": ("", "。")}
 
 
-class TextSource(Protocol):
-    """Texts of one language by their numbers."""
-
-    def texts(self, first: int, count: int) -> list[str]:
-        """Return so many, from a multiple of `_BLOCK` on."""
-
-
-def every_text(seed: int, size_bytes: int, documents: int, corpus: Path | None) -> Iterator[tuple[str, str]]:
-    """Yield so many texts with their language; the languages take turns.
-
-    Raises:
-        InputError: the corpora cannot be read, or have no texts in one of the languages.
-    """
-    sources = [source(seed, code, size_bytes, corpus) for code in LANGUAGES]
+def every_text(seed: int, size_bytes: int, documents: int) -> Iterator[tuple[str, str]]:
+    """Yield so many texts with their language; the languages take turns."""
+    sources = [GeneratedTexts(seed, code, size_bytes) for code in LANGUAGES]
     left = documents
     for first in itertools.count(0, _BLOCK):
         blocks = [one.texts(first, _BLOCK) for one in sources]
@@ -112,16 +52,6 @@ def every_text(seed: int, size_bytes: int, documents: int, corpus: Path | None) 
                     return
                 left -= 1
                 yield code, block[number]
-
-
-def source(seed: int, code: str, size_bytes: int, corpus: Path | None = None) -> TextSource:
-    """Return the texts of a language: generated, or walks through those of a folder of corpora."""
-    if corpus is None:
-        return GeneratedTexts(seed, code, size_bytes)
-    real = [document.text for one in read_corpora(corpus) for document in one.documents if document.language == code]
-    if not real:
-        raise InputError(f"There are no texts in {code!r} in {corpus}: give another folder to --corpus, or leave it out.")
-    return WalkedTexts(seed, code, size_bytes, real)
 
 
 class GeneratedTexts:
@@ -173,35 +103,6 @@ class GeneratedTexts:
                 for rank, end, particle in zip(ranks, ends, particles, strict=True)
             )
         return "".join(f"{words[rank]}{stop if end else gap}" for rank, end in zip(ranks, ends, strict=True)).strip()
-
-
-class WalkedTexts:
-    """Walks through real texts, of about `size_bytes` each."""
-
-    def __init__(self, seed: int, code: str, size_bytes: int, real: Sequence[str]) -> None:
-        self._seed = (seed, code)
-        self._size_bytes = size_bytes
-        self._pieces = [piece for text in real for piece in _PIECE.findall(text)]
-        self._places: defaultdict[str, list[int]] = defaultdict(list)
-        for place, piece in enumerate(self._pieces):
-            self._places[piece].append(place)
-
-    def texts(self, first: int, count: int) -> list[str]:
-        """Return so many texts."""
-        return [self._walk(Dice("walk", *self._seed, number)) for number in range(first, first + count)]
-
-    def _walk(self, dice: Dice) -> str:
-        place = dice.below(len(self._pieces))
-        size = self._size_bytes * (0.5 + dice.roll())
-        found: list[str] = []
-        while size > 0:
-            piece = self._pieces[place]
-            found.append(piece)
-            size -= len(piece.encode())
-            if dice.roll() < _JUMPS:
-                place = dice.pick(self._places[piece])
-            place = (place + 1) % len(self._pieces)
-        return "".join(found)
 
 
 def vocabulary(code: str) -> list[str]:
