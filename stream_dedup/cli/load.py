@@ -203,42 +203,24 @@ class Loading:
         if too_large > _PROBLEMS_NAMED:
             note(f"... and {too_large - _PROBLEMS_NAMED:,} more documents that are too large.")
         written = self.documents - self.failed - too_large
+        counts = {
+            "files": files,
+            "documents": written,
+            "documents_before": self.resumed,
+            "failed": self.failed,
+            "too_large": too_large,
+            "broken_lines": self.broken,
+            "unreadable": self.lost.count,
+            "without_key": self.without_key,
+            "bytes": self.size,
+        }
         if as_json:
-            print_json(
-                {
-                    "topic": self.topic,
-                    "files": files,
-                    "documents": written,
-                    "documents_before": self.resumed,
-                    "failed": self.failed,
-                    "too_large": too_large,
-                    "broken_lines": self.broken,
-                    "unreadable": self.lost.count,
-                    "without_key": self.without_key,
-                    "passed_over": dict(self.passed_over),
-                    "bytes": self.size,
-                    "seconds": round(seconds, 3),
-                }
-            )
+            rest = {"passed_over": dict(self.passed_over), "seconds": round(seconds, 3)}
+            print_json({"topic": self.topic} | counts | rest)
             return
-        rate = f"{written / seconds:,.0f} documents/s" if seconds else ""
-        print_table(
-            ["topic", "documents", "before", "bytes", "broken lines", "unreadable", "without key", "too large", "failed", ""],
-            [
-                [
-                    self.topic,
-                    f"{written:,}",
-                    f"{self.resumed:,}",
-                    f"{self.size:,}",
-                    str(self.broken),
-                    str(self.lost.count),
-                    str(self.without_key),
-                    str(too_large),
-                    str(self.failed),
-                    rate,
-                ]
-            ],
-        )
+        print_table(["", self.topic], [[name.replace("_", " "), f"{count:,}"] for name, count in counts.items()])
+        if seconds:
+            note(f"{written / seconds:,.0f} documents/s.")
 
 
 def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
