@@ -17,7 +17,7 @@ __all__ = ["LocalBroker"]
 
 
 def __getattr__(name: str) -> Any:
-    # On first use, so that `python -m stream_dedup.broker.jars` runs that module once, not as two copies.
+    # On first use, so that `python -m stream_dedup.broker.archive` runs that module once, not as two copies.
     if name == "LocalBroker":
         from stream_dedup.broker.node import LocalBroker  # noqa: PLC0415
 

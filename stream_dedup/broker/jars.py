@@ -6,9 +6,7 @@ at all, because it is fetched aside, verified there and then moved; two processe
 fetch once.
 
 `jars.lock` names every jar by its Maven coordinate, so nothing is resolved on the user's machine: what runs there is what
-was tried here. The resolver is needed only to write the list anew:
-
-    python -m stream_dedup.broker.jars
+was tried here. `python -m tests.broker_room.pinned` writes the list anew.
 
 The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or else under the user's cache directory (`platformdirs`). It
 may be filled by hand on a machine without a network: the files keep their Maven names.
@@ -23,13 +21,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import filelock
 import platformdirs
@@ -38,13 +35,6 @@ from stream_dedup.ground.errors import LocalBrokerError
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 
-# kafka-clients stands beside kafka_2.13 because the resolver's mediation otherwise picks 3.8.0 for it. Kafka's own jars
-# bring the SLF4J 1.7 interface but no logger; this binding matches that interface.
-ROOTS = (
-    "org.apache.kafka:kafka-clients:4.3.1",
-    "org.apache.kafka:kafka_2.13:4.3.1",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5",
-)
 JAVA_VERSION_MIN = 17  # what Kafka 4 asks of a broker (KIP-1013)
 FETCHED_AT_ONCE = 4
 ATTEMPTS = 3
@@ -52,7 +42,6 @@ FETCH_TIMEOUT_SECONDS = 30
 WAIT_FOR_OTHER_SECONDS = 900
 
 _EXTRA_MISSING = "The local broker needs {what}, which is not installed; run: pip install 'crawl-dedup[broker]'."
-_LINE = re.compile(r"(?P<coordinate>[\w.-]+:[\w.-]+:[\w.-]+) sha256:(?P<sha256>[0-9a-f]{64}) (?P<size_bytes>[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,44 +66,10 @@ class Jar:
             return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
 
 
-def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Return the jars of a lock file: a line each, `coordinate sha256:HEX SIZE`, and comments that begin with `#`.
-
-    Raises:
-        LocalBrokerError: a line reads otherwise, or two jars would share a file name.
-    """
-    jars: dict[str, Jar] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        found = _LINE.fullmatch(line.strip())
-        if found is None:
-            raise LocalBrokerError(
-                f"Line {number} of jars.lock is not `coordinate sha256:HEX SIZE`: {line!r}; install crawl-dedup again."
-            )
-        jar = Jar(found["coordinate"], found["sha256"], int(found["size_bytes"]))
-        if jar.file_name in jars:
-            raise LocalBrokerError(
-                f"Line {number} of jars.lock names {jar.file_name} a second time; install crawl-dedup again."
-            )
-        jars[jar.file_name] = jar
-    return tuple(jars.values())
-
-
-def render_lock(jars: Iterable[Jar]) -> str:
-    """Return the text of a lock file; `parse_lock` reads it back."""
-    lines = [
-        "# The jars of the local broker: Maven coordinate, SHA-256 and size in bytes of each.",
-        "# Written by `python -m stream_dedup.broker.jars` from:",
-        *(f"#   {root}" for root in ROOTS),
-    ]
-    ordered = sorted(jars, key=lambda jar: jar.coordinate)
-    return "\n".join([*lines, *(f"{jar.coordinate} sha256:{jar.sha256} {jar.size_bytes}" for jar in ordered)]) + "\n"
-
-
 def pinned_jars() -> tuple[Jar, ...]:
     """Return the jars that `jars.lock` pins."""
-    return parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
+    lines = (line.split() for line in LOCK_FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    return tuple(Jar(coordinate, digest.removeprefix("sha256:"), int(size)) for coordinate, digest, size in lines)
 
 
 def cache_folder() -> Path:
@@ -178,19 +133,6 @@ def find_java(log: Callable[[str], None] | None = None) -> Path:
     )
 
 
-def resolve_roots() -> tuple[Jar, ...]:
-    """Resolve and fetch `ROOTS` with everything they need, and return what a new lock file has to pin.
-
-    Raises:
-        LocalBrokerError: something could not be fetched, or the `broker` extra is not installed.
-    """
-    maven = _maven()
-    with tempfile.TemporaryDirectory() as repository, _sentences("the list of jars"), _trusting_what_the_system_trusts():
-        context = maven.MavenContext(repo_cache=Path(repository), timeout=FETCH_TIMEOUT_SECONDS)
-        roots, others = context.resolver.resolve([context.create_dependency(root) for root in ROOTS])
-        return tuple(_pin(dependency) for dependency in [*roots, *others])
-
-
 def _missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
     """Return the jars that the folder lacks, after verifying those that it has."""
     missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
@@ -229,7 +171,7 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
     """Fetch several at once; the first failure, or Ctrl-C, drops those that have not begun."""
-    with _trusting_what_the_system_trusts(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
+    with trusting_the_system(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
         fetches = [threads.submit(_fetch, jar, incoming, folder / jar.file_name) for jar in jars]
         try:
             for fetch in as_completed(fetches):
@@ -240,7 +182,7 @@ def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _trusting_what_the_system_trusts() -> Iterator[None]:
+def trusting_the_system() -> Iterator[None]:
     """Take the certificates of the operating system too, as pip does: a company's proxy signs with one of its own."""
     try:
         import truststore  # noqa: PLC0415 - an optional extra
@@ -255,13 +197,13 @@ def _trusting_what_the_system_trusts() -> Iterator[None]:
 
 def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
     """Fetch one jar aside, and move it to its place only if it has the pinned bytes."""
-    maven = _maven()
+    resolver = maven()
     for attempt in range(1, ATTEMPTS + 1):
         # A folder of its own: the downloader writes in place and takes what is there for whole.
         repository = incoming / f"{jar.file_name}-{attempt}"
-        context = maven.MavenContext(repo_cache=repository, timeout=FETCH_TIMEOUT_SECONDS)
+        context = resolver.MavenContext(repo_cache=repository, timeout=FETCH_TIMEOUT_SECONDS)
         try:
-            with _sentences(jar.coordinate, destination.parent):
+            with in_sentences(jar.coordinate, destination.parent):
                 fetched: Path = context.create_dependency(jar.coordinate).artifact.resolve()
             break
         except LocalBrokerError:
@@ -277,7 +219,7 @@ def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
 
 
 @contextmanager
-def _sentences(what: str, folder: Path | None = None) -> Iterator[None]:
+def in_sentences(what: str, folder: Path | None = None) -> Iterator[None]:
     """Turn what the downloader raises into our error; `folder` is what can be filled by hand instead."""
     otherwise = "" if folder is None else f" Or fill {folder} from a machine that can."
     try:
@@ -292,22 +234,13 @@ def _sentences(what: str, folder: Path | None = None) -> Iterator[None]:
         ) from error
 
 
-def _maven() -> ModuleType:
+def maven() -> ModuleType:
+    """Return the library that fetches from Maven Central."""
     try:
         import jgo.maven  # noqa: PLC0415 - an optional extra
     except ImportError as error:
         raise LocalBrokerError(_EXTRA_MISSING.format(what="jgo, to fetch the jars of Apache Kafka")) from error
     return jgo.maven
-
-
-def _pin(dependency: Any) -> Jar:
-    path: Path = dependency.artifact.resolve()
-    content = path.read_bytes()
-    coordinate = f"{dependency.groupId}:{dependency.artifactId}:{dependency.version}"
-    jar = Jar(coordinate, hashlib.sha256(content).hexdigest(), len(content))
-    if path.name != jar.file_name:
-        raise LocalBrokerError(f"{coordinate} is kept as {path.name}; jars.lock knows neither classifiers nor other types.")
-    return jar
 
 
 def _installed_javas() -> Iterator[Path]:
@@ -330,18 +263,3 @@ def _java_version(java: Path) -> int | None:
 
 def _say_nothing(_sentence: str) -> None:
     pass
-
-
-def main() -> None:
-    """Write `jars.lock` anew and say what changed; review the difference before committing it."""
-    before = set(pinned_jars()) if LOCK_FILE.exists() else set()
-    after = set(resolve_roots())
-    LOCK_FILE.write_text(render_lock(after), encoding="utf-8")
-    for sign, jars in (("-", before - after), ("+", after - before)):
-        for jar in sorted(jars, key=lambda jar: jar.coordinate):
-            print(sign, jar.coordinate, jar.sha256)
-    print(f"{len(after)} jars, {sum(jar.size_bytes for jar in after):,} bytes.")
-
-
-if __name__ == "__main__":
-    main()

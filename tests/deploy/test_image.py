@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stream_dedup.broker import jars
 from stream_dedup.settings.layers import load_settings
+from tests.broker_room.pinned import ROOTS
 from tests.deploy.tools import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -163,7 +163,7 @@ def pins(path: Path) -> set[str]:
 
 def test_one_version_of_kafka_everywhere() -> None:
     """The local broker's jars, the compose file, the overlay for trying and the README name the same release."""
-    (version,) = {coordinate.rpartition(":")[2] for coordinate in jars.ROOTS if coordinate.startswith("org.apache.kafka:")}
+    (version,) = {coordinate.rpartition(":")[2] for coordinate in ROOTS if coordinate.startswith("org.apache.kafka:")}
     files = [ROOT / "README.md", DEPLOY / "compose.yaml", DEPLOY / "overlays" / "dev" / "kafka.yaml"]
 
     for file in files:
