@@ -207,7 +207,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^Row 1: A vector holds something that is not a number"):
         dedup([[1.0, 2.0, 3.0], ["a", 1.0, 2.0]], recipe=recipe)
     for given, named in (([rows[0], rows[1][:-1]], {"recipe": recipe}), ({"at": [rows[0], rows[1][:-1]]}, {"vector": "at"})):
-        with pytest.raises(InputError, match=r"^Row 1: The vector has 63 numbers, and the first one 64; one column"):
+        with pytest.raises(InputError, match=r"^Row 1: The vector has 63 numbers, and the first one 64; those of a column"):
             dedup(given, **named)
     (tmp_path / "b.jsonl").write_text('{"at": [1.0, 2.0]}\n{"at": [3.0]}\n{"at": [2.0, -1.0]}\n')
     with pytest.warns(UserWarning, match=r"^1 of 3 rows cannot be read, the first: b\.jsonl:2: The vector has 1 numbers"):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import characters, spellings
 from stream_dedup.fingerprinting.characters import IGNORED, KIND_BITS, SEPARATOR, SPACE, Batch, code_point_at
-from stream_dedup.fingerprinting.normalise import fold_assigned, limit_marks
+from stream_dedup.fingerprinting.normalise import fold_assigned, fold_fully, limit_marks
 from stream_dedup.fingerprinting.variants import han as variants
 from stream_dedup.machine.compiled import kernel
 
@@ -64,7 +64,7 @@ def drop_separators(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batc
 def _form(text: str, steps: Sequence[str], *, fold_han: bool) -> str:
     text = limit_marks(text)
     if "nfkc" in steps and "case" in steps:
-        text = fold_assigned(text, lambda part: unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", part).casefold()))
+        text = fold_assigned(text, fold_fully)
     elif "nfkc" in steps:
         text = fold_assigned(text, lambda part: unicodedata.normalize("NFKC", part))
     elif "case" in steps:

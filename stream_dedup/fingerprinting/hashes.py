@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -249,27 +250,11 @@ def _jenkins(data: Any, bounds: Any, out: Any) -> None:
         out[feature, 1] = 0
 
 
-def _xxh3_64(feature: bytes) -> int:
-    return xxhash.xxh3_64_intdigest(feature)
-
-
-def _xxh3_128(feature: bytes) -> int:
-    return xxhash.xxh3_128_intdigest(feature)
-
-
-def _md5(feature: bytes) -> int:
-    return int.from_bytes(hashlib.md5(feature, usedforsecurity=False).digest(), "big")
-
-
-def _sha1(feature: bytes) -> int:
-    return int.from_bytes(hashlib.sha1(feature, usedforsecurity=False).digest(), "big")
-
-
-def _sha256(feature: bytes) -> int:
-    return int.from_bytes(hashlib.sha256(feature).digest(), "big")
-
-
-_BY_LIBRARY: dict[str, Callable[[bytes], int]] = {"md5": _md5, "sha1": _sha1, "sha256": _sha256}
+_BY_LIBRARY: dict[str, Callable[[bytes], Any]] = {
+    "md5": partial(hashlib.md5, usedforsecurity=False),
+    "sha1": partial(hashlib.sha1, usedforsecurity=False),
+    "sha256": hashlib.sha256,
+}
 
 
 def hash_features(
@@ -287,11 +272,9 @@ def hash_features(
     elif name == "jenkins":
         _jenkins(data, bounds, out)
     else:
-        one = _BY_LIBRARY.get(name) or (_xxh3_128 if width > 64 else _xxh3_64)
+        made = _BY_LIBRARY.get(name) or (xxhash.xxh3_128 if width > 64 else xxhash.xxh3_64)
         content = data.tobytes()
-        low = (1 << 128) - 1
-        written = b"".join(
-            (one(content[start:stop]) & low).to_bytes(16, "little") for start, stop in itertools.pairwise(bounds.tolist())
-        )
+        digests = (made(content[start:stop]).digest() for start, stop in itertools.pairwise(bounds.tolist()))
+        written = b"".join(digest[:-17:-1].ljust(16, b"\0") for digest in digests)  # the last byte first
         out[:] = np.frombuffer(written, "<u8").reshape(-1, 2)
     return out

@@ -94,7 +94,7 @@ def _clean(code_points: Any, kinds: Any, out: Any) -> Any:
     return kept
 
 
-def _fold(text: str) -> str:
+def fold_fully(text: str) -> str:
     """Return NFKC, case folding, NFKC of a text whose code points are all assigned."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return unicodedata.normalize("NFKC", folded)
@@ -114,7 +114,7 @@ def normalise(text: str, *, fold_han: bool = False) -> str:
     """
     if text.isascii():
         return " ".join(text.lower().split())
-    joined = " ".join(fold_assigned(limit_marks(text), _fold).split())
+    joined = " ".join(fold_assigned(limit_marks(text), fold_fully).split())
     return joined.translate(variants.table()) if fold_han else joined
 
 

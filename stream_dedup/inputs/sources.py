@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
@@ -131,7 +131,7 @@ def find_files(target: str, form: str) -> list[SourceFile]:
         InputError: there is nothing to read there, or its format cannot be told.
     """
     if target == STANDARD_INPUT:
-        return [SourceFile(None, "standard input", "jsonl" if form == "auto" else _form(form))]
+        return [SourceFile(None, "standard input", "jsonl" if form == "auto" else cast("Format", form))]
     path = Path(target)
     if is_address(target):
         return _all_of([(Path(one.name), one.name, one) for one in files_at(target)], form, target)
@@ -155,7 +155,7 @@ def find_files(target: str, form: str) -> list[SourceFile]:
         return _all_of([(one, one.as_posix(), None) for one in found], form, f"{target}, as a pattern,")
     if not is_there:
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
-    guessed = _guess(path) if form == "auto" else _form(form)
+    guessed = _guess(path) if form == "auto" else cast("Format", form)
     if guessed is None:
         raise InputError(
             f"How {path} holds documents cannot be told from its name; add --format jsonl, text, lines, warc or columns."
@@ -166,7 +166,7 @@ def find_files(target: str, form: str) -> list[SourceFile]:
 def _all_of(found: Sequence[tuple[Path, str, FileAt | None]], form: str, where: str) -> list[SourceFile]:
     """Return the files among (path, name, where else it lies) that hold documents."""
     files = [
-        SourceFile(path, name, _guess(path) or "text" if form == "auto" else _form(form), elsewhere)
+        SourceFile(path, name, _guess(path) or "text" if form == "auto" else cast("Format", form), elsewhere)
         for path, name, elsewhere in found
         if form != "auto" or _guess(path)
     ]
@@ -358,8 +358,3 @@ def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
 
 def _guess(path: Path) -> Format | None:
     return _BY_SUFFIX.get(suffixes_of(path)[0])
-
-
-def _form(form: str) -> Format:
-    forms: dict[str, Format] = {"jsonl": "jsonl", "text": "text", "lines": "lines", "warc": "warc", "columns": "columns"}
-    return forms[form]

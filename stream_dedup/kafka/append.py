@@ -27,8 +27,8 @@ _INSIGHTS_MAX = 10
 QUIET_SECONDS = 10.0
 
 
-class _Appender:
-    """An idempotent, non-transactional producer for one partition of one topic."""
+class LogAppender:
+    """An idempotent, non-transactional producer for one partition of one topic: of the worker for the log."""
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
         # No time-out: who must not wait for a Kafka that is away uses `flush`, and the others go on when it is back.
@@ -126,12 +126,8 @@ def _keep_fatal(kept: list[KafkaError], error: KafkaError) -> None:
         kept.append(error)
 
 
-class LogAppender(_Appender):
-    """The worker's way into the log."""
-
-
-class VerdictWriter(_Appender):
-    """The index's way to the workers."""
+class VerdictWriter(LogAppender):
+    """The same of the index, for the answers to the workers."""
 
 
 class InsightsSender:

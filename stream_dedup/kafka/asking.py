@@ -8,17 +8,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka.client import MOVES, Acl, is_denied, translate
 
 ANSWER_SECONDS = 20.0
 _AGAIN_SECONDS = 0.1
 _QUESTION_SECONDS = 8.0
 _QUESTIONS = 8
+
+Answer = TypeVar("Answer")
 
 
 class Patience:
@@ -52,6 +55,16 @@ class Patience:
             return left > 0
 
         return lasts
+
+    def insist(self, times: int, question: Callable[[], Answer], passes: Callable[[Exception], bool]) -> Answer:
+        """Return what a question gives, asked anew after errors that pass: `times`, and for as long as Kafka is away."""
+        lasts = self.begin(times)
+        while True:
+            try:
+                return question()
+            except (KafkaException, BrokerError) as error:
+                if not passes(error) or not lasts():
+                    raise
 
 
 IMPATIENT = Patience()
@@ -105,15 +118,16 @@ def ask_committed(
         BrokerError: the coordinator did not answer in time, or not for this user; `whose` stands in its sentence.
     """
     doing = f"reading the committed offsets {whose}, which a transaction that is left open can hold back"
-    lasts = patience.begin(_QUESTIONS)
-    while True:
-        try:
-            found = ask_anew(lambda seconds: consumer.committed(wanted, timeout=seconds), _QUESTION_SECONDS)
-        except KafkaException as error:
-            if is_denied(error) or not lasts():
-                raise translate(error, doing, needs) from error
-        else:
-            return _owned_offsets(found, doing, needs)
+
+    def question() -> list[TopicPartition]:
+        told: list[TopicPartition] = ask_anew(lambda seconds: consumer.committed(wanted, timeout=seconds), _QUESTION_SECONDS)
+        return told
+
+    try:
+        found = patience.insist(_QUESTIONS, question, lambda error: not is_denied(error))
+    except KafkaException as error:
+        raise translate(error, doing, needs) from error
+    return _owned_offsets(found, doing, needs)
 
 
 def _owned_offsets(found: Iterable[TopicPartition], doing: str, needs: Acl) -> dict[TopicPartitionKey, OwnedOffset]:

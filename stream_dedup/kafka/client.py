@@ -345,12 +345,12 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
     return BrokerError(f"{text} See the broker's log, and check the connection and the ACLs.")
 
 
-def is_denied(error: KafkaException) -> bool:
+def is_denied(error: Exception) -> bool:
     """Whether an ACL is missing, which waiting does not mend."""
     return error.args[0].code() in _DENIED
 
 
-def is_retriable(error: KafkaException) -> bool:
+def is_retriable(error: Exception) -> bool:
     """Return whether the same call may simply be made again."""
     kafka_error = error.args[0]
     return bool(kafka_error.retriable()) and not kafka_error.fatal() and not kafka_error.txn_requires_abort()

@@ -189,13 +189,11 @@ class SourceConsumer:
 
     def _insist(self, question: Callable[[float], Any]) -> Any:
         """Return what is asked, anew while Kafka is away or a new partition is not known, and some times besides."""
-        lasts = self._patience.begin(_QUESTIONS)
-        while True:
-            try:
-                return ask_anew(self._knowing(question), ANSWER_SECONDS, codes=MOVES | _NEW)
-            except KafkaException as error:
-                if error.args[0].code() not in SILENT | MOVES | _NEW or not lasts():
-                    raise
+        return self._patience.insist(
+            _QUESTIONS,
+            lambda: ask_anew(self._knowing(question), ANSWER_SECONDS, codes=MOVES | _NEW),
+            lambda error: error.args[0].code() in SILENT | MOVES | _NEW,
+        )
 
     def _knowing(self, question: Callable[[float], Any]) -> Callable[[float], Any]:
         """Have the client ask for the topic's partitions where it did not know one: by itself it asks twice a minute.

@@ -437,15 +437,11 @@ class TransactionalOutput:
         producer = make_producer(config)
         doing = f"beginning as transactional id {config['transactional.id']}"
         needs = f"Write and Describe on transactionalId {config['transactional.id']}"
-        lasts = self._patience.begin(_BEGIN_TIMES)
-        while True:
-            try:
-                producer.init_transactions(_BEGIN_SECONDS)
-            except KafkaException as error:
-                if not is_retriable(error) or not lasts():
-                    raise translate(error, doing, needs) from error
-            else:
-                return producer
+        try:
+            self._patience.insist(_BEGIN_TIMES, lambda: producer.init_transactions(_BEGIN_SECONDS), is_retriable)
+        except KafkaException as error:
+            raise translate(error, doing, needs) from error
+        return producer
 
     def _again(self, call: Callable[[float], Any], doing: str, needs: str = "") -> None:
         """Make a call that may be made again once after a time-out; `needs` is the ACL for it.

@@ -68,45 +68,28 @@ def table_of(
 
     if {type(one) for one in ids} not in ({int}, {bytes}):  # else columns of two kinds could not be put together
         ids = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in ids]
-    fields = [
-        ("id", pa.binary() if outcomes is not None else pa.array(ids, None if ids else pa.string()).type),
-        ("recipe", pa.string()),
-        ("print", pa.binary()),
-        ("features", pa.uint32()),
-        ("digest", pa.binary()),
-        ("sketch", pa.binary()),
-        ("is_empty", pa.bool_()),
-        ("scope", pa.uint64()),
-    ]
     made = batch.prints
-    limbs = made.prints.astype("<u8")
-    columns = zip(
-        ids,
-        (recipe.id for _ in ids),
-        (row.tobytes() for row in limbs),
-        made.features.tolist(),
-        (row.tobytes() for row in made.digests),
-        (row.tobytes() for row in made.sketches),
-        made.empty.tolist(),
-        batch.scopes.tolist(),
-        strict=True,
-    )
-    names = [name for name, _ in fields]
-    rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in columns]
+    columns: list[tuple[str, Any, Sequence[Any]]] = [
+        ("id", pa.binary() if outcomes is not None else pa.array(ids, None if ids else pa.string()).type, ids),
+        ("recipe", pa.string(), [recipe.id] * len(ids)),
+        ("print", pa.binary(), [row.tobytes() for row in made.prints.astype("<u8")]),
+        ("features", pa.uint32(), made.features.tolist()),
+        ("digest", pa.binary(), [row.tobytes() for row in made.digests]),
+        ("sketch", pa.binary(), [row.tobytes() for row in made.sketches]),
+        ("is_empty", pa.bool_(), made.empty.tolist()),
+        ("scope", pa.uint64(), batch.scopes.tolist()),
+    ]
     if outcomes is not None:
-        problem = pa.struct([("stage", pa.string()), ("error_class", pa.string()), ("message", pa.string())])
-        fields += [("where", pa.string()), ("problem", problem)]
-        judged = iter(rows)
-        rows = [
-            {"where": where, **next(judged)}
-            if letter is None
-            else {
-                "where": where,
-                "problem": {"stage": letter.stage, "error_class": letter.error_class, "message": letter.message},
-            }
-            for where, letter in outcomes
+        rows = list(itertools.accumulate((letter is None for _, letter in outcomes), initial=0))
+        told = ("stage", "error_class", "message")
+        letters = [None if letter is None else {name: getattr(letter, name) for name in told} for _, letter in outcomes]
+        problem = pa.struct([(name, pa.string()) for name in told])
+        columns = [
+            (name, kind, [values[row] if letter is None else None for row, letter in zip(rows, letters, strict=False)])
+            for name, kind, values in columns
         ]
-    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+        columns += [("where", pa.string(), [where for where, _ in outcomes]), ("problem", problem, letters)]
+    return pa.table([pa.array(values, kind) for _, kind, values in columns], pa.schema([column[:2] for column in columns]))
 
 
 def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:

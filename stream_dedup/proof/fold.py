@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,17 +36,10 @@ from stream_dedup.proof.controls import (
     window_of,
 )
 from stream_dedup.proof.copies import FoldedCopies, seen_copy
-from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows, per_cent
+from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows, Scan, per_cent
 
 SLICES: Final = 16
 _TIME_MAX: Final = (1 << 62) - 1
-
-
-class Scan(Protocol):
-    """Finds what is near by looking at everything."""
-
-    def find(self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
-        """Return for each text the lowest living row of [first, end) within reach and of its scope, or -1."""
 
 
 @dataclass(eq=False, slots=True)

@@ -51,6 +51,7 @@ class _Came:
     unresolved: dict[int, Content] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
 class AuditLedger:
     """Sources first, then outputs, then `close`.
 
@@ -59,28 +60,21 @@ class AuditLedger:
     `counts` says what is no violation: records that retention removed, that a rewind delivered again, and the like.
     """
 
-    def __init__(
-        self,
-        outline: Outline,
-        topic: str,
-        topic_id: bytes,
-        spans: Mapping[int, Span],
-        lows: Mapping[tuple[str, int], int],
-        findings: Findings,
-        compacted: Collection[str] = (),
-    ) -> None:
-        self._compacted = compacted
-        self._first_held: dict[tuple[str, int], int | None] = {}
-        self.counts: Counter[str] = Counter()
-        self._outline = outline
-        self._topic = topic
-        self._topic_id = topic_id
-        self._spans = spans
-        self._lows = lows
-        self._findings = findings
-        self._went = {part: _Went() for part in spans}
-        self._came: dict[tuple[str, int], _Came] = defaultdict(_Came)
-        self._released: Counter[tuple[int, int]] = Counter()
+    outline: Outline
+    topic: str
+    topic_id: bytes
+    spans: Mapping[int, Span]
+    lows: Mapping[tuple[str, int], int]
+    findings: Findings
+    compacted: Collection[str] = ()
+    counts: Counter[str] = field(default_factory=Counter)
+    _first_held: dict[tuple[str, int], int | None] = field(default_factory=dict)
+    _came: dict[tuple[str, int], _Came] = field(default_factory=lambda: defaultdict(_Came))
+    _released: Counter[tuple[int, int]] = field(default_factory=Counter)
+    _went: dict[int, _Went] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._went = {part: _Went() for part in self.spans}
 
     def source(self, message: Message, content: Content) -> None:
         """Take in a source record, in its partition's order."""
@@ -105,11 +99,11 @@ class AuditLedger:
         offset = -1
         if source is None:
             came.unresolved[len(came.sources)] = content
-        elif source[0][1] != self._topic_id:
+        elif source[0][1] != self.topic_id:
             self.counts[EARLIER] += 1
         elif source[0][2] != message.partition:
             position = self._position(source[0][2], source[1])
-            self._findings.add(Kind.ORDER, message.at, f"came from {position}, another partition.")
+            self.findings.add(Kind.ORDER, message.at, f"came from {position}, another partition.")
         elif is_released:
             self._release(message, source)
         else:
@@ -133,13 +127,13 @@ class AuditLedger:
         key = (source[0][2], source[1])
         self._released[key] += 1
         if self._released[key] > 1:
-            self._findings.add(Kind.TWICE, message.at, f"is {self._position(*key)} as released, which was released before.")
+            self.findings.add(Kind.TWICE, message.at, f"is {self._position(*key)} as released, which was released before.")
 
     def _claim(self, where: str, part: int, offset: int, content: Content, cut: Cut) -> None:
-        went, span = self._went.get(part), self._spans.get(part)
+        went, span = self._went.get(part), self.spans.get(part)
         if went is None or span is None or offset >= span.end:
             position = self._position(part, offset)
-            self._findings.add(Kind.NOWHERE, where, f"names {position}, which the source topic does not have.")
+            self.findings.add(Kind.NOWHERE, where, f"names {position}, which the source topic does not have.")
             return
         at = bisect_left(went.offsets, offset)
         if went.offsets[at : at + 1] != array("q", [offset]):
@@ -149,7 +143,7 @@ class AuditLedger:
         what = "value" if is_envelope_same else "key, timestamp or headers"
         if (cut is Cut.NOTHING and content.whole != went.wholes[at]) or (cut is Cut.VALUE and not is_envelope_same):
             position = self._position(part, offset)
-            self._findings.add(Kind.CHANGED, where, f"differs from {position}, which it came from, in its {what}.")
+            self.findings.add(Kind.CHANGED, where, f"differs from {position}, which it came from, in its {what}.")
         self._count(went, at, where, part, offset)
 
     def _count(self, went: _Went, at: int, where: str, part: int, offset: int) -> None:
@@ -160,10 +154,10 @@ class AuditLedger:
             self.counts[AGAIN] += 1
         else:
             said = f"is {self._position(part, offset)}, which left {claims} times, first at {went.first[at]}."
-            self._findings.add(Kind.TWICE, where, said)
+            self.findings.add(Kind.TWICE, where, said)
 
     def _readings(self, part: int, offset: int) -> int:
-        return self._outline.readings((self._topic, self._topic_id, part), offset)
+        return self.outline.readings((self.topic, self.topic_id, part), offset)
 
     # -- the end
 
@@ -177,7 +171,7 @@ class AuditLedger:
         for at, whole in enumerate(went.wholes):
             if whole in wanted:
                 by_content[whole].append(at)
-        low = self._spans[part].low if part in self._spans else 0
+        low = self.spans[part].low if part in self.spans else 0
         is_held = False  # whether something that the source still holds has left before
         for index, offset in enumerate(came.offsets):
             content = came.unresolved.get(index)
@@ -195,10 +189,10 @@ class AuditLedger:
             elif self._has_earlier():
                 self.counts[EARLIER] += 1
             else:
-                self._findings.add(
+                self.findings.add(
                     Kind.NOWHERE,
                     where,
-                    f"came from nowhere: every record of {self._topic}-{part} with its key, value, timestamp and headers has "
+                    f"came from nowhere: every record of {self.topic}-{part} with its key, value, timestamp and headers has "
                     "left elsewhere, or there is none.",
                 )
 
@@ -211,10 +205,10 @@ class AuditLedger:
         return None
 
     def _has_earlier(self) -> bool:
-        return any(one[0] == self._topic and one[1] != self._topic_id for one in self._outline.epochs)
+        return any(one[0] == self.topic and one[1] != self.topic_id for one in self.outline.epochs)
 
     def _check_order(self, topic: str, part: int, came: _Came) -> None:
-        backs, last, before = self._outline.rewinds((self._topic, self._topic_id, part)), -1, ""
+        backs, last, before = self.outline.rewinds((self.topic, self.topic_id, part)), -1, ""
         for offset, source in zip(came.offsets, came.sources, strict=True):
             if source < 0:
                 continue
@@ -223,16 +217,16 @@ class AuditLedger:
                 if backs:
                     backs -= 1
                 else:
-                    self._findings.add(
+                    self.findings.add(
                         Kind.ORDER,
                         where,
                         f"came from {self._position(part, source)}, and {before} before it from "
-                        f"{self._position(part, last)}: the order of {self._topic}-{part} was not kept.",
+                        f"{self._position(part, last)}: the order of {self.topic}-{part} was not kept.",
                     )
             last, before = source, where
 
     def _find_lost(self, part: int) -> None:
-        went, span = self._went[part], self._spans[part]
+        went, span = self._went[part], self.spans[part]
         for at, offset in enumerate(went.offsets):
             if went.claims[at]:
                 continue
@@ -241,15 +235,15 @@ class AuditLedger:
             if self._may_be_trimmed(part, offset):
                 self.counts[UNTOLD] += 1
                 continue
-            known = self._outline.first_at((self._topic, self._topic_id, part), offset)
+            known = self.outline.first_at((self.topic, self.topic_id, part), offset)
             log = "the log has nothing of it" if known is None else f"the log has it at {known.log}"
             said = f"is in none of the outputs, and the group has committed up to {span.committed}; {log}."
-            self._findings.add(Kind.LOST, self._position(part, offset), said)
+            self.findings.add(Kind.LOST, self._position(part, offset), said)
 
     def _may_be_trimmed(self, part: int, offset: int) -> bool:
         """Return whether an output lost what it held first, and that may have been this record."""
-        for (topic, number), low in self._lows.items():
-            if number == part and topic in self._compacted:
+        for (topic, number), low in self.lows.items():
+            if number == part and topic in self.compacted:
                 return True
             if number == part and low > 0:
                 first = self._first_held.get((topic, part))
@@ -258,4 +252,4 @@ class AuditLedger:
         return False
 
     def _position(self, part: int, offset: int) -> str:
-        return f"{self._topic}-{part}@{offset}"
+        return f"{self.topic}-{part}@{offset}"

@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -329,6 +329,9 @@ class KeyedScan:
         self._keyed.take_in(end)
         columns = zip(asked.prints, asked.features.tolist(), asked.scopes.tolist(), asked.sketches, strict=True)
         return np.array([self._keyed.find(first, end, *one) for one in columns], np.int64)
+
+
+Scan: TypeAlias = PlainScan | KeyedScan
 
 
 def _differing_bits(reach: Reach, prints: NDArray[np.uint64], limbs: NDArray[np.uint64]) -> NDArray[np.uint8]:

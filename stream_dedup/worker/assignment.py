@@ -156,13 +156,7 @@ class Assignment:
 
     def _insist(self, do: Callable[[], T]) -> T:
         """Return what `do` gives, which may be done again; it is, for as long as Kafka is away, and some times besides."""
-        lasts = self._patience.begin(_QUESTIONS)
-        while True:
-            try:
-                return do()
-            except BrokerError:
-                if not lasts():
-                    raise
+        return self._patience.insist(_QUESTIONS, do, lambda error: isinstance(error, BrokerError))
 
     def look_for_the_missing(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> Mapping[TopicPartitionKey, OwnedOffset]:
         """Ask anew what was begun, which this worker may have known months ago, and then once more for the missing offsets.
