@@ -41,7 +41,6 @@ DURABLE: Final = (
     "every record in RocksDB and its write-ahead log before its answer is given; the log is not synced, so it survives the "
     "process and not the machine, whose loss the topic makes good"
 )
-_SNAPSHOT_WAIT_SECONDS: Final = 60.0
 _SAID_EVERY_SECONDS: Final = 5.0
 _REOPENED_SHARE: Final = 50
 
@@ -271,7 +270,7 @@ def _restart(report: IndexReport, folder: Path, say: Say) -> None:
     report.after_kill = _opened(options, "open", first)
     report.after_close = _opened(options, "open", first)
     say("restoring a snapshot")
-    snapshot.take(first, copied, wait_seconds=_SNAPSHOT_WAIT_SECONDS)
+    snapshot.take(first, copied)
     shutil.rmtree(first)
     report.restored = _opened(options, "restore", folder / "restored", snapshot=copied)
     shutil.rmtree(folder / "restored")

@@ -18,7 +18,7 @@ from stream_dedup.ground.terminal import console, note, print_json, print_table,
 from stream_dedup.index import contents, report, snapshot, verify
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.snapshot import Manifest
+from stream_dedup.index.snapshot import Snapshot
 from stream_dedup.index.volume.layout import answer_key
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
@@ -27,6 +27,10 @@ from stream_dedup.log import answers
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import parse_duration
 
+PlaceArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="PLACE", help="A folder or an address of snapshots.  [default: SNAPSHOTS]", show_default=False),
+]
 _RECORDS_AT_ONCE = 64
 _SILENCE_SECONDS = 30.0
 
@@ -56,34 +60,40 @@ def index_stats_command(
     return 0
 
 
-@command("index snapshot", example="stream-dedup index snapshot /backup/index --volume /data/index", asks_kafka=False)
+@command("index snapshot", example="stream-dedup index snapshot s3://backup/crawl --volume /data/index", asks_kafka=False)
 def index_snapshot_command(
     settings: Settings,
-    target: Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="An empty or a new directory.")],
+    place: PlaceArgument = None,
     volume: VolumeOption = None,
-    wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long the running index may take to answer.")] = "60s",
+    wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long a running index may take.")] = "1h",
     as_json: JsonOption = False,
 ) -> int:
-    """Copy an index's volume, also while it runs, with a manifest: log offset, recipe, plan, state digest, checksums."""
+    """Copy an index's volume to a folder or a store, with a manifest; a running index is asked to do it at its own place."""
     try:
         seconds = parse_duration(wait).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--wait") from error
-    started = time.monotonic()
-    directory = volume_in(volume or settings.index_dir)
-    with progress(f"copying {directory}", None) as advance:
-        manifest = snapshot.take(directory, target, wait_seconds=seconds, advance=lambda size: advance(0, size))
-    _print_manifest(manifest, target, time.monotonic() - started, as_json=as_json)
+    started, directory, where = time.monotonic(), volume_in(volume or settings.index_dir), _place(settings, place)
+    with progress(f"copying {directory} to {where}", None) as advance:
+        if snapshot.is_running(directory):
+            taken = snapshot.ask(directory, where, seconds)
+        else:
+            taken = snapshot.take(directory, where, keep=settings.snapshots_kept, advance=lambda size: advance(0, size))
+    _print_snapshot(taken, where, time.monotonic() - started, as_json=as_json)
     return 0
 
 
-@command("index restore", example="stream-dedup index restore /backup/index /data/index")
+@command("index restore", example="stream-dedup index restore s3://backup/crawl /data/index")
 def index_restore_command(
     settings: Settings,
-    source: Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="A directory that `index snapshot` wrote.")],
+    place: PlaceArgument = None,
     volume: Annotated[
         Path | None,
         typer.Argument(metavar="DIR", help="Where the index will run; empty or new.  [default: INDEX_DIR]", show_default=False),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--snapshot", metavar="NAME", help="One of the place.  [default: the newest]", show_default=False),
     ] = None,
     offline: Annotated[
         bool,
@@ -92,11 +102,11 @@ def index_restore_command(
     as_json: JsonOption = False,
 ) -> int:
     """Make an index volume of a snapshot, so that a new replica need not read the whole log."""
-    started, directory = time.monotonic(), volume_in(volume or settings.index_dir)
+    started, directory, where = time.monotonic(), volume_in(volume or settings.index_dir), _place(settings, place)
     log = None if offline else _log_name(settings)
-    with progress(f"restoring {source}", snapshot.read_manifest(source).bytes) as advance:
-        manifest = snapshot.restore(source, directory, log=log, advance=lambda size: advance(0, size))
-    _print_manifest(manifest, directory, time.monotonic() - started, as_json=as_json)
+    with progress(f"restoring {where}", None) as advance:
+        taken = snapshot.restore(where, directory, name=name, log=log, advance=lambda size: advance(0, size))
+    _print_snapshot(taken, str(directory), time.monotonic() - started, as_json=as_json)
     return 0
 
 
@@ -104,8 +114,9 @@ def index_restore_command(
 def index_verify_command(
     settings: Settings,
     volume: VolumeArgument = None,
-    snapshot: Annotated[
-        Path | None, typer.Option("--snapshot", metavar="DIR", help="Begin with a snapshot instead of the log's first record.")
+    snapshots: Annotated[
+        str | None,
+        typer.Option("--snapshots", metavar="PLACE", help="Begin with the newest snapshot instead of the log's first record."),
     ] = None,
     first: Annotated[
         int | None, typer.Option("--from", metavar="N", min=0, help="Compare answers from this log offset on.")
@@ -138,7 +149,7 @@ def index_verify_command(
                 "belongs."
             )
         with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
-            result = _fold_and_compare(settings, store, state, Path(folder) / "fold", snapshot, first, end, name)
+            result = _fold_and_compare(settings, store, state, Path(folder) / "fold", snapshots, first, end, name)
     finally:
         store.close()
     if as_json:
@@ -148,15 +159,27 @@ def index_verify_command(
     return 1 if result.differences else 0
 
 
-def _print_manifest(manifest: Manifest, where: Path, seconds: float, *, as_json: bool) -> None:
+def _place(settings: Settings, given: str | None) -> str:
+    place = given or settings.snapshots
+    if place is None:
+        raise ConfigurationError("Where are the snapshots? Name a folder or an address, or set STREAM_DEDUP_SNAPSHOTS.")
+    return place
+
+
+def _print_snapshot(taken: Snapshot, where: str, seconds: float, *, as_json: bool) -> None:
+    manifest = taken.manifest
+    if taken.remark:
+        note(taken.remark)
     if as_json:
         fields = asdict(manifest)
         del fields["files"]
-        print_json({"directory": str(where), **fields, "bytes": manifest.bytes, "seconds": round(seconds, 3)})
+        told = {"place": where, "name": taken.name, **fields, "bytes": manifest.bytes, "sent_bytes": taken.sent_bytes}
+        print_json({**told, "seconds": round(seconds, 3)})
         return
     plan = "none yet" if manifest.plan is None else Plan.from_fields(manifest.plan).name
     rows = [
-        ["directory", str(where)],
+        ["place", where],
+        ["name", taken.name],
         ["log", str(manifest.log)],
         ["applied up to", f"log offset {manifest.applied:,}"],
         ["recipe, plan", f"{manifest.recipe or 'none yet'}, {plan}"],
@@ -233,13 +256,13 @@ def _fold_and_compare(
     store: RocksStore,
     state: contents.Contents,
     folder: Path,
-    base: Path | None,
+    base: str | None,
     first: int,
     end: int,
     name: str,
 ) -> verify.Comparison:
     if base is not None:
-        manifest = snapshot.restore(base, folder, log=name)
+        manifest = snapshot.restore(base, folder, log=name).manifest
         if manifest.applied > end:
             raise InputError(
                 f"The snapshot {base} stands at log offset {manifest.applied}, after {end}, where the fold is to end."
@@ -282,7 +305,7 @@ def _log_groups(
         if low > start or high < end:
             raise ConfigurationError(
                 f"The log {topic} holds offsets {low} to {high}, and {start} to {end} are needed: records of it are gone. "
-                "Restore the topic; to verify from later on, give a snapshot with --snapshot."
+                "Restore the topic; to verify from later on, name where snapshots are with --snapshots."
             )
         yield from (
             [(one.offset, one.timestamp_ms or 0, one.value) for one in messages]

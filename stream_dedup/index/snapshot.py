@@ -1,27 +1,23 @@
-"""Snapshots: a volume copied while its index runs, with a manifest that tells what it is and what each file must be.
+"""Snapshots: copies of an index's volume in a folder or an object store, each with a manifest of what it is and must be.
 
-    SNAPSHOT/snapshot.json   the manifest, written last: without it a snapshot is unfinished
-    SNAPSHOT/volume/         the volume's files
+    PLACE/NAME/snapshot.json   the manifest, written last: without it a snapshot is unfinished
+    PLACE/NAME/volume/         the volume's files
 
-How a command takes one of a running index, whose volume is locked: nothing is asked over HTTP, which changes nothing;
-a user who may write to the volume's directory may ask there.
+NAME is the time, so that names in their order are snapshots in theirs, and whose it is.
 
-    1  the command takes DIR/snapshot/lock (one snapshot at a time) and clears what a dead command left
-    2  it writes DIR/snapshot/request
-    3  the role, between two steps, makes a RocksDB checkpoint DIR/snapshot/taken (a flush and hard links: milliseconds) and
-       removes the request; if it cannot, it writes why into DIR/snapshot/failed, and goes on
-    4  the command copies the checkpoint, reads the whole copy for its state digest, writes the manifest, and clears up
-    5  a command that died leaves the lock free: the role clears up at its next look
-    6  when the snapshot is whole, the command touches DIR/snapshot/last, by which the role tells its age
+    1  a volume that nobody writes to: RocksDB's checkpoint of a running index (hard links, made between two steps), or that of
+       an index which does not run, under RocksDB's own lock
+    2  it is read whole for its state digest
+    3  each file is digested; one that an earlier snapshot has is copied within the place, another one is put there
+    4  what lies there is held against what was sent, and the manifest is written
+    5  older snapshots of the same log go but for the number kept, and what others left unfinished a day ago
 
-A checkpoint is made by the writer between two writes, so it holds the state after a whole number of log records. Of an
-index that does not run, the files themselves are copied, while this process holds RocksDB's own lock on them. What lies
-beside the volume is left out (`beside`): the restored index makes it anew.
+Restoring: into VOLUME/restoring, file by file against its digest; opened there, and proved; then all goes up, CURRENT last.
+What lies beside the volume (`beside`) is left out: the restored index makes it anew, sooner than it would be fetched.
 
-Invariants: a snapshot never shares bytes with the volume (files are copied, not linked: damage to one must not be damage
-to both); a restored directory is either whole or empty again: every byte is the one of which the state digest was made when
-the snapshot was taken, and a version that is not the one that took it makes that digest again, because it may read the same
-bytes otherwise.
+Invariants: a snapshot never shares bytes with the volume; one is whole within a day of its name, or never; an interrupted
+writer harms no other snapshot; a restored volume holds every byte of which the state digest was made, and a version that is
+not the one that took it makes that digest again, because it may read the same bytes otherwise.
 """
 
 from __future__ import annotations
@@ -32,36 +28,49 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, NamedTuple
 
-from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, OtherFormatError, StoreError, VolumeError
+from stream_dedup.ground.errors import (
+    ConfigurationError,
+    FormatError,
+    InputError,
+    OtherFormatError,
+    StoreError,
+    StreamDedupError,
+    VolumeError,
+)
 from stream_dedup.ground.version import __version__
 from stream_dedup.index import contents
 from stream_dedup.index.digest import digest_of
-from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.beside import NAMES
-from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.inputs.storage import Storage, storage_at, sync
 
 FORMAT: Final = 1
 MANIFEST: Final = "snapshot.json"
 VOLUME: Final = "volume"
-REQUESTS: Final = "snapshot"  # the folder within a volume
+RESTORING: Final = "restoring"
+WANTED: Final = "snapshot-wanted"
+"""A file in the volume of a running index, which takes a snapshot when it finds it."""
+_CURRENT: Final = "CURRENT"
 _LOCK_OF_ROCKSDB: Final = "LOCK"
-_NOT_COPIED: Final = frozenset({_LOCK_OF_ROCKSDB, REQUESTS, "lost+found"})
-_EMPTY: Final = frozenset({"lost+found"})
+_LEFT_OUT: Final = re.compile(r"LOCK|LOG(\.old\.\d+)?")  # RocksDB's lock, and what it tells people
+_KEPT: Final = ("lost+found",)
+_NAME: Final = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[\w.-]+")
+_NAME_TIME: Final = "%Y%m%dT%H%M%S.%fZ"
+_UNFINISHED: Final = dt.timedelta(days=1)
 _CHUNK_BYTES: Final = 4 << 20
 _COPIES_AT_ONCE: Final = 3
-# In the folder of requests: what a snapshot is taken under, and when the last one was whole.
-_KEPT: Final = ("lock", "last")
-_LOOK_SECONDS: Final = 0.05
+_LATE: Final = 1.25
+_LOOK_SECONDS: Final = 0.5
 
 Advance = Callable[[int], None]
 """Told how many bytes more were copied, by several threads."""
@@ -97,155 +106,174 @@ class Manifest:
         """The size of all files."""
         return sum(file.bytes for file in self.files)
 
+    @property
+    def taken_at(self) -> float:
+        """When it was taken, in seconds since 1970."""
+        return dt.datetime.fromisoformat(self.taken).timestamp()
+
+
+class Snapshot(NamedTuple):
+    """One that is whole, how many of its bytes were brought to its place for it, and why older ones could not be removed."""
+
+    name: str
+    manifest: Manifest
+    sent_bytes: int = 0
+    remark: str = ""
+
 
 # -- taking
 
 
-def take(volume: Path, target: Path, *, wait_seconds: float, advance: Advance = lambda _: None) -> Manifest:
-    """Take a snapshot of the index at `volume` into `target`, an empty or missing directory, whether it runs or not.
+def take(
+    volume: Path,
+    place: Path | str,
+    *,
+    by: str = "",
+    keep: int | None = None,
+    every_seconds: float = 0.0,
+    advance: Advance = lambda _: None,
+) -> Snapshot:
+    """Take a snapshot of the volume of an index that does not run, or of a checkpoint of one that does.
+
+    `by` says in its name who took it. Of the same log `keep` snapshots stay, all if it is None. If none is `due_at` yet, the
+    newest is returned, and nothing is taken.
 
     Raises:
-        InputError: there is no index, or `target` is not empty.
-        StoreError: the running index did not answer in time, or could not; the disk is full; the volume is damaged.
+        InputError: there is no index, or `place` lies within its volume.
+        StoreError: the index runs; `place` cannot be used; the volume is damaged.
     """
-    if not (volume / "CURRENT").exists():
+    if not (volume / _CURRENT).exists():
         raise InputError(f"There is no index volume at {volume}; name the directory of an index (INDEX_DIR).")
-    _check_is_empty(target, "A snapshot")
-    with _cleared_on_failure(target, "The snapshot could", "Nothing of it was left."):
-        target.mkdir(parents=True, exist_ok=True)
-        with _files_to_copy(volume, wait_seconds) as source:
-            total = _copy_all(source, target / VOLUME, advance)
-        manifest = _describe(target / VOLUME, total)
-        _write_manifest(target, manifest)
-    with contextlib.suppress(OSError):  # the snapshot is whole; only its age is not told
-        (volume / REQUESTS).mkdir(exist_ok=True)
-        (volume / REQUESTS / "last").touch()
-    return manifest
+    storage = storage_at(place)
+    if volume.resolve() in (Path(storage.where).resolve(), *Path(storage.where).resolve().parents):
+        raise InputError(f"{storage.where} lies within the volume, and would be lost with it; name another place.")
+    with _at_rest(volume):
+        earlier = list(whole(storage))
+        with _contents(volume) as state:
+            last = next((one for one in earlier if _is_of(one.manifest, state.log)), None)
+            if last is not None and every_seconds and due_at(last, by, every_seconds) > dt.datetime.now(dt.UTC).timestamp():
+                return last
+            manifest = _describe(state)
+        begun = dt.datetime.now(dt.UTC)
+        name = f"{begun:{_NAME_TIME}}-{re.sub(r'[^A-Za-z0-9.-]', '-', by or os.uname().nodename)}"
+        try:
+            sent, files = _put(storage, volume, name, earlier, advance)
+            if dt.datetime.now(dt.UTC) - begun > _UNFINISHED - dt.timedelta(hours=1):
+                raise StoreError(
+                    f"A snapshot took a day on its way to {storage.where}, and was given up; see to a faster way there."
+                )
+            manifest = replace(manifest, files=tuple(files))
+            storage.write(f"{name}/{MANIFEST}", _manifest_bytes(manifest))
+        except BaseException:
+            with contextlib.suppress(StreamDedupError):
+                storage.remove(name)
+            raise
+    try:
+        if keep is not None:
+            _prune(storage, manifest.log, keep)
+    except StoreError as error:
+        return Snapshot(name, manifest, sent, f"The snapshot is whole, and older ones were not removed. {error}")
+    return Snapshot(name, manifest, sent)
+
+
+def whole(storage: Storage) -> Iterator[Snapshot]:
+    """Yield the snapshots of a place that are whole and of which this version can tell what they are, the newest first.
+
+    Raises:
+        StoreError: the place cannot be read.
+    """
+    for name in sorted(storage.folders(), reverse=True):
+        if _NAME.fullmatch(name):
+            with contextlib.suppress(InputError, FormatError):
+                yield Snapshot(name, read_manifest(storage, name))
+
+
+def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
+    """Return when the next one is due, in seconds since 1970: where another one than `by` takes them, a quarter later.
+
+    So as a rule the same replica goes on, and finds most files of its volume in the place.
+    """
+    return last.manifest.taken_at + every_seconds * (1 if last.name.endswith(f"Z-{by}") else _LATE)
+
+
+def newest(place: str, log: str) -> Snapshot | None:
+    """Return the newest whole snapshot of a log in this version's layout.
+
+    Raises:
+        StoreError: the place cannot be read.
+    """
+    return next((one for one in whole(storage_at(place)) if _is_of(one.manifest, log)), None)
+
+
+def _is_of(manifest: Manifest, log: str | None) -> bool:
+    return manifest.log == log and manifest.volume_format == layout.VERSION
+
+
+def is_running(volume: Path) -> bool:
+    """Return whether an index has the volume open."""
+    with contextlib.suppress(FileNotFoundError), (volume / _LOCK_OF_ROCKSDB).open("r+") as file:
+        return not _lock(file)
+    return False
+
+
+def ask(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
+    """Ask the index that runs on a volume for a snapshot, and return it once it is whole.
+
+    Raises:
+        StoreError: the place cannot be read, or none came in time.
+    """
+    storage = storage_at(place)
+    before = set(storage.folders())
+    (volume / WANTED).touch()
+    until = time.monotonic() + wait_seconds
+    while time.monotonic() < until:
+        for name in set(filter(_NAME.fullmatch, storage.folders())) - before:
+            with contextlib.suppress(InputError):  # it is on its way
+                return Snapshot(name, read_manifest(storage, name))
+        time.sleep(_LOOK_SECONDS)
+    (volume / WANTED).unlink(missing_ok=True)
+    raise StoreError(
+        f"The index that has {volume} open brought no snapshot to {storage.where} within {wait_seconds:g} s; its log says why. "
+        "Does it run with STREAM_DEDUP_SNAPSHOTS as it stands here?"
+    )
+
+
+def _lock(file: IO[Any]) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the very kind of lock that RocksDB takes
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
-def _files_to_copy(volume: Path, wait_seconds: float) -> Iterator[Path]:
-    """Yield a directory whose files nobody changes meanwhile."""
-    with _rocksdb_lock(volume) as is_ours:
-        if is_ours:
-            yield volume
-            return
-    with _asked(volume / REQUESTS, wait_seconds) as taken:
-        yield taken
-
-
-@contextlib.contextmanager
-def _rocksdb_lock(volume: Path) -> Iterator[bool]:
-    """Hold the lock that RocksDB takes on a volume; yield False if another process has it."""
+def _at_rest(volume: Path) -> Iterator[None]:
+    """Hold the lock that RocksDB takes on a volume."""
     with (volume / _LOCK_OF_ROCKSDB).open("a") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the very kind of lock that RocksDB takes
-        except OSError:
-            yield False
-            return
-        yield True
+        if not _lock(file):
+            raise StoreError(f"The volume {volume} is open in an index that runs.")
+        yield
 
 
 @contextlib.contextmanager
-def _asked(folder: Path, wait_seconds: float) -> Iterator[Path]:
-    """Ask the running index for a checkpoint, and yield it."""
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StoreError(f"Another snapshot of {folder.parent} is being taken; wait for it to end.") from error
-        try:
-            _clear(folder, keep=_KEPT)
-            (folder / "request").touch()
-            until = time.monotonic() + wait_seconds
-            while not (folder / "taken").exists():
-                if (folder / "failed").exists():
-                    raise StoreError((folder / "failed").read_text("utf-8"))
-                if time.monotonic() > until:
-                    raise StoreError(
-                        f"The index that has {folder.parent} open did not answer within {wait_seconds:g} s: it is still "
-                        "opening, it hangs (see its /livez), or it is another program. Wait, or give --wait more time."
-                    )
-                time.sleep(_LOOK_SECONDS)
-            yield folder / "taken"
-        finally:
-            _clear(folder, keep=_KEPT)
-
-
-class SnapshotDesk:
-    """Where a running index is asked for checkpoints: the folder `snapshot` in its volume."""
-
-    def __init__(self, volume: Path) -> None:
-        self._folder = volume / REQUESTS
-
-    def look(self, index: LogIndex, reached: Callable[[str], None] = lambda _: None) -> int | None:
-        """Serve a request if there is one, and clear up after a command that died; return the log offset of a checkpoint.
-
-        `reached` is told when a checkpoint begins (`in-flush`) and when it lies there unfinished (`in-checkpoint`).
-        """
-        if not self._folder.exists():
-            return None
-        if (self._folder / "request").exists():
-            return self._serve(index, reached)
-        if any((self._folder / name).exists() for name in ("taken", "taking", "failed")):
-            self._clear_if_abandoned()
-        return None
-
-    def last(self) -> float | None:
-        """Return when the last snapshot of this volume was whole, in seconds since 1970; None if none was taken."""
-        try:
-            return (self._folder / "last").stat().st_mtime
-        except OSError:
-            return None
-
-    def _serve(self, index: LogIndex, reached: Callable[[str], None]) -> int | None:
-        taking, taken = self._folder / "taking", self._folder / "taken"
-        done = None
-        with contextlib.suppress(OSError):  # a disk that is full, or a command that cleared up meanwhile
-            try:
-                shutil.rmtree(taking, ignore_errors=True)
-                reached("in-flush")
-                index.flush()
-                index.checkpoint(taking)
-                reached("in-checkpoint")
-                taking.rename(taken)
-                done = index.applied
-            except StoreError as error:
-                told = self._folder / "failing"
-                told.write_text(str(error), "utf-8")
-                told.rename(self._folder / "failed")  # who waits for it must not read a beginning of the sentence
-            (self._folder / "request").unlink(missing_ok=True)
-        return done
-
-    def _clear_if_abandoned(self) -> None:
-        with contextlib.suppress(OSError), (self._folder / "lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _clear(self._folder, keep=_KEPT)
-
-
-def _copy_all(source: Path, target: Path, advance: Advance) -> dict[str, int]:
-    """Copy a volume's files; return their sizes by name."""
-    target.mkdir()
-    sizes = {}
-    for file in sorted(source.iterdir()):
-        if file.name in _NOT_COPIED or not file.is_file():
-            continue
-        sizes[file.name], _ = _copy(file, target / file.name, advance)
-    return sizes
-
-
-def _describe(volume: Path, sizes: Mapping[str, int]) -> Manifest:
-    """Read the whole copy, and return its manifest."""
+def _contents(volume: Path) -> Iterator[contents.Contents]:
     store = RocksStore(volume, read_only=True)
     try:
-        state = _read(store)
-        digest = digest_of(state)
+        state = contents.read(store)
+        if state.log is None:
+            raise StoreError("The volume follows no log yet, so there is nothing to snapshot; let its index start once.")
+        yield state
+    except OtherFormatError:
+        raise
     except FormatError as error:
-        raise VolumeError(f"The volume is damaged, and its snapshot was thrown away: {error}") from error
+        raise VolumeError(f"The volume is damaged, and no snapshot of it was taken: {error}") from error
     finally:
         store.close()
-    files = tuple(File(name, size, _digest(volume / name)) for name, size in sizes.items())
+
+
+def _describe(state: contents.Contents) -> Manifest:
+    """Return the manifest of a volume, which is read whole, without its files."""
+    digest = digest_of(state)
     return Manifest(
         format=FORMAT,
         program=__version__,
@@ -257,61 +285,103 @@ def _describe(volume: Path, sizes: Mapping[str, int]) -> Manifest:
         volume_format=layout.VERSION,
         chain=state.meta.chain.hex(),
         state_digest=digest.digest,
-        files=files,
+        files=(),
     )
 
 
-def _read(store: Store) -> contents.Contents:
-    state = contents.read(store)
-    if state.log is None:
-        raise StoreError("The volume follows no log yet, so there is nothing to snapshot; let its index start once.")
-    return state
+def _put(storage: Storage, volume: Path, name: str, earlier: list[Snapshot], advance: Advance) -> tuple[int, list[File]]:
+    """Bring a volume's files into the snapshot `name`; return how many bytes had to be sent, and what the files are."""
+    paths = [one for one in sorted(volume.iterdir()) if one.is_file() and not _LEFT_OUT.fullmatch(one.name)]
+    there = {
+        (file.bytes, file.blake2b): f"{one.name}/{VOLUME}/{file.name}"
+        for one in reversed(earlier)
+        for file in one.manifest.files
+    }
+
+    def put(path: Path) -> tuple[int, File]:
+        file = File(path.name, path.stat().st_size, _digest(path))
+        target = f"{name}/{VOLUME}/{path.name}"
+        advance(file.bytes)
+        found = there.get((file.bytes, file.blake2b))
+        if found is not None and path.suffix == ".sst":  # the others are small, and change
+            with contextlib.suppress(StoreError, FileNotFoundError):  # another writer may have removed that snapshot
+                storage.copy(found, target)
+                return 0, file
+        storage.put(path, target)
+        return file.bytes, file
+
+    with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
+        done = list(pool.map(put, paths))
+    found = storage.sizes(f"{name}/{VOLUME}")
+    for _, file in done:
+        if found.get(file.name) != file.bytes:
+            raise StoreError(
+                f"{storage.where} holds {found.get(file.name, 0)} bytes of {file.name}, and was given {file.bytes}; no "
+                "snapshot was taken."
+            )
+    return sum(sent for sent, _ in done), [file for _, file in done]
+
+
+def _prune(storage: Storage, log: str | None, keep: int) -> None:
+    """Remove what is older than the snapshots kept of a log, and what nobody will finish."""
+    kept = 0
+    limit = f"{dt.datetime.now(dt.UTC) - _UNFINISHED:{_NAME_TIME}}"
+    for name in sorted(filter(_NAME.fullmatch, storage.folders()), reverse=True):
+        try:
+            manifest = read_manifest(storage, name)
+        except OtherFormatError:
+            continue  # of a newer version, which prunes it
+        except (InputError, FormatError):
+            if name < limit:
+                storage.remove(name)
+            continue
+        kept += manifest.log == log
+        if manifest.log == log and kept > keep:
+            storage.remove(name)
 
 
 # -- the manifest
 
 
-def _write_manifest(target: Path, manifest: Manifest) -> None:
+def _manifest_bytes(manifest: Manifest) -> bytes:
     fields = asdict(manifest)
-    text = json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, sort_keys=True) + "\n"
-    partial = target / f"{MANIFEST}.partial"
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(target / MANIFEST)
-    _sync_directory(target)
+    return (json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
-def read_manifest(snapshot: Path) -> Manifest:
-    """Return the manifest of a snapshot.
+def read_manifest(storage: Storage, name: str) -> Manifest:
+    """Return the manifest of a snapshot; the name is empty where it lies in the place itself.
 
     Raises:
         InputError: there is no snapshot, or it was never finished.
         FormatError: the manifest is damaged.
         OtherFormatError: it was written by a newer version.
+        StoreError: it cannot be read now.
     """
-    path = snapshot / MANIFEST
+    path = f"{storage.where}/{name}".rstrip("/")
     try:
-        fields = json.loads(path.read_text("utf-8"))
+        fields = json.loads(storage.read(f"{name}/{MANIFEST}".lstrip("/")))
     except FileNotFoundError as error:
         raise InputError(
-            f"{snapshot} holds no finished snapshot ({MANIFEST} is missing); name the directory that `index snapshot` wrote."
+            f"{path} holds no finished snapshot ({MANIFEST} is missing); name a place that `index snapshot` wrote to."
         ) from error
-    except (OSError, ValueError) as error:
-        raise FormatError(f"The manifest {path} cannot be read: {error}. Take another snapshot.") from error
+    except ValueError as error:
+        raise FormatError(f"The manifest {path}/{MANIFEST} cannot be read: {error}. Take another snapshot.") from error
     form = fields.get("format") if isinstance(fields, dict) else None
     if isinstance(form, int) and form > FORMAT:
         raise OtherFormatError(
-            f"The snapshot {snapshot} is of format {form}, and this program reads up to {FORMAT}; restore it with the version "
+            f"The snapshot {path} is of format {form}, and this program reads up to {FORMAT}; restore it with the version "
             f"that took it ({fields.get('program')!s:.40}) or a newer one."
         )
     if not isinstance(fields, dict) or fields.pop("checksum", None) != _checksum(fields):
-        raise FormatError(f"The manifest {path} does not match its checksum: it was damaged or edited. Take another snapshot.")
+        raise FormatError(
+            f"The manifest {path}/{MANIFEST} does not match its checksum: it was damaged or edited. Take another snapshot."
+        )
     try:
         return Manifest(**{**fields, "files": tuple(File(**one) for one in fields["files"])})
     except (TypeError, KeyError) as error:
-        raise FormatError(f"The manifest {path} lacks what a manifest says ({error}); take another snapshot.") from error
+        raise FormatError(
+            f"The manifest {path}/{MANIFEST} lacks what a manifest says ({error}); take another snapshot."
+        ) from error
 
 
 def _checksum(fields: Mapping[str, Any]) -> str:
@@ -322,96 +392,138 @@ def _checksum(fields: Mapping[str, Any]) -> str:
 # -- restoring
 
 
-def restore(snapshot: Path, volume: Path, *, log: str | None = None, advance: Advance = lambda _: None) -> Manifest:
-    """Make an index volume of a snapshot; the index goes on from there, and tells from where it answers when it has caught up.
+def restore(
+    place: Path | str, volume: Path, *, name: str | None = None, log: str | None = None, advance: Advance = lambda _: None
+) -> Snapshot:
+    """Make an index volume of a snapshot, the newest if none is named; the index goes on from there.
 
     `log`, where it is given, is the log that the volume must follow. The directory is left empty if anything is wrong.
 
     Raises:
-        InputError: `snapshot` holds none, or `volume` is not empty.
+        InputError: there is no finished snapshot, or `volume` is not empty.
         ConfigurationError: the snapshot follows another log.
-        OtherFormatError: it was written by a newer version.
-        FormatError: a file of it is missing, cut or changed.
-        StoreError: the volume cannot be written, or does not hold the state that was taken.
+        FormatError: a file of it is missing, cut or changed. The sentence names the snapshot before it.
+        OtherFormatError: it was written by a newer version, or this one reads its bytes otherwise.
+        StoreError: the place or the volume cannot be used.
     """
-    manifest = read_manifest(snapshot)
+    storage = storage_at(place)
+    names = _finished(storage)
+    if name is None and not names:
+        read_manifest(storage, "")
+    chosen = names[0] if name is None else name
+    try:
+        return _restore(storage, chosen, volume, log, advance)
+    except (FormatError, ConfigurationError) as error:
+        before = next((one for one in names if one < chosen), None)
+        if before is None:
+            raise
+        raise type(error)(f"{error} The one before it: --snapshot {before}") from error
+
+
+def restore_any(
+    place: str, volume: Path, log: str, tell: Callable[[str], None], advance: Advance = lambda _: None
+) -> Snapshot | None:
+    """Make an index volume of the newest snapshot that is good; `tell` is told what is wrong with each that is not.
+
+    Returns None, with an empty `volume`, if there is none.
+    """
+    try:
+        storage = storage_at(place)
+        names = _finished(storage)
+    except StreamDedupError as error:
+        tell(str(error))
+        return None
+    for name in names:
+        try:
+            return _restore(storage, name, volume, log, advance)
+        except StreamDedupError as error:
+            tell(str(error))
+    return None
+
+
+def clear_unfinished(volume: Path) -> None:
+    """Remove what a process left that died while it restored a snapshot; a volume that is whole stays."""
+    if not (volume / RESTORING).exists():
+        return
+    if (volume / _CURRENT).exists():
+        shutil.rmtree(volume / RESTORING)
+    else:
+        _clear(volume)
+
+
+def _finished(storage: Storage) -> list[str]:
+    """Return the names of snapshots that have a manifest, good or not, the newest first; "" is one that is the place itself."""
+    names = sorted(filter(_NAME.fullmatch, storage.folders()), reverse=True)
+    found = [name for name in names if MANIFEST in storage.sizes(name)]
+    if not found:
+        with contextlib.suppress(FileNotFoundError):
+            storage.read(MANIFEST)
+            found = [""]
+    return found
+
+
+def _restore(storage: Storage, name: str, volume: Path, log: str | None, advance: Advance) -> Snapshot:
+    manifest, where = read_manifest(storage, name), f"{storage.where}/{name}".rstrip("/")
     if manifest.volume_format != layout.VERSION:
         raise OtherFormatError(
-            f"The volume in {snapshot} is of format version {manifest.volume_format}, and this program reads {layout.VERSION}; "
+            f"The volume in {where} is of format version {manifest.volume_format}, and this program reads {layout.VERSION}; "
             f"restore it with a version that writes it, such as {manifest.program}, or let the index read the log."
         )
     if log is not None and manifest.log != log:
         raise ConfigurationError(
-            f"The snapshot {snapshot} follows the log {manifest.log!r}, and this is {log!r}: the topic was made anew, or the "
+            f"The snapshot {where} follows the log {manifest.log!r}, and this is {log!r}: the topic was made anew, or the "
             "snapshot belongs to another cluster. Take a snapshot of an index of this log, or let the new one read the log."
         )
-    _check_is_empty(volume, "An index")
-    _check_files(snapshot, manifest)
-    with _cleared_on_failure(volume, "The index could", "The directory is empty again."):
-        volume.mkdir(parents=True, exist_ok=True)
-        # CURRENT last: without it a directory is never taken for a volume.
-        *others, current = sorted(manifest.files, key=lambda one: (one.name == "CURRENT", -one.bytes))
-        _copy_checked(snapshot, others, volume, advance)
-        _copy_checked(snapshot, [current], volume, advance)
-        _sync_directory(volume)
-        _open_once(volume, manifest)
-    return manifest
-
-
-@contextlib.contextmanager
-def _cleared_on_failure(folder: Path, what: str, left: str) -> Iterator[None]:
-    """Leave nothing in a folder that could not be written whole; an OSError becomes a sentence of `what` and `left`."""
+    _check_is_empty(volume)
+    restoring = volume / RESTORING
     try:
-        yield
+        restoring.mkdir(parents=True)
+
+        def get(file: File) -> None:
+            try:
+                storage.get(f"{name}/{VOLUME}/{file.name}".lstrip("/"), restoring / file.name)
+            except FileNotFoundError as error:
+                raise FormatError(
+                    f"The snapshot {where} lacks its file {file.name}; take another one, or copy it again."
+                ) from error
+            if _digest(restoring / file.name) != file.blake2b:
+                raise FormatError(
+                    f"The file {where}/{VOLUME}/{file.name} is not what it was when the snapshot was taken (its checksum "
+                    "differs); take another snapshot, or copy it again."
+                )
+            advance(file.bytes)
+
+        with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
+            for _ in pool.map(get, sorted(manifest.files, key=lambda one: -one.bytes)):
+                pass
+        _prove(restoring, manifest)
+        # CURRENT last: without it a directory is never taken for a volume.
+        for path in sorted(restoring.iterdir(), key=lambda one: one.name == _CURRENT):
+            if path.name == _CURRENT:
+                sync(volume)
+            path.rename(volume / path.name)
+        sync(volume)
+        restoring.rmdir()
     except OSError as error:
-        _clear(folder)
-        raise StoreError(f"{what} not be written to {folder}: {_why(error)}. {left}") from error
+        _clear(volume)
+        raise StoreError(
+            f"The index could not be written to {volume}: {error.strerror or error}. The directory is empty again."
+        ) from error
     except BaseException:
-        _clear(folder)
+        _clear(volume)
         raise
+    return Snapshot(name, manifest)
 
 
-def _copy_checked(snapshot: Path, files: Sequence[File], volume: Path, advance: Advance) -> None:
-    """Copy files of a snapshot, some at once: while one waits for the disk, another one's bytes are digested."""
-
-    def copy(file: File) -> None:
-        _, digest = _copy(snapshot / VOLUME / file.name, volume / file.name, advance)
-        if digest != file.blake2b:
-            raise _changed(snapshot, file.name)
-
-    with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
-        for _ in pool.map(copy, files):
-            pass
-
-
-def _check_files(snapshot: Path, manifest: Manifest) -> None:
-    """Check names and sizes before anything is copied; what the bytes are is checked while they are."""
-    folder = snapshot / VOLUME
-    found = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
-    known = {file.name for file in manifest.files}
-    if added := sorted(found - known):
-        raise FormatError(f"{folder / added[0]} is no part of the snapshot; remove it, or take another snapshot.")
-    for file in manifest.files:
-        path = folder / file.name
-        if file.name not in found:
-            raise FormatError(f"The snapshot {snapshot} lacks its file {file.name}; take another snapshot, or copy it again.")
-        size = path.stat().st_size
-        if size != file.bytes:
-            raise FormatError(
-                f"The file {path} has {size} bytes, and had {file.bytes} when the snapshot was taken: it was cut, or changed. "
-                "Take another snapshot, or copy it again."
-            )
-
-
-def _open_once(volume: Path, manifest: Manifest) -> None:
-    """Prove that the new volume holds the state that was taken, and mark it as restored."""
+def _prove(volume: Path, manifest: Manifest) -> None:
+    """Prove that a new volume holds the state that was taken, and mark it as restored."""
     store = RocksStore(volume)
     try:
         state = contents.read(store)
         if manifest.program != __version__:
             digest = digest_of(state)
             if digest.digest != manifest.state_digest:
-                raise StoreError(
+                raise OtherFormatError(
                     f"The files of the snapshot are whole, and the state read from them is not the one that was taken "
                     f"({digest.digest} at log offset {digest.log_offset}, and {manifest.state_digest} at {manifest.applied}): "
                     f"this version of the program reads them otherwise. Restore with version {manifest.program}, or let the "
@@ -424,41 +536,20 @@ def _open_once(volume: Path, manifest: Manifest) -> None:
         store.close()
 
 
-def _changed(snapshot: Path, name: str) -> FormatError:
-    return FormatError(
-        f"The file {snapshot / VOLUME / name} is not what it was when the snapshot was taken (its checksum differs); take "
-        "another snapshot, or copy it again."
-    )
-
-
 # -- files
 
 
-def _check_is_empty(directory: Path, what: str) -> None:
+def _check_is_empty(directory: Path) -> None:
     if directory.is_dir():
-        names = sorted({file.name for file in directory.iterdir()} - _EMPTY)
+        clear_unfinished(directory)
+        names = sorted({file.name for file in directory.iterdir()} - set(_KEPT))
         if names:
             raise InputError(
-                f"{what} is only put into an empty directory, and {directory} holds {', '.join(names[:3])}; name another, or "
+                f"An index is only put into an empty directory, and {directory} holds {', '.join(names[:3])}; name another, or "
                 "empty this one first."
             )
     elif directory.exists():
         raise InputError(f"{directory} is not a directory; name an empty or a new one.")
-
-
-def _copy(source: Path, target: Path, advance: Advance) -> tuple[int, str]:
-    """Copy a file durably; return its size and digest."""
-    digest = hashlib.blake2b(digest_size=32)
-    size = 0
-    with source.open("rb") as reader, target.open("xb") as writer:
-        while chunk := reader.read(_CHUNK_BYTES):
-            writer.write(chunk)
-            digest.update(chunk)
-            size += len(chunk)
-            advance(len(chunk))
-        writer.flush()
-        os.fsync(writer.fileno())
-    return size, digest.hexdigest()
 
 
 def _digest(path: Path) -> str:
@@ -469,26 +560,12 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _clear(folder: Path, keep: tuple[str, ...] = ("lost+found",)) -> None:
+def _clear(folder: Path) -> None:
     """Remove all that lies in a folder, but not the folder: it may be where a file system is mounted."""
-    if not folder.is_dir():
-        return
-    for one in folder.iterdir():
-        if one.name in keep:
+    for one in folder.iterdir() if folder.is_dir() else ():
+        if one.name in _KEPT:
             continue
         if one.is_dir() and not one.is_symlink():
             shutil.rmtree(one, ignore_errors=True)
         else:
             one.unlink(missing_ok=True)
-
-
-def _why(error: OSError) -> str:
-    return error.strerror or str(error)

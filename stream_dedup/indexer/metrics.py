@@ -120,13 +120,20 @@ class IndexMetrics(RoleMetrics):
         self._snapshot_taken = math.nan
         Gauge(
             "stream_dedup_snapshot_age_seconds",
-            "Time since the last snapshot of this volume was whole; not a number (NaN) before there is one.",
+            "Time since the last snapshot was whole, or since the start while there is none; not a number (NaN) without "
+            "STREAM_DEDUP_SNAPSHOTS.",
             registry=self.registry,
         ).set_function(lambda: time.time() - self._snapshot_taken)
+        self._snapshot_size = Gauge(
+            "stream_dedup_snapshot_size_bytes",
+            "Bytes of the last whole snapshot; 0 while there is none.",
+            registry=self.registry,
+        )
 
-    def snapshot(self, taken: float | None) -> None:
-        """Say when the last snapshot was whole, in seconds since 1970; None: none was taken of this volume."""
-        self._snapshot_taken = math.nan if taken is None else taken
+    def snapshot(self, taken: float, size_bytes: int) -> None:
+        """Say when the last snapshot was whole, in seconds since 1970, or the process started, and how large it is."""
+        self._snapshot_taken = taken
+        self._snapshot_size.set(size_bytes)
 
     def decisions_behind(self, records: int) -> None:
         """Say how far the topic `decisions` is behind."""

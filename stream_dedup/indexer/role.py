@@ -3,7 +3,7 @@
 Invariants: the log is read by assignment from the offset that the volume holds, never from a committed offset; an
 answer is sent only after it was stored with the entries it came from; after any failure of the volume the process ends,
 and a restart replays. A new volume, and one restored from a snapshot, answers from the log's end as
-it was at start, and says so first. A snapshot is asked for in the volume's directory (`index.snapshot`), between two steps.
+it was at start, and says so first. A snapshot is taken between two steps (`snapshots`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.ground.topics import TopicNames, TopicState
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.snapshot import SnapshotDesk
+from stream_dedup.index.snapshot import clear_unfinished
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.place import volume_in
@@ -35,6 +35,7 @@ from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.decisions import DecisionTopic
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.publisher import Publisher, PublisherPace
+from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
 from stream_dedup.kafka import (
     Admin,
     LastRecordReader,
@@ -91,7 +92,6 @@ class IndexerDependencies:
     check_topics: Callable[[Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]] = hold
     open_store: Callable[[Path], Store] = RocksStore
     beside: Callable[[Path], Path | None] = lambda folder: folder / "tables"
-    make_desk: Callable[[Path], SnapshotDesk] = SnapshotDesk
     make_thread: Callable[[str], SideThread] = SideThread
     make_transactions: Callable[..., TransactionalOutput] = TransactionalOutput
     make_last_reader: Callable[..., LastRecordReader] = LastRecordReader
@@ -150,7 +150,14 @@ class Indexer:
                 volume=str(folder),
                 files=str(settings.index_dir),
             )
-        store, budget = dependencies.open_store(folder), Budget(self._memory or 0, folder)
+        clear_unfinished(folder)
+        self._snapshots: Snapshots | None = None
+        if settings.snapshots is not None:
+            self._snapshots = Snapshots(settings, folder, dependencies.host, metrics, self._logger)
+            if not (folder / "CURRENT").exists():
+                self._snapshots.restore(log_id, self._restoring)
+        beside_it = CHILD_BYTES if self._snapshots is not None else 0
+        store, budget = dependencies.open_store(folder), Budget(max(0, (self._memory or 0) - beside_it), folder)
         self._index = LogIndex(
             store, budget, health.beat, publishes=settings.representatives, keep_in=dependencies.beside(folder)
         )
@@ -161,7 +168,6 @@ class Indexer:
         except BaseException:
             self._index.close()
             raise
-        self._desk = dependencies.make_desk(folder)
         api.serve(self._index)
         for what in self._index.made_anew:
             self._logger.warning("made anew from the volume, which is slower and loses nothing", what=what)
@@ -173,8 +179,7 @@ class Indexer:
         try:
             self._index.bind(log_id)
         except ConfigurationError as error:
-            snapshot = " It came from a snapshot: remove that first, else it comes again." if self._index.restored else ""
-            raise ConfigurationError(of_another_log(folder, topic) + snapshot) from error
+            raise ConfigurationError(of_another_log(folder, topic)) from error
         applied = self._index.applied
         if low > applied or applied > self._catch_up_to:
             raise ConfigurationError(
@@ -211,6 +216,10 @@ class Indexer:
         )
         decisions.begin(exists=topic in admin.topic_ids([topic]), log_end=lambda: self._log_reader.watermarks()[1])
         return decisions
+
+    def _restoring(self, size_bytes: int) -> None:
+        self._health.beat()
+        self._health.startup(0.0, f"restoring a snapshot: {size_bytes / 1e6:,.0f} MB so far")
 
     def _make_publisher(
         self, settings: Settings, log_id: str, admin: Admin, client: str, dependencies: IndexerDependencies
@@ -261,6 +270,8 @@ class Indexer:
             self._logger.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
         finally:
             self._api.serve(None)
+            if self._snapshots is not None:
+                self._snapshots.close()
             if self._publisher is not None:
                 self._publisher.close()
             self._log_reader.close()
@@ -321,13 +332,15 @@ class Indexer:
             raise StreamDedupError(
                 f"The topic {self._log} was deleted and created again, so this index ends: its volume is of another log."
             )
-        taken = self._desk.look(self._index, lambda step: self._failpoints.hit(f"index.{step}", self._in_flight))
-        if taken is not None:
-            self._logger.info("checkpoint made for a snapshot", applied=taken)
-        self._metrics.snapshot(self._desk.last())
         if self._log in found:
             self._decisions.begin(exists=self._decisions.topic in found, log_end=lambda: self._log_reader.watermarks()[1])
         self._metrics.decisions_behind(self._decisions.behind)
+        if self._snapshots is not None:
+            self._snapshots.turn(
+                self._index,
+                has_caught_up=self._index.applied >= self._catch_up_to,
+                reached=lambda step: self._failpoints.hit(f"index.{step}", self._in_flight),
+            )
         self._index.keep_up()
         applied = self._index.applied
         statistics = self._index.statistics()

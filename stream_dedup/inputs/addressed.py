@@ -7,15 +7,17 @@ Credentials and endpoints are those of the environment, as each library reads th
 from __future__ import annotations
 
 import contextlib
+import importlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stream_dedup.ground.addresses import shown
-from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.errors import InputError, StreamDedupError
 from stream_dedup.ground.printable import printable
 
+_GOOGLE = ("gs", "gcs")
 GLOB = "*?["
 """What a path that stands for several holds one of."""
 
@@ -40,7 +42,7 @@ def files_at(target: str) -> list[FileAt]:
     Raises:
         InputError: there are none, or they cannot be listed; or a package is not installed.
     """
-    with _sentences(target):
+    with sentences(target):
         system, path = _system(target)
         if any(sign in path for sign in GLOB):
             found, root = system.glob(path, detail=True), path[: min(path.find(sign) % (len(path) + 1) for sign in GLOB)]
@@ -69,10 +71,29 @@ def copied(address: str, name: str) -> Iterator[Path]:
     """Yield a copy of a file, called as `name` ends, in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="stream-dedup-") as folder:
         copy = Path(folder) / Path(name).name
-        with _sentences(address):
+        with sentences(address):
             system, path = _system(address)
             system.get_file(path, str(copy))
         yield copy
+
+
+def class_of(scheme: str) -> Any:
+    """Return the class of fsspec that reads and writes what has this scheme."""
+    import fsspec  # noqa: PLC0415 - an extra
+
+    if scheme in _GOOGLE:
+        # Its other class asks first, by gRPC and with a right of its own, what kind of bucket it is: for each file anew, with a
+        # warning, where that fails.
+        return importlib.import_module("gcsfs.core").GCSFileSystem
+    return fsspec.get_filesystem_class(scheme)
+
+
+def system_of(address: str) -> tuple[Any, str]:
+    """Return the file system of an address, which remembers no listing, and the path in it."""
+    kind = class_of(address.partition("://")[0])
+    return kind(
+        skip_instance_cache=True, use_listings_cache=False, **kind._get_kwargs_from_urls(address)
+    ), kind._strip_protocol(address)
 
 
 def _system(address: str) -> tuple[Any, str]:
@@ -83,18 +104,29 @@ def _system(address: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def _sentences(address: str) -> Iterator[None]:
-    """Turn what fsspec and its libraries raise into sentences that name the address."""
+def sentences(address: str, doing: str = "read", kind: type[StreamDedupError] = InputError) -> Iterator[None]:
+    """Turn what fsspec and its libraries raise into sentences that name the address.
+
+    What is not there is one of kind `InputError` only; else `FileNotFoundError` stays.
+    """
     try:
         yield
-    except InputError:
+    except StreamDedupError:
         raise
+    except FileNotFoundError as error:
+        if kind is not InputError:
+            raise
+        raise _sentence(address, doing, kind, error) from error
     except ImportError as error:
         extra = {"s3": "s3", "gs": "gs", "abfs": "abfs"}.get(address.split("://", maxsplit=1)[0], "fetch")
         hint = " and huggingface_hub" if address.startswith("hf://") else ""
-        raise InputError(
+        raise kind(
             f"{shown(address)} needs packages that are not installed: run pip install 'crawl-dedup[{extra}]'{hint} ({error})."
         ) from error
     except Exception as error:  # each library raises what it likes
-        told = printable(str(error)) or type(error).__name__
-        raise InputError(f"{shown(address)} cannot be read: {told}. See to the address and the credentials.") from error
+        raise _sentence(address, doing, kind, error) from error
+
+
+def _sentence(address: str, doing: str, kind: type[StreamDedupError], error: Exception) -> StreamDedupError:
+    told = printable(str(error)) or type(error).__name__
+    return kind(f"{shown(address)} cannot be {doing}: {told}. See to the address and the credentials.")

@@ -29,17 +29,17 @@ from urllib.parse import urljoin
 from stream_dedup.ground.addresses import TextAddress, checked, scheme_of, shown
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.printable import printable
+from stream_dedup.inputs.addressed import class_of
 
 Admit = Callable[[int], None]
 NOT_FOUND: Final = "NotFound"
 """The kind of a text that its store says is not there."""
 
 _WEB: Final = ("http", "https")
-_GOOGLE: Final = ("gs", "gcs")
 _LIBRARIES: Final = {
     **dict.fromkeys(("http", "https"), ("aiohttp", "fetch")),
     **dict.fromkeys(("s3", "s3a"), ("s3fs", "s3")),
-    **dict.fromkeys(_GOOGLE, ("gcsfs", "gs")),
+    **dict.fromkeys(("gs", "gcs"), ("gcsfs", "gs")),
     **dict.fromkeys(("abfs", "abfss", "az"), ("adlfs", "abfs")),
 }
 _PART_BYTES: Final = 64 << 10
@@ -145,13 +145,7 @@ class TextStores:
 
     def _system(self, address: TextAddress) -> Any:
         """Return the file system for an address: one for each scheme, and for each account where the address names it."""
-        import fsspec  # noqa: PLC0415 - an extra
-
-        kind = fsspec.get_filesystem_class(address.scheme)
-        if address.scheme in _GOOGLE:
-            # Its other class asks first, by gRPC and with a right of its own, what kind of bucket it is: for each text anew,
-            # with a warning, where that fails.
-            kind = importlib.import_module("gcsfs.core").GCSFileSystem
+        kind = class_of(address.scheme)
         named = {} if address.scheme in _WEB else kind._get_kwargs_from_urls(address.whole)
         key = f"{address.scheme} {sorted(named.items())}"
         if key not in self._systems:

@@ -58,6 +58,7 @@ from stream_dedup.settings.units import (
     as_text,
     check_brokers,
     check_host,
+    parse_place,
     parse_window,
 )
 
@@ -425,6 +426,21 @@ class Settings(BaseModel):
         "in files in `index_dir`, which makes looking up slower; when what must be in memory does not fit (with `bands` a "
         "third), the index stops and says so.",
     )
+    snapshots: str | None = Field(
+        default=None,
+        description="Where the index keeps copies of its volume, and begins with the newest when its own folder is empty: "
+        "`s3://bucket/folder`, `gs://`, `abfs://` (extras and credentials as for texts), or a folder on another disk. Replicas "
+        "share it.",
+    )
+    snapshots_every: Duration = Field(
+        default=timedelta(days=1),
+        ge=timedelta(seconds=10),
+        le=timedelta(days=30),
+        description="How old the newest snapshot may become before another is taken.",
+    )
+    snapshots_kept: Annotated[int, Whole] = Field(
+        default=2, ge=1, le=1000, description="How many snapshots of a log stay; older ones are removed."
+    )
     http_host: str = Field(
         default="127.0.0.1",
         pattern=HOST,
@@ -630,6 +646,11 @@ class Settings(BaseModel):
     @classmethod
     def _check_text_prefixes(cls, value: str | None) -> str | None:
         return None if value is None else ",".join(parse_prefixes(value))
+
+    @field_validator("snapshots")
+    @classmethod
+    def _check_snapshots(cls, value: str | None) -> str | None:
+        return None if value is None else parse_place(value)
 
     @model_validator(mode="after")
     def _check_text_at_has_prefixes(self) -> Self:

@@ -21,6 +21,8 @@ from pydantic import (
     ValidationError,
 )
 
+from stream_dedup.ground.addresses import parse_prefixes
+
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+\Z")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _DURATION_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -99,6 +101,20 @@ def _expand(value: object) -> object:
         return Path(value).expanduser() if isinstance(value, str | Path) and str(value) else value
     except RuntimeError as error:
         raise ValueError("must not begin with the home folder of a user who has none") from error
+
+
+def parse_place(value: str) -> str:
+    """Return a folder, or an address in a store to which files can be written.
+
+    Raises:
+        ValueError: it is no such address.
+    """
+    if "://" not in value:
+        return str(_expand(value))
+    place, *more = parse_prefixes(value)
+    if more or place.startswith(("http:", "https:", "file:")):
+        raise ValueError("must be a folder, or one address that begins with s3://, gs:// or abfs://")
+    return place
 
 
 def parse_window(value: object) -> timedelta | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,10 +50,13 @@ def test_stats_of_nothing_is_an_error(run: Callable[..., Any], tmp_path: Path) -
     assert not (tmp_path / "none").exists()
 
 
-def test_a_snapshot_goes_there_and_back(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
+def test_a_snapshot_goes_there_and_back(
+    run: Callable[..., Any], volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is taken, restored and looked at has one state digest; a second restore into the same place is refused."""
     taken = json.loads(run("index", "snapshot", tmp_path / "s", "--json").out)
-    table = run("index", "restore", tmp_path / "s", tmp_path / "new", "--offline")
+    monkeypatch.setenv("STREAM_DEDUP_SNAPSHOTS", str(tmp_path / "s"))
+    table = run("index", "restore", tmp_path / "s", tmp_path / "new", "--offline", "--snapshot", taken["name"])
     again = run("index", "restore", tmp_path / "s", tmp_path / "new", "--offline")
     found = json.loads(run("index", "stats", tmp_path / "new", "--json").out)
 
@@ -59,11 +64,25 @@ def test_a_snapshot_goes_there_and_back(run: Callable[..., Any], volume: Path, t
     assert taken["state_digest"] in table.out
     assert found["state_digest"] == {"log_offset": 6, "digest": taken["state_digest"]}
     assert (again.code, "only put into an empty directory" in again.err) == (1, True)
+    for _ in range(2):
+        assert run("index", "snapshot").code == 0
+    assert len(list((tmp_path / "s").iterdir())) == 2  # SNAPSHOTS_KEPT
 
 
 def test_bad_arguments(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
-    """A time without a unit, and a snapshot that is none."""
+    """A time without a unit, no place, a snapshot that is none, and a running index that brings none."""
     assert run("index", "snapshot", tmp_path / "s", "--wait", "5").code == 2
+    nowhere = run("index", "snapshot")
     ended = run("index", "restore", volume, tmp_path / "new", "--offline")
+    program = (
+        f"from stream_dedup.index.volume.store import RocksStore as R; s = R({str(volume)!r}); print(1, flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        silent = run("index", "snapshot", tmp_path / "s", "--wait", "0s")
+        child.communicate("\n")
 
+    assert (nowhere.code, "set STREAM_DEDUP_SNAPSHOTS" in nowhere.err) == (78, True)
     assert (ended.code, "no finished snapshot" in ended.err) == (1, True)
+    assert (silent.code, "its log says why" in silent.err) == (1, True)

@@ -194,8 +194,6 @@ def _component_value(value: Any, places: Places) -> Any:
     for one in value if isinstance(value, list) else [value]:
         if one.get("image") == "stream-dedup":
             _container(one, places)
-            if one["name"] == "snapshots":
-                one["resources"] = places.value("toJson .Values.index.snapshots.resources")
         if one.get("metadata", {}).get("name") == "snapshots":
             one["spec"]["resources"]["requests"]["storage"] = places.value(".Values.index.snapshots.size")
             one["spec"][places.lines(_class_of("index.snapshots"))] = None

@@ -46,7 +46,7 @@ def main() -> None:
         index.apply(log[:half])
         index.checkpoint(Path(folder) / "flushed")
         index.close()
-        take(Path(folder) / "flushed", Path(folder) / "snapshot", wait_seconds=1)
+        take(Path(folder) / "flushed", Path(folder) / "snapshot")
         raw = io.BytesIO()
         with tarfile.open(fileobj=raw, mode="w:gz") as archive:
             for path in sorted((Path(folder) / "snapshot").rglob("*")):

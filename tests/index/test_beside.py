@@ -454,7 +454,7 @@ def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:
     index.flush()
     assert rows_taken(index)
     index.close()
-    take(tmp_path / "volume", tmp_path / "snapshot", wait_seconds=1)
+    take(tmp_path / "volume", tmp_path / "snapshot")
     restore(tmp_path / "snapshot", tmp_path / "new", log="log")
     for name in ("volume", "new"):
         index = LogIndex(RocksStore(tmp_path / name), keep_in=tmp_path / name / "tables")

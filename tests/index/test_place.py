@@ -98,7 +98,7 @@ def test_a_snapshot_of_another_layout_is_refused_before_it_is_copied(tmp_path: P
     """Older or newer; so an index that finds one begins with the log, once, and never meets it in its volume."""
     log = RandomLog(SEED, PLANS["classic"]).records(8)
     judge(tmp_path / "index", log, 8)
-    manifest = take(tmp_path / "index", tmp_path / "snapshot", wait_seconds=1)
+    manifest = take(tmp_path / "index", tmp_path / "snapshot").manifest
     copied: list[int] = []
     for version in (layout.VERSION - 1, layout.VERSION + 1):
         monkeypatch.setattr(layout, "VERSION", version)

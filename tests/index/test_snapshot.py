@@ -1,34 +1,46 @@
-"""Snapshots: taken beside a writer, restored only whole, and refused with a sentence for everything that can be wrong."""
+"""Snapshots: taken to a folder and to stores alike, restored only whole, unharmed by whatever ends a writer."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import fcntl
 import json
-import math
 import os
-import subprocess
-import sys
+import shutil
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import Any
 
+import fsspec
 import pytest
+from moto.server import ThreadedMotoServer
 
-from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, OtherFormatError, StoreError
+from stream_dedup.ground.errors import (
+    ConfigurationError,
+    FormatError,
+    InputError,
+    OtherFormatError,
+    StoreError,
+    StreamDedupError,
+    VolumeError,
+)
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import snapshot
+from stream_dedup.index.digest import state_digest
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.snapshot import MANIFEST, VOLUME, SnapshotDesk, read_manifest, restore, take
+from stream_dedup.index.snapshot import MANIFEST, RESTORING, VOLUME, Snapshot, restore, restore_any, take, whole
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.store import RocksStore
-from stream_dedup.indexer.metrics import IndexMetrics
+from stream_dedup.inputs.storage import Storage, storage_at
 from tests.index.golden import NAME, SNAPSHOT, half_of_the_log
 from tests.index.logs import APPEND_MS, RandomLog
 
 SEED = int(os.environ["TEST_SEED"])
 LOG = "cluster/0123"
+DATETIME = dt.datetime
 
 
 def numbered(records: list[bytes | None], first: int, end: int) -> list[tuple[int, int, bytes | None]]:
@@ -38,250 +50,341 @@ def numbered(records: list[bytes | None], first: int, end: int) -> list[tuple[in
 @pytest.fixture(scope="module")
 def records() -> list[bytes | None]:
     """A log with everything that can happen in one."""
-    return RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(90)
+    return RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(120)
+
+
+@pytest.fixture(scope="module")
+def stages(records: list[bytes | None], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Checkpoints of one index, by the log offset up to which it had applied; it had answered 20 records."""
+    folder = tmp_path_factory.mktemp("stages")
+    index = LogIndex(RocksStore(folder / "volume"))
+    index.bind(LOG)
+    found = {}
+    for end in (60, 75, 90):
+        index.apply(numbered(records, index.applied, end))
+        index.answered(20)
+        index.flush()
+        index.checkpoint(folder / str(end))
+        found[end] = folder / str(end)
+    index.close()
+    return found
 
 
 @pytest.fixture
-def volume(tmp_path: Path, records: list[bytes | None]) -> Path:
-    """An index that has applied 60 records and answered 20 of them, and does not run."""
-    index = LogIndex(RocksStore(tmp_path / "volume"))
-    index.bind(LOG)
-    index.apply(numbered(records, 0, 60))
-    index.answered(20)
-    index.flush()
-    index.close()
-    return tmp_path / "volume"
+def volume(stages: dict[int, Path], tmp_path: Path) -> Path:
+    """A volume of its own, which has applied 60 records and answered 20 of them, and does not run."""
+    return Path(shutil.copytree(stages[60], tmp_path / "volume"))
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["folder", "memory", pytest.param("s3", marks=pytest.mark.thorough)])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty place of each kind."""
+    if request.param == "folder":
+        return str(tmp_path / "snapshots")
+    if request.param == "s3":
+        monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("s3_server"))
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        with contextlib.suppress(FileExistsError):
+            fsspec.filesystem("s3", skip_instance_cache=True).mkdir("backup")
+        return f"s3://backup/{tmp_path.name}"
+    return f"memory://{tmp_path.name}/snapshots"
+
+
+def state_of(volume: Path) -> tuple[int, str]:
+    """Return where a volume stands, and its state digest."""
+    store = RocksStore(volume, read_only=True)
+    digest = state_digest(store)
+    store.close()
+    return digest.log_offset, digest.digest
 
 
 def goes_on(volume: Path, records: list[bytes | None]) -> tuple[list[tuple[int, bytes]], str]:
     """Apply the rest of the log to a volume; return the answers and the state digest."""
     index = LogIndex(RocksStore(volume))
     index.bind(LOG)
-    answers = index.apply(numbered(records, index.applied, 90))
+    answers = index.apply(numbered(records, index.applied, len(records)))
     digest = index.state_digest().digest
     index.close()
     return answers, digest
 
 
-def test_a_restored_index_goes_on_with_equal_answers(volume: Path, records: list[bytes | None], tmp_path: Path) -> None:
-    """What a restored volume answers from the snapshot's offset on is byte for byte what the first one answers."""
-    taken = take(volume, tmp_path / "s", wait_seconds=1)
-    restored = restore(tmp_path / "s", tmp_path / "new", log=LOG)
+def names(place: str) -> list[str]:
+    return [one.name for one in whole(storage_at(place))]
 
-    assert taken == restored
-    assert (taken.log, taken.applied) == (LOG, 60)
+
+def at(days: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it be so many days later to what takes snapshots."""
+
+    class Later(DATETIME):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:  # type: ignore[override]
+            return DATETIME.now(tz) + dt.timedelta(days=days)
+
+    monkeypatch.setattr(snapshot.dt, "datetime", Later)
+
+
+# -- one contract for every place
+
+
+def test_a_restored_index_goes_on_with_equal_answers(
+    volume: Path, records: list[bytes | None], tmp_path: Path, place: str
+) -> None:
+    """What a restored volume answers from the snapshot's offset on is byte for byte what the first one answers."""
+    taken = take(volume, place)
+    restored = restore(place, tmp_path / "new", log=LOG)
+
+    assert taken.manifest == restored.manifest
+    assert (taken.manifest.log, taken.manifest.applied, taken.manifest.state_digest) == (LOG, *state_of(volume))
     assert goes_on(tmp_path / "new", records) == goes_on(volume, records)
 
 
-def test_a_restored_index_owes_no_old_answers(volume: Path, tmp_path: Path) -> None:
-    """It says that it was restored until it announced from where it answers, over a restart too, and sends nothing old."""
-    take(volume, tmp_path / "s", wait_seconds=1)
-    restore(tmp_path / "s", tmp_path / "new", log=LOG)
-    index = LogIndex(RocksStore(tmp_path / "new"))
-    assert index.restored
-    assert list(index.answers_since(0)) == []
-    index.announced(75)
-    index.close()
-    index = LogIndex(RocksStore(tmp_path / "new"))
-
-    assert (index.restored, index.answered_offset) == (False, 75)
-    index.close()
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from stream_dedup.index.index import LogIndex
-from stream_dedup.index.snapshot import SnapshotDesk
-from stream_dedup.index.volume.store import RocksStore
-from tests.index.logs import APPEND_MS, RandomLog
-from stream_dedup.ground.plan import PLANS
-index = LogIndex(RocksStore(sys.argv[1]))
-desk = SnapshotDesk(Path(sys.argv[1]))
-records = RandomLog(int(sys.argv[2]), PLANS["blocks"], plan_changes=True).records(int(sys.argv[3]))
-print("open", index.applied, flush=True)
-while True:
-    offset = index.applied
-    if offset < len(records):
-        index.apply([(offset, APPEND_MS + offset, records[offset])])
-    else:
-        time.sleep(0.01)
-    taken = desk.look(index)
-    if taken is not None:
-        print("taken", taken, flush=True)
-"""
-
-
-SILENT_HOLDER = """
-import sys
-from stream_dedup.index.volume.store import RocksStore
-store = RocksStore(sys.argv[1])
-print("open", flush=True)
-input()
-"""
-
-
-@pytest.fixture
-def running(volume: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
-    """An index in a process of its own that goes on applying a long log, and looks at its desk after each record."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start() -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", HOLDER, str(volume), str(SEED), "2000"]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        assert started[-1].stdout is not None
-        assert started[-1].stdout.readline().startswith("open")
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.kill()
-        one.wait()
-
-
-def test_a_snapshot_of_a_running_index_is_a_whole_step(
-    volume: Path, running: Callable[[], subprocess.Popen[str]], tmp_path: Path
+def test_of_snapshots_some_are_kept_and_what_is_there_is_not_sent_again(
+    stages: dict[int, Path], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken in mid-stream it holds the state after exactly its log offset, proved by folding the log up to there."""
-    child = running()
-    manifest = take(volume, tmp_path / "s", wait_seconds=30)
-    assert child.stdout is not None
-    said = child.stdout.readline().split()
-    fold = LogIndex(RocksStore(tmp_path / "fold"))
-    fold.bind(LOG)
-    log = RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(2000)
-    fold.apply(numbered(log, 0, manifest.applied))
+    """Table files are brought once; each snapshot is whole by itself; another log's, and folders of others, stay."""
+    storage = storage_at(place)
+    storage.write("of-others/file", b"x")
+    taken = []
+    for day, stage in enumerate(stages.values()):
+        at(day, monkeypatch)
+        taken.append(take(stage, place, keep=2))
+    first, second, third = taken
 
-    assert manifest.applied == int(said[1])
-    assert fold.state_digest().digest == manifest.state_digest
-    assert sorted(path.name for path in (volume / snapshot.REQUESTS).iterdir()) == ["last", "lock"]
-    assert child.poll() is None
-    fold.close()
-
-
-def test_a_volume_is_read_beside_its_writer(volume: Path, running: Callable[[], subprocess.Popen[str]]) -> None:
-    """A reading opening sees a whole step and leaves the writer alone; the writer's next steps are seen by the next one."""
-    child = running()
-    seen = []
-    while len(seen) < 3:
-        store = RocksStore(volume, read_only=True)
-        index = LogIndex(store)
-        digest = index.state_digest()
-        assert digest.log_offset == index.applied
-        with pytest.raises(StoreError, match="read only"):
-            store.write({b"x": b""}, [])
-        store.close()
-        if index.applied not in seen:
-            seen.append(index.applied)
-
-    assert seen == sorted(seen)
-    assert child.poll() is None
+    assert names(place) == [third.name, second.name]
+    assert sorted(storage.folders()) == sorted(["of-others", second.name, third.name])
+    tables = {file.blake2b: file.bytes for file in second.manifest.files if file.name.endswith(".sst")}
+    shared = sum(tables.get(file.blake2b, 0) for file in third.manifest.files)
+    assert first.sent_bytes == first.manifest.bytes
+    assert third.sent_bytes == third.manifest.bytes - shared < third.manifest.bytes
+    storage.remove(second.name)
+    restore(place, tmp_path / "new", log=LOG)
+    assert state_of(tmp_path / "new") == state_of(stages[90])
 
 
-def test_a_writer_that_does_not_answer_is_named(volume: Path, tmp_path: Path) -> None:
-    """A lock held by a process that never looks ends the wait with what to do, and leaves nothing behind."""
-    command = [sys.executable, "-c", SILENT_HOLDER, str(volume)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        with pytest.raises(StoreError, match=r"did not answer within 0\.1 s.*livez.*--wait"):
-            take(volume, tmp_path / "s", wait_seconds=0.1)
-        child.communicate("\n")
-
-    assert list((tmp_path / "s").iterdir()) == []
-    assert [path.name for path in (volume / snapshot.REQUESTS).iterdir()] == ["lock"]
+def test_a_young_snapshot_of_another_replica_is_enough(
+    stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same log and layout, until it is a quarter late; then the other takes its own."""
+    first = take(stages[60], place, by="index-0")
+    for hours, is_first in ((1.2, True), (1.3, False)):
+        at(hours / 24, monkeypatch)
+        assert (take(stages[75], place, by="index-1", every_seconds=3600).name == first.name) is is_first
+    monkeypatch.setattr(layout, "VERSION", layout.VERSION + 1)
+    assert snapshot.newest(place, LOG) is None
 
 
-def test_a_whole_snapshot_is_remembered_by_its_volume(volume: Path, tmp_path: Path) -> None:
-    """Its age is a metric: not a number before the first, and not younger for one that failed."""
-    desk, metrics = SnapshotDesk(volume), IndexMetrics()
-
-    def age() -> float:
-        metrics.snapshot(desk.last())
-        found = metrics.registry.get_sample_value("stream_dedup_snapshot_age_seconds")
-        assert found is not None
-        return found
-
-    assert math.isnan(age())
-    take(volume, tmp_path / "s", wait_seconds=1)
-    assert 0 <= age() < 3600
-    os.utime(volume / snapshot.REQUESTS / "last", (1000.0, 1000.0))
-    with pytest.raises(InputError):
-        take(volume, tmp_path / "s", wait_seconds=1)
-    assert age() > 1e9
-    index = LogIndex(RocksStore(volume))
-    desk.look(index)
-    index.close()
-    assert desk.last() == 1000.0
+def test_what_nobody_will_finish_goes_after_a_day(stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sooner it may be one that is being written."""
+    storage = storage_at(place)
+    unfinished = f"{dt.datetime.now(dt.UTC):{snapshot._NAME_TIME}}-index-0"
+    storage.write(f"{unfinished}/{VOLUME}/000001.sst", b"half")
+    for days, stays in ((0.5, True), (1.1, False)):
+        at(days, monkeypatch)
+        take(stages[60], place, keep=1)
+        assert (unfinished in storage.folders()) is stays
+        assert len(names(place)) == 1
 
 
-def test_the_desk_clears_up_after_a_dead_command(volume: Path) -> None:
-    """A checkpoint that nobody fetches is removed when its command is gone, and kept while it is there."""
-    index = LogIndex(RocksStore(volume))
-    desk = SnapshotDesk(volume)
-    folder = volume / snapshot.REQUESTS
-    with snapshot_lock(folder):
-        (folder / "request").touch()
-        assert desk.look(index) == 60
-        assert desk.look(index) is None
-        assert (folder / "taken" / "CURRENT").exists()
-    assert desk.look(index) is None
-    assert [path.name for path in folder.iterdir()] == ["lock"]
-    index.close()
+# -- faults: at each step of taking and restoring
 
 
-def snapshot_lock(folder: Path) -> IO[str]:
-    folder.mkdir()
-    lock = (folder / "lock").open("a")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
+class KilledError(BaseException):
+    """What stands for SIGKILL: nothing is cleared up after it."""
 
 
-def test_two_snapshots_at_once_wait_for_each_other(volume: Path, tmp_path: Path) -> None:
-    """While one command is being served, another is told so."""
-    lock = snapshot_lock(volume / snapshot.REQUESTS)
-    with pytest.raises(StoreError, match="Another snapshot"), snapshot._asked(volume / snapshot.REQUESTS, 1):
-        pass
-    lock.close()
+class Faulty:
+    """A store with which something happens at its step number `at`."""
+
+    def __init__(self, place: str, number: int, happens: Callable[[Storage, str, tuple[Any, ...]], None]) -> None:
+        self._storage = storage_at(place)
+        self._left = number
+        self._happens = happens
+        self._is_dead = False
+        self._lock = threading.Lock()
+        self.where = self._storage.where
+        self.struck = ""
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*given: Any) -> Any:
+            with self._lock:
+                self._left -= 1
+                strikes = self._left == 0
+            if self._is_dead:
+                raise KilledError
+            if strikes:
+                self.struck = name
+                try:
+                    self._happens(self._storage, name, given)
+                except KilledError:
+                    self._is_dead = True
+                    raise
+            return getattr(self._storage, name)(*given)
+
+        return call
 
 
-def test_a_failed_checkpoint_is_told_and_the_index_goes_on(volume: Path, records: list[bytes | None], tmp_path: Path) -> None:
+def fails(_: Storage, name: str, __: tuple[Any, ...]) -> None:
+    raise StoreError(f"{name} failed")
 
-    class Full(RocksStore):
-        def checkpoint(self, directory: Path) -> None:
-            raise StoreError("Could not copy the index volume: the disk is full.")
 
-    index = LogIndex(Full(volume))
-    desk = SnapshotDesk(volume)
-    told: list[str] = []
+def kills(_: Storage, name: str, __: tuple[Any, ...]) -> None:
+    raise KilledError
 
-    def command() -> None:
-        try:
-            with snapshot._asked(volume / snapshot.REQUESTS, 30):
-                pass
-        except StoreError as error:
-            told.append(str(error))
 
-    thread = threading.Thread(target=command)
-    thread.start()
-    while thread.is_alive():
-        desk.look(index)
-    thread.join()
-    index.apply(numbered(records, 60, 61))
+def tears(storage: Storage, name: str, given: tuple[Any, ...]) -> None:
+    """Bring half of a file, and die."""
+    if name == "put":
+        storage.write(given[1], given[0].read_bytes()[: given[0].stat().st_size // 2])
+    raise KilledError
 
-    assert told == ["Could not copy the index volume: the disk is full."]
-    assert index.applied == 61
-    index.close()
+
+@pytest.mark.parametrize("happens", [tears, *(pytest.param(one, marks=pytest.mark.thorough) for one in (fails, kills))])
+def test_a_writer_that_ends_at_any_step_harms_nothing(
+    stages: dict[int, Path],
+    place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[Storage, str, tuple[Any, ...]], None],
+) -> None:
+    """The snapshot before it is restored, or its own where it was whole by then; and the next one is taken."""
+    if place.startswith("s3:"):
+        pytest.skip("the steps are those of memory, and take minutes")
+    monkeypatch.setattr(snapshot, "_COPIES_AT_ONCE", 1)
+    number, struck, states = 0, set(), {end: state_of(path) for end, path in stages.items()}
+    while True:
+        number += 1
+        here = f"{place}-{number}"
+        take(stages[60], here)
+        with monkeypatch.context() as faulty:
+            store = Faulty(here, number, happens)
+            faulty.setattr(snapshot, "storage_at", lambda _, store=store: store)
+            given_up = True
+            with contextlib.suppress(StoreError, KilledError):
+                given_up = take(stages[75], here, keep=1) is None
+        if not store.struck:
+            break
+        struck.add(store.struck)
+        new = tmp_path / f"new-{number}"
+        found = restore(here, new, log=LOG)
+        assert state_of(new) == states[found.manifest.applied]
+        assert given_up or found.manifest.applied == 75
+        take(stages[90], here, keep=1)
+        restore(here, tmp_path / f"next-{number}", log=LOG)
+        assert state_of(tmp_path / f"next-{number}") == states[90]
+        assert len(names(here)) == 1
+
+    assert struck == {"folders", "read", "copy", "put", "sizes", "write", "remove"}
+
+
+def test_a_store_that_loses_bytes_is_noticed(stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said that all was well, and holds half: that is no snapshot, and nothing of it is left."""
+
+    class Half:
+        def __init__(self, storage: Storage) -> None:
+            self._storage = storage
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._storage, name)
+
+        def put(self, source: Path, name: str) -> None:
+            self._storage.write(name, source.read_bytes()[:-1])
+
+    monkeypatch.setattr(snapshot, "storage_at", lambda where: Half(storage_at(where)))
+    with pytest.raises(StoreError, match=r"and was given .*no snapshot was taken"):
+        take(stages[60], place)
+    assert storage_at(place).folders() == []
+
+
+def test_two_writers_at_one_place(stages: dict[int, Path], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each step of one, the other takes its own and prunes all before it: what is left is whole, and the newest is there."""
+    if place.startswith("s3:"):
+        pytest.skip("the steps are those of memory, and take minutes")
+    monkeypatch.setattr(snapshot, "_COPIES_AT_ONCE", 1)
+    number, states = 0, {end: state_of(path) for end, path in stages.items()}
+    while True:
+        number += 1
+        here = f"{place}-{number}"
+        take(stages[60], here)
+
+        def other(*_: Any, here: str = here) -> None:
+            with monkeypatch.context() as plain:
+                plain.setattr(snapshot, "storage_at", storage_at)
+                take(stages[90], here, by="other", keep=1)
+
+        with monkeypatch.context() as faulty:
+            store = Faulty(here, number, other)
+            faulty.setattr(snapshot, "storage_at", lambda _, store=store: store)
+            take(stages[75], here, by="one", keep=2)
+        if not store.struck:
+            break
+        assert {one.rpartition("-")[2] for one in names(here)} >= {"other"}
+        for one in names(here):
+            new = tmp_path / f"{number}-{one}"
+            restore(here, new, name=one, log=LOG)
+            assert state_of(new) == states[90 if one.endswith("other") else 75]
+
+
+@pytest.mark.parametrize("steps", ["store", "move"])
+def test_a_restore_that_is_killed_begins_again(
+    stages: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: str
+) -> None:
+    """After the kill the volume is whole, or nothing of it is left once the next start has looked."""
+    place = str(tmp_path / "s")
+    take(stages[60], place)
+    number, found = 0, set()
+    while True:
+        number += 1
+        new = tmp_path / f"new-{number}"
+        struck = False
+        with monkeypatch.context() as faulty:
+            faulty.setattr(snapshot, "_clear", lambda _: None)
+            store = Faulty(place, number if steps == "store" else 0, tears)
+            faulty.setattr(snapshot, "storage_at", lambda _, store=store: store)
+            if steps == "move":
+                count = iter(range(number))
+                rename = Path.rename
+
+                def move(self: Path, target: Path, count: Any = count, rename: Any = rename) -> Path:
+                    if next(count, None) is None:
+                        raise KilledError
+                    return rename(self, target)  # type: ignore[no-any-return]
+
+                faulty.setattr(Path, "rename", move)
+            try:
+                restore(place, new, log=LOG)
+            except KilledError:
+                struck = True
+        snapshot.clear_unfinished(new)
+        is_whole = (new / "CURRENT").exists()
+        found.add(is_whole)
+        if not is_whole:
+            assert not new.exists() or list(new.iterdir()) == []
+            restore(place, new, log=LOG)
+        assert not (new / RESTORING).exists()
+        assert state_of(new) == state_of(stages[60])
+        if not struck:
+            break
+    assert number > 2
+
+
+# -- what is refused
 
 
 def flip(path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
 
 
 def rewrite(path: Path, old: str, new: str) -> None:
@@ -302,10 +405,13 @@ def some(taken: Path, pattern: str) -> Path:
     return next((taken / VOLUME).glob(pattern))
 
 
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
 BAD = {
-    "unfinished": (lambda s: (s / MANIFEST).unlink(), InputError, "no finished snapshot"),
     "manifest flipped": (lambda s: flip(s / MANIFEST), FormatError, "damaged|cannot be read|lacks"),
-    "manifest edited": (lambda s: rewrite(s / MANIFEST, '"applied": 60', '"applied": 6'), FormatError, "match its checksum"),
+    "manifest edited": (lambda s: rewrite(s / MANIFEST, '"applied": 75', '"applied": 7'), FormatError, "match its checksum"),
     "manifest of nothing": (lambda s: (s / MANIFEST).write_text("{}"), FormatError, "damaged or edited"),
     "newer snapshot format": (lambda s: edit_manifest(s, format=99), OtherFormatError, "format 99.*newer"),
     "newer volume format": (lambda s: edit_manifest(s, volume_format=99), OtherFormatError, "format version 99.*read the log"),
@@ -313,33 +419,99 @@ BAD = {
     "another log": (lambda s: edit_manifest(s, log="cluster/4567"), ConfigurationError, "the log 'cluster/4567'.*made anew"),
     "another state": (
         lambda s: edit_manifest(s, state_digest="0" * 32, program="0.0.1"),
-        StoreError,
+        OtherFormatError,
         "not the one that was taken",
     ),
     "a file missing": (lambda s: some(s, "*.sst").unlink(), FormatError, r"lacks its file \d+\.sst"),
-    "a file too many": (lambda s: (s / VOLUME / "999999.sst").write_bytes(b"x"), FormatError, "no part of the snapshot"),
-    "a file cut": (lambda s: cut(some(s, "*.sst")), FormatError, "was cut"),
+    "a file cut": (lambda s: cut(some(s, "*.sst")), FormatError, r"\.sst is not what it was"),
     "a table flipped": (lambda s: flip(some(s, "*.sst")), FormatError, r"\.sst is not what it was"),
     "the manifest of RocksDB flipped": (lambda s: flip(some(s, "MANIFEST-*")), FormatError, "MANIFEST-.* is not what it was"),
     "CURRENT flipped": (lambda s: flip(some(s, "CURRENT")), FormatError, "CURRENT is not what it was"),
-    "no files": (lambda s: [one.unlink() for one in (s / VOLUME).iterdir()], FormatError, "lacks its file"),
+    "no files": (lambda s: shutil.rmtree(s / VOLUME), FormatError, "lacks its file"),
 }
 
 
 @pytest.mark.parametrize("what", sorted(BAD))
-def test_a_bad_snapshot_is_refused_and_the_directory_left_empty(volume: Path, tmp_path: Path, what: str) -> None:
-    """Each thing that can be wrong with a snapshot has its sentence; no part of it is left where the index would start."""
+def test_a_bad_snapshot_is_refused_and_the_one_before_is_offered(
+    stages: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Each thing that can be wrong has its sentence; nothing is left where the index would start, and takes the one before."""
     spoil, error, sentence = BAD[what]
-    # Tables and no write-ahead log, as a checkpoint of a running index has them.
-    store = RocksStore(volume)
-    store.checkpoint(tmp_path / "flushed")
-    store.close()
-    take(tmp_path / "flushed", tmp_path / "s", wait_seconds=1)
-    spoil(tmp_path / "s")
-    with pytest.raises(error, match=sentence):
+    before = take(stages[60], tmp_path / "s")
+    at(1, monkeypatch)
+    spoilt = take(stages[75], tmp_path / "s")
+    copied = tmp_path / "s" / spoilt.name
+    for path in (copied / VOLUME).iterdir():  # a folder's snapshots share what is equal
+        path.write_bytes((path.read_bytes(), path.unlink())[0])
+    spoil(copied)
+    with pytest.raises(error, match=f"(?s){sentence}.*--snapshot {before.name}"):
         restore(tmp_path / "s", tmp_path / "new", log=LOG)
-
     assert not (tmp_path / "new").exists() or list((tmp_path / "new").iterdir()) == []
+
+    told: list[str] = []
+    found = restore_any(str(tmp_path / "s"), tmp_path / "new", LOG, told.append)
+    assert found is not None
+    assert found.name == before.name
+    assert state_of(tmp_path / "new") == state_of(stages[60])
+    assert len(told) == 1
+    (tmp_path / "alone").mkdir()
+    copied.rename(tmp_path / "alone" / spoilt.name)
+    assert restore_any(str(tmp_path / "alone"), tmp_path / "empty", LOG, told.append) is None
+    assert not (tmp_path / "empty").exists() or list((tmp_path / "empty").iterdir()) == []
+
+
+def test_without_a_manifest_it_is_no_snapshot(stages: dict[int, Path], tmp_path: Path) -> None:
+    """It is named as unfinished where it is asked for, and passed over where the newest is."""
+    first, place = take(stages[60], tmp_path / "s"), str(tmp_path / "s")
+    unfinished = f"{tmp_path / 's'}/2999{first.name[4:]}"
+    shutil.copytree(tmp_path / "s" / first.name, unfinished)
+    (Path(unfinished) / MANIFEST).unlink()
+    assert restore(place, tmp_path / "new").name == first.name
+    with pytest.raises(InputError, match="holds no finished snapshot"):
+        restore(place, tmp_path / "other", name=Path(unfinished).name)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="holds no finished snapshot"):
+        restore(tmp_path / "none", tmp_path / "other")
+
+
+def test_nothing_is_put_where_something_is(volume: Path, tmp_path: Path) -> None:
+    """No index goes into a directory that holds anything, or into a file; no snapshot into the volume, or of nothing."""
+    take(volume, tmp_path / "s")
+    with pytest.raises(InputError, match="only put into an empty directory"):
+        restore(tmp_path / "s", volume)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="not a directory"):
+        restore(tmp_path / "s", tmp_path / "file")
+    with pytest.raises(InputError, match="no index volume"):
+        take(tmp_path / "nothing", tmp_path / "t")
+    with pytest.raises(InputError, match="lies within the volume"):
+        take(volume, volume / "snapshots")
+    with (volume / "LOCK").open("a") as lock:  # another process's
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                take(volume, tmp_path / "s")
+            except StoreError as error:
+                os._exit(7 if "open in an index that runs" in str(error) else 1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_a_damaged_volume_makes_no_snapshot(volume: Path, tmp_path: Path) -> None:
+    """It is read to its end before anything is copied."""
+    flip(next(volume.glob("*.sst")))
+    with pytest.raises(VolumeError, match="damaged"):
+        take(volume, tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_place_that_cannot_be_used_is_named(volume: Path, tmp_path: Path) -> None:
+    """A foreign disk, a package that is missing, a scheme that nobody knows: a sentence with the place."""
+    (tmp_path / "file").write_text("")
+    for place in (str(tmp_path / "file" / "s"), "gs://backup/x", "no-such-scheme://x/y"):
+        with pytest.raises(StoreError, match=place.split("/file")[0]):
+            take(volume, place)
 
 
 def test_a_snapshot_as_its_layout_was_released_goes_on(tmp_path: Path) -> None:
@@ -354,54 +526,40 @@ def test_a_snapshot_as_its_layout_was_released_goes_on(tmp_path: Path) -> None:
     assert dict(index.apply(log[half:])) == {at: raw for at, raw in answers.items() if at >= half}
 
 
-def test_nothing_is_put_where_something_is(volume: Path, tmp_path: Path) -> None:
-    """Neither a snapshot nor an index goes into a directory that holds anything, and neither goes into a file."""
-    take(volume, tmp_path / "s", wait_seconds=1)
-    for target in (volume, tmp_path / "s"):
-        with pytest.raises(InputError, match="only put into an empty directory"):
-            take(volume, target, wait_seconds=1)
-        with pytest.raises(InputError, match="only put into an empty directory"):
-            restore(tmp_path / "s", target)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="not a directory"):
-        restore(tmp_path / "s", tmp_path / "file")
-    with pytest.raises(InputError, match="no index volume"):
-        take(tmp_path / "nothing", tmp_path / "t", wait_seconds=1)
+def test_a_restored_index_owes_no_old_answers(volume: Path, tmp_path: Path) -> None:
+    """It says that it was restored until it announced from where it answers, over a restart too, and sends nothing old."""
+    take(volume, tmp_path / "s")
+    restore(tmp_path / "s", tmp_path / "new", log=LOG)
+    index = LogIndex(RocksStore(tmp_path / "new"))
+    assert index.restored
+    assert list(index.answers_since(0)) == []
+    index.announced(75)
+    index.close()
+    index = LogIndex(RocksStore(tmp_path / "new"))
 
-
-def test_a_damaged_volume_makes_no_snapshot(volume: Path, tmp_path: Path) -> None:
-    """A snapshot is read to its end before it is called one; damage ends it, and nothing of it is left."""
-    store = RocksStore(volume)
-    store.checkpoint(tmp_path / "flushed")
-    store.close()
-    flip(next((tmp_path / "flushed").glob("*.sst")))
-    with pytest.raises(StoreError, match="damaged"):
-        take(tmp_path / "flushed", tmp_path / "s", wait_seconds=1)
-
-    assert list((tmp_path / "s").iterdir()) == []
+    assert (index.restored, index.answered_offset) == (False, 75)
+    index.close()
 
 
 def test_the_manifest_tells_what_it_is(volume: Path, tmp_path: Path) -> None:
-    taken = take(volume, tmp_path / "s", wait_seconds=1)
-    fields = json.loads((tmp_path / "s" / MANIFEST).read_text())
+    """Log offset, recipe, plan, digest and every file with size and checksum can be read without opening the volume."""
+    taken = take(volume, tmp_path / "s")
+    fields = json.loads((tmp_path / "s" / taken.name / MANIFEST).read_text())
 
-    assert read_manifest(tmp_path / "s") == taken
-    assert set(fields) == {
-        "format",
-        "program",
-        "taken",
-        "log",
-        "applied",
-        "recipe",
-        "plan",
-        "volume_format",
-        "chain",
-        "state_digest",
-        "files",
-        "checksum",
-    }
+    assert list(whole(storage_at(tmp_path / "s"))) == [Snapshot(taken.name, taken.manifest)]
+    assert " ".join(sorted(fields)) == (
+        "applied chain checksum files format log plan program recipe state_digest taken volume_format"
+    )
     assert fields["volume_format"] == layout.VERSION
     assert {one["name"]: one["bytes"] for one in fields["files"]} == {
-        path.name: path.stat().st_size for path in (tmp_path / "s" / VOLUME).iterdir()
+        path.name: path.stat().st_size for path in (tmp_path / "s" / taken.name / VOLUME).iterdir()
     }
-    assert taken.bytes == sum(one["bytes"] for one in fields["files"])
+
+
+def test_a_volume_is_not_open_twice(volume: Path) -> None:
+    """What an index holds open is told from what lies there."""
+    assert not snapshot.is_running(volume)
+    assert not snapshot.is_running(volume.parent / "none")
+    with pytest.raises(StreamDedupError, match="brought no snapshot"):
+        snapshot.ask(volume, volume.parent / "s", 0)
+    assert not (volume / snapshot.WANTED).exists()

@@ -400,7 +400,6 @@ def dependencies_of_index(slot: str) -> indexer.IndexerDependencies:
         "check_topics": lambda *_: {name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()},
         "open_store": lambda _: Volume(WORLD.volumes[slot]),
         "beside": lambda _: None,  # a twin has no folder, and two replicas must not share one
-        "make_desk": lambda _: _NoDesk(),
         "make_thread": SideThread,
         "make_transactions": _transactions,
         "pace": PublisherPace(rows=2, gap=0.05, look=0.3, patience=1.0, rest=0.3),
@@ -440,11 +439,3 @@ def patched() -> Iterator[None]:
     # them (`readers`, `source`, `append`, `transaction`) runs in the model too. Nothing else is patched.
     with mock.patch.multiple(client, Consumer=make_consumer, Producer=make_producer):
         yield
-
-
-class _NoDesk:
-    def look(self, *_: object) -> None:
-        return None
-
-    def last(self) -> None:
-        return None

@@ -1,0 +1,256 @@
+"""When an index takes snapshots, by itself and when it is asked; and that no store and no process beside it ends it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from stream_dedup.ground.errors import StoreError
+from stream_dedup.ground.plan import PLANS
+from stream_dedup.index import snapshot
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.snapshot import whole
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.indexer import snapshots as module
+from stream_dedup.indexer.metrics import IndexMetrics
+from stream_dedup.indexer.snapshot_child import carry_out
+from stream_dedup.indexer.snapshots import Snapshots
+from stream_dedup.inputs.storage import storage_at
+from stream_dedup.settings.settings import Settings
+from tests.index.logs import APPEND_MS, RandomLog
+from tests.inputs.store_server import until
+
+SEED = int(os.environ["TEST_SEED"])
+LOG = "cluster/topic"
+HOUR = 3600.0
+
+
+class Child:
+    """A process that does its job when it is let."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.job, self.said, self.returncode = job, b"", 0
+        self.is_over = False
+
+    def work(self) -> None:
+        self.said, self.is_over = json.dumps(carry_out(self.job)).encode(), True
+
+    def poll(self) -> int | None:
+        return 0 if self.is_over else None
+
+    def communicate(self) -> tuple[bytes, None]:
+        return self.said, None
+
+    def kill(self) -> None:
+        self.is_over = True
+
+    def wait(self) -> None:
+        pass
+
+
+class Clock:
+    """The time of what decides, and of what takes; in seconds."""
+
+    def __init__(self) -> None:
+        self.later = 0.0
+        self._real = time.time
+
+    def time(self) -> float:
+        return self._real() + self.later
+
+
+class Replica:
+    """One index of those that share a place."""
+
+    def __init__(self, folder: Path, host: str, place: Path) -> None:
+        self.folder = folder / host
+        self.index = LogIndex(RocksStore(self.folder))
+        self.index.bind(LOG)
+        records = RandomLog(SEED, PLANS["blocks"]).records(20)
+        self.index.apply([(offset, APPEND_MS + offset, raw) for offset, raw in enumerate(records)])
+        self.metrics = IndexMetrics()
+        self.started: list[Child] = []
+        self.host, self.place = host, place
+        self.begin()
+
+    def begin(self) -> None:
+        settings = Settings(snapshots=str(self.place), snapshots_every=timedelta(hours=1))
+        self.snapshots = Snapshots(settings, self.folder, self.host, self.metrics, structlog.get_logger(), self._start)
+
+    def _start(self, job: dict[str, Any]) -> Any:
+        self.started.append(Child(job))
+        return self.started[-1]
+
+    def turn(self, *, has_caught_up: bool = True) -> list[str]:
+        """Let a second pass, and all that is started end; return what was started."""
+        before, found = len(self.started), []
+        for _ in range(4):
+            self.snapshots.turn(self.index, has_caught_up=has_caught_up, reached=lambda _: None)
+            for child in self.started[before:]:
+                child.work()
+                found.append(child.job["do"])
+            before = len(self.started)
+        return found
+
+    def gauge(self, name: str) -> float:
+        found = self.metrics.registry.get_sample_value(f"stream_dedup_snapshot_{name}")
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module.time, "time", clock.time)
+    real = snapshot.dt.datetime
+
+    class Shifted(real):  # type: ignore[misc, valid-type]
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return real.now(tz) + timedelta(seconds=clock.later)
+
+    monkeypatch.setattr(snapshot.dt, "datetime", Shifted)
+    return clock
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[tuple[Replica, Replica]]:
+    found = (Replica(tmp_path, "index-0", tmp_path / "s"), Replica(tmp_path, "index-1", tmp_path / "s"))
+    yield found
+    for one in found:
+        one.snapshots.close()
+        one.index.close()
+
+
+def test_one_of_two_replicas_takes_them(replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path) -> None:
+    """The same again and again, the other when that one is late; a start looks first; while the log is read, none is taken."""
+    one, two = replicas
+    assert one.turn(has_caught_up=False) == []
+    assert one.turn() == ["look", "take"]
+    assert two.turn() == ["look"]
+    for _ in range(3):
+        clock.later += HOUR
+        assert two.turn() in ([], ["take"])  # it finds the young one of the other
+        assert one.turn() == ["take"]
+    taken = [one.name for one in whole(storage_at(tmp_path / "s"))]
+    assert len(taken) == 2  # as many as are kept
+    assert all(name.endswith("-index-0") for name in taken)
+    one.begin()
+    assert one.turn() == ["look"]
+    clock.later += 1.3 * HOUR
+    two.turn()
+    assert [one.name.endswith("-index-1") for one in whole(storage_at(tmp_path / "s"))] == [True, False]
+
+
+def test_one_is_taken_when_it_is_asked_for(replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path) -> None:
+    """Also while the log is read, and however young the last is; the file that asks is gone."""
+    one, _ = replicas
+    one.turn()
+    for count in (2, 2):
+        (one.folder / snapshot.WANTED).touch()
+        assert one.turn(has_caught_up=False) == ["take"]
+        assert len(list(whole(storage_at(tmp_path / "s")))) == count
+    assert not (one.folder / snapshot.WANTED).exists()
+    assert not list(one.folder.glob("checkpoint*"))
+
+
+def test_age_and_size_are_those_of_the_last(replicas: tuple[Replica, Replica], clock: Clock) -> None:
+    """Of any replica, over a restart too; before there is one the age grows from the start on, so that its alert comes."""
+    one, two = replicas
+    clock.later += HOUR
+    assert HOUR <= one.gauge("age_seconds") < HOUR + 60
+    assert math.isnan(IndexMetrics().registry.get_sample_value("stream_dedup_snapshot_age_seconds") or 0)
+    one.turn()
+    assert one.gauge("age_seconds") < 60
+    clock.later += HOUR / 2
+    assert two.turn() == ["look"]
+    assert HOUR / 2 - 2 <= two.gauge("age_seconds") < HOUR / 2 + 60
+    assert two.gauge("size_bytes") == one.gauge("size_bytes") > 10_000
+
+
+def test_what_fails_is_said_and_tried_again(
+    replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is away, a process that was killed, a checkpoint that finds no room: the index goes on with its log."""
+    one, _ = replicas
+    (tmp_path / "s").write_text("no folder")
+    assert one.turn() == ["look"]
+    assert one.turn() == []
+    (tmp_path / "s").unlink()
+    clock.later += 301
+    assert one.turn() == ["look", "take"]
+    clock.later += HOUR
+
+    def full(_: Path) -> None:
+        raise StoreError("Could not copy the index volume: the disk is full.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(one.index, "checkpoint", full)
+        assert one.turn() == []
+    clock.later += 301
+    monkeypatch.setattr(Child, "work", lambda self: setattr(self, "is_over", True))
+    assert one.turn() == ["take"]
+    assert not list(one.folder.glob("checkpoint*"))
+    monkeypatch.undo()
+    assert one.index.applied == 20
+
+
+@pytest.mark.thorough
+def test_the_process_takes_one_and_ends_with_its_parent(replicas: tuple[Replica, Replica], tmp_path: Path) -> None:
+    """A real one, of a real checkpoint; one whose parent is gone leaves nothing that counts."""
+    one, _ = replicas
+    one.index.flush()
+    one.index.checkpoint(one.folder / "checkpoint")
+    job = {
+        "do": "take",
+        "place": str(tmp_path / "s"),
+        "volume": str(one.folder / "checkpoint"),
+        "by": "x",
+        "keep": 1,
+        "every_seconds": 0,
+    }
+    child = module._start(job)
+    until(lambda: child.poll() is not None, 60)
+    found = module._answer(child)
+    assert (found["applied"], found["is_new"]) == (20, True)
+    orphan = module._start(job)
+    os.kill(orphan.pid, signal.SIGSTOP)
+    assert orphan.stdin is not None
+    orphan.stdin.close()
+    os.kill(orphan.pid, signal.SIGCONT)
+    until(lambda: orphan.poll() is not None, 60)
+    assert orphan.stdout is not None
+    assert orphan.stdout.read() == b""
+
+
+def test_an_empty_volume_begins_with_the_newest(replicas: tuple[Replica, Replica], tmp_path: Path) -> None:
+    """Of this log; while it comes the role says how far it is; without one the log is read."""
+    one, _ = replicas
+    one.turn()
+    new = Replica(tmp_path, "index-2", tmp_path / "s")
+    new.index.close()
+    for log, name in (("another/topic", "a"), (LOG, "b")):
+        new.folder = tmp_path / name
+        new.begin()
+        asked: list[int] = []
+
+        def turn(size: int, asked: list[int] = asked, new: Replica = new) -> None:
+            asked.append(size)
+            new.started[-1].work()
+
+        new.snapshots.restore(log, turn)
+        assert asked == [0]
+    assert not (tmp_path / "a" / "CURRENT").exists()
+    index = LogIndex(RocksStore(tmp_path / "b"))
+    assert (index.applied, index.restored) == (20, True)
+    index.close()
