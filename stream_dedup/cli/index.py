@@ -110,7 +110,7 @@ def index_restore_command(
     return 0
 
 
-@command("index verify", example="stream-dedup index verify --snapshot /backup/index")
+@command("index verify", example="stream-dedup index verify --snapshots s3://backup/crawl")
 def index_verify_command(
     settings: Settings,
     volume: VolumeArgument = None,

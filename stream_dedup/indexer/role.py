@@ -338,7 +338,7 @@ class Indexer:
         if self._snapshots is not None:
             self._snapshots.turn(
                 self._index,
-                has_caught_up=self._index.applied >= self._catch_up_to,
+                has_caught_up=self._index.applied >= max(1, self._catch_up_to),
                 reached=lambda step: self._failpoints.hit(f"index.{step}", self._in_flight),
             )
         self._index.keep_up()

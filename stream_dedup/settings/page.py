@@ -113,6 +113,7 @@ GROUPS = {
     "Throughput and memory": ("batch_documents", "batches_in_flight", "worker_memory", "index_memory"),
     "Folders": ("state_dir", "index_dir", "search_dir"),
     "Probes and logs": ("http_host", "http_port", "http_allowed_hosts", "livez_after", "log_level", "log_format"),
+    "Snapshots of the index": ("snapshots", "snapshots_every", "snapshots_kept"),
     "Search": ("search_texts", "search_keep", "search_bytes"),
     "Console": ("console_token_file", "console_prefix", "console_index"),
     "Hosts": (

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.ground.failpoints import STEPS
+from stream_dedup.index.snapshot import WANTED
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
@@ -89,10 +90,10 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
         plan = left[name].pop(0) if left[name] and not waits else ""
         if plan.startswith("index.in-rebuild"):
             volume = crawl.folder / "volume-1"  # this one begins at the log's beginning
-        running[name] = (
-            crawl.start(name.partition(" ")[0], **({FAILPOINT: plan} if plan else {}), **{VOLUME: str(volume)}),
-            plan,
-        )
+        given = {VOLUME: str(volume)} | ({FAILPOINT: plan} if plan else {})
+        if "in-flush" in plan or "in-checkpoint" in plan:
+            given["STREAM_DEDUP_SNAPSHOTS"] = str(crawl.folder / "snapshots")
+        running[name] = (crawl.start(name.partition(" ")[0], **given), plan)
 
     for name in PLANS:
         start(name)
@@ -110,9 +111,7 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
             running["index"][0].kill()
             start("index")
         if "in-flush" in running["index"][1] or "in-checkpoint" in running["index"][1]:
-            desk = volume / "snapshot"
-            desk.mkdir(exist_ok=True)
-            (desk / "request").touch()
+            (volume / WANTED).touch()
         committed = crawl.committed()
         if unfired() and committed > count - 2 * LOT:
             count += crawl.produce(itertools.islice(documents, LOT))

@@ -67,7 +67,7 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
     crawl = make_filter(partitions=2, batch_documents=500)
     one, two, taken = crawl.folder / "volume-1", crawl.folder / "volume-2", crawl.folder / "snapshot"
     documents = synthetic(6000, 11, partitions=2)
-    first = crawl.start("index", **{VOLUME: str(one)})
+    first = crawl.start("index", **{VOLUME: str(one), "STREAM_DEDUP_SNAPSHOTS": str(taken)})
     worker = crawl.start("worker")
     crawl.produce(documents[:3000])
     crawl.wait_until_committed(1000)
@@ -108,7 +108,7 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
     explained = json_of(command(crawl, "explain", by_http["found"][0]["position"].split("-")[-1], "0@0", "--json"))
     assert explained["distance"] >= 0
 
-    for extra in ((), ("--snapshot", taken), ("--to", manifest["applied"])):
+    for extra in ((), ("--snapshots", taken), ("--to", manifest["applied"])):
         verified = command(crawl, "index", "verify", two, *extra)
         assert (verified.returncode, verified.stderr.count("differences")) == (0, 0), verified.stderr + verified.stdout
     Outcome(crawl).check()

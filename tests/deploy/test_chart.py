@@ -226,7 +226,9 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
         "index": ("200Gi", "fast"),
         "snapshots": ("400Gi", "slow"),
     }
-    assert [one["name"] for one in index["spec"]["template"]["spec"]["containers"]] == ["index", "snapshots"]
+    (container,) = index["spec"]["template"]["spec"]["containers"]
+    assert {"name": "STREAM_DEDUP_SNAPSHOTS", "value": "/snapshots"} in container["env"]
+    assert {"name": "snapshots", "mountPath": "/snapshots"} in container["volumeMounts"]
     secrets = {volume.get("secret", {}).get("secretName") for volume in search["spec"]["template"]["spec"]["volumes"]}
     assert {"our-key", "our-token"} <= secrets
     (account,) = (one for one in all_on if one["kind"] == "ServiceAccount")

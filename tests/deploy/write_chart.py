@@ -379,10 +379,7 @@ def default_settings() -> dict[str, str]:
 
 def copies() -> dict[str, Path]:
     """Return which files the chart carries as they are, by their name in `files`."""
-    return {
-        "dashboard.json": COMPONENTS / "monitoring" / "dashboard.json",
-        **{name: COMPONENTS / "snapshots" / name for name in ("take.sh", "keep.sh", "restore.sh")},
-    }
+    return {"dashboard.json": COMPONENTS / "monitoring" / "dashboard.json"}
 
 
 def readme() -> str:
