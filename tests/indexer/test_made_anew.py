@@ -35,7 +35,7 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         "_next_gauges": 0.0,
         "_log": "fingerprints",
         "_log_topic_id": b"before",
-        "_desk": mock.Mock(look=lambda *_: None),
+        "_snapshots": None,
         "_index": SimpleNamespace(
             applied=7, plan=None, declared=None, statistics=lambda: statistics, searches=dict, keep_up=lambda: None
         ),

@@ -226,6 +226,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_full_blocks": set(),
         "stream_dedup_rejected_records": set(),
         "stream_dedup_snapshot_age_seconds": set(),
+        "stream_dedup_snapshot_size_bytes": set(),
         "stream_dedup_ignored_orders": set(),
         "stream_dedup_index_memory_bytes": {"where"},
         "stream_dedup_dead_letters": {"stage"},
