@@ -142,8 +142,9 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
         return None, "One of them has no text once it is normalised; such a document is passed on as unique (empty)."
     if one.document.scope != other.document.scope:
         return None, "They are in different scopes (SCOPE_FIELD), and only documents of one scope are compared."
+    same_id = bool(one.document.id) and one.document.id == other.document.id
     if one.digest == other.digest:
-        reason = reason_of_duplicate(same_text=True, identifier=other.document.id, representative=one.document.id)
+        reason = reason_of_duplicate(same_text=True, same_id=same_id)
         return reason, "Once normalised they are the same text; the digest tells, and no distance is needed."
     if min(one.features, other.features) < recipe.floor:
         return None, (
@@ -155,7 +156,7 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
     distance = plan.distance(one.number, other.number)
     share = similarity(one.sketch, other.sketch)
     if plan.within_reach(one.number, other.number, (one.features, other.features), (one.sketch, other.sketch)):
-        reason = reason_of_duplicate(same_text=False, identifier=other.document.id, representative=one.document.id)
+        reason = reason_of_duplicate(same_text=False, same_id=same_id)
         asked = (
             f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for; " if plan.similarity else ""
         )

@@ -25,9 +25,10 @@ from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.rules.copies import Copies, CopyCounts
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import FULL, Columns, StoredRows, no_columns, take_rows
+from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume.layout import row_type
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.index.volume.pages import EntryPage, gather
+from stream_dedup.index.volume.pages import EntryPage, gather, same_ids
 from stream_dedup.kafka import warm_up_writer
 from stream_dedup.log import header_columns
 from stream_dedup.log.answers import Judgement, Verdicts
@@ -93,7 +94,9 @@ def use_index() -> None:
         stored = StoredRows(numbers, batch.prints, batch.scopes, batch.features, states, batch.sketches, tags, tags, tags)
         Neighbours(plan, limbs, identities, values=SKETCH_BYTES).load([stored], _DOCUMENTS, _DOCUMENTS)
     first, kind = np.zeros(1, np.int64), row_type(1)
-    gather([EntryPage(bytes(kind.itemsize))], first, first, kind, kind).ids()
+    ids = gather([EntryPage(bytes(kind.itemsize))], first, first, kind, kind).ids()
+    crcs_of(ids)
+    same_ids(ids, ids)
     narrow = first.astype(np.uint32)
     copies = Copies(narrow, first, narrow, narrow, first)
     CopyCounts(MemoryStore()).count(first, copies, copies, [b""], BetterRule.LONGEST, counts=True)

@@ -6,9 +6,13 @@ cycles often, and what it keeps would stay.
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TypeVar, overload
+from typing import Self, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 Item = TypeVar("Item")
 
@@ -32,3 +36,34 @@ class Lazy(Sequence[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         return map(self._item, range(len(self)))
+
+
+class Ids(Lazy[bytes]):
+    """n ids as they lie in records and pages: that of document i is `joined[stops[i - 1] : stops[i]]`, `stops` (n,)."""
+
+    __slots__ = ("joined", "stops")
+
+    def __init__(self, joined: bytes, stops: NDArray[np.int64]) -> None:
+        self.joined = joined
+        self.stops = stops
+
+    @classmethod
+    def of(cls, ids: Sequence[bytes]) -> Self:
+        """Return ids one after another."""
+        if isinstance(ids, cls):
+            return ids
+        return cls(b"".join(ids), np.cumsum(np.fromiter(map(len, ids), np.int64, len(ids))))
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many bytes each has, (n,)."""
+        return np.diff(self.stops, prepend=0)
+
+    def __len__(self) -> int:
+        return len(self.stops)
+
+    def _item(self, place: int) -> bytes:
+        return self.joined[self.stops[place - 1] if place else 0 : self.stops[place]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter([self.joined[begin:stop] for begin, stop in itertools.pairwise([0, *self.stops.tolist()])])

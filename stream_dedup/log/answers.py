@@ -43,9 +43,9 @@ from stream_dedup.ground.document import (
     maker_of,
 )
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
-from stream_dedup.ground.lazy import Lazy
+from stream_dedup.ground.lazy import Ids, Lazy
 from stream_dedup.ground.sketch import NOT_COMPARED
-from stream_dedup.log.frame import FIRST_FORMAT, Reader, cut, framed, unframed
+from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, unframed
 
 MAGIC = b"SDAN"
 KIND_ANSWER = 1
@@ -143,7 +143,7 @@ class NamedRepresentatives(Lazy[Representative]):
     def __iter__(self) -> Iterator[Representative]:  # all of them by column, not one by one
         partitions, offsets = map(self.partitions.__getitem__, self.sources.tolist()), self.offsets.tolist()
         positions = map(_position, [(*partition, offset) for partition, offset in zip(partitions, offsets, strict=True)])
-        return map(_representative, zip(positions, cut(self.ids, self.stops), self.times_ms.tolist(), strict=True))
+        return map(_representative, zip(positions, Ids(self.ids, self.stops), self.times_ms.tolist(), strict=True))
 
 
 @dataclass(eq=False, repr=False, slots=True)

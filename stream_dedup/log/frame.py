@@ -11,7 +11,6 @@ format that is not known here is told apart from a damaged one, because the firs
 
 from __future__ import annotations
 
-import itertools
 import struct
 import zlib
 from collections.abc import Collection
@@ -98,11 +97,6 @@ def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64
     distinct, first, which = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return distinct[order], np.argsort(order)[which]
-
-
-def cut(joined: bytes, stops: NDArray[np.int64]) -> list[bytes]:
-    """Return what lies one after another in `joined`, part i from `stops[i - 1]` to `stops[i]`, (n,)."""
-    return [joined[begin:stop] for begin, stop in itertools.pairwise([0, *stops.tolist()])]
 
 
 class Reader:

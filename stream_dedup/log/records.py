@@ -39,8 +39,9 @@ from numpy.typing import NDArray
 from stream_dedup.ground.better import UNRANKED
 from stream_dedup.ground.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
+from stream_dedup.ground.lazy import Ids
 from stream_dedup.ground.sketch import SKETCH_BYTES
-from stream_dedup.log.frame import FIRST_FORMAT, Reader, cut, framed, unframed
+from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, unframed
 
 MAGIC = b"SDLG"
 KIND_BATCH = 1
@@ -80,7 +81,8 @@ class Batch:
     Shapes: `source` (n,) uint16, an index into `sources`; `offset` (n,) int64; `value_digest` (n,) uint64 of the raw
     value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints` (n, width / 64) uint64, low limb first;
     `sketches` (n, 80) uint8, or (n, 0) if the recipe makes none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one
-    common scope; `time_ms` (n,) int64, the record's time; `ids` n byte strings of at most 512 bytes; `ranks` (n,) uint32 of
+    common scope; `time_ms` (n,) int64, the record's time; `ids` n byte strings of at most 512 bytes, `Ids` in a decoded one;
+    `ranks` (n,) uint32 of
     the documents' hosts, `UNRANKED` for most, or None if no host has one.
     """
 
@@ -98,7 +100,7 @@ class Batch:
     features: NDArray[np.uint32]
     scope: NDArray[np.uint64]
     time_ms: NDArray[np.int64]
-    ids: tuple[bytes, ...]
+    ids: Sequence[bytes]
     ranks: NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
@@ -184,6 +186,7 @@ def _batch_body(batch: Batch) -> bytes:
             f"A batch of {count} documents needs a sketch of {SKETCH_BYTES} bytes for each, or none at all, and has "
             f"{len(batch.sketches)} of {size} bytes."
         )
+    ids = Ids.of(batch.ids)
     parts = [
         _str8(batch.recipe),
         _MODE.pack(batch.mode, limbs, size, bool(ranks)),
@@ -205,9 +208,9 @@ def _batch_body(batch: Batch) -> bytes:
         batch.scope.astype("<u8").tobytes(),
         batch.time_ms.astype("<i8").tobytes(),
         ranks,
-        np.fromiter(map(len, batch.ids), dtype="<u2", count=count).tobytes(),
+        ids.sizes.astype("<u2").tobytes(),
+        ids.joined,
     )
-    parts += batch.ids
     return b"".join(parts)
 
 
@@ -336,9 +339,8 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
     if int(sizes.max()) > ID_BYTES_MAX:
         raise FormatError(f"{what} holds an id of more than {ID_BYTES_MAX} bytes.")
     stops = np.cumsum(sizes, dtype=np.int64)
-    blob = bytes(reader.take(int(stops[-1])))
+    ids = Ids(bytes(reader.take(int(stops[-1]))), stops)
     reader.end()
-    ids = tuple(cut(blob, stops))
     return Batch(
         recipe,
         Mode(mode),

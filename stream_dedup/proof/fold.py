@@ -11,7 +11,7 @@ which nobody here can read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -174,7 +174,8 @@ class Fold:
         if isinstance(record, Seed | Release) and self.accepts(record.batch) and self._scan is not None:
             self._order(log_offset, record, self._scan)
         if isinstance(record, Batch) and self.accepts(record) and self._scan is not None:
-            return self._judge_batch(log_offset, record, self._scan)
+            batch = replace(record, ids=tuple(record.ids))  # each of them is asked for
+            return self._judge_batch(log_offset, batch, self._scan)
         return None
 
     @property

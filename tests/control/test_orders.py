@@ -188,4 +188,4 @@ def test_a_trace_holds_every_place_that_judged_a_document_and_its_releases() -> 
     document = trace.judged[-1][2]
     assert (len(document), document.sources[0].epoch, document.sources[0].committed) == (1, 0, 0)
     assert str(document.position(0)) == "documents-1@5"
-    assert (document.ids, document.prints.tolist(), int(document.scope[0])) == ((b"i",), [[0, 1 << 36]], 4)
+    assert (document.ids, document.prints.tolist(), int(document.scope[0])) == ([b"i"], [[0, 1 << 36]], 4)

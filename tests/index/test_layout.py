@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stream_dedup.ground.errors import FormatError, OtherFormatError
+from stream_dedup.ground.lazy import Ids
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables.rows import StoredRows
@@ -111,7 +112,7 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
         rows = np.zeros(piece, layout.row_type(2))
         rows["state"] = layout.STATE_FULL
         rows["offset"] = np.arange(added, added + piece)
-        entries.append(rows, [b"id-%d" % number * (number % 4) for number in range(added, added + piece)])
+        entries.append(rows, Ids.of([b"id-%d" % number * (number % 4) for number in range(added, added + piece)]))
         added += piece
         found = entries.details(range(added))
         assert [(one.offset, one.id) for one in found] == [
@@ -158,7 +159,7 @@ def test_dropped_entries_are_gone_from_the_volume(count: int) -> None:
     rows["state"] = np.arange(count) % 2 + 1
     rows["offset"] = np.arange(count)
     rows["print"][:, 0] = np.arange(count) * 7
-    entries.append(rows, [b"%d" % number for number in range(count)])
+    entries.append(rows, Ids.of([b"%d" % number for number in range(count)]))
     gone = np.array([3, *range(60, 200), *range(250, count - 40), count - 1])
     for part in (gone[:100], gone[100:]):
         entries.drop(part)
@@ -172,7 +173,7 @@ def test_dropped_entries_are_gone_from_the_volume(count: int) -> None:
     assert stored.prints[:, 0].tolist() == [number * 7 for number in live]
     assert [(one.offset, one.id) for one in again.details(live)] == [(number, b"%d" % number) for number in live]
     assert len(list(store.scan(b"e"))) == 4 if count == 400 else 5
-    again.append(rows[:100].copy(), [b"more"] * 100)
+    again.append(rows[:100].copy(), Ids.of([b"more"] * 100))
     again.drop(np.array(live[:5]))
     written(again, store)
     expected = [*live[5:], *range(count, count + 100)]

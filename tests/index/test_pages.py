@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import zlib
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.lazy import Ids
+from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume import layout
-from stream_dedup.index.volume.pages import EntryPage, gather
+from stream_dedup.index.volume.pages import EntryPage, gather, same_ids, taken
 
 SOME = np.dtype([("place", "<u2"), ("print", "<u8", (3,)), ("state", "u1"), ("offset", "<i8")])
 OFFSETS = np.dtype([("offset", "<i8")])
@@ -50,8 +53,24 @@ def test_what_is_gathered_is_what_the_pages_hold(number: int) -> None:
 
         for name in wanted.names or ():
             assert found.rows[name].tolist() == [pages[page][1][name][place].tolist() for page, place in asked]
-        assert ids.each() == [pages[page][2][place] for page, place in asked]
-        assert ids.joined == b"".join(ids.each())
+        assert list(ids) == [pages[page][2][place] for page, place in asked]
+        assert ids.joined == b"".join(ids)
+
+
+@seed(int(os.environ["TEST_SEED"]))
+@settings(deadline=None)
+@given(ids=st.lists(st.binary(max_size=13)), number=st.integers(0, 2**32 - 1))
+def test_ids_in_one_piece_are_what_they_are_one_by_one(ids: list[bytes], number: int) -> None:
+    """Some of them in any order, whether they are others' too, and their CRC-32; an empty one is nobody's and has none."""
+    chance = random.Random(number)
+    blob, others = Ids.of(ids), [chance.choice([one, one[1:], one + b"x", b"x" * len(one)]) for one in ids]
+    places = [chance.randrange(len(ids)) for _ in range(len(ids))]
+
+    assert list(blob) == [blob[at] for at in range(len(blob))] == ids
+    assert list(taken(blob, np.array(places, np.int64))) == [ids[at] for at in places]
+    assert same_ids(blob, Ids.of(others)).tolist() == [one == other != b"" for one, other in zip(ids, others, strict=True)]
+    assert crcs_of(ids).tolist() == [zlib.crc32(one) or bool(one) for one in ids]
+    assert crcs_of([bytes.fromhex("ffffffff"), bytes.fromhex("9d0ad96d")]).tolist() == [0xFFFFFFFF, 1]  # which has 0
 
 
 def test_a_damaged_page_is_an_error() -> None:
@@ -62,7 +81,7 @@ def test_a_damaged_page_is_an_error() -> None:
     value = layout.encode_rows(layout.encode_columns(rows), 3, b"abcdef")
     first = np.zeros(1, np.int64)
 
-    assert gather([value], first, first + 2, kind, OFFSETS).ids().each() == [b"ef"]
+    assert gather([value], first, first + 2, kind, OFFSETS).ids()[0] == b"ef"
     for cut in range(len(value)):
         with pytest.raises(FormatError, match="damaged; give the index an empty volume"):
             gather([b"a page before", value[:cut]], first + 1, first + 2, kind, OFFSETS)

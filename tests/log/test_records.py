@@ -41,6 +41,8 @@ def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, size: int = 12
 def same(left: records.Batch, right: records.Batch) -> bool:
     for name in records.Batch.__dataclass_fields__:
         one, other = getattr(left, name), getattr(right, name)
+        if name == "ids":
+            one, other = tuple(one), tuple(other)
         equal = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
         if not equal:
             return False

@@ -13,9 +13,8 @@ from __future__ import annotations
 from stream_dedup.ground.document import Reason
 
 
-def reason_of_duplicate(*, same_text: bool, identifier: bytes, representative: bytes) -> Reason:
-    """Return why a document is a duplicate, given its id and its representative's."""
-    same_id = bool(identifier) and identifier == representative
+def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
+    """Return why a document is a duplicate, given whether it has the text and the id of its representative."""
     if same_text:
         return Reason.UNCHANGED if same_id else Reason.EXACT
     return Reason.REVISED if same_id else Reason.NEAR

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.document import LogPlace, Reason
+from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
 from stream_dedup.index.rules.judge import reason_of_duplicate
@@ -29,8 +30,13 @@ from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME
 from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume.entries import columns_of
 from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
+from stream_dedup.index.volume.pages import same_ids, taken
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
 from stream_dedup.log.records import Batch
+
+_REASONS: Final = np.array(
+    [[reason_of_duplicate(same_text=text, same_id=id_) for id_ in (False, True)] for text in (False, True)], np.uint8
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +185,7 @@ def _judge_stretch(
 def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]) -> tuple[Verdicts, NDArray[np.int64]]:
     """Judge the documents at `places` of the batch; return also the handle of the representative each verdict is about."""
     entries, neighbours = state.rooms()
-    batch, log_offset = judging.batch, judging.log_offset
+    batch, batch_ids, log_offset = judging.batch, Ids.of(judging.batch.ids), judging.log_offset
     whole = len(places) == len(batch)
     columns = judging.columns if whole else take_rows(judging.columns, places)
     features = judging.features if whole else judging.features[places]
@@ -200,24 +206,21 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
     of = entries.origins(named)
     if len(named):
         judging.named.update(named.tolist())
-        same = (outcome[duplicates] != OUTCOME_NEAR).tolist()
-        ids = [batch.ids[place] for place in places[duplicates].tolist()]
-        reasons[duplicates] = [
-            reason_of_duplicate(same_text=is_same, identifier=identifier, representative=other)
-            for is_same, identifier, other in zip(same, ids, of.ids.each(), strict=True)
-        ]
+        own_ids = taken(batch_ids, places[duplicates])
+        same_text = outcome[duplicates] != OUTCOME_NEAR
+        reasons[duplicates] = _REASONS[same_text.astype(int), same_ids(own_ids, of.ids).astype(int)]
         distances[duplicates] = found.distance[duplicates]
         about[duplicates] = handles_of(of.log_offsets, of.places)
         copies[duplicates], better[duplicates] = state.copies.count(
             named,
             Copies(of.features, of.times_ms, of.ranks, of.sources, of.offsets),
             copies_of(batch, columns, places, duplicates),
-            ids,
+            own_ids,
             state.better,
             counts=state.declared is not None and state.declared.count_copies,
         )
-        names = [batch.ids[place] for place in places.tolist()]
-        last_texts.follow(state.last_texts, state.rooms(), columns, names, found.entry, reasons)
+        ids = batch_ids if whole else taken(batch_ids, places)
+        last_texts.follow(state.last_texts, state.rooms(), columns, ids, found.entry, reasons)
     judging.fresh[places], judging.entries[places[duplicates]] = True, named
     partitions, sources = state.sources.named(of.sources)
     representatives = NamedRepresentatives(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
@@ -271,7 +274,7 @@ def append_rows(
     if batch.ranks is not None:
         rows["rank"] = batch.ranks[places]
     state.generations.open(entries.count, state.window)
-    entries.append(rows, [batch.ids[place] for place in places.tolist()])
+    entries.append(rows, taken(Ids.of(batch.ids), places))
 
 
 def _renew(state: IndexState, named: set[int]) -> None:
@@ -283,8 +286,6 @@ def _renew(state: IndexState, named: set[int]) -> None:
         return
     rows = np.zeros(len(old), row_type(state.print_limbs, state.sketch_bytes))
     details = entries.details(old)
-    names = [(detail.scope, detail.id) for detail in details if detail.id]
-    latest = last_texts.latest_of(state.last_texts, state.rooms(), names)
     for row, detail in enumerate(details):
         for name in rows.dtype.names or ():
             if name not in ("ids_end", "print", "sketch", "text_digest"):
@@ -292,10 +293,12 @@ def _renew(state: IndexState, named: set[int]) -> None:
         rows["print"][row] = np.frombuffer(detail.print, "<u8")
         rows["sketch"][row] = np.frombuffer(detail.sketch, np.uint8)
         rows["text_digest"][row] = np.frombuffer(detail.text_digest, np.uint8)
+    ids = Ids.of([detail.id for detail in details])
+    columns, own = columns_of(rows, ids), np.flatnonzero(ids.sizes)
+    latest = last_texts.latest_of(state.last_texts, state.rooms(), take_rows(columns, own), taken(ids, own))
     neighbours.drop(np.array(old))
     entries.drop(np.array(old))
-    ids = [detail.id for detail in details]
-    neighbours.add(columns_of(rows, ids), rows["state"] == STATE_FULL)
+    neighbours.add(columns, rows["state"] == STATE_FULL)
     state.generations.open(entries.count, state.window)
     state.copies.move(old, entries.count)
     state.last_texts.drop(old)

@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Reason
+from stream_dedup.ground.lazy import Ids, Lazy
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import Columns
-from stream_dedup.index.tables.tags import crcs_of
+from stream_dedup.index.tables.rows import Columns, take_rows
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.entries import Entries
 from stream_dedup.index.volume.layout import last_text_key
+from stream_dedup.index.volume.pages import taken
 from stream_dedup.index.volume.writes import Writes
 
 Name = tuple[int, bytes]
@@ -44,6 +45,19 @@ class IdText:
     entry: int
     own: bytes
     last: bytes
+
+
+class _Names(Lazy[Name]):
+    """The names of documents, of which few are asked for."""
+
+    def __init__(self, columns: Columns, ids: Sequence[bytes]) -> None:
+        self._scopes, self._ids = columns.scopes, ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def _item(self, place: int) -> Name:
+        return int(self._scopes[place]), self._ids[place]
 
 
 class LastTexts:
@@ -89,14 +103,19 @@ class LastTexts:
 
 
 def latest_of(
-    last: LastTexts, rooms: Rooms, names: Sequence[Name], added: int = 0, known: Mapping[int, Text] = MappingProxyType({})
+    last: LastTexts,
+    rooms: Rooms,
+    columns: Columns,
+    ids: Sequence[bytes],
+    added: int = 0,
+    known: Mapping[int, Text] = MappingProxyType({}),
 ) -> dict[Name, IdText]:
-    """Return what is known of these ids, where a representative has one; the `added` latest entries are passed over.
+    """Return what is known of the ids of some documents, where a representative has one.
 
-    What is `known` of entries need not be read.
+    The `added` latest entries are passed over; what is `known` of entries need not be read.
     """
     entries, neighbours = rooms
-    texts = dict(known)
+    texts, names = dict(known), _Names(columns, ids)
 
     def same(asked: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         unread = [number for number in numbers.tolist() if number not in texts]
@@ -105,9 +124,8 @@ def latest_of(
         pairs = zip(asked.tolist(), numbers.tolist(), strict=True)
         return np.array([names[one] == texts[number][:2] for one, number in pairs], np.bool_)
 
-    crcs = crcs_of([identifier for _, identifier in names])
-    found = neighbours.find_ids(crcs, np.array([scope for scope, _ in names], np.uint64), same, added)
-    latest = {name: entry for name, entry in zip(names, found.tolist(), strict=True) if entry >= 0}
+    found = neighbours.find_ids(columns.ids, columns.scopes, same, added)
+    latest = {names[place]: int(found[place]) for place in np.flatnonzero(found >= 0).tolist()}
     written = last.of(list(latest.values()))
     return {name: IdText(entry, texts[entry][2], written.get(entry, texts[entry][2])) for name, entry in latest.items()}
 
@@ -116,7 +134,7 @@ def follow(
     last: LastTexts,
     rooms: Rooms,
     columns: Columns,
-    ids: Sequence[bytes],
+    ids: Ids,
     named: NDArray[np.int64],
     reasons: NDArray[np.uint8],
 ) -> None:
@@ -131,21 +149,20 @@ def follow(
         return
     made = np.flatnonzero(~is_duplicate)
     first = rooms[0].count - len(made)
-    places = asked.tolist()
-    names = {place: (int(columns.scopes[place]), ids[place]) for place in places}
+    names = _Names(columns, ids)
     # What is unchanged has id and text of the entry that it names, which is nearly always the latest of the id.
     stayed = asked[reasons[asked] == Reason.UNCHANGED].tolist()
     known = {int(named[place]): (*names[place], columns.digests[place].tobytes()) for place in stayed}
-    latest = latest_of(last, rooms, list(dict.fromkeys(names.values())), len(made), known)
+    latest = latest_of(last, rooms, take_rows(columns, asked), taken(ids, asked), len(made), known)
     among = np.flatnonzero(np.isin(columns.ids[made], columns.ids[asked]))
     if not latest and not len(among):
         return
     new = {int(made[at]): first + int(at) for at in among}
     changed: dict[int, IdText] = {}
-    for place in sorted([*places, *new]):
+    for place in sorted([*asked.tolist(), *new]):
         digest = columns.digests[place].tobytes()
         if place in new:
-            latest[int(columns.scopes[place]), ids[place]] = IdText(new[place], digest, digest)
+            latest[names[place]] = IdText(new[place], digest, digest)
             continue
         one = latest.get(names[place])
         if one is None or one.last == digest:

@@ -50,7 +50,7 @@ class Outbox:
         copies = state.copies.stored(numbers)
         itself = [number for number, one in zip(numbers, copies, strict=True) if one is not None and not one.rule]
         with self._lock:
-            ids = dict(zip(itself, state.entries.origins(np.array(itself, np.int64)).ids.each(), strict=True))
+            ids = dict(zip(itself, state.entries.origins(np.array(itself, np.int64)).ids, strict=True))
         found: list[tuple[int, Position, PublishedValue | None]] = []
         for number, place, one in zip(numbers, places, copies, strict=True):
             if place is None or not state.sources.is_latest(place[0]):

@@ -14,6 +14,7 @@ import numpy as np
 from stream_dedup.machine.compiled import kernel
 
 # numba knows these as types; to the type checker they are Any, because counts are int there.
+int64: Any = np.int64
 uint32: Any = np.uint32
 uint64: Any = np.uint64
 
@@ -54,6 +55,28 @@ def tag_ids(ids: Any, scopes: Any, digest_tags: Any, tags: Any) -> None:
             tags[row] = digest_tags[row]
         else:
             tags[row] = uint32(mixed_limb(uint64(ids[row]) ^ (scopes[row] * SPREAD)) >> uint64(32))
+
+
+@kernel
+def crc_ids(joined: Any, stops: Any, steps: Any, crcs: Any) -> None:
+    """Set `crcs` (n,) uint32 to the CRC-32 of ids that end at `stops` (n,) in `joined`; 0 for none, 1 in place of 0.
+
+    `steps` (4, 256) uint32 are those of four bytes at once (Kounavis and Berry, ISCC 2005).
+    """
+    at = int64(0)
+    for row in range(crcs.shape[0]):
+        begin, stop, crc = at, int64(stops[row]), uint32(0xFFFFFFFF)
+        while at + 4 <= stop:
+            crc ^= uint32(joined[at]) | uint32(joined[at + 1]) << uint32(8)
+            crc ^= uint32(joined[at + 2]) << uint32(16) | uint32(joined[at + 3]) << uint32(24)
+            low = steps[3, crc & uint32(255)] ^ steps[2, (crc >> uint32(8)) & uint32(255)]
+            crc = uint32(low ^ steps[1, (crc >> uint32(16)) & uint32(255)] ^ steps[0, crc >> uint32(24)])
+            at += 4
+        while at < stop:
+            crc = uint32(steps[0, (crc ^ uint32(joined[at])) & uint32(255)] ^ (crc >> uint32(8)))
+            at += 1
+        crc = uint32(crc ^ uint32(0xFFFFFFFF))
+        crcs[row] = uint32(1) if crc == 0 and stop > begin else crc
 
 
 @kernel

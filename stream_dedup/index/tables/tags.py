@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from zlib import crc32
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.tables import slot_kernels
 
 Tags = NDArray[np.uint32]
@@ -36,10 +37,24 @@ def id_tags(crcs: Tags, scopes: NDArray[np.uint64], texts: Tags) -> Tags:
 
 def crcs_of(ids: Sequence[bytes]) -> Tags:
     """Return the CRC-32 of each id; 0 is for no id, so an id that has it counts as 1."""
-    crcs = np.fromiter(map(crc32, ids), np.uint32, len(ids))
-    for place in np.flatnonzero(crcs == 0).tolist():
-        crcs[place] = bool(ids[place])
+    blob = Ids.of(ids)
+    crcs = np.empty(len(blob), np.uint32)
+    slot_kernels.crc_ids(np.frombuffer(bytearray(blob.joined), np.uint8), blob.stops, _CRC_STEPS, crcs)
     return crcs
+
+
+def _crc_steps() -> Tags:
+    """Return what each byte does to a CRC-32, (4, 256), with none to three bytes behind it."""
+    steps = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        steps = (steps >> np.uint32(1)) ^ np.where(steps & np.uint32(1), np.uint32(0xEDB88320), np.uint32(0))
+    rows = [steps]
+    for _ in range(3):
+        rows.append((rows[-1] >> np.uint32(8)) ^ steps[rows[-1] & np.uint32(255)])
+    return np.array(rows)
+
+
+_CRC_STEPS: Final = _crc_steps()
 
 
 def keys_of(tags: Tags) -> NDArray[np.uint64]:

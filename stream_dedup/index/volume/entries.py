@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.errors import FormatError, InvariantError
+from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.tables.rows import Columns, StoredRows, no_columns
 from stream_dedup.index.tables.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
 from stream_dedup.index.volume.contract import Store
@@ -31,7 +32,7 @@ from stream_dedup.index.volume.layout import (
     STATE_DIGEST_ONLY,
     STATE_REMOVED,
     decode_columns,
-    encode_columns,
+    encode_parts,
     encode_rows,
     encode_segment,
     number_of,
@@ -42,7 +43,7 @@ from stream_dedup.index.volume.layout import (
     split_rows,
     view_segment,
 )
-from stream_dedup.index.volume.pages import EntryPage, Gathered, Ids, gather
+from stream_dedup.index.volume.pages import EntryPage, Gathered, gather
 from stream_dedup.index.volume.writes import Writes
 
 _PAGES_KEPT: Final = 512
@@ -232,28 +233,28 @@ class Entries:
                 rows, sizes = rows[is_live], sizes[is_live]
             yield rows, sizes, ids
 
-    def append(self, rows: NDArray[Any], ids: Sequence[bytes]) -> None:
+    def append(self, rows: NDArray[Any], ids: Ids) -> None:
         """Add entries; `rows` (n,) of the row type, whose `ids_end` is set here, `ids` one for each."""
         self._tail.append(self._segment_rows(rows, self.count))
         self._tags.append(ids)
-        done = 0
+        done = begin = 0
         while done < len(rows):
             number, used = divmod(self.count, PAGE_ENTRIES)
             page = self._open.setdefault(number, EntryPage())
             self._changed.add(number)
             end = min(len(rows), done + PAGE_ENTRIES - used)
-            part = rows[done:end]
-            part["ids_end"] = np.cumsum([len(one) for one in ids[done:end]]) + len(page.ids)
+            part, stop = rows[done:end], int(ids.stops[end - 1])
+            part["ids_end"] = ids.stops[done:end] - (begin - len(page.ids))
             page.data += part.tobytes()
-            page.ids += b"".join(ids[done:end])
+            page.ids += ids.joined[begin:stop]
             self.count += end - done
-            done = end
+            done, begin = end, stop
 
     def details(self, numbers: Iterable[int]) -> list[Detail]:
         """Return the entries of these numbers, in their order."""
         found = self._gathered(np.fromiter(numbers, np.int64), self._type)
         rows = self._row.iter_unpack(found.rows.tobytes())
-        return [Detail._make((*fields, one)) for (*fields, _), one in zip(rows, found.ids().each(), strict=True)]
+        return [Detail._make((*fields, one)) for (*fields, _), one in zip(rows, found.ids(), strict=True)]
 
     def expect(self, numbers: NDArray[np.int64]) -> None:
         """Begin to read the pages of these entries, beside what the caller does before it asks for them.
@@ -284,7 +285,7 @@ class Entries:
         """Return (scope, id, text digest) of the entries of these numbers, in their order."""
         found = self._gathered(numbers, _IDENTITY)
         digests = map(bytes, found.rows["text_digest"])
-        return list(zip(found.rows["scope"].tolist(), found.ids().each(), digests, strict=True))
+        return list(zip(found.rows["scope"].tolist(), found.ids(), digests, strict=True))
 
     def identities(self, numbers: NDArray[np.int64]) -> Columns:
         """Return what tells the entries of these numbers from others, in their order; columns of anything else are empty."""
@@ -375,13 +376,15 @@ class Entries:
 
     def collect(self, writes: Writes) -> None:
         """Add the pages and segments that changed since the last call."""
-        for number in sorted(self._changed):
-            page = self._open[number]
-            rows = np.frombuffer(page.data, self._type)
-            writes.put(page_key(number), encode_rows(encode_columns(rows), len(rows), bytes(page.ids)))
-            self._kept.pop(number, None)
-            if len(rows) == PAGE_ENTRIES:
-                del rows, self._open[number]
+        size = PAGE_ENTRIES * self._row.size
+        full = [number for number in sorted(self._changed) if len(self._open[number].data) == size]
+        for some in (full, *([number] for number in self._changed.difference(full))):
+            rows = np.frombuffer(b"".join([self._open[number].data for number in some]), self._type)
+            for number, columns in zip(some, encode_parts(rows, len(some)), strict=True):
+                writes.put(page_key(number), encode_rows(columns, len(rows) // len(some), bytes(self._open[number].ids)))
+                self._kept.pop(number, None)
+        for number in full:
+            del self._open[number]
         self._changed.clear()
         for first, end in _runs(self._dropped):
             writes.delete_range(page_key(first), page_key(end))

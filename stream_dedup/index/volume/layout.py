@@ -72,8 +72,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES
 from stream_dedup.ground.errors import FormatError, OtherFormatError
+from stream_dedup.ground.lazy import Ids
 from stream_dedup.log.answers import CHAIN_START
-from stream_dedup.log.frame import cut
 
 VERSION: Final = 7
 PAGE_ENTRIES: Final = 64
@@ -384,7 +384,15 @@ def decode_watermark(value: bytes) -> tuple[int, int]:
 
 def encode_columns(rows: NDArray[Any]) -> bytes:
     """Return the bytes of structured rows (n,), column by column."""
-    return b"".join(rows[name].tobytes() for name in rows.dtype.names or ())
+    return encode_parts(rows, 1)[0]
+
+
+def encode_parts(rows: NDArray[Any], parts: int) -> list[bytes]:
+    """Return the same of each of `parts` equal parts of the rows."""
+    columns = [np.ascontiguousarray(rows[name]).view(np.uint8) for name in rows.dtype.names or ()]
+    size = len(rows) // max(1, parts)
+    laid = [column.reshape(parts, size * column.size // max(1, len(rows))) for column in columns]
+    return [one.tobytes() for one in np.concatenate(laid, axis=1)]
 
 
 def view_columns(raw: bytes, count: int, kind: np.dtype[Any]) -> dict[str, NDArray[Any]]:
@@ -458,4 +466,4 @@ def decode_kept(value: bytes) -> tuple[NDArray[Any], list[bytes]]:
     stops = np.cumsum(rows["id_bytes"], dtype=np.int64)
     if stops[-1] != len(blob):
         raise FormatError("Kept verdicts of the index volume are damaged; rebuild it from the log.")
-    return rows, cut(blob, stops)
+    return rows, list(Ids(blob, stops))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.volume.layout import DAMAGED_PAGE, ROWS_AT
-from stream_dedup.log.frame import cut
 from stream_dedup.machine.compiled import inlined, kernel
 
 
@@ -29,17 +29,6 @@ class EntryPage:
         self.ids = bytearray(ids)
 
 
-class Ids(NamedTuple):
-    """n ids one after another: that of entry i is `joined[stops[i - 1] : stops[i]]`, `stops` (n,)."""
-
-    joined: bytes
-    stops: NDArray[np.int64]
-
-    def each(self) -> list[bytes]:
-        """Return them one by one."""
-        return cut(self.joined, self.stops)
-
-
 class Gathered:
     """Some fields of n entries, `rows` (n,), and the bytes in which their ids are."""
 
@@ -51,10 +40,27 @@ class Gathered:
 
     def ids(self) -> Ids:
         """Return the entries' ids."""
-        stops = np.cumsum(self._stops - self._begins)
-        joined = np.empty(int(stops[-1]) if len(stops) else 0, np.uint8)
-        _join(self._raw, self._begins, self._stops, joined)
-        return Ids(joined.tobytes(), stops)
+        return _joined(self._raw, self._begins, self._stops)
+
+
+def taken(ids: Ids, places: NDArray[np.int64]) -> Ids:
+    """Return the ids at some places."""
+    return _joined(np.frombuffer(bytearray(ids.joined), np.uint8), (ids.stops - ids.sizes)[places], ids.stops[places])
+
+
+def same_ids(one: Ids, other: Ids) -> NDArray[np.bool_]:
+    """Return which ids are equal, (n,); an empty one is nobody's."""
+    same = np.empty(len(one), np.bool_)
+    raw = [np.frombuffer(bytearray(ids.joined), np.uint8) for ids in (one, other)]
+    _compare(raw[0], one.stops, raw[1], other.stops, same)
+    return same
+
+
+def _joined(raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]) -> Ids:
+    ends = np.cumsum(stops - begins)
+    joined = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    _join(raw, begins, stops, joined)
+    return Ids(joined.tobytes(), ends)
 
 
 def gather(
@@ -157,3 +163,17 @@ def _join(raw: Any, begins: Any, stops: Any, joined: Any) -> Any:
         for at in range(begins[i], stops[i]):
             joined[filled] = raw[at]
             filled += 1
+
+
+@kernel
+def _compare(one: Any, stops: Any, other: Any, other_stops: Any, same: Any) -> None:
+    at = other_at = np.int64(0)
+    for row in range(len(same)):
+        size = stops[row] - at
+        is_same = size > 0 and other_stops[row] - other_at == size
+        place = np.int64(0)
+        while is_same and place < size:
+            is_same = one[at + place] == other[other_at + place]
+            place += 1
+        same[row] = is_same
+        at, other_at = stops[row], other_stops[row]
