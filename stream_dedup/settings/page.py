@@ -72,59 +72,21 @@ _TEN = """
 """
 
 GROUPS = {
-    "Kafka": ("kafka_bootstrap_servers", "kafka"),
-    "Names and topics": ("topic_prefix", "group", "worker_id", "documents", "unique", "duplicates", "dead_letters"),
-    "What becomes of duplicates": ("mode", "fail_open", "allow_bypass", "first_start", "trace"),
-    "What a record's text is": (
-        "input_preset",
-        "value_format",
-        "text_field",
-        "text_at",
-        "text_prefixes",
-        "text_bytes",
-        "text_timeout",
-        "text_patience",
-        "text_fetches",
-        "registry_url",
-        "registry_credentials_file",
-        "registry_ca_file",
-        "reader_schema",
-        "text_is",
-        "page_cpu",
-        "text_encoding",
-        "id_field",
-        "time_field",
-        "scope_field",
-    ),
-    "What is alike": (
-        "recipe",
-        "plan",
-        "similarity",
-        "window",
-        "window_refresh",
-        "better",
-        "host_ranks",
-        "count_copies",
-        "representatives",
-        "key_file",
-        "log_ids",
-    ),
-    "Languages": ("user_dictionary", "stop_words", "segmenter", "han_variants"),
-    "Throughput and memory": ("batch_documents", "batches_in_flight", "worker_memory", "index_memory"),
-    "Folders": ("state_dir", "index_dir", "search_dir"),
-    "Probes and logs": ("http_host", "http_port", "http_allowed_hosts", "livez_after", "log_level", "log_format"),
-    "Snapshots of the index": ("snapshots", "snapshots_every", "snapshots_kept"),
-    "Search": ("search_texts", "search_keep", "search_bytes"),
-    "Console": ("console_token_file", "console_prefix", "console_index"),
-    "Hosts": (
-        "insights",
-        "insights_host_header",
-        "insights_window",
-        "insights_interval",
-        "insights_keep",
-        "insights_hosts",
-    ),
+    "Kafka": "kafka_bootstrap_servers",
+    "What becomes of duplicates": "mode",
+    "Names and topics": "topic_prefix",
+    "What a record's text is": "input_preset",
+    "What is alike": "recipe",
+    "Languages": "user_dictionary",
+    "Throughput and memory": "batch_documents",
+    "Folders": "state_dir",
+    "Probes and logs": "http_host",
+    "Snapshots of the index": "snapshots",
+    "Search": "search_texts",
+    "Console": "console_token_file",
+    "Hosts": "insights",
 }
+"""The headings of the page, and with which setting each begins; the others follow as they stand in `Settings`."""
 
 _TAIL = f"""
 ## Secrets from files
@@ -144,10 +106,8 @@ def reference_page() -> str:
     """Return the page as Markdown."""
     fields = Settings.model_fields
     ten = "".join(f"| [`{_variable(name)}`](#{name}) | {why} |\n" for name, why in TEN.items())
-    tables = "".join(
-        _TABLE.format(heading=heading) + "".join(_row(name, fields[name]) for name in names)
-        for heading, names in GROUPS.items()
-    )
+    headings = {first: _TABLE.format(heading=heading) for heading, first in GROUPS.items()}
+    tables = "".join(headings.get(name, "") + _row(name, field) for name, field in fields.items())
     properties = ", ".join(f"`{name}`" for name in sorted(FROM_FILE_PROPERTIES))
     return _HEAD + _TEN + ten + tables + _TAIL.format(properties=properties)
 

@@ -111,10 +111,49 @@ class Settings(BaseModel):
         "in a file it stands in the table `[kafka]`. Values of `*.ms` and `*.bytes` may be written `15s`, "
         "`64MB`; properties on which exactly-once rests are refused.",
     )
+    mode: Literal["enforce", "annotate", "shadow"] = Field(
+        default="enforce",
+        description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document leaves on `unique`, with its "
+        "verdict on the headers; the two may be exchanged at any restart. `shadow`: nothing leaves; verdicts "
+        "show in metrics and on a log of its own, `shadow.fingerprints`.",
+    )
+    fail_open: Duration | None = Field(
+        default=None,
+        description="How long a document waits for its verdict before it leaves as unique, with the reason `fail-open`: "
+        "an outage of the index becomes kept duplicates instead of lag. Without it documents wait.",
+    )
+    allow_bypass: bool = Field(
+        default=False,
+        description="Honour a producer's header `dedup.bypass: true`: the record leaves as unique without being judged.",
+    )
+    first_start: bool = Field(
+        default=False,
+        description="Confirms that a partition without a committed offset is read from its beginning though it was begun "
+        "before: Kafka drops offsets after seven idle days. Without it the worker ends there with code 78. "
+        "Set it for one start only.",
+    )
+    trace: bool = Field(
+        default=False,
+        description="Outputs say on `dedup.trace` when each passed which step, to find what a document waits for.",
+    )
     topic_prefix: str = Field(
         default="",
         description="Put before every topic name (`crawl` gives `crawl.documents`), for one prefixed ACL and several "
         "filters on a cluster. Changing it later starts an empty filter beside the old one.",
+    )
+    group: Name = Field(
+        default_factory=lambda data: data["topic_prefix"] + "stream-dedup",
+        validate_default=True,
+        description="The filter's name: consumer group, first part of transactional ids, name of the state folder; two "
+        "filters need two. Another group reads all documents again and needs a `fingerprints` topic of its "
+        "own. In shadow mode `-shadow` is added.",
+        json_schema_extra={"default_text": "`stream-dedup` behind the topic prefix"},
+    )
+    worker_id: Annotated[Name, Field(max_length=100)] | None = Field(
+        default=None,
+        description="Stable name of this worker, unique in the group; without one it is made of the host name and kept in "
+        "`state_dir`. Two workers with one name fence each other off; a name that changes at each start "
+        "leaves readers of `unique` waiting for a time-out.",
     )
     documents: TopicName | None = Field(
         default=None,
@@ -136,123 +175,6 @@ class Settings(BaseModel):
         default=None,
         description="Whole name of the topic for what cannot be judged; taken as `documents` is.",
         json_schema_extra={"default_text": "`dlq.documents` behind the topic prefix"},
-    )
-    mode: Literal["enforce", "annotate", "shadow"] = Field(
-        default="enforce",
-        description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document leaves on `unique`, with its "
-        "verdict on the headers; the two may be exchanged at any restart. `shadow`: nothing leaves; verdicts "
-        "show in metrics and on a log of its own, `shadow.fingerprints`.",
-    )
-    trace: bool = Field(
-        default=False,
-        description="Outputs say on `dedup.trace` when each passed which step, to find what a document waits for.",
-    )
-    group: Name = Field(
-        default_factory=lambda data: data["topic_prefix"] + "stream-dedup",
-        validate_default=True,
-        description="The filter's name: consumer group, first part of transactional ids, name of the state folder; two "
-        "filters need two. Another group reads all documents again and needs a `fingerprints` topic of its "
-        "own. In shadow mode `-shadow` is added.",
-        json_schema_extra={"default_text": "`stream-dedup` behind the topic prefix"},
-    )
-    worker_id: Annotated[Name, Field(max_length=100)] | None = Field(
-        default=None,
-        description="Stable name of this worker, unique in the group; without one it is made of the host name and kept in "
-        "`state_dir`. Two workers with one name fence each other off; a name that changes at each start "
-        "leaves readers of `unique` waiting for a time-out.",
-    )
-    first_start: bool = Field(
-        default=False,
-        description="Confirms that a partition without a committed offset is read from its beginning though it was begun "
-        "before: Kafka drops offsets after seven idle days. Without it the worker ends there with code 78. "
-        "Set it for one start only.",
-    )
-    recipe: str = Field(
-        default=_DEFAULT_RECIPE,
-        description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, `textrank`, `vector`, "
-        "one of these with a width (`chars:64`), or five stages (see `recipes.md`). A change needs a new "
-        "`fingerprints` topic; fewer than 128 bits need a plan of that width, such as `classic` for 64.",
-    )
-    plan: str | None = Field(
-        default=None,
-        description="Which texts count as near. `bands`: by sketch and print, at a cost that does not grow. `blocks`: "
-        "without sketches, 128 bits in 8 blocks, within 17, lengths within 75 %. `classic`: the textbook's 64 "
-        "bits in 4 blocks, within 3. Or numbers, as in `128:8:0:19` (see `plans.md`). The first worker of "
-        "an empty log takes it; later the log's own plan is in force.",
-        json_schema_extra={"default_text": "`bands`; for recipes without sketches `blocks`, at 64 bits `classic`"},
-    )
-    similarity: str | None = Field(
-        default=None,
-        description="From which similarity on two texts are near, in hundredths: `0.7` drops less than the `0.65` of "
-        "`bands`; `stream-dedup calibrate` proposes one. Only with a plan that compares sketches. The first "
-        "worker of an empty log takes it; later `stream-dedup declare` changes it.",
-        json_schema_extra={"default_text": "the plan's own"},
-    )
-    window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(
-        default=None,
-        description="How long, by the log's time, a kept document is compared with: `30d`. Older ones leave the index, "
-        "and a later copy is unique again. The first worker of an empty log takes it; later `stream-dedup "
-        "declare` changes it.",
-        json_schema_extra={"default_text": "none, for ever"},
-    )
-    window_refresh: bool = Field(
-        default=False,
-        description="Count the window from the last duplicate: what is seen again and again stays a duplicate, and is "
-        "written anew once in a sixteenth of the window. Taken and changed like `window`.",
-    )
-    better: Literal["longest", "newest", "authority"] = Field(
-        default="longest",
-        description="Which copy beats the kept document and every copy before, as `dedup.better` says: `longest` has a "
-        "tenth more features, `newest` a later time, `authority` a host that stands higher in `host_ranks`. "
-        "Taken and changed like `window`.",
-    )
-    count_copies: bool = Field(
-        default=False,
-        description="Say on each duplicate how many copies there are with it, as `dedup.copies`; costs the index some 5 % "
-        "of its CPU. The first worker of an empty log takes it; it cannot change later.",
-    )
-    representatives: bool = Field(
-        default=False,
-        description="The index keeps the compacted topic `representatives`: copies and best copy of each kept document, a "
-        "second or two behind. It costs CPU and space for every change.",
-    )
-    host_ranks: ReadableFile | None = Field(
-        default=None,
-        description="File of hosts for `better` `authority`: lines `RANK,HOST` as in Tranco's lists, or hosts alone, the "
-        "highest first. The same for all workers of a filter; after a change, `stream-dedup declare "
-        "--reading`.",
-    )
-    log_ids: Literal["plain", "digest"] = Field(
-        default="plain",
-        description="`digest`: log, index and `dedup.of.id` name documents by a digest under the recipe's key, so that no "
-        "address enters the log; the kept document is then found by `dedup.of.position`. The first worker of "
-        "an empty log takes it; it cannot change later.",
-    )
-    key_file: ReadableFile | None = Field(
-        default=None,
-        description="File with the secret key of the feature hash, without which outsiders can craft documents that "
-        "collide. It is part of the recipe: losing or changing it needs a new `fingerprints` topic. Without "
-        "it a public demonstration key is used, with a warning.",
-    )
-    user_dictionary: ReadableFile | None = Field(
-        default=None,
-        description="Words for jieba's cut of Han: a UTF-8 file with a line `word [frequency] [tag]` each; a frequency of "
-        "0 splits a word. Part of the recipe: a change needs a new `fingerprints` topic.",
-    )
-    stop_words: ReadableFile | None = Field(
-        default=None,
-        description="Words that do not count: a UTF-8 file with a word a line, in any script; `#` begins a comment. Part "
-        "of the recipe, as `user_dictionary` is.",
-    )
-    segmenter: Literal["pairs", "icu"] = Field(
-        default="pairs",
-        description="Where words are in scripts without spaces. `pairs`: every two neighbouring characters. `icu`: ICU's "
-        "dictionaries for Japanese, Thai, Lao, Khmer and Burmese, at a fifth of the speed; needs "
-        "`crawl-dedup[segment]`. Part of the recipe.",
-    )
-    han_variants: Literal["distinct", "same"] = Field(
-        default="distinct",
-        description="`same`: traditional Han is read as simplified, also for `exact`. Part of the recipe.",
     )
     input_preset: Literal["raw", "nutch", "scrapy-cluster", "ache"] = Field(
         default="raw",
@@ -361,9 +283,92 @@ class Settings(BaseModel):
         description="Dotted path of a site or tenant in a JSON value: documents are judged only against those with the "
         "same value.",
     )
-    allow_bypass: bool = Field(
+    recipe: str = Field(
+        default=_DEFAULT_RECIPE,
+        description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, `textrank`, `vector`, "
+        "one of these with a width (`chars:64`), or five stages (see `recipes.md`). A change needs a new "
+        "`fingerprints` topic; fewer than 128 bits need a plan of that width, such as `classic` for 64.",
+    )
+    plan: str | None = Field(
+        default=None,
+        description="Which texts count as near. `bands`: by sketch and print, at a cost that does not grow. `blocks`: "
+        "without sketches, 128 bits in 8 blocks, within 17, lengths within 75 %. `classic`: the textbook's 64 "
+        "bits in 4 blocks, within 3. Or numbers, as in `128:8:0:19` (see `plans.md`). The first worker of "
+        "an empty log takes it; later the log's own plan is in force.",
+        json_schema_extra={"default_text": "`bands`; for recipes without sketches `blocks`, at 64 bits `classic`"},
+    )
+    similarity: str | None = Field(
+        default=None,
+        description="From which similarity on two texts are near, in hundredths: `0.7` drops less than the `0.65` of "
+        "`bands`; `stream-dedup calibrate` proposes one. Only with a plan that compares sketches. The first "
+        "worker of an empty log takes it; later `stream-dedup declare` changes it.",
+        json_schema_extra={"default_text": "the plan's own"},
+    )
+    window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(
+        default=None,
+        description="How long, by the log's time, a kept document is compared with: `30d`. Older ones leave the index, "
+        "and a later copy is unique again. The first worker of an empty log takes it; later `stream-dedup "
+        "declare` changes it.",
+        json_schema_extra={"default_text": "none, for ever"},
+    )
+    window_refresh: bool = Field(
         default=False,
-        description="Honour a producer's header `dedup.bypass: true`: the record leaves as unique without being judged.",
+        description="Count the window from the last duplicate: what is seen again and again stays a duplicate, and is "
+        "written anew once in a sixteenth of the window. Taken and changed like `window`.",
+    )
+    better: Literal["longest", "newest", "authority"] = Field(
+        default="longest",
+        description="Which copy beats the kept document and every copy before, as `dedup.better` says: `longest` has a "
+        "tenth more features, `newest` a later time, `authority` a host that stands higher in `host_ranks`. "
+        "Taken and changed like `window`.",
+    )
+    host_ranks: ReadableFile | None = Field(
+        default=None,
+        description="File of hosts for `better` `authority`: lines `RANK,HOST` as in Tranco's lists, or hosts alone, the "
+        "highest first. The same for all workers of a filter; after a change, `stream-dedup declare "
+        "--reading`.",
+    )
+    count_copies: bool = Field(
+        default=False,
+        description="Say on each duplicate how many copies there are with it, as `dedup.copies`; costs the index some 5 % "
+        "of its CPU. The first worker of an empty log takes it; it cannot change later.",
+    )
+    representatives: bool = Field(
+        default=False,
+        description="The index keeps the compacted topic `representatives`: copies and best copy of each kept document, a "
+        "second or two behind. It costs CPU and space for every change.",
+    )
+    key_file: ReadableFile | None = Field(
+        default=None,
+        description="File with the secret key of the feature hash, without which outsiders can craft documents that "
+        "collide. It is part of the recipe: losing or changing it needs a new `fingerprints` topic. Without "
+        "it a public demonstration key is used, with a warning.",
+    )
+    log_ids: Literal["plain", "digest"] = Field(
+        default="plain",
+        description="`digest`: log, index and `dedup.of.id` name documents by a digest under the recipe's key, so that no "
+        "address enters the log; the kept document is then found by `dedup.of.position`. The first worker of "
+        "an empty log takes it; it cannot change later.",
+    )
+    user_dictionary: ReadableFile | None = Field(
+        default=None,
+        description="Words for jieba's cut of Han: a UTF-8 file with a line `word [frequency] [tag]` each; a frequency of "
+        "0 splits a word. Part of the recipe: a change needs a new `fingerprints` topic.",
+    )
+    stop_words: ReadableFile | None = Field(
+        default=None,
+        description="Words that do not count: a UTF-8 file with a word a line, in any script; `#` begins a comment. Part "
+        "of the recipe, as `user_dictionary` is.",
+    )
+    segmenter: Literal["pairs", "icu"] = Field(
+        default="pairs",
+        description="Where words are in scripts without spaces. `pairs`: every two neighbouring characters. `icu`: ICU's "
+        "dictionaries for Japanese, Thai, Lao, Khmer and Burmese, at a fifth of the speed; needs "
+        "`crawl-dedup[segment]`. Part of the recipe.",
+    )
+    han_variants: Literal["distinct", "same"] = Field(
+        default="distinct",
+        description="`same`: traditional Han is read as simplified, also for `exact`. Part of the recipe.",
     )
     batch_documents: Annotated[int, Whole] = Field(
         default=8000,
@@ -386,6 +391,12 @@ class Settings(BaseModel):
         "GiB.",
         json_schema_extra={"default_text": "the pod's limit"},
     )
+    index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
+        default=None,
+        description="Most memory that the index may take, such as `8GB`; without it, what its entries need. The rest lies "
+        "in files in `index_dir`, which makes looking up slower; when what must be in memory does not fit (with `bands` a "
+        "third), the index stops and says so.",
+    )
     state_dir: Folder = Field(
         default_factory=lambda data: Path(platformdirs.user_state_dir(data["group"])),
         description="Folder for what a role keeps between starts, such as the worker's name. Small.",
@@ -402,44 +413,6 @@ class Settings(BaseModel):
         description="Folder of the engine of `run search`, for one process. It may be deleted at any time; what Kafka "
         "still has is then read again.",
         json_schema_extra={"default_text": "`search` in `state_dir`"},
-    )
-    search_texts: Literal["kafka", "engine"] = Field(
-        default="kafka",
-        description="Where snippets come from. `kafka`: read by position, as long as the topics keep them. `engine`: kept "
-        "in `search_dir`, which doubles it. A change needs an empty folder.",
-    )
-    search_keep: Duration | None = Field(
-        default=None,
-        description="How old a document may be, by its record's timestamp, before `run search` drops it: `90d`. Its text "
-        "may be kept for less.",
-        json_schema_extra={"default_text": "none, for ever"},
-    )
-    search_bytes: Annotated[Size, Field(ge=1_000_000)] | None = Field(
-        default=None,
-        description="Most of `search_dir` that documents may take, such as `20GB`, before the oldest are dropped. The "
-        "engine frees space late: give the volume two and a half times as much.",
-        json_schema_extra={"default_text": "none, without bound"},
-    )
-    index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
-        default=None,
-        description="Most memory that the index may take, such as `8GB`; without it, what its entries need. The rest lies "
-        "in files in `index_dir`, which makes looking up slower; when what must be in memory does not fit (with `bands` a "
-        "third), the index stops and says so.",
-    )
-    snapshots: str | None = Field(
-        default=None,
-        description="Where the index keeps copies of its volume, and begins with the newest when its own folder is empty: "
-        "`s3://bucket/folder`, `gs://`, `abfs://` (extras and credentials as for texts), or a folder on another disk. Replicas "
-        "share it.",
-    )
-    snapshots_every: Duration = Field(
-        default=timedelta(days=1),
-        ge=timedelta(seconds=10),
-        le=timedelta(days=30),
-        description="How old the newest snapshot may become before another is taken.",
-    )
-    snapshots_kept: Annotated[int, Whole] = Field(
-        default=2, ge=1, le=1000, description="How many snapshots of a log stay; older ones are removed."
     )
     http_host: str = Field(
         default="127.0.0.1",
@@ -462,6 +435,55 @@ class Settings(BaseModel):
         "site reads them through a browser; probes and metrics answer under any name.",
         json_schema_extra={"default_text": "none"},
     )
+    livez_after: Duration = Field(
+        default=timedelta(minutes=1),
+        ge=timedelta(seconds=1),
+        le=timedelta(days=1),
+        description="`/livez` fails when the role's loop has not turned for this long. Too short restarts a role that is "
+        "merely slow; lag never fails it.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="Least level that is logged. `debug` also shows tracebacks of expected errors and librdkafka's own "
+        "debug lines.",
+    )
+    log_format: Literal["auto", "console", "json"] = Field(
+        default="auto",
+        description="`json`: one object a line, for collectors; `console`: for people; `auto`: console on a terminal, "
+        "else JSON.",
+    )
+    snapshots: str | None = Field(
+        default=None,
+        description="Where the index keeps copies of its volume, and begins with the newest when its own folder is empty: "
+        "`s3://bucket/folder`, `gs://`, `abfs://` (extras and credentials as for texts), or a folder on another disk. Replicas "
+        "share it.",
+    )
+    snapshots_every: Duration = Field(
+        default=timedelta(days=1),
+        ge=timedelta(seconds=10),
+        le=timedelta(days=30),
+        description="How old the newest snapshot may become before another is taken.",
+    )
+    snapshots_kept: Annotated[int, Whole] = Field(
+        default=2, ge=1, le=1000, description="How many snapshots of a log stay; older ones are removed."
+    )
+    search_texts: Literal["kafka", "engine"] = Field(
+        default="kafka",
+        description="Where snippets come from. `kafka`: read by position, as long as the topics keep them. `engine`: kept "
+        "in `search_dir`, which doubles it. A change needs an empty folder.",
+    )
+    search_keep: Duration | None = Field(
+        default=None,
+        description="How old a document may be, by its record's timestamp, before `run search` drops it: `90d`. Its text "
+        "may be kept for less.",
+        json_schema_extra={"default_text": "none, for ever"},
+    )
+    search_bytes: Annotated[Size, Field(ge=1_000_000)] | None = Field(
+        default=None,
+        description="Most of `search_dir` that documents may take, such as `20GB`, before the oldest are dropped. The "
+        "engine frees space late: give the volume two and a half times as much.",
+        json_schema_extra={"default_text": "none, without bound"},
+    )
     console_token_file: Path | None = Field(
         default=None,
         description="File with the console's password (any user name), also taken as `Authorization: Bearer`. Without it, "
@@ -476,11 +498,6 @@ class Settings(BaseModel):
         default=None,
         pattern=WEB_ADDRESS,
         description="Where the index answers, such as `http://index:8080`, for the console's page about it.",
-    )
-    fail_open: Duration | None = Field(
-        default=None,
-        description="How long a document waits for its verdict before it leaves as unique, with the reason `fail-open`: "
-        "an outage of the index becomes kept duplicates instead of lag. Without it documents wait.",
     )
     insights: bool = Field(
         default=True,
@@ -519,23 +536,6 @@ class Settings(BaseModel):
         ge=1,
         le=5_000_000,
         description="Most hosts that are remembered, at up to 10 kB each; the longest silent are forgotten first.",
-    )
-    livez_after: Duration = Field(
-        default=timedelta(minutes=1),
-        ge=timedelta(seconds=1),
-        le=timedelta(days=1),
-        description="`/livez` fails when the role's loop has not turned for this long. Too short restarts a role that is "
-        "merely slow; lag never fails it.",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info",
-        description="Least level that is logged. `debug` also shows tracebacks of expected errors and librdkafka's own "
-        "debug lines.",
-    )
-    log_format: Literal["auto", "console", "json"] = Field(
-        default="auto",
-        description="`json`: one object a line, for collectors; `console`: for people; `auto`: console on a terminal, "
-        "else JSON.",
     )
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)

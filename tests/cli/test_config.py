@@ -75,10 +75,14 @@ def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypat
     assert "s3cret" not in as_text.out
 
 
-def test_each_setting_stands_in_one_group() -> None:
-    assert sorted(name for names in GROUPS.values() for name in names) == sorted(Settings.model_fields)
+def test_each_setting_stands_on_the_page_once_below_a_heading() -> None:
+    page = reference_page()
+
+    assert next(iter(GROUPS.values())) == next(iter(Settings.model_fields))
+    for heading, first in GROUPS.items():
+        assert f"\n## {heading}\n" in page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n|")[0] + "\n"
     for name in Settings.model_fields:
-        assert reference_page().count(f'<a id="{name}"></a>') == 1
+        assert page.count(f'<a id="{name}"></a>') == 1
 
 
 def test_reference_prints_the_page(run: Callable[..., Any]) -> None:
