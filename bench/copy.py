@@ -66,7 +66,7 @@ class _Positions:
                 copies.append(_output((target, partition, key, value, time_ms, given.get(place, []) if given else [])))
         return copies
 
-    def settled(self, stamp: bytes) -> None:  # noqa: ARG002 - the listener's signature
+    def restamped(self, stamp: bytes) -> None:  # noqa: ARG002 - the listener's signature
         self.moves += 1
 
 

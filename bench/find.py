@@ -237,7 +237,7 @@ def _load(engine: TextIndex, texts: TextFile, languages: Languages, report: Find
             say(f"{number + 1:,} of {report.options.documents:,} documents are in the engine")
     engine.commit(EnginePlace({}, {}))
     report.load_seconds = time.monotonic() - began
-    engine.settle()
+    engine.finish_merging()
     report.load_cpu_seconds = time.process_time() - cpu_began
     report.bytes_engine, report.segments = engine.size_bytes, engine.segments
 

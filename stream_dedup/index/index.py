@@ -1,6 +1,6 @@
 """The index: log records in, answers out, everything that they led to in one atomic write.
 
-The order of `Index.apply`:
+The order of `LogIndex.apply`:
   1  check that the records follow on what was applied
   2  decode them
   3  step by step: `apply.step`, in memory

@@ -50,7 +50,7 @@ class RebalanceListener(Protocol):
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up the partitions; somebody else may own them already."""
 
-    def settled(self, stamp: bytes) -> None:
+    def restamped(self, stamp: bytes) -> None:
         """Learn the group's metadata after a callback, also after one that moved nothing."""
 
 
@@ -266,7 +266,7 @@ class SourceConsumer:
         consumer.incremental_assign([TopicPartition(topic, part, starts[topic, part]) for topic, part in keys])
         self._starts.update(starts)
         self._set_paused(keys)
-        self._listener.settled(self.stamp())
+        self._listener.restamped(self.stamp())
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._give_up(consumer, partitions, self._listener.revoked)
@@ -285,7 +285,7 @@ class SourceConsumer:
             self._starts.pop(key, None)
         consumer.incremental_unassign(partitions)
         if not self._is_leaving:
-            self._listener.settled(self.stamp())
+            self._listener.restamped(self.stamp())
 
 
 def generation(stamp: bytes) -> int | None:

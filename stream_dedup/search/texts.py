@@ -449,7 +449,7 @@ class TextIndex:
             raise StoreError(f"The full-text engine in {self._folder} is closed.")
         return self._writer
 
-    def settle(self) -> None:
+    def finish_merging(self) -> None:
         """Wait until what runs aside, merges of segments, is done; what was not committed is lost."""
         self._open().wait_merging_threads()
         self._writer = self._index.writer(_HEAP_BYTES, 1)

@@ -1,6 +1,6 @@
 """Which partitions are this worker's, and from where each is read: rebalances, committed offsets, stale records.
 
-Invariants: what changes the flow settles first (`settle`), so that no batch is being prepared and no transaction runs; a
+Invariants: what changes the flow drains first (`drain`), so that no batch is being prepared and no transaction runs; a
 partition is read from what the broker has committed for it, never from what was merely sent; before anything is read on, what
 must be read again is read again (`go_back`).
 """
@@ -42,7 +42,7 @@ class Assignment:
         make_source: Callable[[RebalanceListener], SourceConsumer],
         make_admin: Callable[[Settings], Admin],
         asking: SideThread,
-        settle: Callable[[], None],
+        drain: Callable[[], None],
         hear_anew: Callable[[], None],
     ) -> None:
         self._flow = context.flow
@@ -56,7 +56,7 @@ class Assignment:
         self._beginnings = beginnings
         self._make_admin = make_admin
         self._lives = TopicLives(self._topics, asking, context.clock.monotonic, context.logger)
-        self._settle = settle
+        self._drain = drain
         self._hear_anew = hear_anew
         self._answers_id = cluster.answers_id
         self._output_partitions = cluster.output_partitions
@@ -101,7 +101,7 @@ class Assignment:
         Raises:
             InvariantError: the index calls stale what nobody has committed.
         """
-        self._settle()
+        self._drain()
         keys = list(self._flow.stale())
         if not keys:
             return  # what the transaction left behind is read again as a whole
@@ -180,7 +180,7 @@ class Assignment:
 
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
         """Take over partitions at their committed offsets; pause those that the outputs lack."""
-        self._settle()
+        self._drain()
         self._no_longer_unread(keys)
         self._metrics.rebalanced()
         self._has_partitions = True
@@ -200,7 +200,7 @@ class Assignment:
 
     def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up partitions."""
-        self._settle()
+        self._drain()
         self._metrics.rebalanced()
         self._flow.revoked(keys)
         self._no_longer_unread(keys)
@@ -210,7 +210,7 @@ class Assignment:
 
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up partitions that somebody else may own already."""
-        self._settle()
+        self._drain()
         self._metrics.rebalanced()
         self._flow.lost(keys)
         self._no_longer_unread(keys)
@@ -219,11 +219,11 @@ class Assignment:
         self._must_reread = bool(self._flow.owned())
         self._logger.warning("partitions lost", partitions=sorted(part for _, part in keys))
 
-    def settled(self, stamp: bytes) -> None:
+    def restamped(self, stamp: bytes) -> None:
         """Stamp what survived."""
-        self._settle()
+        self._drain()
         self.has_joined = self._has_partitions and (generation(stamp) or 0) >= 0
-        if self._flow.settled(stamp, generation(stamp)):
+        if self._flow.restamp(stamp, generation(stamp)):
             self._must_reread = True
 
     # -- the topics

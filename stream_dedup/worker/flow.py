@@ -91,7 +91,7 @@ class Flow:
         for key in keys:
             self._owned.pop(key, None)
 
-    def settled(self, stamp: bytes, generation: int | None) -> bool:
+    def restamp(self, stamp: bytes, generation: int | None) -> bool:
         """Stamp what survived a rebalance callback with the metadata read inside it.
 
         Returns whether a generation passed without a callback of ours: then everything was dropped, and the committed

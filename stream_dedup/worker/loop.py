@@ -1,7 +1,7 @@
 """Role one, the worker: a loop that carries events from Kafka to `flow` and its decisions back.
 
 Its parts: `intake` reads and prepares, `questions` asks the log and hears the index, `delivery` runs the transactions,
-`assignment` knows which partitions are read and from where. What more than one part must do is done here: `settle`, an abort.
+`assignment` knows which partitions are read and from where. What more than one part must do is done here: `drain`, an abort.
 
 A batch passes these failpoints, in this order:
 
@@ -26,7 +26,7 @@ States. Beside the batches in flight, whose states `flow` knows, four things are
 
     The other combinations do not exist, but for two moments in which A is without P: the rest of a batch that was cut off waits
     for room in flight, or the worker is to end. Else A begins to be prepared as soon as what came before it is in flight.
-    R is alone because what sets it settles or aborts first, which ends P, A and T, and drops what is in flight.
+    R is alone because what sets it drains or aborts first, which ends P, A and T, and drops what is in flight.
 
 Events, and what each does:
 
@@ -36,15 +36,15 @@ Events, and what each does:
     verdicts come            the flow learns them; once the oldest batches have theirs: -> T
     T commits                the flow forgets its batches; T ends
     T does not commit        abort: P, A and all in flight are forgotten, and the committed offsets read again now
-    partitions come or go    settle; the flow learns it; what was read and not prepared is read again at the next read
-    partitions are lost      settle; all in flight is dropped: -> R, if others are left
-    a generation was missed  settle; all in flight is dropped: -> R, if there was any
-    a stale verdict          settle; the partition's records are dropped, and read again from its committed offset
-    a new topic of answers   settle; all in flight is dropped, and the committed offsets read again now
+    partitions come or go    drain; the flow learns it; what was read and not prepared is read again at the next read
+    partitions are lost      drain; all in flight is dropped: -> R, if others are left
+    a generation was missed  drain; all in flight is dropped: -> R, if there was any
+    a stale verdict          drain; the partition's records are dropped, and read again from its committed offset
+    a new topic of answers   drain; all in flight is dropped, and the committed offsets read again now
     a stop                   P ends with the stretch in work; what is in flight is delivered, for a while; the rest, A and R are
                              left to the next owner
 
-    settle: wait until P and T have ended. If T does not commit then: -> R. What was in A is read again at the next read.
+    drain: wait until P and T have ended. If T does not commit then: -> R. What was in A is read again at the next read.
 
 Invariants: one thread owns all clients but the producers of transactions. While the worker waits it keeps polling, so that it
 stays in its group. Nothing is committed but through `flow.ready`.
@@ -170,7 +170,7 @@ class Worker:
 
     # -- what more than one part must do
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait until no batch is prepared and no transaction runs: the flow must not change under them.
 
         What they leave to be read again is read later.
@@ -194,7 +194,7 @@ class Worker:
         """Answers come in another topic of the same name: what waits for one may have had it in the one that is gone."""
         if self._questions.begin_anew():
             self._logger.warning("the topic of answers was created again; what waits for one is asked anew")
-            self.settle()
+            self.drain()
             self.abort(rereads=True)
 
     def take_in(self, batch: InFlight) -> None:

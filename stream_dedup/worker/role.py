@@ -94,7 +94,7 @@ def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, a
         lambda listener: around.make_source(settings, names.documents, client, listener, patience),
         around.make_admin,
         around.make_thread("asking"),
-        lambda: worker.settle(),
+        lambda: worker.drain(),
         lambda: worker.hear_anew(),
     )
     delivers = settings.judging_mode.delivers

@@ -74,7 +74,7 @@ def main(file: Path, guard: str) -> None:
 
     # Its rebalance callbacks do not wait for its transaction.
     logs.configure("info", "console", role="worker")
-    with mock.patch.object(role.Worker, "settle"), stop_on_signals() as stop:
+    with mock.patch.object(role.Worker, "drain"), stop_on_signals() as stop:
         role.run(load_settings(), stop, replace(guarded, make_transactions=make_transactions))
 
 

@@ -26,7 +26,7 @@ TABLES = 3
 @pytest.mark.parametrize("in_file", [False, True])
 @pytest.mark.parametrize("parts_bits", [0, 3, 30])
 @pytest.mark.parametrize("rows", [0, 1, 33, 5000])
-def test_sealed_parts_equal_a_plain_stable_sort(
+def test_frozen_segments_equal_a_plain_stable_sort(
     rows: int, parts_bits: int, in_file: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Whatever rows count, and if nearly all of them have one key; also a second time, over what was there."""
@@ -49,7 +49,7 @@ def test_sealed_parts_equal_a_plain_stable_sort(
             keys[1, chance.random(rows) < 0.9] = keys[1, :1] if rows else 0
             states = chance.integers(0, 3, rows, np.uint8)
             counting = np.flatnonzero(states >= least)
-            tables.seal(lambda numbers, first, end: keys[numbers, first:end].copy(), states, least, len(counting), each)  # noqa: B023
+            tables.freeze(lambda numbers, first, end: keys[numbers, first:end].copy(), states, least, len(counting), each)  # noqa: B023
             buckets = finder.buckets_for(len(counting))
             places = len(tables.table.tags) // TABLES
             for number in range(TABLES):
@@ -82,9 +82,9 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch
     tables, some = RowFinder(TABLES), dice.integers(0, 1 << 64, 40, np.uint64)
     keys, states, apart = np.empty((0, TABLES), np.uint64), np.empty(0, np.uint8), 0
 
-    def seal(numbers: list[int]) -> None:
+    def freeze(numbers: list[int]) -> None:
         live = int((states >= SHORT).sum())
-        tables.seal(lambda numbers, first, end: keys[first:end, numbers].T.copy(), states, SHORT, live, in_turn, numbers)
+        tables.freeze(lambda numbers, first, end: keys[first:end, numbers].T.copy(), states, SHORT, live, in_turn, numbers)
 
     by_chance = [chance.choice(["add", "add", "merge", "merge", "merge", "remove", "file"]) for _ in range(190)]
     for did in by_chance + ["add", "merge"] * 30:  # so many rows in the end that the tables move to where there is more room
@@ -96,11 +96,11 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch
             keys, states = np.concatenate([keys, added]), np.concatenate([states, np.full(len(added), FULL, np.uint8)])
         elif did == "merge":
             number = chance.randrange(TABLES)
-            others, room = np.delete(tables.opened, number), tables.table.heads.shape
+            others, room = np.delete(tables.active, number), tables.table.heads.shape
             if not tables.merge(number):
-                seal([number])
-            assert tables.opened[number] == 0
-            assert np.array_equal(np.delete(tables.opened, number), others) or tables.table.heads.shape != room
+                freeze([number])
+            assert tables.active[number] == 0
+            assert np.array_equal(np.delete(tables.active, number), others) or tables.table.heads.shape != room
         elif did == "remove":
             states[dice.random(len(states)) < 0.05] = REMOVED
         elif chance.random() < 0.1:
@@ -119,7 +119,7 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch
                 while (row := tables.find(number, np.array([key]), states, at, below)[0]) >= 0:
                     backwards.append(row)
                 assert backwards == [row for row in reversed(found) if row < below]
-    assert tables.sealed.min() > 0
+    assert tables.frozen.min() > 0
     assert apart
     assert tables.table.heads.shape[1] > 17  # moved there
 
@@ -130,7 +130,7 @@ def seen_of(key: np.uint64, buckets: np.uint64) -> tuple[int, int, int]:
 
 
 def test_blocks_of_merged_tables_are_used_again() -> None:
-    """Open parts that are merged over and over take the room that they took in the beginning."""
+    """Active segments that are merged over and over take the room that they took in the beginning."""
     dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
     tables, rooms = RowFinder(TABLES), []
     for first in range(0, 120_000, 1000):
@@ -147,7 +147,7 @@ def test_room_that_was_never_written_takes_none(tmp_path: Path) -> None:
     empty = tables.bytes_used
     keys = np.random.default_rng(1).integers(0, 1 << 64, (TABLES, len(states)), np.uint64)
     for entries, row_bytes in ((8000, 5.5), (8000, 1.5), (500, 1.5)):
-        tables.seal(lambda numbers, first, end: keys[numbers, first:end].copy(), states[:entries], FULL, entries, in_turn)
+        tables.freeze(lambda numbers, first, end: keys[numbers, first:end].copy(), states[:entries], FULL, entries, in_turn)
         assert tables.bytes_used - empty == TABLES * entries * row_bytes
         tables.to_file(tmp_path)
         assert tables.bytes_in_file == TABLES * entries * 4
@@ -171,7 +171,7 @@ def test_a_system_that_counts_addresses_is_told_of_in_a_sentence() -> None:
 def test_room_takes_no_large_pages() -> None:
     """Which some systems give unasked: two MiB for each place that is written to."""
     tables = RowFinder(TABLES)
-    for array in (tables.table.heads, tables.table.tags, tables.table.more, tables.table.rows, tables.table.open_heads):
+    for array in (tables.table.heads, tables.table.tags, tables.table.more, tables.table.rows, tables.table.active_heads):
         flags: list[str] = []
         inside = False
         for line in Path("/proc/self/smaps").read_text("ascii").splitlines():

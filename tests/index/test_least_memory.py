@@ -40,7 +40,7 @@ def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
         index.judge(take_rows(part, slice(0, 1)), np.full(1, 100, np.uint32), 1)  # which sorts when it is due
         shares.append(
             index.bytes_used
-            / bytes_for(plan.tables, index.live, index.live, 16, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES)
+            / bytes_for(plan.tables, index.live, index.live, 16, in_files=True, active_share=1 / MERGED_AGAIN_IN_FILES)
         )
 
     assert max(shares[-40:]) < 1.0

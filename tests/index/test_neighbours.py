@@ -157,7 +157,7 @@ def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
 
 
 class HoldsNoTable(budget.Budget):
-    """What has to be in memory may be there, and no sealed table."""
+    """What has to be in memory may be there, and no frozen table."""
 
     def room(self, bytes_needed: int) -> int:
         """Return that there is none, until what may lie in files lies there."""
@@ -313,7 +313,7 @@ class AgainstAList(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seal, double and compact after tens of entries, chain, and search with two threads, as at scale."""
+    """Freeze, double and compact after tens of entries, chain, and search with two threads, as at scale."""
     monkeypatch.setattr(neighbours, "_OPEN_MIN", 40)
     monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
     monkeypatch.setattr(finder, "_BUCKET_ENTRIES", 4)
@@ -359,8 +359,8 @@ def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
     )
 
 
-@pytest.mark.parametrize("is_sealed", [False, True])
-def test_a_look_at_the_buckets_looks_at_one_table(is_sealed: bool) -> None:
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_look_at_the_buckets_looks_at_one_table(is_frozen: bool) -> None:
     """A bucket of 300 in the last of twenty tables is seen when that table has its turn, and from then on."""
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
     columns = no_columns(2, 300, SKETCH_BYTES)
@@ -368,7 +368,7 @@ def test_a_look_at_the_buckets_looks_at_one_table(is_sealed: bool) -> None:
     columns.sketches[:] = chance.integers(0, 256, (300, SKETCH_BYTES), np.uint8)
     columns.sketches[:, SKETCH_VALUES - 5 : SKETCH_VALUES] = 7
     tables = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES)
-    if is_sealed:
+    if is_frozen:
         tables.load([stored(columns.prints, np.arange(300, dtype=np.uint32))._replace(sketches=columns.sketches)], 300, 300)
     else:
         tables.add(columns, np.ones(300, np.bool_))
@@ -381,8 +381,8 @@ def test_a_look_at_the_buckets_looks_at_one_table(is_sealed: bool) -> None:
     assert tables.look_at_buckets() < 300
 
 
-@pytest.mark.parametrize("is_sealed", [False, True])
-def test_blocks_that_more_share_than_are_asked_are_counted(is_sealed: bool) -> None:
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_blocks_that_more_share_than_are_asked_are_counted(is_frozen: bool) -> None:
     """A block of 60 is not full, one of 65 is; none is where all are asked. (Tags tell keys apart but for a chance.)"""
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
     columns = no_columns(2, 300, SKETCH_BYTES)
@@ -391,7 +391,7 @@ def test_blocks_that_more_share_than_are_asked_are_counted(is_sealed: bool) -> N
     columns.sketches[:60, :5], columns.sketches[:65, 5:10], columns.sketches[:, 10:15] = 1, 2, 3
     columns.sketches[100:170, 5:10] = 4
     tables = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES)
-    if is_sealed:
+    if is_frozen:
         tables.load([stored(columns.prints, np.arange(300, dtype=np.uint32))._replace(sketches=columns.sketches)], 300, 300)
     else:
         tables.add(columns, np.ones(300, np.bool_))
@@ -452,29 +452,29 @@ def test_room_given_back_is_used_again(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("plan", ["bands", "blocks"])
-def test_tables_are_sealed_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step waits for few of them, also when buckets double, and each is sealed as often as if all were sealed at once."""
+def test_tables_are_frozen_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step waits for few of them, also when buckets double, and each is frozen as often as if all were frozen at once."""
     limit, step, steps = 400, 10, 180
     monkeypatch.setattr(neighbours, "_OPEN_MIN", limit)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 1 << 12)
     index = Neighbours(PLANS[plan], 2, strangers, values=SKETCH_BYTES)
     tables = index._tables.finder
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
-    sealed = np.zeros((steps, tables.count), np.bool_)
+    frozen = np.zeros((steps, tables.count), np.bool_)
     for number in range(steps):
         batch = no_columns(2, step, SKETCH_BYTES)
         batch.prints[:], batch.digests[:] = chance.integers(0, 1 << 64, (2, step, 2), np.uint64)
         batch.sketches[:] = chance.integers(0, 256, batch.sketches.shape, np.uint8)
-        before = tables.opened.copy()
+        before = tables.active.copy()
         index.judge(batch, np.full(step, FLOOR, np.uint32), FLOOR)
-        sealed[number] = tables.opened < before + step
-        assert tables.opened.sum() <= (tables.count + 1) * limit / 2
+        frozen[number] = tables.active < before + step
+        assert tables.active.sum() <= (tables.count + 1) * limit / 2
 
-    assert sealed.sum(axis=1).max() <= 1 + tables.count * step // limit
-    rounds = sealed.sum(axis=0)
+    assert frozen.sum(axis=1).max() <= 1 + tables.count * step // limit
+    rounds = frozen.sum(axis=0)
     assert rounds.max() - rounds.min() <= 1
     assert rounds.max() <= steps * step / limit + 1
-    assert np.allclose(np.sort(tables.opened), np.arange(tables.count) * limit / tables.count, atol=limit / 8)
+    assert np.allclose(np.sort(tables.active), np.arange(tables.count) * limit / tables.count, atol=limit / 8)
 
 
 @pytest.mark.parametrize(("plan", "tables"), [("bands", 20), ("blocks", 8)])

@@ -519,7 +519,7 @@ RULES = [
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED, first=9),
     Rule("the group is asked again behind the log", _asks_the_group_once, ("alarm",), first=814494084),
-    Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "settle", lambda _: None),
+    Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "drain", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES, first=15),
     Rule("what was decided is sent again, until it is written", _set(LogIndex, "unwritten_decisions", lambda _: iter(())),
          ("decisions",), ALONE),

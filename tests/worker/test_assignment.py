@@ -65,14 +65,14 @@ def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it
     group = Group().it
     assert not group.has_joined
     group.assigned([FIRST])
-    group.settled(stamp(3))
+    group.restamped(stamp(3))
     assert group.has_joined
 
     group.lost([FIRST])
-    group.settled(stamp(3))
+    group.restamped(stamp(3))
     assert not group.has_joined
     group.assigned([])
-    group.settled(stamp(4))
+    group.restamped(stamp(4))
     assert group.has_joined, "it is told that there is nothing for it"
 
 
@@ -80,13 +80,13 @@ def test_a_worker_that_gave_everything_up_waits_for_its_next_assignment() -> Non
     """Of one that gave up a part nothing changes."""
     group = Group().it
     group.assigned([FIRST, SECOND])
-    group.settled(stamp(3))
+    group.restamped(stamp(3))
 
     group.revoked([FIRST])
-    group.settled(stamp(3))
+    group.restamped(stamp(3))
     assert group.has_joined
     group.revoked([SECOND])
-    group.settled(stamp(3))
+    group.restamped(stamp(3))
     assert not group.has_joined
 
 

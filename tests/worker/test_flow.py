@@ -22,7 +22,7 @@ class Scene:
         self.flow = Flow(batches_max, 5000, NONCE)
         self.flow.assigned(("documents", 0), TOPIC_ID, 100, 0)
         self.flow.assigned(("documents", 1), TOPIC_ID, 200, 4)
-        self.flow.settled(b"stamp-1", 1)
+        self.flow.restamp(b"stamp-1", 1)
         self.numbers = 0
 
     def batch(self, *positions: tuple[int, int], stamp: bytes = b"stamp-1") -> InFlight:
@@ -167,7 +167,7 @@ def test_what_survives_a_rebalance_is_stamped_anew() -> None:
     scene = Scene()
     batch = scene.batch((0, 100))
 
-    assert scene.flow.settled(b"stamp-2", 2) is False
+    assert scene.flow.restamp(b"stamp-2", 2) is False
     assert batch.stamp == b"stamp-2"
 
 
@@ -176,7 +176,7 @@ def test_a_missed_generation_drops_everything() -> None:
     scene = Scene()
     scene.batch((0, 100))
 
-    assert scene.flow.settled(b"stamp-3", 3) is True
+    assert scene.flow.restamp(b"stamp-3", 3) is True
     assert scene.flow.in_flight == 0
 
 

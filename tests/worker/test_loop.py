@@ -50,7 +50,7 @@ class Source:
     def take(self, _most: int, _seconds: float) -> Messages:
         if not self.reads:
             self._listener.assigned([KEY])
-            self._listener.settled(b"")
+            self._listener.restamped(b"")
         if not self._lasts():
             self._stop.set()
         self.reads.append(self._clock.now)

@@ -96,7 +96,7 @@ def _finding(plan: Plan, own: list[int]) -> list[int]:
 
 
 def _parts(key: int, count: int) -> Iterator[int]:
-    """Yield the bits of a key in so many parts of nearly equal length; a part has no bits if there are too few."""
+    """Yield the bits of a key in `count` parts of nearly equal length; a part has no bits if there are too few."""
     bits = [bit for bit in range(key.bit_length()) if key >> bit & 1]
     for part in range(count):
         yield _mask(bits[len(bits) * part // count : len(bits) * (part + 1) // count])

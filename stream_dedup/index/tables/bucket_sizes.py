@@ -28,7 +28,7 @@ class BucketSizes:
 
     @classmethod
     def of(cls, table: int, lengths: NDArray[np.integer[Any]], most: int, full: int = 0) -> Self:
-        """Return those of one table, whose buckets are so long, with the `most` longest; so many blocks are `full`."""
+        """Return those of one table by the `lengths` of its buckets, with the `most` longest; `full` blocks are full."""
         used = lengths[lengths > 0]
         classes = np.bincount(np.frexp(used - 0.5)[1]).tolist() if len(used) else []
         sizes = tuple((1 << power, count) for power, count in enumerate(classes) if count)

@@ -35,7 +35,7 @@ _ROWS_AT_ONCE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most so many bytes of resident memory for the whole process, 0 for no bound; `folder` takes the files."""
+    """At most `memory_bytes` of resident memory for the whole process, 0 for no bound; `folder` takes the files."""
 
     memory_bytes: int
     folder: Path
@@ -49,11 +49,11 @@ class Budget:
 
     @staticmethod
     def least_for(bytes_needed: int) -> int:
-        """Return the least budget into which so many bytes fit."""
+        """Return the least budget into which `bytes_needed` fit."""
         return (bytes_needed + _OTHER_BYTES) * _SHARE // (_SHARE - 1) + 1
 
     def demand(self, bytes_needed: int) -> None:
-        """Make sure that so many bytes fit.
+        """Make sure that `bytes_needed` fit.
 
         Raises:
             ConfigurationError: they do not.
@@ -231,7 +231,7 @@ def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
     Some systems give large pages unasked. They are refused here, or room that is written to at many places would be taken.
 
     Raises:
-        ConfigurationError: the system counts addresses that are not written to, and has not so many.
+        ConfigurationError: the system counts addresses that are not written to, and has too few.
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     room = max(1, math.prod(shape) * np.dtype(kind).itemsize)

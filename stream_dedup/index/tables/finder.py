@@ -1,8 +1,8 @@
 """Rows by hashed keys: some tables over the same rows, in memory, or with their row numbers in a file.
 
-Invariants: buckets grow with the rows, so a look-up costs the same at any number of them; the open part of a table moves behind
-its sealed one in place, so nothing is held twice; a table is merged, and gets more buckets, without a look at the others; what
-is found passes by 12 bits of the key and its bucket, earliest first, and is to be compared by who asks.
+Invariants: buckets grow with the rows, so a look-up costs the same at any number of them; the active segment of a table moves
+behind its frozen one in place, so nothing is held twice; a table is merged, and gets more buckets, without a look at the
+others; what is found passes by 12 bits of the key and its bucket, earliest first, and is to be compared by who asks.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from stream_dedup.index.tables.kept import Sizes, TablesKept
 from stream_dedup.index.tables.rows import no_row_taken
 
 _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
-_BUCKETS_MIN: Final = 1 << 15  # four entries in an open block when the first are sealed: longer ones take time, and room
+_BUCKETS_MIN: Final = 1 << 15  # four entries in an active block when the first are frozen: longer ones take time, and room
 _ROOM_BUCKETS: Final = 1 << 22  # that each table may have without a move: 134 million entries. Room takes addresses, no memory
 _UNITS_MIN: Final = 1024
 _ROOM_FOR_MORE: Final = 4  # times as many buckets as there are, where more are needed than that
 _KEYS_AT_ONCE: Final = 1 << 12
 _PIECES: Final = 16  # of the rows, and of a table: one thread works at each
-_PARTS_BITS: Final = 11  # the buckets are sorted in at most so many parts,
-_PART_BITS_MIN: Final = 11  # each of at least so many buckets, which stay in a processor's own cache
+_PARTS_BITS: Final = 11  # the buckets are sorted in at most this many parts,
+_PART_BITS_MIN: Final = 11  # each of at least this many buckets, which stay in a processor's own cache
 _ENTRIES_AT_ONCE: Final = 1 << 21  # whose row numbers are moved in memory at once
-_OPEN_BYTES: Final = 12  # a row number and its tags, in blocks that are half full, counting those that were outgrown
+_ACTIVE_BYTES: Final = 12  # a row number and its tags, in blocks that are half full, counting those that were outgrown
 _ROW_BYTES: Final = 4
 _PIECE: Final = 1 << 20  # places of a table that are written to its file at once
-_BUCKET_BYTES: Final = 4 + 8 // GROUP  # where its sealed part begins; its share of a block's first unit and length
+_BUCKET_BYTES: Final = 4 + 8 // GROUP  # where its frozen segment begins; its share of a block's first unit and length
 _TAG_BYTES: Final = 1.5
 TAGS: Final = 1 << finder_kernels.TAG_BITS
 FROM_THE_END: Final = np.iinfo(np.int64).max
@@ -56,14 +56,14 @@ class _Piece(NamedTuple):
 
 
 class RowFinder:
-    """So many tables over the rows of one index; not safe for use by several threads at once.
+    """`count` tables over the rows of one index; not safe for use by several threads at once.
 
-    `opened` (T,) int64: how many rows lie in the open part of each. With `files` their sealed parts are kept.
+    `active` (T,) int64: how many rows lie in the active segment of each. With `files` their frozen segments are kept.
     """
 
     def __init__(self, count: int, files: TablesKept | None = None) -> None:
         self.count = count
-        self.opened = np.zeros(count, np.int64)
+        self.active = np.zeros(count, np.int64)
         self._files = files
         self._next_row = 0  # behind all that were added
         self._rows = Column(np.uint32)
@@ -75,7 +75,7 @@ class RowFinder:
         while done < keys.size:
             self._grow_open()
             done = finder_kernels.add_open(self.table, 0, rows, keys, done)
-        self.opened += len(rows)
+        self.active += len(rows)
         if len(rows):
             self._next_row = int(rows[-1]) + 1
 
@@ -85,12 +85,12 @@ class RowFinder:
         while done < keys.size:
             self._grow_open()
             done = finder_kernels.add_open(self.table, number, rows, keys, done)
-        self.opened[number] += len(rows)
+        self.active[number] += len(rows)
 
     def _grow_open(self) -> None:
-        places = len(self.table.open_rows) * 5 // 4 // UNIT * UNIT
-        self.table.open_rows.resize(places, refcheck=False)
-        self.table.open_tags.resize(places, refcheck=False)
+        places = len(self.table.active_rows) * 5 // 4 // UNIT * UNIT
+        self.table.active_rows.resize(places, refcheck=False)
+        self.table.active_tags.resize(places, refcheck=False)
 
     def find(
         self,
@@ -113,7 +113,7 @@ class RowFinder:
             raise unreadable(None)
         return found
 
-    def seal(
+    def freeze(
         self,
         keys_of: KeysOf,
         states: NDArray[np.uint8],
@@ -122,10 +122,10 @@ class RowFinder:
         each: Each,
         numbers: Sequence[int] | None = None,
     ) -> None:
-        """Sort the rows with a state of `least` or more, `entries` of them, into the sealed parts of some tables, from nothing.
+        """Sort the rows with a state of `least` or more, `entries` of them, into the frozen segments of tables, from nothing.
 
-        Of all without `numbers`, and if there is no room for so many entries. First the keys go, in the order of the rows, to
-        where the sealed parts will lie, so each row is read once. Then those of each table are moved to their part of the
+        Of all tables without `numbers`, and if there is no room for these entries. First the keys go, in the order of the rows,
+        to where the frozen segments will lie, so each row is read once. Then those of each table are moved to their part of the
         buckets, and within it to their bucket: what is written lies close together.
         """
         buckets = buckets_for(entries)
@@ -137,7 +137,7 @@ class RowFinder:
         else:
             for number in numbers:
                 finder_kernels.clear_open(self.table, number)
-        self.opened[numbers] = 0
+        self.active[numbers] = 0
         self.table.masks[numbers] = buckets - 1
         cuts = np.linspace(0, len(states), _PIECES + 1, dtype=np.int64).tolist()
         places = [0, *itertools.accumulate(int((states[a:b] >= least).sum()) for a, b in itertools.pairwise(cuts))]
@@ -195,42 +195,43 @@ class RowFinder:
                 self.table.masks[number], low, high, states[first:end], least, first, part_bits, cursors[at], parted
             )
 
-        def settle(parts: tuple[int, int]) -> None:
+        def move(parts: tuple[int, int]) -> None:
             own = begins[parts[0] : parts[1] + 1]
             some, cursor = parted[own[0] : own[-1]], np.empty(1 << part_bits, np.uint32)
             ordered = np.empty(np.diff(own).max(), np.uint64)
             rows, halves = np.empty(len(some), np.uint32), np.empty(len(some), np.uint8)
-            finder_kernels.seal(self.table, number, some, parts[0], own, cursor, ordered, halves, rows)
+            finder_kernels.freeze(self.table, number, some, parts[0], own, cursor, ordered, halves, rows)
             self._rows.write(base + int(own[0]), rows)
 
         each(part, range(len(pieces)))
         even = np.append(np.flatnonzero(begins[:-1] % 2 == 0), len(begins) - 1)  # so no two threads write to one byte
         groups = np.unique(even[np.linspace(0, len(even) - 1, _PIECES + 1, dtype=np.int64)]).tolist()
-        each(settle, list(itertools.pairwise(groups)))
+        each(move, list(itertools.pairwise(groups)))
         self.table.heads[number, self.buckets(number)] = begins[-1]
 
     def due(self, least: int, again: int) -> Iterator[int]:
-        """Yield the table with the fullest open part, to be merged, as long as the open parts hold too much: the part `again`
-        of the sealed ones, and `least` entries.
+        """Yield the table with the fullest active segment, to be merged, as long as the active segments hold too much.
+
+        Too much is the part `again` of the frozen ones, and `least` entries.
 
         That is what they hold together when they are filled evenly from nearly nothing to full: so all are merged as often as
         if each waited until it is full, and take turns, also when all were empty at once.
         """
         count = self.count
-        while 2 * count * int(self.opened.sum()) > (count + 1) * max(count * least, int(self.sealed.sum()) // again):
-            yield int(self.opened.argmax())
+        while 2 * count * int(self.active.sum()) > (count + 1) * max(count * least, int(self.frozen.sum()) // again):
+            yield int(self.active.argmax())
 
     def merge(self, number: int) -> bool:
-        """Move the open part of one table behind its sealed one; False if there are too many entries for its buckets."""
+        """Move the active segment of one table behind its frozen one; False if there are too many entries for its buckets."""
         table, base = self.table, number * self._places
-        to = int(self.sealed[number]) + int(self.opened[number])
+        to = int(self.frozen[number]) + int(self.active[number])
         if buckets_for(to) > self.buckets(number):
             return False
         self._changing([number])
         cursor = np.empty(GROUP, np.int64)
         for first, end in reversed(list(self._stretches(number))):  # from the end, because what moves, moves to the right
             begin, stop = table.heads[number, [first, end]].tolist()
-            count = stop - begin + int(table.open_heads[number, first // GROUP : end // GROUP, 1].sum())
+            count = stop - begin + int(table.active_heads[number, first // GROUP : end // GROUP, 1].sum())
             rows, tags, halves = np.empty(count, np.uint32), *np.empty((2, count), np.uint8)
             old, at = self._rows.read(base + begin, base + stop), to - count
             finder_kernels.merge(table, number, first, end, at, old, rows, tags, halves, cursor)
@@ -238,7 +239,7 @@ class RowFinder:
             table.tags[base + at : base + to] = tags
             finder_kernels.set_halves(table.more, base + at, halves)
             to = at
-        self.opened[number] = 0
+        self.active[number] = 0
         self._keep(number)
         return True
 
@@ -253,7 +254,7 @@ class RowFinder:
         covered = self._take(entries, each)
         missing = np.flatnonzero(covered < 0).tolist()
         if missing:
-            self.seal(keys_of, states, least, entries, each, None if len(missing) == self.count else missing)
+            self.freeze(keys_of, states, least, entries, each, None if len(missing) == self.count else missing)
             covered[missing] = len(states)
         for first in range(int(covered.min()), len(states), _KEYS_AT_ONCE):
             end = min(len(states), first + _KEYS_AT_ONCE)
@@ -289,13 +290,13 @@ class RowFinder:
             self._files.changing(numbers)
 
     def _keep(self, number: int) -> None:
-        """Have the sealed part of a table written to a file."""
-        if self._files is not None and (entries := int(self.sealed[number])):
+        """Have the frozen segment of a table written to a file."""
+        if self._files is not None and (entries := int(self.frozen[number])):
             sizes = Sizes(self._next_row, entries, self.buckets(number))
             self._files.keep(number, sizes, lambda: self._pieces(number, entries))
 
     def _pieces(self, number: int, entries: int, *, fill: bool = False) -> Iterator[NDArray[np.uint8]]:
-        """Yield the bytes of a table's sealed part: row numbers, tags, halves of tags, heads; with `fill` to be set."""
+        """Yield the bytes of a table's frozen segment: row numbers, tags, halves of tags, heads; with `fill` to be set."""
         base, table, source = number * self._places, self.table, self._rows
         for first in range(0, entries, _PIECE):
             begin, end = base + first, base + min(entries, first + _PIECE)
@@ -312,20 +313,20 @@ class RowFinder:
                 yield part[first : first + _PIECE]
 
     def to_file(self, folder: Path) -> None:
-        """Move the row numbers of the sealed parts to a file."""
+        """Move the row numbers of the frozen segments to a file."""
         if self._rows.number >= 0:
             return
         rows = Column(np.uint32, folder=folder)
         rows.renew(self._rows.count)
-        for number, entries in enumerate(self.sealed.tolist()):
+        for number, entries in enumerate(self.frozen.tolist()):
             first = number * self._places
             rows.write(first, self._rows.read(first, first + entries))
         self._rows = rows
         self.table = self.table._replace(rows=rows.array, file=np.array([rows.number], np.int64))
 
     @property
-    def sealed(self) -> NDArray[np.int64]:
-        """How many rows lie in the sealed part of each table, (T,)."""
+    def frozen(self) -> NDArray[np.int64]:
+        """How many rows lie in the frozen segment of each table, (T,)."""
         ends: NDArray[np.uint32] = self.table.heads[np.arange(self.count), self.table.masks + np.uint64(1)]
         return ends.astype(np.int64)
 
@@ -333,14 +334,14 @@ class RowFinder:
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays hold; room that was never written to takes none."""
         table, in_file = self.table, self._rows.number >= 0
-        written = int(self.sealed.sum() * (_TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES))
+        written = int(self.frozen.sum() * (_TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES))
         heads = sum(self.buckets(number) for number in range(self.count)) * _BUCKET_BYTES
-        return written + heads + table.open_tags.nbytes + table.open_rows.nbytes
+        return written + heads + table.active_tags.nbytes + table.active_rows.nbytes
 
     @property
     def bytes_in_file(self) -> int:
         """Bytes of the row numbers that lie in a file."""
-        return int(self.sealed.sum()) * _ROW_BYTES if self._rows.number >= 0 else 0
+        return int(self.frozen.sum()) * _ROW_BYTES if self._rows.number >= 0 else 0
 
     def lengths(self, number: int) -> NDArray[np.int64]:
         """Return how many entries each bucket of one table holds, (B,)."""
@@ -349,12 +350,12 @@ class RowFinder:
         return lengths
 
     def longest(self, number: int) -> int:
-        """Return how many entries a look-up reads at most in one table: those of a sealed bucket and of its open block.
+        """Return how many entries a look-up reads at most in one table: those of a frozen bucket and of its active block.
 
         What blocks hold of each bucket is not counted out: that is a place of memory for each of their entries.
         """
-        sealed = np.diff(self._heads(number)).reshape(-1, GROUP).max(axis=1)
-        return int((sealed + self.table.open_heads[number, : len(sealed), 1]).max())
+        frozen = np.diff(self._heads(number)).reshape(-1, GROUP).max(axis=1)
+        return int((frozen + self.table.active_heads[number, : len(frozen), 1]).max())
 
     def fuller(self, number: int, most: int) -> int:
         """Return how many keys of one table have more than `most` rows, as far as tags tell them apart."""
@@ -375,18 +376,18 @@ class RowFinder:
 
     @property
     def _places(self) -> int:
-        """How many places each table has in the sealed arrays."""
+        """How many places each table has in the frozen arrays."""
         return len(self.table.tags) // self.count
 
     def _stretches(self, number: int) -> Iterator[tuple[int, int]]:
         """Yield (first, end) of buckets, whole groups, that hold few enough entries to be worked at in memory."""
-        entries, buckets = int(self.sealed[number]), self.buckets(number)
+        entries, buckets = int(self.frozen[number]), self.buckets(number)
         step = max(GROUP, buckets * _ENTRIES_AT_ONCE // max(1, entries) // GROUP * GROUP)
         for first in range(0, buckets, step):
             yield first, min(buckets, first + step)
 
     def _empty(self, room: int) -> KeyTables:
-        """Return tables without entries, with room for so many buckets and as many entries as these may hold."""
+        """Return tables without entries, with room for `room` buckets and as many entries as these may hold."""
         places = self.count * room * _BUCKET_ENTRIES
         self._rows.renew(places)
         return KeyTables(
@@ -396,15 +397,15 @@ class RowFinder:
             more=unwritten((places // 2,), np.uint8),
             rows=self._rows.array,
             file=np.array([self._rows.number], np.int64),
-            open_heads=unwritten((self.count, room // GROUP, 2), np.uint32),
-            open_tags=np.zeros(_UNITS_MIN * UNIT, np.uint16),
-            open_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
+            active_heads=unwritten((self.count, room // GROUP, 2), np.uint32),
+            active_tags=np.zeros(_UNITS_MIN * UNIT, np.uint16),
+            active_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
             free=np.zeros(SIZES + 1, np.int64),
         )
 
 
 def buckets_for(entries: int) -> int:
-    """Return how many buckets a table of so many entries has: a power of two, with 16 to 32 entries in each, or fewer."""
+    """Return how many buckets a table of `entries` has: a power of two, with 16 to 32 entries in each, or fewer."""
     return max(_BUCKETS_MIN, 1 << (entries // _BUCKET_ENTRIES).bit_length())
 
 
@@ -414,7 +415,7 @@ def _part_bits(buckets: int) -> int:
     return min(bits, max(_PART_BITS_MIN, bits - _PARTS_BITS))
 
 
-def finder_bytes(tables: int, entries: int, open_share: float, *, in_file: bool = False) -> int:
-    """Return how many bytes of memory so many tables take, with such a share of the entries open; see `RowFinder.to_file`."""
-    sealed = _TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES
-    return int(tables * (entries * (sealed + open_share * _OPEN_BYTES) + buckets_for(entries) * _BUCKET_BYTES))
+def finder_bytes(tables: int, entries: int, active_share: float, *, in_file: bool = False) -> int:
+    """Return how many bytes of memory `tables` take with `active_share` of their entries active; see `RowFinder.to_file`."""
+    frozen = _TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES
+    return int(tables * (entries * (frozen + active_share * _ACTIVE_BYTES) + buckets_for(entries) * _BUCKET_BYTES))

@@ -4,10 +4,10 @@ A key is 64 bits. Its low ones choose the bucket; twelve others are its *tag*, o
 array of halves of bytes, which is asked where the eight pass. A bucket holds some 24 entries, so a search reads a line of tags
 for each table, and by chance one entry in twenty tables passes once in eight searches, however many there are.
 
-The sealed part is sorted by bucket, without a gap; what came since lies in an arena of blocks, as in `arena_kernels`, which all
-tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. The sealed parts of
-the tables of one finder lie in one array, each with room for far more than it holds, so each is merged with its open part, or
-gets twice as many buckets, by itself. The row numbers of the sealed parts may lie in a file.
+The frozen segment is sorted by bucket, without a gap; what came since lies in an arena of blocks, as in `arena_kernels`, which
+all tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. The frozen segments
+of the tables of one finder lie in one array, each with room for far more than it holds, so each is merged with its active
+segment, or gets twice as many buckets, by itself. The row numbers of the frozen segments may lie in a file.
 
 Invariants: within a bucket rows ascend, so the first that passes is the earliest; a tag never decides, who asks compares
 what it stands for; nothing here grows an array.
@@ -41,11 +41,11 @@ _AHEAD: Final = 8
 class KeyTables(NamedTuple):
     """T tables with room for B buckets and m rows in each, B a power of two, m even.
 
-    `masks` (T,) uint64: how many buckets each has, a power of two of at most B, less one. Sealed: `heads` (T, B + 1) uint32
+    `masks` (T,) uint64: how many buckets each has, a power of two of at most B, less one. Frozen: `heads` (T, B + 1) uint32
     where each bucket begins, and after them where the last ends, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows`
-    (T * m,) uint32, or (0,) where they lie in the file of number `file` (1,) int64, else -1. Open: `open_heads` (T, B / 4, 2)
-    uint32 first unit and length, `open_tags` uint16, `open_rows` uint32 (units * 4,), `free` (SIZES + 1,) int64 the first free
-    block of each size, plus one, and how many units were ever taken.
+    (T * m,) uint32, or (0,) where they lie in the file of number `file` (1,) int64, else -1. Active: `active_heads`
+    (T, B / 4, 2) uint32 first unit and length, `active_tags` uint16, `active_rows` uint32 (units * 4,), `free` (SIZES + 1,)
+    int64 the first free block of each size, plus one, and how many units were ever taken.
     """
 
     masks: NDArray[np.uint64]
@@ -54,9 +54,9 @@ class KeyTables(NamedTuple):
     more: NDArray[np.uint8]
     rows: NDArray[np.uint32]
     file: NDArray[np.int64]
-    open_heads: NDArray[np.uint32]
-    open_tags: NDArray[np.uint16]
-    open_rows: NDArray[np.uint32]
+    active_heads: NDArray[np.uint32]
+    active_tags: NDArray[np.uint16]
+    active_rows: NDArray[np.uint32]
     free: NDArray[np.int64]
 
 
@@ -79,7 +79,7 @@ def second_tag(key: Any) -> Any:
 
 
 @inlined
-def open_tag(key: Any) -> Any:
+def active_tag(key: Any) -> Any:
     """Return both tags, with the place of the key's bucket among the four that share a block."""
     return uint16(
         ((key >> _TAG_SHIFT) << uint64(8)) | (((key >> _MORE_SHIFT) & uint64(15)) << uint64(4)) | (key & uint64(GROUP - 1))
@@ -112,8 +112,8 @@ def set_halves(more: Any, at: int, halves: Any) -> None:
 
 
 @inlined
-def sealed_row(table: Any, taken: Any, place: int) -> Any:
-    """Return the row number at a place of the sealed part; where it cannot be read, `taken.failed` is set."""
+def frozen_row(table: Any, taken: Any, place: int) -> Any:
+    """Return the row number at a place of the frozen segment; where it cannot be read, `taken.failed` is set."""
     if table.file[0] < 0:
         return int64(table.rows[place])
     if read_at(table.file[0], int64(place) * int64(4), taken.number) != 4:
@@ -126,7 +126,7 @@ def sealed_row(table: Any, taken: Any, place: int) -> Any:
 def next_passing(table: Any, number: int, key: Any, at: int) -> int:
     """Return the first place from `at` on in a key's bucket that the key's tags let pass, or -1.
 
-    Places count through the bucket's sealed part and then through the open block of the bucket; see `row_at`.
+    Places count through the bucket's frozen segment and then through the active block of the bucket; see `row_at`.
     """
     heads, tags, more = table.heads, table.tags, table.more
     bucket, first, second = bucket_of(table.masks[number], key), first_tag(key), second_tag(key)
@@ -138,10 +138,10 @@ def next_passing(table: Any, number: int, key: Any, at: int) -> int:
             return at
         at += 1
     group = bucket >> GROUP_BITS
-    block, length = int64(table.open_heads[number, group, 0]) * UNIT, int64(table.open_heads[number, group, 1])
-    wanted, open_tags = open_tag(key), table.open_tags
+    block, length = int64(table.active_heads[number, group, 0]) * UNIT, int64(table.active_heads[number, group, 1])
+    wanted, active_tags = active_tag(key), table.active_tags
     for place in range(at - count, length):
-        if open_tags[block + place] == wanted:
+        if active_tags[block + place] == wanted:
             passing: int = count + place
             return passing
     return -1
@@ -156,11 +156,11 @@ def last_passing(table: Any, number: int, key: Any, end: int) -> int:
     begin = base + int64(heads[number, bucket])
     count = base + int64(heads[number, bucket + 1]) - begin
     group = bucket >> GROUP_BITS
-    block, length = int64(table.open_heads[number, group, 0]) * UNIT, int64(table.open_heads[number, group, 1])
-    wanted, open_tags = open_tag(key), table.open_tags
+    block, length = int64(table.active_heads[number, group, 0]) * UNIT, int64(table.active_heads[number, group, 1])
+    wanted, active_tags = active_tag(key), table.active_tags
     at: int = min(end, count + length) - 1
     while at >= count:
-        if open_tags[block + at - count] == wanted:
+        if active_tags[block + at - count] == wanted:
             return at
         at -= 1
     while at >= 0 and (tags[begin + at] != first or half_of(more, begin + at) != second):
@@ -174,24 +174,24 @@ def row_at(table: Any, taken: Any, number: int, key: Any, at: int) -> int:
     heads, bucket = table.heads, bucket_of(table.masks[number], key)
     begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
     if at < end - begin:
-        return int(sealed_row(table, taken, number * (table.tags.shape[0] // heads.shape[0]) + begin + at))
-    block = int64(table.open_heads[number, bucket >> GROUP_BITS, 0]) * UNIT
-    return int(table.open_rows[block + at - (end - begin)])
+        return int(frozen_row(table, taken, number * (table.tags.shape[0] // heads.shape[0]) + begin + at))
+    block = int64(table.active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT
+    return int(table.active_rows[block + at - (end - begin)])
 
 
 @inlined
 def _fetch_ahead(table: Any, number: int, keys: Any, doc: int) -> None:
     """Have the memory brought near with which the searches some places after `doc` begin."""
-    heads, open_heads, mask = table.heads, table.open_heads, table.masks[number]
+    heads, active_heads, mask = table.heads, table.active_heads, table.masks[number]
     later, soon = doc + 2 * _AHEAD, doc + _AHEAD
     if later < keys.shape[0]:
         bucket = bucket_of(mask, keys[later])
         prefetch(heads, number * heads.shape[1] + bucket)
-        prefetch(open_heads, (number * open_heads.shape[1] + (bucket >> GROUP_BITS)) * 2)
+        prefetch(active_heads, (number * active_heads.shape[1] + (bucket >> GROUP_BITS)) * 2)
     if 0 <= soon < keys.shape[0]:
         bucket = bucket_of(mask, keys[soon])
         prefetch(table.tags, number * (table.tags.shape[0] // heads.shape[0]) + int64(heads[number, bucket]))
-        prefetch(table.open_tags, int64(open_heads[number, bucket >> GROUP_BITS, 0]) * UNIT)
+        prefetch(table.active_tags, int64(active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT)
 
 
 @kernel
@@ -243,12 +243,12 @@ def find_last(table: Any, taken: Any, number: int, keys: Any, states: Any, below
 
 @kernel
 def add_open(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
-    """Add rows `added` (k,) int64, later than all there, with their `keys` (k, m), to the open parts of m tables.
+    """Add rows `added` (k,) int64, later than all there, with their `keys` (k, m), to the active segments of m tables.
 
     These are those from `number` on. Begins at place `first` of the k * m and returns how many are in; fewer than all if the
     arena lacks room.
     """
-    heads, tags, rows, free = table.open_heads[number:], table.open_tags, table.open_rows, table.free
+    heads, tags, rows, free = table.active_heads[number:], table.active_tags, table.active_rows, table.free
     count, masks = keys.shape[1], table.masks[number:]
     for at in range(first, added.shape[0] * count):
         doc, its = at // count, at % count
@@ -268,7 +268,7 @@ def add_open(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
             if block < 0:
                 return at
             heads[its, group, 0] = uint32(block)
-        tags[block * UNIT + length] = open_tag(key)
+        tags[block * UNIT + length] = active_tag(key)
         rows[block * UNIT + length] = uint32(added[doc])
         heads[its, group, 1] = uint32(length + 1)
     return int(added.shape[0] * count)
@@ -315,10 +315,10 @@ def part(mask: Any, low: Any, high: Any, states: Any, least: int, first: int, pa
 
 
 @kernel
-def seal(
+def freeze(
     table: Any, number: int, parted: Any, first: int, begins: Any, cursor: Any, ordered: Any, halves: Any, rows: Any
 ) -> None:  # fmt: skip
-    """Sort parts of the buckets, from part `first` on, into the sealed part of table `number`.
+    """Sort parts of the buckets, from part `first` on, into the frozen segment of table `number`.
 
     `begins` (k + 1,) int64 are the places at which these k parts begin and the last one ends, the first of them even, so that
     no other thread writes to a byte of theirs. `parted` (n,) uint64 is what `part` made of them, `rows` (n,) uint32 becomes the
@@ -354,33 +354,33 @@ def seal(
 
 @inlined
 def _clear_group(table: Any, number: int, group: int) -> None:
-    """Empty the open block that four buckets share, and give it back to all tables."""
-    open_heads = table.open_heads
-    if open_heads[number, group, 1] > 0:
-        give_back(table.open_rows, table.free, int64(open_heads[number, group, 0]), int64(open_heads[number, group, 1]))
-    open_heads[number, group, 0] = uint32(0)
-    open_heads[number, group, 1] = uint32(0)
+    """Empty the active block that four buckets share, and give it back to all tables."""
+    active_heads = table.active_heads
+    if active_heads[number, group, 1] > 0:
+        give_back(table.active_rows, table.free, int64(active_heads[number, group, 0]), int64(active_heads[number, group, 1]))
+    active_heads[number, group, 0] = uint32(0)
+    active_heads[number, group, 1] = uint32(0)
 
 
 @kernel
 def merge(
     table: Any, number: int, first: int, end: int, at: int, old_rows: Any, rows: Any, tags: Any, halves: Any, cursor: Any
 ) -> None:  # fmt: skip
-    """Put the sealed part of buckets `first` to `end` of table `number`, whole groups, and behind each its open part, in order.
+    """Put together the frozen and the active segment of buckets `first` to `end`, whole groups, of table `number`, in order.
 
-    `old_rows` are the row numbers of the sealed part. `rows` (n,) uint32, `tags` and `halves` (n,) uint8 become those of both,
-    which will lie in the table from place `at` on, as the buckets' heads then say. The blocks of the open part are
+    `old_rows` are the row numbers of the frozen segment. `rows` (n,) uint32, `tags` and `halves` (n,) uint8 become those of
+    both, which will lie in the table from place `at` on, as the buckets' heads then say. The blocks of the active segment are
     given back to all tables. `cursor` (GROUP,) int64 is scratch.
     """
     heads, old_tags, more = table.heads[number], table.tags, table.more
-    open_heads, open_tags, open_rows = table.open_heads[number], table.open_tags, table.open_rows
+    active_heads, active_tags, active_rows = table.active_heads[number], table.active_tags, table.active_rows
     base, begin, to = number * (old_tags.shape[0] // table.heads.shape[0]), int64(heads[first]), int64(0)
     old = begin
     for group in range(first >> GROUP_BITS, end >> GROUP_BITS):
-        block, length = int64(open_heads[group, 0]) * UNIT, int64(open_heads[group, 1])
+        block, length = int64(active_heads[group, 0]) * UNIT, int64(active_heads[group, 1])
         cursor[:] = 0
         for place in range(block, block + length):
-            cursor[open_tags[place] & uint16(GROUP - 1)] += 1
+            cursor[active_tags[place] & uint16(GROUP - 1)] += 1
         for part in range(GROUP):
             bucket = (group << GROUP_BITS) + part
             count = int64(heads[bucket + 1]) - old
@@ -391,44 +391,44 @@ def merge(
             for place in range(count):
                 halves[uint64(to + place)] = half_of(more, base + old + place)
             old, to = old + count, to + count
-            opened = cursor[part]
+            active = cursor[part]
             cursor[part] = to
-            to += opened
+            to += active
             heads[bucket + 1] = uint32(at + to)
         for place in range(block, block + length):
-            tag = open_tags[place]
+            tag = active_tags[place]
             its = uint64(cursor[tag & uint16(GROUP - 1)])
             cursor[tag & uint16(GROUP - 1)] += 1
-            rows[its], tags[its], halves[its] = open_rows[place], uint8(tag >> 8), uint8(tag >> 4) & uint8(15)
+            rows[its], tags[its], halves[its] = active_rows[place], uint8(tag >> 8), uint8(tag >> 4) & uint8(15)
         _clear_group(table, number, group)
 
 
 @kernel
 def clear_open(table: Any, number: int) -> None:
-    """Empty the open part of table `number`, and give its blocks back to all tables."""
+    """Empty the active segment of table `number`, and give its blocks back to all tables."""
     for group in range(int64(table.masks[number] + uint64(1)) >> GROUP_BITS):
         _clear_group(table, number, group)
 
 
 @kernel
 def count_open(table: Any, number: int, lengths: Any) -> None:
-    """Add to `lengths` (B,) int64 how many rows of each bucket lie in the open part of one table."""
-    open_heads, open_tags = table.open_heads, table.open_tags
+    """Add to `lengths` (B,) int64 how many rows of each bucket lie in the active segment of one table."""
+    active_heads, active_tags = table.active_heads, table.active_tags
     for group in range(lengths.shape[0] >> GROUP_BITS):
-        block = int64(open_heads[number, group, 0]) * UNIT
-        for place in range(block, block + int64(open_heads[number, group, 1])):
-            lengths[(group << GROUP_BITS) + (int64(open_tags[place]) & (GROUP - 1))] += 1
+        block = int64(active_heads[number, group, 0]) * UNIT
+        for place in range(block, block + int64(active_heads[number, group, 1])):
+            lengths[(group << GROUP_BITS) + (int64(active_tags[place]) & (GROUP - 1))] += 1
 
 
 @kernel
 def count_fuller(table: Any, number: int, most: int, counts: Any) -> int:
     """Return how many tags occur more than `most` times in a bucket of one table; `counts` (tags,) int64 stays zeros."""
     heads, tags, more = table.heads[number], table.tags, table.more
-    open_heads, open_tags = table.open_heads[number], table.open_tags
+    active_heads, active_tags = table.active_heads[number], table.active_tags
     base, found = number * (tags.shape[0] // table.heads.shape[0]), int64(0)
     for bucket in range(int64(table.masks[number]) + 1):
         begin, end = base + int64(heads[bucket]), base + int64(heads[bucket + 1])
-        block, length = int64(open_heads[bucket >> GROUP_BITS, 0]) * UNIT, int64(open_heads[bucket >> GROUP_BITS, 1])
+        block, length = int64(active_heads[bucket >> GROUP_BITS, 0]) * UNIT, int64(active_heads[bucket >> GROUP_BITS, 1])
         if end - begin + length <= most:
             continue
         for step in range(2):  # once to count, once to leave zeros
@@ -437,8 +437,8 @@ def count_fuller(table: Any, number: int, most: int, counts: Any) -> int:
                 counts[tag] = counts[tag] + 1 if step == 0 else 0
                 found += step == 0 and counts[tag] == most + 1
             for place in range(block, block + length):
-                if int64(open_tags[place]) & (GROUP - 1) == bucket & (GROUP - 1):
-                    tag = int64(open_tags[place]) >> 4
+                if int64(active_tags[place]) & (GROUP - 1) == bucket & (GROUP - 1):
+                    tag = int64(active_tags[place]) >> 4
                     counts[tag] = counts[tag] + 1 if step == 0 else 0
                     found += step == 0 and counts[tag] == most + 1
     return int(found)

@@ -192,10 +192,10 @@ class HeldColumns:
         """Bytes of those that lie in files."""
         return sum(column.bytes_in_file for column in self._columns.values())
 
-    def bytes_for(self, tables: int, rows: int, full: int, *, in_files: bool, open_share: float) -> int:
+    def bytes_for(self, tables: int, rows: int, full: int, *, in_files: bool, active_share: float) -> int:
         """Return what `bytes_for` returns, with the scopes that there are."""
         scopes = 8 * rows if self._columns["scopes"].count else 0
-        return scopes + bytes_for(tables, rows, full, self._print_bytes, in_files=in_files, open_share=open_share)
+        return scopes + bytes_for(tables, rows, full, self._print_bytes, in_files=in_files, active_share=active_share)
 
     def _take(self) -> None:
         """Have the columns as the compiled functions want them, as `rows`."""
@@ -205,7 +205,7 @@ class HeldColumns:
         self.rows = HeldRows(**arrays, files=files, taken=no_row_taken())
 
 
-def bytes_for(tables: int, rows: int, full: int, print_bytes: int, *, in_files: bool, open_share: float) -> int:
+def bytes_for(tables: int, rows: int, full: int, print_bytes: int, *, in_files: bool, active_share: float) -> int:
     """Return how many bytes of memory rows need while such a share of them is open.
 
     `full` of them are in the plan's `tables`; `in_files`: what is read by single rows lies there. Scopes are left out.
@@ -213,6 +213,6 @@ def bytes_for(tables: int, rows: int, full: int, print_bytes: int, *, in_files: 
     row_bytes = _ALWAYS_BYTES if in_files else _ALWAYS_BYTES + _BY_ROW_BYTES + print_bytes
     return (
         (rows + rows // 8) * row_bytes
-        + finder_bytes(len(TAGS), rows, open_share, in_file=in_files)
-        + finder_bytes(tables, full, open_share, in_file=in_files)
+        + finder_bytes(len(TAGS), rows, active_share, in_file=in_files)
+        + finder_bytes(tables, full, active_share, in_file=in_files)
     )

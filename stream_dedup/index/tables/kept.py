@@ -11,7 +11,7 @@ import xxhash
 from numpy.typing import NDArray
 
 GROUP_ROWS: Final = 4096
-"""So many rows of a column have one digest."""
+"""The rows of a column that have one digest."""
 
 Pieces = Callable[[], Iterator[NDArray[np.uint8]]]
 """Returns the bytes of a table, piece by piece: to be read, or to be filled."""
@@ -80,7 +80,7 @@ class RowsKept(Protocol):
     base: int | None
 
     def take_rows(self, groups: int, good: int) -> None:
-        """Take note that of so many groups of rows only the `good` first ones are what they must be."""
+        """Take note that of `groups` groups of rows only the `good` first ones are what they must be."""
         ...
 
     def mark_removed(self, numbers: NDArray[np.uint32], states: NDArray[np.uint8]) -> None:

@@ -21,8 +21,8 @@ from stream_dedup.index.tables.rows import (
     AlikeRows,
     Columns,
     HeldRows,
+    JudgedRows,
     Known,
-    Settled,
     gathered,
     new_chains,
     new_walking,
@@ -41,7 +41,7 @@ class Keyed:
     """The tables of a plan over the rows of one index; not safe for use by several threads at once."""
 
     def __init__(self, tables: Tables, files: TablesKept | None = None) -> None:
-        """With `files` the sealed parts are kept."""
+        """With `files` the frozen segments are kept."""
         self._tables = tables
         self.count = table_count(tables)
         self.finder = RowFinder(self.count, files)
@@ -67,7 +67,7 @@ class Keyed:
 
         From any thread.
 
-        With a cap that says who may have somebody near; `settle` says who has.
+        With a cap that says who may have somebody near; `judge_in_order` says who has.
 
         Raises:
             StoreError: a file cannot be read.
@@ -77,12 +77,14 @@ class Keyed:
         keyed_kernels.search(tables, table, held, batch, keys, docs, best, bits, is_alone, passed, candidates)
         check_read(held)
 
-    def settle(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], settled: Settled) -> int:
-        """Fill `settled` with what becomes of a batch, and return how many documents become entries."""
+    def judge_in_order(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], judged: JudgedRows) -> int:
+        """Fill `judged` with what becomes of a batch, and return how many documents become entries."""
         held, chains = with_own_row(held, batch), new_chains(len(known.tags), self.count)
         walking = new_walking(self.count)
         tables, table = self._tables, self.finder.table
-        count = int(keyed_kernels.settle(tables, table, held, batch, known, keys, chains, walking, room_for_alike(1), settled))
+        count = int(
+            keyed_kernels.judge_in_order(tables, table, held, batch, known, keys, chains, walking, room_for_alike(1), judged)
+        )
         check_read(held)
         return count
 

@@ -18,14 +18,14 @@ from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index.tables.arena_kernels import UNIT
 from stream_dedup.index.tables.finder_kernels import (
     GROUP_BITS,
+    active_tag,
     bucket_of,
     first_tag,
+    frozen_row,
     half_of,
     last_passing,
     next_passing,
-    open_tag,
     row_at,
-    sealed_row,
     second_tag,
 )
 from stream_dedup.index.tables.key_kernels import counts, near_if_found, near_if_found_held, shares
@@ -107,16 +107,16 @@ def search(
     ahead and tags one.
     """
     heads, tags, more, rows = table.heads, table.tags, table.more, table.rows
-    open_heads, open_tags, open_rows = table.open_heads, table.open_tags, table.open_rows
+    active_heads, active_tags, active_rows = table.active_heads, table.active_tags, table.active_rows
     asked, room = tables.asked, passed.shape[1]
-    count, groups = heads.shape[0], open_heads.shape[1]
+    count, groups = heads.shape[0], active_heads.shape[1]
     places, masks = tags.shape[0] // count, table.masks
     for order in range(docs.shape[0] + 2):
         if order < docs.shape[0]:
             for number in range(count):
                 bucket = bucket_of(masks[number], keys[docs[order], number])
                 prefetch(heads, number * heads.shape[1] + bucket)
-                prefetch(open_heads, (number * groups + (bucket >> GROUP_BITS)) * 2)
+                prefetch(active_heads, (number * groups + (bucket >> GROUP_BITS)) * 2)
         if 1 <= order <= docs.shape[0]:
             for number in range(count):
                 bucket = bucket_of(masks[number], keys[docs[order - 1], number])
@@ -125,8 +125,8 @@ def search(
                 if end > begin:
                     prefetch(tags, number * places + begin)
                     prefetch(tags, number * places + min(end - 1, begin + _LINE))
-                if open_heads[number, group, 1] > 0:
-                    prefetch(open_tags, int64(open_heads[number, group, 0]) * UNIT)
+                if active_heads[number, group, 1] > 0:
+                    prefetch(active_tags, int64(active_heads[number, group, 0]) * UNIT)
         if order < 2:
             continue
         doc, gathered, is_whole = docs[order - 2], 0, True  # whole: all that passed is gathered at once
@@ -136,8 +136,11 @@ def search(
             group = bucket >> GROUP_BITS
             at = number * places + int64(heads[number, bucket])
             stop = number * places + int64(heads[number, bucket + 1])
-            open_length, is_over = int64(open_heads[number, group, 1]), False  # over: all that follow are later than the best
-            if asked > 0 and stop - at + open_length > asked and _passes_more(table, number, key, asked):
+            active_length, is_over = (
+                int64(active_heads[number, group, 1]),
+                False,
+            )  # over: all that follow are later than the best
+            if asked > 0 and stop - at + active_length > asked and _passes_more(table, number, key, asked):
                 row, distance, found = _ask_in_order(tables, table, held, batch, doc, number, key, best[doc])
                 candidates[doc] += found
                 is_whole = False
@@ -158,9 +161,9 @@ def search(
                     gathered += 1
                     candidates[doc] += 1
                 at += 1
-            at, wanted = int64(open_heads[number, group, 0]) * UNIT, open_tag(key)
-            for place in range(at, at if is_over else at + open_length):
-                if open_tags[place] == wanted:
+            at, wanted = int64(active_heads[number, group, 0]) * UNIT, active_tag(key)
+            for place in range(at, at if is_over else at + active_length):
+                if active_tags[place] == wanted:
                     if gathered == room:
                         _resolve(table, held, passed, gathered)
                         _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
@@ -168,7 +171,7 @@ def search(
                         if _ends(passed, number, best[doc]):
                             break
                     passed[0, gathered], passed[1, gathered] = -1 - place, number
-                    prefetch(open_rows, place)
+                    prefetch(active_rows, place)
                     gathered += 1
                     candidates[doc] += 1
         _resolve(table, held, passed, gathered)
@@ -187,10 +190,10 @@ def _ends(passed: Any, number: int, best: Any) -> Any:
 
 @kernel
 def _resolve(table: Any, held: Any, passed: Any, gathered: int) -> None:
-    """Turn places in the sealed rows, or -1 - places in the open ones, into rows, and ask for their prints."""
+    """Turn places in the frozen rows, or -1 - places in the open ones, into rows, and ask for their prints."""
     for at in range(gathered):
         place = passed[0, at]
-        passed[0, at] = sealed_row(table, held.taken, place) if place >= 0 else int64(table.open_rows[-1 - place])
+        passed[0, at] = frozen_row(table, held.taken, place) if place >= 0 else int64(table.active_rows[-1 - place])
         if held.files[0] < 0:
             prefetch(held.prints, passed[0, at] * held.prints.shape[1])
 
@@ -260,8 +263,8 @@ def _meets_in_batch(doc: int, keys: Any, chains: Any, made: Any) -> Any:
 
 
 @kernel
-def settle(
-    tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, reached: Any, settled: Any
+def judge_in_order(
+    tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, reached: Any, judged: Any
 ) -> int:
     """Judge documents in order, each seeing those before it; return how many become entries, rows `known.next_row`..
 
@@ -270,7 +273,7 @@ def settle(
     """
     floor, next_row, same, best, best_distance, is_alone, tags = known
     seen, heads, tails, links, backs = chains
-    outcome, found, distance, similarity, made = settled
+    outcome, found, distance, similarity, made = judged
     mask = int64(seen.shape[0] - 1)
     count = 0
     for doc in range(outcome.shape[0]):

@@ -31,7 +31,7 @@ _JUDGING_WEIGHT: Final = int64(JUDGING_WEIGHT)
 
 @kernel
 def _threshold_of(tables: Any, features: Any, other_features: Any) -> int:
-    """Return the threshold for two texts of so many features, or -1 if their lengths keep them apart."""
+    """Return the threshold for two texts with these counts of features, or -1 if their lengths keep them apart."""
     smaller, larger = int64(min(features, other_features)), int64(max(features, other_features))
     if larger == FEATURES_UNKNOWN:
         larger = smaller

@@ -44,7 +44,7 @@ from stream_dedup.index.tables.rows import (
     Found,
     Known,
     StoredRows,
-    new_settled,
+    new_judged,
     no_columns,
     same_digest,
     same_position,
@@ -53,11 +53,11 @@ from stream_dedup.index.tables.rows import (
 from stream_dedup.index.tables.tags import Tags, digest_tags, id_tags, keys_of, position_tags
 
 ROWS_MAX: Final = 0xFFFFFFF0
-# A table is merged when its open part is such a part of what is sealed, in memory, or with its row numbers in a file; and when
-# the open part has at least so many entries. See `RowFinder.due`.
+# A table is merged when its active segment is such a part of what is frozen, in memory, or with its row numbers in a file; and
+# when the active segment has at least this many entries. See `RowFinder.due`.
 MERGED_AGAIN: Final = 12
 MERGED_AGAIN_IN_FILES: Final = 36
-_OPEN_MIN: Final = 32_768
+_ACTIVE_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
 _BY_DIGEST: Final = 0
 _BY_POSITION: Final = 1
@@ -184,12 +184,12 @@ class Neighbours:
         buckets = self._tables.keys(batch)
         known = Known(floor, self._rows, same, np.full(count, NONE), np.zeros(count, np.int64), np.zeros(count, np.bool_), tags)
         self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), known)
-        settled = new_settled(count)
-        added = self._tables.settle(self._columns.rows, batch, known, buckets, settled)
-        self._add(batch, settled.made[:added], tags, settled.outcome, buckets)
-        entries = self._entries_at(settled.row)
+        judged = new_judged(count)
+        added = self._tables.judge_in_order(self._columns.rows, batch, known, buckets, judged)
+        self._add(batch, judged.made[:added], tags, judged.outcome, buckets)
+        entries = self._entries_at(judged.row)
         self._seal_if_due()
-        return Found(settled.outcome, entries, settled.distance, settled.similarity)
+        return Found(judged.outcome, entries, judged.distance, judged.similarity)
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry at its own source position and with its value digest, or -1."""
@@ -268,14 +268,14 @@ class Neighbours:
         states[rows] = REMOVED
         if self._beside is not None:
             self._beside.removed(entries)
-        if self._rows - self.live > max(_OPEN_MIN, self.live // 3):
+        if self._rows - self.live > max(_ACTIVE_MIN, self.live // 3):
             self._compact()
 
     def least_bytes(self, plan: Plan) -> int:
         """Return how many bytes of memory the entries need at least under a plan, with what may lie in files there."""
         shares = {True: MERGED_AGAIN_IN_FILES} if self._in_files else {True: MERGED_AGAIN_IN_FILES, False: MERGED_AGAIN}
         rows, bytes_for = (table_count(tables_of(plan)), self._rows, self.full), self._columns.bytes_for
-        return min(bytes_for(*rows, in_files=where, open_share=1 / share) for where, share in shares.items())
+        return min(bytes_for(*rows, in_files=where, active_share=1 / share) for where, share in shares.items())
 
     def ask_for_memory(self, plan: Plan) -> None:
         """Raise ConfigurationError unless the budget holds the entries under a plan."""
@@ -302,7 +302,7 @@ class Neighbours:
         (self._longest, self._full), self._next_table = np.zeros((2, self._tables.count), np.int64), 0
 
     def _fit(self, rows: int, full: int) -> None:
-        """Move to files what the budget does not hold of so many rows, `full` of them in the plan's tables.
+        """Move to files what the budget does not hold of `rows` rows, `full` of them in the plan's tables.
 
         Raises:
             ConfigurationError: the budget does not even hold what has to stay in memory.
@@ -312,9 +312,9 @@ class Neighbours:
         if budget is None or not budget.memory_bytes:
             return
         count, share = self._tables.count, 1 / MERGED_AGAIN
-        if not self._in_files and budget.room(columns.bytes_for(count, rows, full, in_files=False, open_share=share)) >= 0:
+        if not self._in_files and budget.room(columns.bytes_for(count, rows, full, in_files=False, active_share=share)) >= 0:
             return
-        budget.demand(columns.bytes_for(count, rows, full, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES))
+        budget.demand(columns.bytes_for(count, rows, full, in_files=True, active_share=1 / MERGED_AGAIN_IN_FILES))
         self._in_files = True
         self._columns.to_files(budget.folder)
         self._known.to_file(budget.folder)
@@ -439,14 +439,14 @@ class Neighbours:
         self._seal()
 
     def _seal_if_due(self) -> None:
-        """Seal open parts that have grown, table by table: verdicts wait meanwhile."""
+        """Freeze active segments that have grown, table by table: verdicts wait meanwhile."""
         finder, again = self._tables.finder, MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
-        for number in self._known.due(_OPEN_MIN, again):
+        for number in self._known.due(_ACTIVE_MIN, again):
             self._fit(self._rows, self.full)
             if not self._known.merge(number):
                 self._seal_known([number])
             self._beat()
-        for number in finder.due(_OPEN_MIN, again):
+        for number in finder.due(_ACTIVE_MIN, again):
             self._fit(self._rows, self.full)
             if not finder.merge(number):
                 self._seal([number])
@@ -455,13 +455,13 @@ class Neighbours:
     def _seal_known(self, numbers: Sequence[int] | None = None) -> None:
         """Sort what finds rows by digest, position and id, or some of these tables, from nothing."""
         states = self._columns.rows.states[: self._rows]
-        self._known.seal(self._keys_of_tags, states, SHORT, self.live, self._each, numbers)
+        self._known.freeze(self._keys_of_tags, states, SHORT, self.live, self._each, numbers)
 
     def _seal(self, numbers: Sequence[int] | None = None) -> None:
-        """Sort everything into the sealed parts of the tables, or of some of them."""
+        """Sort everything into the frozen segments of the tables, or of some of them."""
         self._fit(self._rows, self.full)
         keys_of, states = self._tables.keys_of(self._columns.read), self._columns.rows.states[: self._rows]
-        self._tables.finder.seal(keys_of, states, FULL, self.full, self._each, numbers)
+        self._tables.finder.freeze(keys_of, states, FULL, self.full, self._each, numbers)
 
     def _keys_of_tags(self, numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
         return np.stack([keys_of(self._columns.read(TAGS[number], first, end)) for number in numbers])

@@ -159,16 +159,16 @@ class Chains(NamedTuple):
 
 
 def new_chains(count: int, tables: int) -> Chains:
-    """Return chains for a batch of `count` documents, by the keys of so many tables."""
+    """Return chains for a batch of `count` documents, by the keys of `tables`."""
     seen = np.full(2 << count.bit_length(), -1, np.int64)
     heads, tails = np.full((2, tables, len(seen)), -1, np.int32)
     return Chains(seen, heads, tails, *np.empty((2, count, tables), np.int32))
 
 
-class Settled(NamedTuple):
+class JudgedRows(NamedTuple):
     """What became of a batch: `outcome` (n,) uint8, `row` (n,) int64, `distance` (n,) uint8 in bits, `similarity` (n,) uint8 of
     the sketches of a document and of the row that it is near, in per cent, else `NOT_COMPARED`; and the documents that became
-    entries, `made` (n,) int64, of which the first so many count.
+    entries, `made` (n,) int64, of which only those that were written count.
     """
 
     outcome: NDArray[np.uint8]
@@ -178,11 +178,11 @@ class Settled(NamedTuple):
     made: NDArray[np.int64]
 
 
-def new_settled(count: int) -> Settled:
-    """Return room for what becomes of so many documents."""
+def new_judged(count: int) -> JudgedRows:
+    """Return room for what becomes of `count` documents."""
     outcome, distance, similarity = np.empty((3, count), np.uint8)
     row, made = np.empty((2, count), np.int64)
-    return Settled(outcome, row, distance, similarity, made)
+    return JudgedRows(outcome, row, distance, similarity, made)
 
 
 class Walking(NamedTuple):
@@ -201,7 +201,7 @@ class Walking(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What became of a batch, as `Settled` tells it, with the `entry` (n,) int64 of each row."""
+    """What became of a batch, as `JudgedRows` tells it, with the `entry` (n,) int64 of each row."""
 
     outcome: NDArray[np.uint8]
     entry: NDArray[np.int64]
@@ -232,7 +232,7 @@ class Alike(NamedTuple):
 
 
 def room_for_alike(count: int) -> AlikeRows:
-    """Return room for so many rows."""
+    """Return room for `count` rows."""
     return AlikeRows(*np.empty((4, count), np.int64))
 
 
@@ -248,7 +248,7 @@ def gathered(fill: Callable[[AlikeRows], int]) -> AlikeRows:
 
 
 def new_walking(tables: int) -> Walking:
-    """Return scratch for walks through so many tables."""
+    """Return scratch for walks through `tables`."""
     rows, distances = np.empty((2, CROWD), np.int64)
     values = SKETCH_VALUES + JUDGING_VALUES
     agree, seen = np.empty((CROWD + 1, values), np.uint8), np.empty(values, np.int64)

@@ -1,9 +1,9 @@
 """Compiled: who is near a document under a plan of whole keys, in log order: `Plan.scan`, over the tables.
 
 A walk merges the tables of one document: in each a cursor goes through the rows whose key seems to be the document's, the
-earliest of all cursors is looked at once, whatever tables hold it, and counts in each whose very key it has. A cursor whose
-table has given the first ones that are asked goes on with the last ones. Behind the entries that are held come those that the
-batch has made so far. The first `CROWD` candidates are the crowd; they are judged as soon as all of them are known.
+earliest of all cursors is looked at once, in however many tables it lies, and counts in each whose very key it has. A cursor
+whose table has given the first ones that are asked goes on with the last ones. Behind the entries that are held come those that
+the batch has made so far. The first `CROWD` candidates are the crowd; they are judged as soon as all of them are known.
 """
 
 from __future__ import annotations

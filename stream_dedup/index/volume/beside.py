@@ -1,7 +1,7 @@
 """Files beside the volume: rows and tables as they lie in memory, so that opening costs what came since, not what is held.
 
     FOLDER/NAME                      one column of the rows, appended to
-    FOLDER/table-NUMBER.GENERATION   the sealed part of one table, written once
+    FOLDER/table-NUMBER.GENERATION   the frozen segment of one table, written once
 
 The truth stays in the volume. It also says which files count, and what must be in them: of every 4,096 rows a digest of each
 column, of every table its file and its digest, of every entry whether it was removed since the rows were laid out. Opening
