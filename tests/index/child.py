@@ -146,7 +146,7 @@ def _server() -> str:
 def _serve_children(address: str) -> None:
     """Fork a child for each connection, until standard input ends."""
     beside.GROUP_ROWS = held.GROUP_ROWS = 8  # so that there are files beside small volumes
-    neighbours._OPEN_MIN = 12
+    neighbours._ACTIVE_MIN = 12
     index = LogIndex(MemoryStore())  # compiles what the children will need
     index.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch([Doc(0, 0, 0, bytes(16), 0)]))])
     index.neighbours([0, 0])

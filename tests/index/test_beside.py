@@ -39,7 +39,7 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have groups of eight rows, and tables that are merged after some entries, so that small logs have all of it."""
     monkeypatch.setattr(beside, "GROUP_ROWS", GROUP)
     monkeypatch.setattr(held, "GROUP_ROWS", GROUP)
-    monkeypatch.setattr(neighbours, "_OPEN_MIN", 4)
+    monkeypatch.setattr(neighbours, "_ACTIVE_MIN", 4)
     monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
     monkeypatch.setattr(finder, "_PIECE", 64)

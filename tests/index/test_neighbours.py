@@ -314,7 +314,7 @@ class AgainstAList(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Freeze, double and compact after tens of entries, chain, and search with two threads, as at scale."""
-    monkeypatch.setattr(neighbours, "_OPEN_MIN", 40)
+    monkeypatch.setattr(neighbours, "_ACTIVE_MIN", 40)
     monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
     monkeypatch.setattr(finder, "_BUCKET_ENTRIES", 4)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
@@ -455,7 +455,7 @@ def test_room_given_back_is_used_again(plan: Plan) -> None:
 def test_tables_are_frozen_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step waits for few of them, also when buckets double, and each is frozen as often as if all were frozen at once."""
     limit, step, steps = 400, 10, 180
-    monkeypatch.setattr(neighbours, "_OPEN_MIN", limit)
+    monkeypatch.setattr(neighbours, "_ACTIVE_MIN", limit)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 1 << 12)
     index = Neighbours(PLANS[plan], 2, strangers, values=SKETCH_BYTES)
     tables = index._tables.finder

@@ -69,7 +69,7 @@ def limbs(doc: Doc) -> list[int]:
 @pytest.mark.parametrize("refresh", [False, True])
 def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the second window on neither memory nor volume grows, whether or not a share of it is refreshed for ever."""
-    monkeypatch.setattr(neighbours, "_OPEN_MIN", 500)  # rows are laid out anew after hundreds, not tens of thousands
+    monkeypatch.setattr(neighbours, "_ACTIVE_MIN", 500)  # rows are laid out anew after hundreds, not tens of thousands
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     index.apply([(0, 0, declare(PLANS["classic"], window={"length_ms": 16_000, "refresh": refresh}))])

@@ -2,7 +2,7 @@
 
 The steps:
   1  raise the watermarks of the batch's source partitions
-  2  for each document: kept verdict, own live representative, stale, or judge (see `positions`)
+  2  for each document: cached verdict, own live representative, stale, or judge (see `positions`)
   3  new representatives get their rows, verdicts at or above the watermarks are kept
   4  where duplicates refresh, renew the representatives that were named
 

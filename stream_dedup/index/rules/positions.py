@@ -1,21 +1,21 @@
-"""What was said before, by source position: watermarks and kept verdicts (docs/explanation/index-layout.md,
+"""What was said before, by source position: watermarks and the redelivery cache (docs/explanation/index-layout.md,
 "Memory of positions").
 
     watermark  per source partition, the lexicographic maximum of the (epoch, committed offset) that its batches carried;
                a lower pair changes nothing
-    kept       every verdict on a document at or above its partition's watermark, by (source, offset, value digest)
+    cache      every verdict on a document at or above its partition's watermark, by (source, offset, value digest)
 
     rises      when the watermark moves, verdicts below it are dropped; when its epoch rises, first all verdicts of the
                partition go but the unique ones, which stay until the new watermark passes them
 
-Look-up, for a document at (epoch, offset), as `apply` carries it out: (1) a verdict kept, unless the epoch is below the
+Look-up, for a document at (epoch, offset), as `apply` carries it out: (1) a verdict in the cache, unless the epoch is below the
 watermark's; (2) a live representative at this very position: unique; (3) (epoch, offset) below the watermark: stale, and
 nothing changes; (4) judge, and keep the verdict. A position with another value digest is another document.
 
-A representative that expires or is forgotten leaves the kept verdicts on it, and on its duplicates, as they are: they are
+A representative that expires or is forgotten leaves the cached verdicts on it, and on its duplicates, as they are: they are
 the first verdict, which a redelivered document gets again. Of a forgotten one only the id is blanked.
 
-Invariants: no kept verdict lies below its partition's watermark; what is stored may hold more rows than are kept, but after
+Invariants: no cached verdict lies below its partition's watermark; what is stored may hold more rows than are kept, but after
 a look at the watermarks exactly the kept ones are left (so passing a watermark costs no write, and a rising epoch rewrites what
 is stored); a kept duplicate names a representative that was not retracted.
 
@@ -106,7 +106,7 @@ class _KeptRun:
 
 
 class Positions:
-    """Watermarks and kept verdicts of all source partitions."""
+    """Watermarks and redelivery cache of all source partitions."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Positions:
         return None if found is None else found[0].judgements[found[1]]
 
     def verdicts(self) -> list[tuple[Key, Judgement]]:
-        """Return every kept verdict, in the order of source, offset and value digest."""
+        """Return every cached verdict, in the order of source, offset and value digest."""
         self.split()
         return [(key, record.judgements[row]) for key, (record, row) in sorted(self._kept.items(), key=itemgetter(0))]
 

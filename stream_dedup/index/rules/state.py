@@ -74,7 +74,7 @@ class IndexState:
         return None if self.declared is None else self.declared.sketch_bytes
 
     def expire(self) -> None:
-        """Drop what the window has left behind. Kept verdicts stay: a redelivered document must not be judged again."""
+        """Drop what the window has left behind. Cached verdicts stay: a redelivered document must not be judged again."""
         if self.entries is None or self.neighbours is None:
             return
         first = self.generations.expire(self.window, self.entries.count)

@@ -136,10 +136,7 @@ def search(
             group = bucket >> GROUP_BITS
             at = number * places + int64(heads[number, bucket])
             stop = number * places + int64(heads[number, bucket + 1])
-            active_length, is_over = (
-                int64(active_heads[number, group, 1]),
-                False,
-            )  # over: all that follow are later than the best
+            active_length, is_over = int64(active_heads[number, group, 1]), False  # over: all that follow come after the best
             if asked > 0 and stop - at + active_length > asked and _passes_more(table, number, key, asked):
                 row, distance, found = _ask_in_order(tables, table, held, batch, doc, number, key, best[doc])
                 candidates[doc] += found

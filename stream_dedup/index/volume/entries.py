@@ -140,7 +140,7 @@ class Entries:
         self._kept: dict[int, bytes] = {}
         self._reader = ThreadPoolExecutor(1)
         self._expected: tuple[list[int], Future[list[bytes | None]]] | None = None
-        self._sealed = 0  # segments that are written
+        self._frozen = 0  # segments that are written
         self._tail: list[NDArray[Any]] = []  # the segment rows after them
         self._segments: dict[int, NDArray[Any]] = {}  # those that change in this step
         self.count = 0
@@ -154,8 +154,8 @@ class Entries:
             FormatError: a segment or one of the last pages is damaged or missing.
         """
         self.count = count
-        self._sealed = count // SEGMENT_ENTRIES
-        self._tags.load(self._sealed)
+        self._frozen = count // SEGMENT_ENTRIES
+        self._tags.load(self._frozen)
         found = 0
         for some in self._ahead(itertools.chain(self._load_segments(first // SEGMENT_ENTRIES), self._load_tail())):
             part = some
@@ -183,7 +183,7 @@ class Entries:
     def _load_segments(self, first: int) -> Iterator[StoredRows]:
         for key, segment in self._store.scan(PREFIX_SEGMENT, segment_key(first)):
             columns = view_segment(segment, self._limbs, self._values)
-            if number_of(key) >= self._sealed:
+            if number_of(key) >= self._frozen:
                 raise FormatError(
                     f"The index volume holds entries beyond the {self.count} that it should hold; give the index an empty "
                     "volume, and it is rebuilt from the log."
@@ -192,7 +192,7 @@ class Entries:
             yield _stored(number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64), columns, ids)
 
     def _load_tail(self) -> Iterator[StoredRows]:
-        pages = range(self._sealed * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-self.count // PAGE_ENTRIES))
+        pages = range(self._frozen * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-self.count // PAGE_ENTRIES))
         for page, value in zip(pages, self._store.get_many([page_key(page) for page in pages]), strict=True):
             size = min(PAGE_ENTRIES, self.count - page * PAGE_ENTRIES)
             rows, ids = np.zeros(size, self._type), b""  # a page that was dropped whole
@@ -318,9 +318,9 @@ class Entries:
             else:
                 self._changed.add(page)
         for segment, places in _grouped(numbers, SEGMENT_ENTRIES):
-            if segment >= self._sealed:
+            if segment >= self._frozen:
                 self._tail = [self._tail_rows()]
-                self._tail[0]["state"][numbers[numbers >= self._sealed * SEGMENT_ENTRIES] - self._sealed * SEGMENT_ENTRIES] = (
+                self._tail[0]["state"][numbers[numbers >= self._frozen * SEGMENT_ENTRIES] - self._frozen * SEGMENT_ENTRIES] = (
                     STATE_REMOVED
                 )
                 break
@@ -391,13 +391,13 @@ class Entries:
         for number in self._dropped:
             self._kept.pop(number, None)
         self._dropped.clear()
-        if self.count >= (self._sealed + 1) * SEGMENT_ENTRIES:
+        if self.count >= (self._frozen + 1) * SEGMENT_ENTRIES:
             tail = self._tail_rows()
             while len(tail) >= SEGMENT_ENTRIES:
                 whole, tail = tail[:SEGMENT_ENTRIES], tail[SEGMENT_ENTRIES:]
-                self._segments[self._sealed] = whole[whole["state"] != STATE_REMOVED]
+                self._segments[self._frozen] = whole[whole["state"] != STATE_REMOVED]
                 self._tags.seal()
-                self._sealed += 1
+                self._frozen += 1
             self._tail = [tail.copy()]
         for segment, left in self._segments.items():
             if len(left):

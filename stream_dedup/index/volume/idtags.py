@@ -32,13 +32,13 @@ class IdTags:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._sealed = 0
+        self._frozen = 0
         self._tail: list[Tags] = []
         self._changed: dict[int, Tags | None] = {}  # None: it goes
 
-    def load(self, sealed: int) -> None:
+    def load(self, frozen: int) -> None:
         """Begin behind these whole segments; what comes after them is then added as if it were new."""
-        self._sealed = sealed
+        self._frozen = frozen
 
     def append(self, ids: Sequence[bytes]) -> Tags:
         """Take note of the ids of the next entries; return their tags."""
@@ -59,9 +59,9 @@ class IdTags:
     def seal(self) -> None:
         """Let the next 4,096 entries be a segment."""
         tail = self._whole_tail()
-        self._changed[self._sealed] = tail[:SEGMENT_ENTRIES].copy()
+        self._changed[self._frozen] = tail[:SEGMENT_ENTRIES].copy()
         self._tail = [tail[SEGMENT_ENTRIES:].copy()]
-        self._sealed += 1
+        self._frozen += 1
 
     def drop(self, segment: int) -> None:
         """Let a segment go of which no entry is left."""
@@ -69,9 +69,9 @@ class IdTags:
 
     def wipe(self, segment: int, places: NDArray[np.int64]) -> None:
         """Forget the tags of entries of one segment, or of the tail."""
-        if segment >= self._sealed:
+        if segment >= self._frozen:
             tail = self._whole_tail()
-            tail[(segment - self._sealed) * SEGMENT_ENTRIES + places] = NO_TAG
+            tail[(segment - self._frozen) * SEGMENT_ENTRIES + places] = NO_TAG
             self._tail = [tail]
             return
         (tags,) = self._read([segment])
@@ -85,13 +85,13 @@ class IdTags:
         wanted = np.unique(crcs_of(list(ids)))
         is_low = np.zeros(_LOW_BITS + 1, np.bool_)
         is_low[wanted & _LOW_BITS] = True
-        for first in range(0, self._sealed, _SEGMENTS_AT_ONCE):
-            segments = range(first, min(first + _SEGMENTS_AT_ONCE, self._sealed))
+        for first in range(0, self._frozen, _SEGMENTS_AT_ONCE):
+            segments = range(first, min(first + _SEGMENTS_AT_ONCE, self._frozen))
             for segment, tags in zip(segments, self._read(segments), strict=True):
                 if tags is not None and len(places := _places(tags, is_low, wanted)):
                     yield segment * SEGMENT_ENTRIES + places
             beat()
-        yield self._sealed * SEGMENT_ENTRIES + _places(self._whole_tail(), is_low, wanted)
+        yield self._frozen * SEGMENT_ENTRIES + _places(self._whole_tail(), is_low, wanted)
 
     def collect(self, writes: Writes) -> None:
         """Add what changed since the last call."""

@@ -433,7 +433,7 @@ def view_segment(value: bytes, limbs: int, values: int = 0) -> dict[str, NDArray
 
 
 def encode_rows(rows: bytes, count: int, ids: bytes) -> bytes:
-    """Return the value of a page of entries, or of kept verdicts: count, rows, ids."""
+    """Return the value of a page of entries, or of cached verdicts: count, rows, ids."""
     return b"".join((_COUNT.pack(count), rows, ids))
 
 
@@ -451,7 +451,7 @@ def split_rows(value: bytes, row_bytes: int) -> tuple[int, bytes, bytes]:
 
 
 def encode_kept(rows: NDArray[Any], ids: bytes) -> bytes:
-    """Return the value of one log record's kept verdicts; `rows` (n,) KEPT, `ids` theirs, one after another."""
+    """Return the value of one log record's cached verdicts; `rows` (n,) KEPT, `ids` theirs, one after another."""
     return encode_rows(rows.tobytes(), len(rows), ids)
 
 
