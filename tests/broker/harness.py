@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import logging
 import os
 import random
@@ -22,6 +23,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from stream_dedup.broker import LocalBroker
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground import topics
 from stream_dedup.ground.document import Headers, Message, Unreadable
@@ -107,6 +109,18 @@ class Role:
         found = re.findall(said + r".*?port=\D*(\d+)", re.sub(r"\x1b\[\d*m", "", self.log))
         assert found, self.log
         return f"http://127.0.0.1:{found[-1]}"
+
+    def get(self, path: str) -> str:
+        """Return what it answers to a path; raises OSError while it does not, and where it refuses."""
+        with urllib.request.urlopen(f"{self.address()}{path}", timeout=10) as answer:  # noqa: S310 - our own address
+            return str(answer.read().decode())
+
+    def asked(self, path: str) -> Any:
+        """Return the JSON that it answers; {} while it does not."""
+        try:
+            return json.loads(self.get(path))
+        except OSError:
+            return {}
 
     def kill(self) -> None:
         self.process.kill()
@@ -223,6 +237,14 @@ class Filter:
         self.roles.append(role)
         return role
 
+    def command(self, *words: object, code: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of ours with the filter's settings, in a process that must end with `code` unless that is None."""
+        line = [sys.executable, "-m", "stream_dedup", *map(str, words)]
+        around = child_environment({}) | self.environment | environment
+        done = subprocess.run(line, env=around, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+        assert code in (None, done.returncode), done.stdout + done.stderr
+        return done
+
     def stop(self) -> None:
         """Stop whatever still runs, and show the logs of a test that fails."""
         for client in (self._asker, self._reader):
@@ -319,7 +341,7 @@ class Filter:
             role.says("index started")
 
         def level() -> bool:
-            return all("stream_dedup_representatives_behind_records 0.0" in metrics_of(role) for role in index)
+            return all("stream_dedup_representatives_behind_records 0.0" in role.get("/metrics") for role in index)
 
         wait_until(level, "representatives holds all that it is owed", seconds)
 
@@ -374,6 +396,20 @@ class Filter:
                     raise AssertionError(str(error))
         consumer.unassign()
         return found
+
+
+@contextlib.contextmanager
+def own_filter(
+    folder: Path, *, heap_mb: int = 384, documents_bytes_max: int | None = None, **settings: Any
+) -> Iterator[tuple[LocalBroker, Filter]]:
+    """Run a broker that may be killed, with a filter whose topics exist; both end with the block."""
+    with LocalBroker(folder / "kafka", heap_mb=heap_mb) as broker:
+        crawl = Filter(broker.bootstrap, folder, **settings)
+        crawl.create_topics(documents_bytes_max=documents_bytes_max)
+        try:
+            yield broker, crawl
+        finally:
+            crawl.stop()
 
 
 # A plain scan compares every document with every representative: bearable for so many. The compiled one is held equal to it.
@@ -576,12 +612,6 @@ def large_documents(count: int, size: int, seed: int, *, partitions: int) -> Ite
         start = generator.randrange(len(pool) - size + 1)
         value = b"%d %d " % (seed, number) + pool[start : start + size]
         yield number % partitions, b"https://large-%d.example/%d" % (seed, number), value[:size], []
-
-
-def metrics_of(role: Role) -> str:
-    """Return what a role reports."""
-    with urllib.request.urlopen(f"{role.address()}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
-        return str(answer.read().decode())
 
 
 def threads_of(one: Role) -> Counter[str]:

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.doctor import examine
 from stream_dedup.ground.document import Headers
 from stream_dedup.settings.layers import load_settings
-from tests.broker.harness import Filter, Role, synthetic, wait_until
+from tests.broker.harness import Filter, Role, own_filter, synthetic, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -29,8 +28,7 @@ TAKEN_OVER_SECONDS = 20.0
 def readiness(role: Role) -> str:
     """Return `ready: ` or `not ready: ` and the sentence."""
     try:
-        with urllib.request.urlopen(f"{role.address()}/readyz", timeout=10) as answer:  # noqa: S310 - our own address
-            return f"ready: {json.load(answer)['text']}"
+        return f"ready: {json.loads(role.get('/readyz'))['text']}"
     except urllib.error.HTTPError as error:
         return f"not ready: {json.load(error)['text']}"
 
@@ -38,8 +36,7 @@ def readiness(role: Role) -> str:
 def found_by(search: Role, document: tuple[int, bytes, bytes, Headers]) -> list[str]:
     """Return the ids that a search finds by the beginning of a document."""
     clue = "+".join(document[2].decode().split()[:8])
-    with urllib.request.urlopen(f"{search.address()}/v1/find?q={clue}", timeout=10) as answer:  # noqa: S310 - our own address
-        return [one["id"] for one in json.load(answer)["documents"]]
+    return [one["id"] for one in json.loads(search.get(f"/v1/find?q={clue}"))["documents"]]
 
 
 def says(role: Role, *words: str) -> None:
@@ -49,51 +46,46 @@ def says(role: Role, *words: str) -> None:
 def test_roles_wait_for_kafka_and_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody ends, each says what it waits for and that it is over, and documents flow as soon as they can."""
     documents = synthetic(3000, 5, partitions=2)
-    with LocalBroker(tmp_path / "kafka") as broker:
-        crawl = Filter(broker.bootstrap, tmp_path, partitions=2)
-        crawl.create_topics()
+    with own_filter(tmp_path, partitions=2) as (broker, crawl):
         sent = crawl.produce(documents[:1000])
         broker.kill()
-        try:
-            worker = crawl.start("worker")
-            says(worker, "not ready: ", "waiting for Kafka", "Connection refused")
-            broker.start()
-            says(worker, "not ready: ", "waiting for an index", "documents wait for their verdicts")
-            for name, value in crawl.environment.items():
-                monkeypatch.setenv(name, value)
-            found = {(one.check, one.state.value): one.sentence for one in examine(load_settings())}
-            assert "run index" in found["roles", "warning"]
+        worker = crawl.start("worker")
+        says(worker, "not ready: ", "waiting for Kafka", "Connection refused")
+        broker.start()
+        says(worker, "not ready: ", "waiting for an index", "documents wait for their verdicts")
+        for name, value in crawl.environment.items():
+            monkeypatch.setenv(name, value)
+        found = {(one.check, one.state.value): one.sentence for one in examine(load_settings())}
+        assert "run index" in found["roles", "warning"]
 
-            index = crawl.start("index")
-            crawl.wait_until_committed(sent)
-            says(worker, "ready: 2 partitions")
-            says(index, "ready: applied")
-            assert ("roles", "ok") in {(one.check, one.state.value) for one in examine(load_settings())}
-            search = crawl.start("search")
-            wait_until(lambda: readiness(search).startswith("ready: ") and found_by(search, documents[0]), "it has what left")
-            held = found_by(search, documents[0])
-            assert search.stop() == 0
+        index = crawl.start("index")
+        crawl.wait_until_committed(sent)
+        says(worker, "ready: 2 partitions")
+        says(index, "ready: applied")
+        assert ("roles", "ok") in {(one.check, one.state.value) for one in examine(load_settings())}
+        search = crawl.start("search")
+        wait_until(lambda: readiness(search).startswith("ready: ") and found_by(search, documents[0]), "it has what left")
+        held = found_by(search, documents[0])
+        assert search.stop() == 0
 
-            broker.kill()
-            search = crawl.start("search")
-            for role in (worker, index, search):
-                says(role, "not ready: ", "waiting for Kafka")
-            assert found_by(search, documents[0]) == held, "it finds what it held before"
-            time.sleep(2 * 3.0)  # the session ends meanwhile
-            assert (worker.process.poll(), index.process.poll()) == (None, None)
-            broker.start()
-            sent += crawl.produce(documents[1000:])
-            crawl.wait_until_committed(sent)
-            wait_until(lambda: found_by(search, documents[-1]), "it goes on where it stood")
-            for role in (worker, index, search):
-                says(role, "ready: ")
-                log = re.sub(r"\x1b\[\d*m", "", role.log)
-                assert "the wait for Kafka is over" in log
-                assert "FAIL [" not in log
-                assert len(log.splitlines()) < LINES_MAX, log
-            assert [role.stop() for role in (worker, index, search)] == [0, 0, 0]
-        finally:
-            crawl.stop()
+        broker.kill()
+        search = crawl.start("search")
+        for role in (worker, index, search):
+            says(role, "not ready: ", "waiting for Kafka")
+        assert found_by(search, documents[0]) == held, "it finds what it held before"
+        time.sleep(2 * 3.0)  # the session ends meanwhile
+        assert (worker.process.poll(), index.process.poll()) == (None, None)
+        broker.start()
+        sent += crawl.produce(documents[1000:])
+        crawl.wait_until_committed(sent)
+        wait_until(lambda: found_by(search, documents[-1]), "it goes on where it stood")
+        for role in (worker, index, search):
+            says(role, "ready: ")
+            log = re.sub(r"\x1b\[\d*m", "", role.log)
+            assert "the wait for Kafka is over" in log
+            assert "FAIL [" not in log
+            assert len(log.splitlines()) < LINES_MAX, log
+        assert [role.stop() for role in (worker, index, search)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])

@@ -19,11 +19,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Producer
 
-from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.audit import examine
 from stream_dedup.ground.document import Headers
 from stream_dedup.proof.letters import letter_of
-from tests.broker.harness import Filter, Outcome, fingerprint_of, header, wait_until
+from tests.broker.harness import Filter, Outcome, fingerprint_of, header, own_filter, wait_until
 from tests.broker.latin1 import Latin1
 from tests.broker.test_main_path import LONG
 
@@ -229,55 +228,51 @@ def peak_bytes(pid: int) -> int:
 def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
     """One record of every kind, in one partition, in one pass: each leaves once, where the table says and with the reason, the
     last one still leaves, and the worker's memory grows by no more than three times the largest batch."""
-    with LocalBroker(tmp_path / "kafka", heap_mb=768) as broker:
-        crawl = Filter(broker.bootstrap, tmp_path, partitions=1, value_format="json")
-        crawl.create_topics(documents_bytes_max=12_000_000)
-        try:
-            for name in crawl.names.outputs[:2]:
-                crawl.admin.set_config(name, {"max.message.bytes": "11500000"})
-            crawl.start("index")
-            # It is stopped for many seconds below. A session that ends meanwhile would let it fetch the batch anew beside the
-            # one that it holds, and the memory of both would be measured.
-            worker = crawl.start("worker", STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS="60000")
-            worker.says("worker started")
-            # A stranger may write to the log too; none of this is a record of ours.
-            crawl.produce(
-                [(0, None, junk, []) for junk in (b"", b"not a record", b"SDLG" + bytes(40), None)],
-                topic=crawl.names.fingerprints,
-            )
-            for topic in (crawl.names.fingerprints, crawl.names.verdicts):
-                crawl.produce([(0, None, b"not a record", [(LATIN1, b"")])], topic=topic)
-            crawl.produce([(0, b"warm", text("the first good one"), [])])
-            crawl.wait_until_committed(1)
-            before = peak_bytes(worker.process.pid)
-            crawl.admin.set_config(
-                crawl.names.documents, {"max.message.bytes": "30000000", "message.timestamp.after.max.ms": str(2**63 - 1)}
-            )
-            worker.process.send_signal(signal.SIGSTOP)  # or it would read the batch before it is damaged
-            names, damaged = produce_table(crawl, table())
-            for offset in damaged:
-                damage(tmp_path / "kafka", crawl.names.documents, offset + 1)
-            began = time.monotonic()
-            worker.process.send_signal(signal.SIGCONT)
-            crawl.wait_until_committed(1 + len(names))
-            seconds = time.monotonic() - began
-            grown = peak_bytes(worker.process.pid) - before
-            print(f"{len(names)} bad records in {seconds:.1f} s, peak RSS {before / 1e6:.0f} MB and {grown / 1e6:.0f} MB more")
+    settings = {"partitions": 1, "value_format": "json"}
+    with own_filter(tmp_path, heap_mb=768, documents_bytes_max=12_000_000, **settings) as (_, crawl):
+        for name in crawl.names.outputs[:2]:
+            crawl.admin.set_config(name, {"max.message.bytes": "11500000"})
+        crawl.start("index")
+        # It is stopped for many seconds below. A session that ends meanwhile would let it fetch the batch anew beside the
+        # one that it holds, and the memory of both would be measured.
+        worker = crawl.start("worker", STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS="60000")
+        worker.says("worker started")
+        # A stranger may write to the log too; none of this is a record of ours.
+        crawl.produce(
+            [(0, None, junk, []) for junk in (b"", b"not a record", b"SDLG" + bytes(40), None)],
+            topic=crawl.names.fingerprints,
+        )
+        for topic in (crawl.names.fingerprints, crawl.names.verdicts):
+            crawl.produce([(0, None, b"not a record", [(LATIN1, b"")])], topic=topic)
+        crawl.produce([(0, b"warm", text("the first good one"), [])])
+        crawl.wait_until_committed(1)
+        before = peak_bytes(worker.process.pid)
+        crawl.admin.set_config(
+            crawl.names.documents, {"max.message.bytes": "30000000", "message.timestamp.after.max.ms": str(2**63 - 1)}
+        )
+        worker.process.send_signal(signal.SIGSTOP)  # or it would read the batch before it is damaged
+        names, damaged = produce_table(crawl, table())
+        for offset in damaged:
+            damage(tmp_path / "kafka", crawl.names.documents, offset + 1)
+        began = time.monotonic()
+        worker.process.send_signal(signal.SIGCONT)
+        crawl.wait_until_committed(1 + len(names))
+        seconds = time.monotonic() - began
+        grown = peak_bytes(worker.process.pid) - before
+        print(f"{len(names)} bad records in {seconds:.1f} s, peak RSS {before / 1e6:.0f} MB and {grown / 1e6:.0f} MB more")
 
-            outcome = Outcome(crawl)
+        outcome = Outcome(crawl)
 
-            outcome.check()
-            audited = examine(crawl.settings, finished=True)
-            assert [one.sentence for one in audited.findings.shown] == []
-            assert audited.records[crawl.names.documents] == len(outcome.source)
-            assert ends_of(outcome, names) == expected_ends(names, table())
-            for one in outcome.dead:
-                assert header(one, "__dlq.errors.message").endswith((".", ")")), "the header says why in a sentence"
-            assert worker.log.count("a record cannot be read") == sum(name in UNREADABLE for name in names)
-            assert worker.process.poll() is None
-            assert grown < 3 * EXPANDED_BYTES
-        finally:
-            crawl.stop()
+        outcome.check()
+        audited = examine(crawl.settings, finished=True)
+        assert [one.sentence for one in audited.findings.shown] == []
+        assert audited.records[crawl.names.documents] == len(outcome.source)
+        assert ends_of(outcome, names) == expected_ends(names, table())
+        for one in outcome.dead:
+            assert header(one, "__dlq.errors.message").endswith((".", ")")), "the header says why in a sentence"
+        assert worker.log.count("a record cannot be read") == sum(name in UNREADABLE for name in names)
+        assert worker.process.poll() is None
+        assert grown < 3 * EXPANDED_BYTES
 
 
 @pytest.mark.thorough

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,19 +11,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from stream_dedup.ground.document import Message
-from stream_dedup.settings.environment import child_environment
-from tests.broker.harness import Filter, Outcome, header, metrics_of, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
-
-
-def typed(crawl: Filter, *words: str, **environment: str) -> str:
-    """Run a command of ours with the filter's settings; return what it prints."""
-    line = [sys.executable, "-m", "stream_dedup", *words]
-    around = child_environment({}) | crawl.environment | environment
-    done = subprocess.run(line, env=around, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def forget_group(crawl: Filter) -> None:
@@ -61,8 +49,8 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filt
     wait_until(lambda: len(crawl.admin.committed(crawl.settings.group)) == 3, "no transaction is open")
     forget_group(crawl)
 
-    shown = json.loads(typed(crawl, "rewind", "--from-outputs", "--dry-run", "--json"))
-    done = json.loads(typed(crawl, "rewind", "--from-outputs", "--json"))
+    shown = json.loads(crawl.command("rewind", "--from-outputs", "--dry-run", "--json").stdout)
+    done = json.loads(crawl.command("rewind", "--from-outputs", "--json").stdout)
 
     assert [(one["offset"], one["epoch"]) for one in shown] == [(one["offset"], one["epoch"]) for one in done]
     assert [one["warning"] for one in done] == [None] * 3
@@ -71,7 +59,7 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filt
     crawl.wait_until_committed(count)
     Outcome(crawl).check()
     assert following.stop() == 0
-    assert json.loads(typed(crawl, "rewind", "--from-outputs", "--dry-run", "--json")) == []
+    assert json.loads(crawl.command("rewind", "--from-outputs", "--dry-run", "--json").stdout) == []
 
 
 @pytest.mark.thorough
@@ -94,15 +82,15 @@ def test_a_log_from_a_mirror_keeps_its_window(make_filter: Callable[..., Filter]
     name = own["STREAM_DEDUP_TOPIC_PREFIX"] + "fingerprints"
     make_topic(crawl, name, 1, **{"message.timestamp.type": stamps, "retention.ms": "-1"})
     copy_to(crawl, name, log)
-    typed(crawl, "topics", "apply", "--fit-brokers", **own)
+    crawl.command("topics", "apply", "--fit-brokers", **own)
 
     def digest(**environment: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(typed(crawl, "index", "stats", "--json", **environment))
+        found: dict[str, Any] = json.loads(crawl.command("index", "stats", "--json", **environment).stdout)
         return {key: found[key] for key in ("applied", "state_digest")}
 
     there = crawl.start("index", **own)
     applied = f"stream_dedup_index_applied_offset {float(len(log))}"
-    wait_until(lambda: applied in metrics_of(there), "the copy is applied")
+    wait_until(lambda: applied in there.get("/metrics"), "the copy is applied")
     assert there.stop() == 0
 
     assert (digest(**own) == digest()) == (stamps == "CreateTime")
@@ -128,7 +116,7 @@ def test_another_region_takes_over(make_filter: Callable[..., Filter]) -> None:
         copy_to(first, alias + name, messages)
 
     second = make_filter(partitions=2, batch_documents=100, documents=alias + "documents")
-    typed(second, "seed", alias + "unique")
+    second.command("seed", alias + "unique")
     second.start("index")
     second.start("worker")
 

@@ -6,7 +6,6 @@ import json
 import shlex
 import shutil
 import subprocess
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from stream_dedup.broker import LocalBroker
 from stream_dedup.ground.document import Headers
 from stream_dedup.ground.topics import topic_folder
-from tests.broker.harness import Filter, Role, wait_until
+from tests.broker.harness import Filter, Role, own_filter, wait_until
 from tests.broker.test_main_path import LONG
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
@@ -30,13 +29,8 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "host-signals.m
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[tuple[LocalBroker, Filter]]:
     """A broker that may be killed, and a filter on it."""
-    with LocalBroker(tmp_path / "kafka") as broker:
-        crawl = Filter(broker.bootstrap, tmp_path, partitions=1, insights_interval="1s")
-        crawl.create_topics()
-        try:
-            yield broker, crawl
-        finally:
-            crawl.stop()
+    with own_filter(tmp_path, partitions=1, insights_interval="1s") as (broker, crawl):
+        yield broker, crawl
 
 
 def signals_of(crawl: Filter) -> dict[str, Any]:
@@ -71,11 +65,6 @@ def pages(first: int, count: int, text: str) -> list[tuple[int, bytes, bytes, He
     return [(0, f"https://{HOST}/{number}".encode(), text.encode(), []) for number in range(first, first + count)]
 
 
-def get(role: Role, path: str) -> str:
-    with urllib.request.urlopen(f"{role.address()}{path}", timeout=10) as answer:  # noqa: S310 - our own address
-        return str(answer.read().decode())
-
-
 def as_the_page_says(crawl: Filter) -> str:
     """Return what the page's kcat line prints; without kcat, what its topic and format would."""
     line = next(line for line in PAGE.read_text().splitlines() if line.startswith("kcat") and "host-signals" in line)
@@ -104,14 +93,14 @@ def test_signals_survive_kills_of_the_role_and_of_the_broker(own: tuple[LocalBro
     assert [one["event"] for one in signals["events"]] == ["one-page", "vanishing"]
     assert signals["events"][0]["of"] == f"https://{HOST}/0"
     first.says("fell on one document")
-    page = get(first, "/")
+    page = first.get("/")
     assert f"<td>{HOST}</td><td>50</td><td>98.0 %</td>" in page
-    assert json.loads(get(first, "/v1/hosts"))["other"]["documents"] == 1
-    metrics = get(first, "/metrics")
+    assert json.loads(first.get("/v1/hosts"))["other"]["documents"] == 1
+    metrics = first.get("/metrics")
     assert 'stream_dedup_host_events_total{event="one-page"} 1.0' in metrics
     assert HOST not in metrics
     assert "\nfaust" not in metrics
-    assert json.loads(get(first, "/readyz"))["ready"] is True
+    assert json.loads(first.get("/readyz"))["ready"] is True
 
     host, _, value = as_the_page_says(crawl).splitlines()[-1].partition(" ")
     assert (host, json.loads(value)) == (HOST, signals)

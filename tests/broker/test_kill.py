@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from stream_dedup.broker import LocalBroker
 from stream_dedup.ground.failpoints import STEPS
 from stream_dedup.index.snapshot import WANTED
-from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, Role, own_filter, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -126,20 +125,15 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
 
 def test_a_broker_killed_in_mid_stream(tmp_path: Path) -> None:
     """The broker is killed while batches are in flight and comes back: nobody ends, nothing is lost or doubled."""
-    with LocalBroker(tmp_path / "kafka") as broker:
-        crawl = Filter(broker.bootstrap, tmp_path, partitions=4, batch_documents=500)
-        crawl.create_topics()
-        try:
-            documents = synthetic(8000, 10, partitions=4)
-            index, worker = crawl.start("index"), crawl.start("worker")
-            crawl.produce(documents[:4000])
-            crawl.wait_until_committed(4000)
-            crawl.produce(documents[4000:])
-            broker.kill()
-            broker.start()
-            crawl.wait_until_committed(8000)
-            assert (index.process.poll(), worker.process.poll()) == (None, None)
+    with own_filter(tmp_path, partitions=4, batch_documents=500) as (broker, crawl):
+        documents = synthetic(8000, 10, partitions=4)
+        index, worker = crawl.start("index"), crawl.start("worker")
+        crawl.produce(documents[:4000])
+        crawl.wait_until_committed(4000)
+        crawl.produce(documents[4000:])
+        broker.kill()
+        broker.start()
+        crawl.wait_until_committed(8000)
+        assert (index.process.poll(), worker.process.poll()) == (None, None)
 
-            Outcome(crawl).check()
-        finally:
-            crawl.stop()
+        Outcome(crawl).check()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.broker.harness import Filter, Outcome, metrics_of, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, synthetic, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -32,7 +32,7 @@ def test_answers_that_their_topic_lost_are_asked_for_anew(make_filter: Callable[
     crawl.wait_until_committed(count)
     assert worker.process.poll() is None
     assert "what waits for one is asked anew" in worker.log
-    wait_until(lambda: "stream_dedup_unanswered_seconds 0.0" in metrics_of(worker), "nothing waits any more")
+    wait_until(lambda: "stream_dedup_unanswered_seconds 0.0" in worker.get("/metrics"), "nothing waits any more")
     Outcome(crawl).check()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -36,8 +35,7 @@ INDEX = ("build_info", "candidates_count", "index_entries", "index_size_bytes", 
 
 
 def reading(role: Role) -> RoleReading:
-    with urllib.request.urlopen(f"{role.address()}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
-        return parse(answer.read().decode(), 0.0)
+    return parse(role.get("/metrics"), 0.0)
 
 
 def text(seed: int) -> str:
@@ -101,7 +99,10 @@ def test_a_filter_at_work_is_seen_by_its_operators(
 
     # A replica with an empty volume beside an answered log says so.
     second = crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(crawl.folder / "second"))
-    wait_until(lambda: reading(second).total("index_restored_empty_total") == 1, "the second index says that it began empty")
+    wait_until(
+        lambda: reading(second).total("index_restored_empty_total") == 1,
+        "the second index says that it began empty",
+    )
     assert theirs.total("index_restored_empty_total") == 0
 
     code, shown = run("top", worker.address(), index.address(), "--once", "--interval", "0.2")

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -21,7 +19,7 @@ import pytest
 from stream_dedup.cli.app import main
 from stream_dedup.log import records
 from stream_dedup.settings.environment import child_environment
-from tests.broker.harness import WAIT_SECONDS, Filter, Outcome, header, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -40,10 +38,7 @@ def run(crawl: Filter, *arguments: str, code: int = 0) -> tuple[str, str]:
 
 def killed(crawl: Filter, step: str, *arguments: str) -> None:
     """Run a command in a process of its own, which kills itself at a step."""
-    environment = child_environment({}) | crawl.environment | {"STREAM_DEDUP_FAILPOINT": f"{step}:1:1"}
-    line = [sys.executable, "-m", "stream_dedup", *arguments]
-    ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stdout + ended.stderr
+    ended = crawl.command(*arguments, code=-signal.SIGKILL, STREAM_DEDUP_FAILPOINT=f"{step}:1:1")
     assert f"failpoint {step}" in ended.stderr
 
 

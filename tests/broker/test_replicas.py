@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -17,35 +16,16 @@ import pytest
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.log import answers
-from stream_dedup.settings.environment import child_environment
-from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
 
 VOLUME = "STREAM_DEDUP_INDEX_DIR"
 
 
-def command(crawl: Filter, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "stream_dedup", *map(str, arguments)],
-        env=child_environment({}) | crawl.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-
 def json_of(ended: subprocess.CompletedProcess[str]) -> Any:
     assert ended.returncode in (0, 1), ended.stderr
     return json.loads(ended.stdout)
-
-
-def port_of(role: Role) -> int:
-    role.says("serving probes and metrics")
-    found = re.search(r"port\D{0,20}=\D{0,20}(\d+)", re.sub(r"\x1b\[[0-9;]*m", "", role.log))
-    assert found is not None, role.log
-    return int(found[1])
 
 
 def stats_when_level(crawl: Filter, *volumes: Path) -> list[Any]:
@@ -54,7 +34,7 @@ def stats_when_level(crawl: Filter, *volumes: Path) -> list[Any]:
     found: list[Any] = []
 
     def level() -> bool:
-        found[:] = [json_of(command(crawl, "index", "stats", volume, "--json")) for volume in volumes]
+        found[:] = [json_of(crawl.command("index", "stats", volume, "--json", code=None)) for volume in volumes]
         return all(one["applied"] == end for one in found)
 
     wait_until(level, f"all volumes stand at {end}")
@@ -71,11 +51,10 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
     worker = crawl.start("worker")
     crawl.produce(documents[:3000])
     crawl.wait_until_committed(1000)
-    manifest = json_of(command(crawl, "index", "snapshot", taken, "--volume", one, "--json"))
+    manifest = json_of(crawl.command("index", "snapshot", taken, "--volume", one, "--json", code=None))
     crawl.wait_until_committed(3000)
     assert manifest["applied"] > 0
-    restored = command(crawl, "index", "restore", taken, two)
-    assert restored.returncode == 0, restored.stderr
+    restored = crawl.command("index", "restore", taken, two)
     assert manifest["state_digest"] in restored.stdout
     second = crawl.start("index", **{VOLUME: str(two)})
     second.says("index started")
@@ -101,15 +80,15 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
 
     kept = crawl.read(crawl.names.unique)[0]  # of two alike on two partitions, the one that was judged first
     text = (kept.value or b"").decode()
-    by_http = json_of(command(crawl, "similar", text, "--index", f"http://127.0.0.1:{port_of(second)}", "--json"))
-    by_volume = json_of(command(crawl, "similar", text, "--volume", one, "--json"))
+    by_http = json_of(crawl.command("similar", text, "--index", second.address(), "--json", code=None))
+    by_volume = json_of(crawl.command("similar", text, "--volume", one, "--json", code=None))
     assert by_http == by_volume
     assert by_http["found"][0]["id"] == (kept.key or b"").decode()
-    explained = json_of(command(crawl, "explain", by_http["found"][0]["position"].split("-")[-1], "0@0", "--json"))
+    explained = json_of(crawl.command("explain", by_http["found"][0]["position"].split("-")[-1], "0@0", "--json", code=None))
     assert explained["distance"] >= 0
 
     for extra in ((), ("--snapshots", taken), ("--to", manifest["applied"])):
-        verified = command(crawl, "index", "verify", two, *extra)
+        verified = crawl.command("index", "verify", two, *extra, code=None)
         assert (verified.returncode, verified.stderr.count("differences")) == (0, 0), verified.stderr + verified.stdout
     Outcome(crawl).check()
     assert [role.stop() for role in (worker, first, second)] == [0, 0, 0]
@@ -150,12 +129,10 @@ def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -
     assert worker.wait() == 1
     assert "Two index replicas gave different answers for log offset" in worker.log
     assert "stream-dedup index verify" in worker.log
-    verified = command(crawl, "index", "verify", two)
-    assert verified.returncode == 1
+    verified = crawl.command("index", "verify", two, code=1)
     assert re.search(
         r"representative \d+/\d+ .*text_digest [0-9a-f]{32} in the volume, [0-9a-f]{32} in the fold", verified.stdout
     )
     assert re.search(r"\d+ differences from what the log gives", verified.stderr)
-    sound = command(crawl, "index", "verify", one)
-    assert sound.returncode == 0, sound.stderr
+    sound = crawl.command("index", "verify", one)
     assert "answers that a replica sent differ from what the log gives" in sound.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -19,24 +17,14 @@ from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
-from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
 
 
-def rewind(crawl: Filter, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with the filter's settings."""
-    line = [sys.executable, "-m", "stream_dedup", "rewind", *arguments]
-    environment = child_environment({}) | crawl.environment
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
-
-
 def done(crawl: Filter, *arguments: str) -> list[dict[str, Any]]:
     """Run the command, which must succeed, and return its rows."""
-    ended = rewind(crawl, *arguments, "--json")
-    assert ended.returncode == 0, ended.stderr
-    rows: list[dict[str, Any]] = json.loads(ended.stdout)
+    rows: list[dict[str, Any]] = json.loads(crawl.command("rewind", *arguments, "--json").stdout)
     return rows
 
 
@@ -117,16 +105,15 @@ def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter])
     worker = crawl.start("worker")
     crawl.wait_until_committed(count)
 
-    beside = rewind(crawl, "0@1")
+    beside = crawl.command("rewind", "0@1", code=78)
 
-    assert beside.returncode == 78
     assert "has 1 member, and offsets can be set back only while it has none" in beside.stderr
     assert "Stop the workers" in beside.stderr
     assert worker.stop() == 0
     before = committed(crawl)
 
     crawl.produce(synthetic(100, 23, partitions=2))
-    wrong = rewind(crawl, "0@5", f"1@{before[1][0] + 1}", "2@0", "--json")
+    wrong = crawl.command("rewind", "0@5", f"1@{before[1][0] + 1}", "2@0", "--json", code=None)
 
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert f"{crawl.names.documents}-1@{before[1][0] + 1} lies above the committed offset {before[1][0]}" in wrong.stderr
@@ -136,13 +123,12 @@ def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter])
     cluster = AdminClient({"bootstrap.servers": crawl.bootstrap})
     for future in cluster.delete_records([TopicPartition(crawl.names.documents, 0, 10)]).values():
         future.result(20)
-    below = rewind(crawl, "0@9")
+    below = crawl.command("rewind", "0@9", code=1)
 
-    assert below.returncode == 1
     assert f"{crawl.names.documents}-0@9 lies below 10, the first offset that the topic still holds" in below.stderr
 
     (row,) = done(crawl, "0@10", "--dry-run")
-    shown = rewind(crawl, "0@10", "--dry-run")
+    shown = crawl.command("rewind", "0@10", "--dry-run", code=None)
 
     assert (row["written"], row["epoch"]) == (False, {"now": 0, "wanted": 1})
     assert f"{crawl.names.documents}-0" in shown.stdout
@@ -164,9 +150,8 @@ def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -
     offsets = [TopicPartition(topic, 0, 9, epochs.to_metadata(3))]
     producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 20)
 
-    held = rewind(crawl, "0@5")
+    held = crawl.command("rewind", "0@5", code=1)
 
-    assert held.returncode == 1
     assert f"A transaction is open that will move the committed offsets of group {group} for {topic}-0" in held.stderr
     producer.commit_transaction(20)
     member.close()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -19,17 +17,8 @@ from tests.broker.test_orders import run
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
-def asked(role: Role, path: str) -> Any:
-    """Return what a role answers; {} while it does not."""
-    try:
-        with urllib.request.urlopen(f"{role.address()}{path}", timeout=10) as answer:  # noqa: S310 - our own address
-            return json.loads(answer.read())
-    except OSError:
-        return {}
-
-
 def is_ready(role: Role) -> bool:
-    return asked(role, "/readyz").get("ready") is True
+    return role.asked("/readyz").get("ready") is True
 
 
 @pytest.mark.parametrize("step", ["search.before-commit", "search.after-commit"])
@@ -41,8 +30,8 @@ def test_what_is_forgotten_is_found_no_more(step: str, make_filter: Callable[...
     clue = "+".join(text.decode().split()[:8])
 
     def shown(role: Role) -> set[tuple[str, str]]:
-        found = asked(role, f"/v1/find?q={urllib.parse.quote(clue, safe='+')}")
-        groups = asked(role, "/v1/groups")
+        found = role.asked(f"/v1/find?q={urllib.parse.quote(clue, safe='+')}")
+        groups = role.asked("/v1/groups")
         return {("document", one["id"]) for one in found.get("documents", ())} | {
             ("group", one["id"]) for one in groups.get("groups", ())
         }
@@ -68,13 +57,13 @@ def test_what_is_forgotten_is_found_no_more(step: str, make_filter: Callable[...
     wait_until(lambda: is_ready(search), "it is filled anew")
     assert shown(search) == {("document", "mirror"), ("group", "")}
     with pytest.raises(urllib.error.HTTPError) as raised:  # though Kafka has the copy still
-        urllib.request.urlopen(f"{search.address()}/decision.json?at={crawl.names.duplicates}-0@0", timeout=10)  # noqa: S310
+        search.get(f"/decision.json?at={crawl.names.duplicates}-0@0")
     assert raised.value.code == 410
     raised.value.close()
-    opened = asked(search, f"/decision.json?at={crawl.names.duplicates}-0@1")
+    opened = search.asked(f"/decision.json?at={crawl.names.duplicates}-0@1")
     assert (opened["own"]["id"], opened["own"]["text"]) == ("mirror", text.decode())
     assert (opened["kept"]["is_forgotten"], opened["kept"]["text"], opened["decision"]["of_id"]) == (True, "", "")
-    assert asked(search, "/v1/groups")["groups"][0]["copies"] == 1
+    assert search.asked("/v1/groups")["groups"][0]["copies"] == 1
     crawl.produce([(0, b"kept", text, [])])
     crawl.wait_until_committed(5)
     wait_until(lambda: ("document", "kept") in shown(search), "what is crawled anew is found")

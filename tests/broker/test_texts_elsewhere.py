@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,9 +46,7 @@ def record(number: int, uri: str) -> tuple[int, bytes, bytes, list[Any]]:
 
 
 def measured(role: Role, name: str) -> str:
-    with urllib.request.urlopen(f"{role.address()}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
-        lines = answer.read().decode().splitlines()
-    return next(line.split()[1] for line in lines if line.startswith(f"{name} "))
+    return next(line.split()[1] for line in role.get("/metrics").splitlines() if line.startswith(f"{name} "))
 
 
 def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callable[..., Filter], pages: Pages) -> None:

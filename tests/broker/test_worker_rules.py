@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +18,6 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import OwnedOffset, SourceConsumer
 from stream_dedup.log import records
-from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
 
@@ -66,9 +63,7 @@ def test_workers_that_read_documents_otherwise_are_refused(make_filter: Callable
     assert "read with STREAM_DEDUP_VALUE_FORMAT=json" in refused.log
     assert first.process.poll() is None
 
-    environment = child_environment({}) | crawl.environment | raw
-    line = [sys.executable, "-m", "stream_dedup", "declare", "--reading", "--json"]
-    told = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    told = crawl.command("declare", "--reading", "--json", **raw).stdout
     assert json.loads(told)["reading"]["becomes"].startswith("STREAM_DEDUP_VALUE_FORMAT=raw")
     assert first.stop() == 0
     late = crawl.start("worker")

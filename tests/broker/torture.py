@@ -42,7 +42,6 @@ from tests.broker.harness import (
     Outcome,
     Role,
     large_documents,
-    metrics_of,
     peak_bytes,
     synthetic,
     threads_of,
@@ -245,10 +244,8 @@ class Nemesis:
 
     def _declare(self, plan: str) -> None:
         """Change the plan, asking no index; a broker that was killed a moment ago may want it twice."""
-        line = [sys.executable, "-m", "stream_dedup", "declare", "--plan", plan, "--unasked"]
-        environment = {**os.environ, **self.crawl.environment}
         wait_until(
-            lambda: subprocess.run(line, env=environment, capture_output=True, check=False).returncode == 0,
+            lambda: self.crawl.command("declare", "--plan", plan, "--unasked", code=None).returncode == 0,
             f"the plan {plan} is declared",
             120,
         )
@@ -503,7 +500,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     def published() -> bool:
         nemesis.mend()
         try:
-            return all("stream_dedup_representatives_behind_records 0.0" in metrics_of(one) for one in nemesis.index)
+            return all("stream_dedup_representatives_behind_records 0.0" in one.get("/metrics") for one in nemesis.index)
         except OSError:
             return False
 
