@@ -18,10 +18,13 @@ write is still under way.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +43,7 @@ from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart, ids_of, near_of
 from stream_dedup.index.rules import outbox
-from stream_dedup.index.rules.apply import check_offsets, step
+from stream_dedup.index.rules.apply import check_offsets, gather, step, step_together
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.last_texts import LastTexts
@@ -58,6 +61,8 @@ from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.decisions import encode as encode_decision
 from stream_dedup.log.records import LogRecord, decode
+
+NO_DECISIONS: Final[Mapping[int, LogDecision]] = MappingProxyType({})
 
 
 class LogIndex:
@@ -95,16 +100,22 @@ class LogIndex:
         self._decided: list[tuple[int, bytes]] = []
         self._log: str | None = None
         self._restored = False
+        self._suspends = False
+        self._publishes, self._keep_in = publishes, keep_in
+        self.contradiction = ""
         try:
-            self._read_volume(keep_in)
-            if publishes:
-                outbox.begin(self._state, self._store, self._writes, self._applied, self._beat)
-            else:
-                self._writes.delete(layout.KEY_PUBLISHED)  # from the next write on, the rows say nothing
+            self._open()
         except OtherFormatError:
             raise
         except FormatError as error:
             raise VolumeError(str(error)) from error
+
+    def _open(self) -> None:
+        self._read_volume(self._keep_in)
+        if self._publishes:
+            outbox.begin(self._state, self._store, self._writes, self._applied, self._beat)
+        else:
+            self._writes.delete(layout.KEY_PUBLISHED)  # from the next write on, the rows say nothing
 
     @property
     def applied(self) -> int:
@@ -183,10 +194,14 @@ class LogIndex:
                 "empty one to rebuild."
             )
 
-    def apply(self, records: Sequence[tuple[int, int, bytes | None]]) -> list[tuple[int, bytes]]:
+    def apply(
+        self, records: Sequence[tuple[int, int, bytes | None]], decisions: Mapping[int, LogDecision] = NO_DECISIONS
+    ) -> list[tuple[int, bytes]]:
         """Apply (log offset, append time in ms, value) in log order and return (log offset, answer) where there is one.
 
-        Everything is durable when it returns. How records are grouped into calls changes nothing.
+        Everything is durable when it returns. How records are grouped into calls changes nothing, and neither do the
+        `decisions` on them, by log offset, but for the time it takes. Where one does not lead to its answer, all records are
+        judged, and `contradiction` says so.
 
         Raises:
             InvariantError: the records do not follow on `applied`: some were trimmed, skipped, or applied before.
@@ -197,23 +212,21 @@ class LogIndex:
         self._check()
         check_offsets(self._applied, records)
         future: OtherFormatError | None = None
-        answers: list[tuple[int, bytes]] = []
+        decoded: list[tuple[int, int, LogRecord | FormatError]] = []
+        for log_offset, append_ms, value in records:
+            record = _decode(log_offset, value)
+            if isinstance(record, OtherFormatError):
+                future = record
+                break
+            decoded.append((log_offset, append_ms, record))
         try:
-            for log_offset, append_ms, value in records:
-                record = _decode(log_offset, value)
-                if isinstance(record, OtherFormatError):
-                    future = record
-                    break
-                with self._lock:
-                    led_to = step(self._state, log_offset, append_ms, record, self._open_rooms)
-                    self._applied = log_offset + 1
-                if (answer := led_to.answer) is not None:
-                    answers.append((log_offset, answer))
-                    if log_offset >= self._answered:
-                        self._writes.put(layout.answer_key(log_offset), answer)
-                        self._unanswered.append(log_offset)
-                if led_to.decide is not None:
-                    self._keep_decision(log_offset, led_to.decide)
+            try:
+                answers = self._apply(decoded, decisions)
+            except (InvariantError, FormatError, IndexError, ValueError) as error:
+                if not decisions:
+                    raise
+                self._begin_again(str(error))
+                answers = self._apply(decoded, NO_DECISIONS)
             if answers or future is None or self._applied > records[0][0]:
                 self._write()
         except FormatError as error:  # a page of the volume, not a record: those are values
@@ -225,6 +238,61 @@ class LogIndex:
         if future is None:
             return answers
         raise future
+
+    def _apply(
+        self, records: Sequence[tuple[int, int, LogRecord | FormatError]], decisions: Mapping[int, LogDecision]
+    ) -> list[tuple[int, bytes]]:
+        answers: list[tuple[int, bytes]] = []
+        done = 0
+        while done < len(records):
+            with self._lock:
+                together = gather(self._state, itertools.islice(records, done, None), decisions) if decisions else []
+                if together:
+                    steps = step_together(self._state, together)
+                else:
+                    one = records[done]
+                    steps = [step(self._state, *one, self._open_rooms, decisions.get(one[0]))]
+                self._applied = records[done + len(steps) - 1][0] + 1
+            for (log_offset, _, _), led_to in zip(records[done:], steps, strict=False):
+                if (answer := led_to.answer) is not None:
+                    answers.append((log_offset, answer))
+                    if log_offset >= self._answered:
+                        self._writes.put(layout.answer_key(log_offset), answer)
+                        self._unanswered.append(log_offset)
+                if led_to.decide is not None:
+                    self._keep_decision(log_offset, led_to.decide)
+            done += len(steps)
+        return answers
+
+    def _begin_again(self, why: str) -> None:
+        """Read the state from the volume once more: what was made of it in memory since the last write is not so."""
+        answered = self._answered
+        with self._lock:
+            self._writes, self._decided, self._suspends = Writes(), [], False
+            if self._beside is not None:
+                self._beside.close()
+            self._open()
+            self.contradiction = why
+        self.answered(answered)
+        if self._decides_from is not None:
+            self.decide(self._decides_from)
+
+    def suspend(self) -> None:
+        """Let go what finds near documents: decisions are known on much that is to be applied. Nothing is looked up meanwhile.
+
+        `resume` ends it, and so does the first record on which nothing is decided.
+        """
+        with self._lock:
+            if self._state.neighbours is not None:
+                self._state.neighbours.suspend()
+            self._suspends = True
+
+    def resume(self) -> None:
+        """Lay anew what `suspend` let go, which takes time."""
+        with self._lock:
+            if self._state.neighbours is not None:
+                self._state.neighbours.resume()
+            self._suspends = False
 
     def answers_since(self, offset: int) -> Iterator[tuple[int, bytes]]:
         """Return (log offset, answer) of the stored answers from a log offset on, as they were first given out."""
@@ -495,6 +563,8 @@ class LogIndex:
         limits = self._budget, state.sketch_bytes, self._beat
         state.neighbours = Neighbours(*held, None, *limits, beside=self._beside)
         state.neighbours.ask_for_memory(state.plan)
+        if self._suspends:
+            state.neighbours.suspend()
         return state.neighbours.take_rows(live)
 
     def _read_volume(self, keep_in: Path | None) -> None:

@@ -104,6 +104,11 @@ class IndexMetrics(RoleMetrics):
             "Decisions that are kept in the volume because the topic decisions does not hold them yet.",
             registry=self.registry,
         )
+        self._decisions_applied = Counter(
+            "stream_dedup_decisions_applied",
+            "Log records that were applied with what the topic decisions says of them, so that nothing was looked up.",
+            registry=self.registry,
+        )
         self._published = Counter(
             "stream_dedup_representatives",
             "Values and tombstones written to representatives.",
@@ -134,6 +139,10 @@ class IndexMetrics(RoleMetrics):
         """Say when the last snapshot was whole, in seconds since 1970, or the process started, and how large it is."""
         self._snapshot_taken = taken
         self._snapshot_size.set(size_bytes)
+
+    def decisions_applied(self, records: int) -> None:
+        """Count log records on which was decided before."""
+        self._decisions_applied.inc(records)
 
     def decisions_behind(self, records: int) -> None:
         """Say how far the topic `decisions` is behind."""

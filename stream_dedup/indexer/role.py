@@ -279,7 +279,7 @@ class Indexer:
 
     def _turn(self) -> None:
         self._health.beat()
-        messages = self._log_reader.take(_RECORDS_MAX, _IDLE_SECONDS)
+        messages = self._log_reader.take(max(_RECORDS_MAX, self._decisions.at_once), _IDLE_SECONDS)
         if messages:
             self._apply(messages)
         self._writer.poll()
@@ -290,8 +290,10 @@ class Indexer:
 
     def _apply(self, messages: list[Message]) -> None:
         self._failpoints.hit("index.before-write", self._in_flight)
+        known = self._decisions.known(messages)
         with self._metrics.stage("judge"):
-            answered = self._index.apply([(one.offset, one.timestamp_ms or 0, one.value) for one in messages])
+            answered = self._index.apply([(one.offset, one.timestamp_ms or 0, one.value) for one in messages], known)
+        self._decisions.applied()
         self._failpoints.hit("index.after-write", self._in_flight)
         if self._index.applied < self._catch_up_to:
             self._failpoints.hit("index.in-rebuild", self._catch_up_to - self._index.applied)

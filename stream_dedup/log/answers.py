@@ -23,6 +23,7 @@ judged again.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ from stream_dedup.ground.document import (
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.ground.lazy import Ids, Lazy
 from stream_dedup.ground.sketch import NOT_COMPARED
-from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, unframed
+from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, table_of, unframed
 
 MAGIC = b"SDAN"
 KIND_ANSWER = 1
@@ -132,6 +133,19 @@ class NamedRepresentatives(Lazy[Representative]):
         ids = b"".join(part.ids for part in parts)
         return cls(partitions, np.concatenate(sources), offsets, times_ms, np.concatenate(stops), ids)
 
+    def part(self, first: int, end: int) -> NamedRepresentatives:
+        """Return those from a place to another, with the partitions that they name."""
+        numbers, sources = table_of(self.sources[first:end])
+        begin, stop = int(self.stops[first - 1]) if first else 0, int(self.stops[end - 1]) if end else 0
+        return NamedRepresentatives(
+            [self.partitions[number] for number in numbers.tolist()],
+            sources.astype(np.uint16),
+            self.offsets[first:end],
+            self.times_ms[first:end],
+            self.stops[first:end] - begin,
+            self.ids[begin:stop],
+        )
+
     def __len__(self) -> int:
         return len(self.offsets)
 
@@ -200,6 +214,22 @@ class Verdicts(Sequence[Judgement]):
             np.concatenate([part.copies for part in parts]),
             np.concatenate([part.better for part in parts]),
         )
+
+    def cut(self, ends: Sequence[int]) -> Iterator[Verdicts]:
+        """Yield those up to each of these places, from the one before."""
+        named = NamedRepresentatives.of(self.named)
+        before = [0, *np.cumsum(self.names_another)[np.array(ends) - 1].tolist()]
+        for at, (first, end) in enumerate(itertools.pairwise([0, *ends])):
+            yield Verdicts(
+                self.reasons[first:end],
+                self.distances[first:end],
+                self.decided_offsets[first:end],
+                self.decided_places[first:end],
+                named.part(before[at], before[at + 1]),
+                self.similarity[first:end],
+                self.copies[first:end],
+                self.better[first:end],
+            )
 
     @property
     def are_outcomes(self) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@
 `made` documents became representatives. `of` is the number of the representative: how many had been made before it, in the
 order of the log, seeds and released ones too; one that a window renews is made anew, behind all others. The other columns are
 those of the answer. `chain` is that of the answer to this log record; a seed, which gets none, has
-that of the answer before.
+a BLAKE2b-64 of the chain before, of its log offset (u64) and of the bits.
 
 Invariants: the bytes are a function of the log's prefix alone, so two replicas write equal bytes, and a reader skips what it
 has; each batch that was judged and each seed that was carried out has a record, and nothing else; no ids are in here. Who
@@ -79,6 +79,12 @@ def decode(raw: bytes | None, what: str = "A record of decisions") -> LogDecisio
     if decoder is None:
         raise OtherFormatError(f"{what} is of kind {kind}, which this program does not know: {UPGRADE}")
     return decoder(Reader(body, what), what)
+
+
+def log_offset_of(raw: bytes | None, what: str) -> int:
+    """Return of which log record the decision in `raw` is; raises as `decode` does, but for what lies behind."""
+    _, _, body = unframed(MAGIC, FORMATS, raw, what)
+    return int(_HEAD.unpack(Reader(body, what).take(_HEAD.size))[0])
 
 
 def _encoded(decision: LogDecision) -> bytes:

@@ -30,7 +30,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -144,6 +144,31 @@ class Release:
 
 
 LogRecord: TypeAlias = Batch | Control | Seed | Release
+
+
+def joined_batch(batches: Sequence[Batch]) -> Batch:
+    """Return the documents of some batches as one batch, which no record could hold; all else of it is the first's."""
+    if len(batches) == 1:
+        return batches[0]
+    shift = np.cumsum([0, *(len(one.sources) for one in batches[:-1])])
+    ranks = None
+    if any(one.ranks is not None for one in batches):
+        ranks = np.concatenate([np.full(len(one), UNRANKED, np.uint32) if one.ranks is None else one.ranks for one in batches])
+    return replace(
+        batches[0],
+        sources=tuple(source for one in batches for source in one.sources),
+        source=np.concatenate([one.source + first for one, first in zip(batches, shift, strict=True)]),
+        offset=np.concatenate([one.offset for one in batches]),
+        value_digest=np.concatenate([one.value_digest for one in batches]),
+        text_digest=np.concatenate([one.text_digest for one in batches]),
+        prints=np.concatenate([one.prints for one in batches]),
+        sketches=np.concatenate([one.sketches for one in batches]),
+        features=np.concatenate([one.features for one in batches]),
+        scope=np.concatenate([one.scope for one in batches]),
+        time_ms=np.concatenate([one.time_ms for one in batches]),
+        ids=Ids.one_after_another([Ids.of(one.ids) for one in batches]),
+        ranks=ranks,
+    )
 
 
 def encode_batch(batch: Batch, form: int = FIRST_FORMAT) -> bytes:
@@ -275,6 +300,11 @@ def _beyond(control: Control, form: RecordFormat) -> str:
         for within in sorted(part.keys() - inner) if isinstance(part, dict) else ():
             return f"a field {within!r:.60} in the {name} of an order {control.type}"
     return ""
+
+
+def has_documents(raw: bytes | None) -> bool:
+    """Return whether a record, if it is whole, is one that the index decides on: a batch or a seed."""
+    return raw is not None and raw[:4] == MAGIC and raw[5:6] in (b"\x01", b"\x03")
 
 
 def split_sizes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.outline import Outline
 from stream_dedup.proof.scan import PlainScan
 from tests.index.logs import RandomLog, append_time, read
+from tests.tiers import few
 
 PLANS = ("64:4:0:3", "128:8:1:21:75%", "128:4:0:28~16:65%:64:40%")
 
@@ -63,7 +65,7 @@ def spoilt(raw: bytes, chance: random.Random) -> bytes | None:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("salt", range(4))
+@pytest.mark.parametrize("salt", few(range(4), 1))
 def test_what_is_decided_is_what_the_log_says(plan: str, salt: int) -> None:
     """Each batch and each seed has its decision, the proof's fold agrees with all of it, and an audit finds what is wrong."""
     seed = int(os.environ["TEST_SEED"]) + salt
@@ -85,3 +87,51 @@ def test_what_is_decided_is_what_the_log_says(plan: str, salt: int) -> None:
             audited.take(Message("decisions", 0, at, None, other or raw, 0, []))
     audited.close(outline, findings)
     assert (findings.counts[Kind.DECISION], audited.missing, audited.compared) == (changed, 1, len(found) - 1)
+
+
+def applied_with(
+    log: list[tuple[int, int, bytes | None]], given: dict[int, bytes], chance: random.Random, folder: Path | None
+) -> tuple[LogIndex, list[tuple[int, bytes]]]:
+    """Apply a log to an empty volume with what is known of its decisions, some records at a time, and now and then anew."""
+    store = MemoryStore()
+    index, answers, at = LogIndex(store, keep_in=folder), [], 0
+    while at < len(log):
+        if chance.random() < 0.1:
+            index = LogIndex(store, keep_in=folder)
+        if chance.random() < 0.2:
+            (index.suspend if chance.random() < 0.7 else index.resume)()
+        end = at + chance.choice([1, 2, 5, 17, 60])
+        known = {offset: decisions.decode(given[offset]) for offset, _, _ in log[at:end] if offset in given}
+        answers += index.apply(log[at:end], known)
+        at = end
+    return index, answers
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("salt", few(range(6), 1))
+@pytest.mark.parametrize("lacks", ["nothing", "some", "its end", "is wrong once", "is of another log"])
+def test_what_is_applied_with_decisions_is_what_is_judged(plan: str, salt: int, lacks: str, tmp_path: Path) -> None:
+    """Whatever befalls the log, and whatever its decisions lack: the same answers, and the same state."""
+    seed = int(os.environ["TEST_SEED"]) + salt
+    print("seed", seed)
+    log, chance = random_log(seed, parse(plan), 160), random.Random(seed)
+    judged = LogIndex(MemoryStore())
+    answers = judged.apply(log)
+    given, _ = decided(log[:120] if lacks == "its end" else log)
+    if lacks == "some":
+        given = {at: raw for at, raw in given.items() if chance.random() < 0.8}
+    elif lacks == "is of another log":
+        given = decided(random_log(seed + 1000, parse(plan), 160))[0]
+    elif lacks == "is wrong once":
+        found = {at: other for at, raw in given.items() if (other := spoilt(raw, chance))}
+        for at in chance.sample(sorted(found), min(1, len(found))):
+            given[at] = found[at]
+
+    index, told = applied_with(log, given, chance, tmp_path if salt % 2 == 0 else None)
+
+    assert told == answers
+    assert index.state_digest() == judged.state_digest()
+    if lacks in ("nothing", "some", "its end"):
+        assert index.contradiction == ""
+    if lacks == "nothing":
+        assert index.statistics()["candidates"] == 0

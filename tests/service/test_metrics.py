@@ -259,6 +259,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_representatives": set(),
         "stream_dedup_representatives_behind_records": set(),
         "stream_dedup_decisions_behind_records": set(),
+        "stream_dedup_decisions_applied": set(),
         "stream_dedup_representatives_transactions": {"result"},
     }
 

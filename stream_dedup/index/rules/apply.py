@@ -10,24 +10,29 @@ is checked before anything changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from stream_dedup.ground.document import NONCE_BYTES
 from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.rules import orders
-from stream_dedup.index.rules.decided import decision_on, decision_on_seed
+from stream_dedup.index.rules.decided import JudgedBatch, decision_on, decision_on_seed, seed_chain
 from stream_dedup.index.rules.declaration import Declaration
-from stream_dedup.index.rules.judging import judge_batch
+from stream_dedup.index.rules.judging import LoggedBatch, judge_batch, judge_together
+from stream_dedup.index.rules.positions import WholeRecord, spans_of
 from stream_dedup.index.rules.state import IndexState
+from stream_dedup.index.tables.rows import no_columns
 from stream_dedup.log.answers import Rejected, encode, encode_verdicts
-from stream_dedup.log.decisions import LogDecision
+from stream_dedup.log.decisions import NOT_JUDGED, LogDecision
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
 _OFFSET_MAX: Final = (1 << 63) - 1
+_DOCUMENTS_TOGETHER: Final = 1 << 14
 _UNDECLARED: Final = (
     "No record before this batch declares recipe and plan, so it cannot be judged; the log must begin with a "
     "declaration, which a worker appends at its first start."
@@ -49,11 +54,12 @@ def step(
     append_ms: int,
     record: LogRecord | FormatError,
     open_rooms: Callable[[IndexState], object],
+    decision: LogDecision | None = None,
 ) -> Step:
     """Apply one log record; only batches, and what is malformed, get an answer.
 
-    A record that could not be decoded is given as its error. `open_rooms(state)` makes `entries` and `neighbours` when
-    the first batch tells how wide prints are.
+    With the `decision` on its documents nothing is looked up. A record that could not be decoded is given as its error.
+    `open_rooms(state)` makes `entries` and `neighbours` when the first batch tells how wide prints are.
     """
     state.generations.advance(append_ms, state.window)
     state.expire()
@@ -72,16 +78,96 @@ def step(
         if why is not None or state.declared is None:
             state.ignored += 1
         elif isinstance(record, Seed):
-            made = orders.seed(state, log_offset, append_ms, batch, state.declared.floor)
-            return Step(None, partial(decision_on_seed, log_offset, state.chain, made))
+            made = orders.seed(state, log_offset, append_ms, batch, state.declared.floor, decision)
+            chain = seed_chain(state.chain, log_offset, made)
+            _hold(chain, log_offset, decision)
+            return Step(None, partial(decision_on_seed, log_offset, chain, made))
         else:
             orders.release(state, log_offset, append_ms, batch, state.declared.floor)
         return Step()
     if why is not None or state.declared is None:
         return _reject(state, log_offset, record.nonce, record.number, why or _UNDECLARED)
-    judged = judge_batch(state, log_offset, append_ms, record, state.declared.floor)
-    answer, state.chain = encode_verdicts(log_offset, record.nonce, record.number, judged.verdicts, state.chain, state.format)
+    logged = LoggedBatch(log_offset, append_ms, record, decision)
+    return _answered(state, logged, judge_batch(state, logged, state.declared.floor))
+
+
+def gather(
+    state: IndexState,
+    records: Iterable[tuple[int, int, LogRecord | FormatError]],
+    decisions: Mapping[int, LogDecision],
+) -> list[tuple[LoggedBatch, WholeRecord]]:
+    """Return the first of some log records that can be applied at once, by `step_together`, which is owed for them from now on:
+    batches of new documents on all of which is decided, within one generation.
+    """
+    found: list[tuple[LoggedBatch, WholeRecord]] = []
+    documents = 0
+    if state.entries is None or (state.window is not None and state.window.refresh):
+        return found
+    for log_offset, append_ms, record in records:
+        decision = decisions.get(log_offset)
+        if not isinstance(record, Batch) or decision is None or documents > _DOCUMENTS_TOGETHER:
+            break
+        logged = LoggedBatch(log_offset, append_ms, record, decision)
+        whole = _joined(state, logged, decision)
+        if whole is None:
+            break
+        found.append((logged, whole))
+        documents += len(record)
+    return found
+
+
+def _joined(state: IndexState, logged: LoggedBatch, decision: LogDecision) -> WholeRecord | None:
+    """Let a batch join those before it, if it can: log time and watermarks move."""
+    log_offset, append_ms, batch, _ = logged
+    if (
+        len(decision) != len(batch)
+        or not (decision.made | (decision.reasons != NOT_JUDGED)).all()
+        or not state.generations.stays(append_ms, state.window)
+        or refusal(state.declared, state.plan, (state.print_limbs, state.sketch_bytes), batch) is not None
+    ):
+        return None
+    positions, numbers = state.positions, state.numbers(batch)
+    if any(positions.rises(number, source.epoch) for number, source in zip(numbers, batch.sources, strict=True)):
+        return None  # what was kept before is looked at
+    columns = no_columns(state.print_limbs, 0)._replace(
+        sources=np.array(numbers, np.uint32)[batch.source], offsets=batch.offset, values=batch.value_digest
+    )
+    spans = spans_of(columns)
+    for number, source in zip(numbers, batch.sources, strict=True):
+        positions.raise_watermark(number, source.epoch, source.committed)
+        epoch, committed = positions.watermark(number)
+        if spans is None or source.epoch < epoch or (number in spans and spans[number][0] < committed):
+            return None
+    if spans is None or not positions.none_near(columns, spans):
+        return None
+    state.generations.advance(append_ms, state.window)
+    return positions.keep_whole(log_offset, columns, spans)
+
+
+def step_together(state: IndexState, batches: Sequence[tuple[LoggedBatch, WholeRecord]]) -> list[Step]:
+    """Apply batches that `gather` returned."""
+    if state.declared is None:
+        raise InvariantError("Batches are applied together before a recipe was declared; this is a fault of the program.")
+    logged = [one for one, _ in batches]
+    judged = judge_together(state, logged, [whole for _, whole in batches], state.declared.floor)
+    return [_answered(state, one, found) for one, found in zip(logged, judged, strict=True)]
+
+
+def _answered(state: IndexState, logged: LoggedBatch, judged: JudgedBatch) -> Step:
+    log_offset, batch = logged.log_offset, logged.batch
+    answer, state.chain = encode_verdicts(log_offset, batch.nonce, batch.number, judged.verdicts, state.chain, state.format)
+    _hold(state.chain, log_offset, logged.decision)
     return Step(answer, partial(decision_on, log_offset, state.chain, judged))
+
+
+def _hold(chain: bytes, log_offset: int, decision: LogDecision | None) -> None:
+    """Hold what a decision led to against what it must lead to.
+
+    Raises:
+        InvariantError: it is not the decision on this log record.
+    """
+    if decision is not None and decision.chain != chain:
+        raise InvariantError(f"The decision on log record {log_offset} does not lead to the answer that was given.")
 
 
 def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, why: str) -> Step:

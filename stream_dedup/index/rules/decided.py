@@ -1,12 +1,32 @@
-"""What was decided on a log record, as the topic `decisions` has it (`log.decisions`)."""
+"""What was decided on a log record, as `log.decisions` has it: made of verdicts, and made into what was found."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.rules.judging import JudgedBatch
+from stream_dedup.ground.document import Reason
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.sketch import NOT_COMPARED
+from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT, Found
+from stream_dedup.log.answers import CHAIN_BYTES, Verdicts
 from stream_dedup.log.decisions import NOT_JUDGED, LogDecision
+
+_SAME_TEXT: Final = (Reason.EXACT, Reason.UNCHANGED, Reason.RETURNED)
+
+
+class JudgedBatch(NamedTuple):
+    """The verdicts on a batch; which of its documents were `fresh` (n,), so compared with others; and which `entries` those of
+    them name that are duplicates, (n,).
+    """
+
+    verdicts: Verdicts
+    fresh: NDArray[np.bool_]
+    entries: NDArray[np.int64]
 
 
 def decision_on(log_offset: int, chain: bytes, judged: JudgedBatch) -> LogDecision:
@@ -28,7 +48,56 @@ def decision_on(log_offset: int, chain: bytes, judged: JudgedBatch) -> LogDecisi
 
 
 def decision_on_seed(log_offset: int, chain: bytes, made: NDArray[np.bool_]) -> LogDecision:
-    """Return the decision on a seed, of whose documents some were `made` representatives, (n,)."""
+    """Return the decision on a seed, of whose documents some were `made` representatives, (n,); `chain`: see `seed_chain`."""
     small = np.zeros(0, np.uint8)
     reasons = np.full(len(made), NOT_JUDGED, np.uint8)
     return LogDecision(log_offset, chain, made, reasons, np.zeros(0, np.int64), small, small, np.zeros(0, np.uint32), small)
+
+
+def seed_chain(chain: bytes, log_offset: int, made: NDArray[np.bool_]) -> bytes:
+    """Return what a decision on a seed carries, which has no answer: a digest of it and of the chain of answers before."""
+    said = log_offset.to_bytes(8, "little") + np.packbits(made, bitorder="little").tobytes()
+    return hashlib.blake2b(chain + said, digest_size=CHAIN_BYTES).digest()
+
+
+def found_before(decision: LogDecision, places: NDArray[np.int64], short: NDArray[np.bool_], entries: int) -> Found:
+    """Return what a decision says was found of the documents at `places` (k,), which are `short` (k,) or not.
+
+    Raises:
+        InvariantError: it says nothing of one of them, or names an entry that is not among the `entries` and what it makes.
+    """
+    made, reasons = decision.made[places], decision.reasons[places]
+    duplicates = reasons != NOT_JUDGED
+    at = (np.cumsum(decision.reasons != NOT_JUDGED) - 1)[places[duplicates]]
+    of = decision.of[at]
+    if (made == duplicates).any() or ((of < 0) | (of >= entries + np.count_nonzero(made))).any():
+        raise InvariantError("A decision does not say what became of a document, or of which one it is a duplicate.")
+    found = Found(
+        np.where(short, np.uint8(OUTCOME_SHORT), np.uint8(OUTCOME_NEW)),
+        np.full(len(places), -1, np.int64),
+        np.zeros(len(places), np.uint8),
+        np.full(len(places), NOT_COMPARED, np.uint8),
+    )
+    is_same = np.isin(reasons[duplicates], _SAME_TEXT)
+    found.outcome[duplicates] = np.where(is_same, np.uint8(OUTCOME_DIGEST), np.uint8(OUTCOME_NEAR))
+    found.entry[duplicates] = of
+    found.distance[duplicates], found.similarity[duplicates] = decision.distances[at], decision.similarity[at]
+    return found
+
+
+def joined_decision(decisions: Sequence[LogDecision | None]) -> LogDecision | None:
+    """Return decisions on some log records as one on all their documents; None where there is none."""
+    known = [one for one in decisions if one is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    return LogDecision(
+        known[0].log_offset,
+        known[-1].chain,
+        np.concatenate([one.made for one in known]),
+        np.concatenate([one.reasons for one in known]),
+        np.concatenate([one.of for one in known]),
+        np.concatenate([one.distances for one in known]),
+        np.concatenate([one.similarity for one in known]),
+        np.concatenate([one.copies for one in known]),
+        np.concatenate([one.better for one in known]),
+    )

@@ -22,9 +22,19 @@ from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
+from stream_dedup.index.rules.decided import JudgedBatch, found_before, joined_decision
 from stream_dedup.index.rules.judge import reason_of_duplicate
 from stream_dedup.index.rules.last_texts import IdText
-from stream_dedup.index.rules.positions import KeptRecord, Key, cut_at_repeats, handle_of, handles_of, keys_of, spans_of
+from stream_dedup.index.rules.positions import (
+    KeptRecord,
+    Key,
+    WholeRecord,
+    cut_at_repeats,
+    handle_of,
+    handles_of,
+    keys_of,
+    spans_of,
+)
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
 from stream_dedup.index.tables.tags import crcs_of
@@ -32,7 +42,18 @@ from stream_dedup.index.volume.entries import columns_of
 from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
 from stream_dedup.index.volume.pages import same_ids, taken
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
-from stream_dedup.log.records import Batch
+from stream_dedup.log.decisions import LogDecision
+from stream_dedup.log.records import Batch, joined_batch
+
+
+class LoggedBatch(NamedTuple):
+    """A batch where it lies in the log, and what was decided on it, if that is known."""
+
+    log_offset: int
+    append_ms: int
+    batch: Batch
+    decision: LogDecision | None = None
+
 
 _REASONS: Final = np.array(
     [[reason_of_duplicate(same_text=text, same_id=id_) for id_ in (False, True)] for text in (False, True)], np.uint8
@@ -41,11 +62,12 @@ _REASONS: Final = np.array(
 
 @dataclass(frozen=True, slots=True)
 class _Judging:
-    """A batch on its way through step 2."""
+    """A batch on its way through step 2, or several that are judged together: where in the log each document lies, (n,)."""
 
     batch: Batch
-    log_offset: int
-    append_ms: int
+    log_offsets: NDArray[np.int64]
+    places: NDArray[np.int64]
+    append_ms: NDArray[np.int64]
     columns: Columns
     features: NDArray[np.uint32]
     epoch_below: NDArray[np.bool_]
@@ -54,20 +76,39 @@ class _Judging:
     named: set[int]
     fresh: NDArray[np.bool_]
     entries: NDArray[np.int64]
+    decision: LogDecision | None
+
+    @classmethod
+    def of(
+        cls,
+        batches: Sequence[LoggedBatch],
+        columns: Columns,
+        epoch_below: NDArray[np.bool_],
+        below: NDArray[np.bool_],
+        floor: int,
+    ) -> _Judging:
+        """Return it for batches whose columns, joined, are given."""
+        sizes = [len(one.batch) for one in batches]
+        return cls(
+            joined_batch([one.batch for one in batches]),
+            np.repeat(np.array([one.log_offset for one in batches], np.int64), sizes),
+            np.concatenate([np.arange(size) for size in sizes]),
+            np.repeat(np.array([one.append_ms for one in batches], np.int64), sizes),
+            columns,
+            columns.features,
+            epoch_below,
+            below,
+            floor,
+            set(),
+            np.zeros(sum(sizes), np.bool_),
+            np.zeros(sum(sizes), np.int64),
+            joined_decision([one.decision for one in batches]),
+        )
 
 
-class JudgedBatch(NamedTuple):
-    """The verdicts on a batch; which of its documents were `fresh` (n,), so compared with others; and which `entries` those of
-    them name that are duplicates, (n,).
-    """
-
-    verdicts: Verdicts
-    fresh: NDArray[np.bool_]
-    entries: NDArray[np.int64]
-
-
-def judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> JudgedBatch:
+def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBatch:
     """Judge the documents of a batch that breaks no rule, in order."""
+    batch = logged.batch
     numbers = state.numbers(batch)
     for number, source in zip(numbers, batch.sources, strict=True):
         state.positions.raise_watermark(number, source.epoch, source.committed)
@@ -77,22 +118,10 @@ def judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch
     ]
     committed = np.array([committed for _, committed in watermarks], np.int64)[batch.source]
     columns = columns_of_batch(batch, numbers)
-    judging = _Judging(
-        batch,
-        log_offset,
-        append_ms,
-        columns,
-        columns.features,
-        epoch_below,
-        epoch_below | (columns.offsets < committed),
-        floor,
-        set(),
-        np.zeros(len(batch), np.bool_),
-        np.zeros(len(batch), np.int64),
-    )
+    judging = _Judging.of([logged], columns, epoch_below, epoch_below | (columns.offsets < committed), floor)
     verdicts = _judge_whole(state, judging)
     if verdicts is None:
-        keys, record = keys_of(columns), KeptRecord(log_offset)
+        keys, record = keys_of(columns), KeptRecord(logged.log_offset)
         state.positions.split(numbers)
         judgements: list[Judgement] = []
         for first, end in cut_at_repeats(keys):
@@ -115,8 +144,27 @@ def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
     if (state.rooms()[1].find_positions(columns) >= 0).any():
         return None
     verdicts, about = _judge_fresh(state, judging, np.arange(len(columns.offsets)))
-    positions.keep_whole(judging.log_offset, columns, spans, verdicts, about)
+    positions.keep_whole(int(judging.log_offsets[0]), columns, spans).decided(verdicts, about)
     return verdicts
+
+
+def judge_together(
+    state: IndexState, batches: Sequence[LoggedBatch], wholes: Sequence[WholeRecord], floor: int
+) -> list[JudgedBatch]:
+    """Do the same for some batches at once on which all is decided; `wholes` are what was kept of them (`joins`)."""
+    columns = columns_of_batch(
+        joined_batch([one.batch for one in batches]), [number for one in batches for number in state.numbers(one.batch)]
+    )
+    nothing = np.zeros(len(columns.offsets), np.bool_)
+    judging = _Judging.of(batches, columns, nothing, nothing, floor)
+    verdicts, about = _judge_fresh(state, judging, np.arange(len(nothing)))
+    found: list[JudgedBatch] = []
+    ends = np.cumsum([len(one.batch) for one in batches]).tolist()
+    for part, whole, end in zip(verdicts.cut(ends), wholes, ends, strict=True):
+        own = slice(end - len(part.reasons), end)
+        whole.decided(part, about[own])
+        found.append(JudgedBatch(part, judging.fresh[own], judging.entries[own]))
+    return found
 
 
 def columns_of_batch(batch: Batch, numbers: Sequence[int]) -> Columns:
@@ -140,7 +188,7 @@ def _judge_stretch(
 ) -> list[Judgement]:
     """Judge the documents [first, end), in which no document occurs twice."""
     entries, neighbours = state.rooms()
-    log_offset, positions = judging.log_offset, state.positions
+    log_offset, positions = int(judging.log_offsets[0]), state.positions
     part = take_rows(judging.columns, slice(first, end))
     below = judging.below[first:end]
     judgements: list[Judgement | None] = [None] * (end - first)
@@ -185,11 +233,16 @@ def _judge_stretch(
 def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]) -> tuple[Verdicts, NDArray[np.int64]]:
     """Judge the documents at `places` of the batch; return also the handle of the representative each verdict is about."""
     entries, neighbours = state.rooms()
-    batch, batch_ids, log_offset = judging.batch, Ids.of(judging.batch.ids), judging.log_offset
+    batch, batch_ids = judging.batch, Ids.of(judging.batch.ids)
+    log_offsets, log_places = judging.log_offsets[places], judging.places[places]
     whole = len(places) == len(batch)
     columns = judging.columns if whole else take_rows(judging.columns, places)
     features = judging.features if whole else judging.features[places]
-    found = neighbours.judge(columns, features, judging.floor)
+    if judging.decision is None:
+        found = neighbours.judge(columns, features, judging.floor)
+    else:
+        found = found_before(judging.decision, places, features < judging.floor, entries.count)
+        neighbours.take(columns, found.outcome)
     outcome = found.outcome
     duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)
     named = found.entry[duplicates]
@@ -197,11 +250,17 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
     added = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(added):
         append_rows(
-            state, batch, places[added], judging.columns, outcome[added] == OUTCOME_SHORT, log_offset, judging.append_ms
+            state,
+            batch,
+            places[added],
+            judging.columns,
+            outcome[added] == OUTCOME_SHORT,
+            (log_offsets[added], log_places[added]),
+            judging.append_ms[places[added]],
         )
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
-    about = handle_of(log_offset, 0) + places
+    about = handles_of(log_offsets, log_places)
     copies, better = np.zeros(len(places), np.uint32), np.zeros(len(places), np.uint8)
     of = entries.origins(named)
     if len(named):
@@ -227,8 +286,8 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
     verdicts = Verdicts(
         reasons,
         distances,
-        np.full(len(places), log_offset, np.uint64),
-        places.astype(np.uint32),
+        log_offsets.astype(np.uint64),
+        log_places.astype(np.uint32),
         representatives,
         found.similarity,
         copies,
@@ -252,10 +311,10 @@ def append_rows(
     places: NDArray[np.int64],
     columns: Columns,
     short: NDArray[np.bool_],
-    log_offset: int,
-    append_ms: int,
+    decided: tuple[NDArray[np.int64] | int, NDArray[np.int64]],
+    append_ms: NDArray[np.int64] | int,
 ) -> None:
-    """Give the documents at `places` of a batch their rows, in the generation of now."""
+    """Give the documents at `places` of a batch their rows, in the generation of now; `decided`: log offsets, places there."""
     entries, _ = state.rooms()
     rows = np.zeros(len(places), row_type(state.print_limbs, state.sketch_bytes))
     rows["state"] = np.where(short, STATE_DIGEST_ONLY, STATE_FULL)
@@ -268,8 +327,7 @@ def append_rows(
     rows["offset"] = batch.offset[places]
     rows["value_digest"] = batch.value_digest[places]
     rows["time_ms"] = batch.time_ms[places]
-    rows["log_offset"] = log_offset
-    rows["place"] = places
+    rows["log_offset"], rows["place"] = decided
     rows["append_ms"] = append_ms
     if batch.ranks is not None:
         rows["rank"] = batch.ranks[places]

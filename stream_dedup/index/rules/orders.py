@@ -19,15 +19,18 @@ from stream_dedup.index.rules.judging import append_rows, columns_of_batch
 from stream_dedup.index.rules.positions import Key, cut_at_repeats, handle_of, keys_of
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import RulesInForce, changed
-from stream_dedup.index.tables.rows import OUTCOME_SHORT, no_columns, take_rows
+from stream_dedup.index.tables.rows import OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT, no_columns, take_rows
 from stream_dedup.log.answers import Judgement
+from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.records import DOCUMENTS_MAX, Batch, Control, forgotten_ids
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _U64_MAX: Final = (1 << 64) - 1
 
 
-def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> NDArray[np.bool_]:
+def seed(
+    state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int, decision: LogDecision | None = None
+) -> NDArray[np.bool_]:
     """Make representatives of documents that were delivered elsewhere, unless one within reach stands already.
 
     Returns which were made, (n,).
@@ -43,11 +46,17 @@ def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor
         fresh = first + np.flatnonzero(neighbours.find_positions(part) < 0)
         if not len(fresh):
             continue
-        found = neighbours.judge(take_rows(columns, fresh), columns.features[fresh], floor)
-        added = np.flatnonzero(found.outcome <= OUTCOME_SHORT)
+        part = take_rows(columns, fresh)
+        if decision is None:
+            outcome = neighbours.judge(part, part.features, floor).outcome
+        else:
+            outcome = np.where(part.features < floor, np.uint8(OUTCOME_SHORT), np.uint8(OUTCOME_NEW))
+            outcome[~decision.made[fresh]] = OUTCOME_NEAR
+            neighbours.take(part, outcome)
+        added = np.flatnonzero(outcome <= OUTCOME_SHORT)
         if len(added):
-            short = found.outcome[added] == OUTCOME_SHORT
-            append_rows(state, batch, fresh[added], columns, short, log_offset, append_ms)
+            at = log_offset, fresh[added]
+            append_rows(state, batch, fresh[added], columns, outcome[added] == OUTCOME_SHORT, at, append_ms)
             made[fresh[added]] = True
     return made
 
@@ -67,7 +76,8 @@ def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, fl
     state.positions.replace(key, handle_of(log_offset, 0), Judgement(reason, LogPlace(log_offset, 0)))
     if int(neighbours.find_digests(columns)[0]) < 0:
         neighbours.add(columns, ~short)
-        append_rows(state, batch, np.zeros(1, np.int64), columns, short, log_offset, append_ms)
+        first = np.zeros(1, np.int64)
+        append_rows(state, batch, first, columns, short, (log_offset, first), append_ms)
 
 
 def carry_out(state: IndexState, log_offset: int, control: Control) -> bool:

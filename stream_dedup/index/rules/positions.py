@@ -19,8 +19,8 @@ Invariants: no cached verdict lies below its partition's watermark; what is stor
 a look at the watermarks exactly the kept ones are left (so passing a watermark costs no write, and a rising epoch rewrites what
 is stored); a kept duplicate names a representative that was not retracted.
 
-The verdicts of a log record stay columns (`_Whole`) until somebody looks at one of them; that its offsets do not overlap with
-those of a new batch is enough to know that nothing of it is asked for. Nearly always a watermark passes it before that.
+The verdicts of a log record stay columns (`WholeRecord`) until somebody looks at one of them; that its offsets do not overlap
+with those of a new batch is enough to know that nothing of it is asked for. Nearly always a watermark passes it before that.
 
 A retraction, which any dead letter may send, looks at the records that hold the position and at those that name its
 representative, not at all that is kept: which records name which representative is noted once a record, when one is retracted.
@@ -77,7 +77,7 @@ Spans = dict[int, tuple[int, int]]
 """By source: the first and the last offset of a batch in which the offsets of each source rise."""
 
 
-class _Whole:
+class WholeRecord:
     """All verdicts of one log record as columns (n,), until somebody needs one by itself: nearly always nobody does.
 
     `left` counts the sources whose watermark has not passed the record.
@@ -85,14 +85,19 @@ class _Whole:
 
     __slots__ = ("about", "columns", "is_stored", "left", "log_offset", "spans", "verdicts")
 
-    def __init__(self, log_offset: int, columns: Columns, spans: Spans, verdicts: Verdicts, about: NDArray[np.int64]) -> None:
+    verdicts: Verdicts
+    about: NDArray[np.int64]
+
+    def __init__(self, log_offset: int, columns: Columns, spans: Spans) -> None:
         self.log_offset = log_offset
         self.columns = columns
         self.spans = spans
-        self.verdicts = verdicts
-        self.about = about
         self.left = len(spans)
         self.is_stored = False
+
+    def decided(self, verdicts: Verdicts, about: NDArray[np.int64]) -> None:
+        """Say what the verdicts are, before anybody needs one; `about` (n,) are handles of what they are about."""
+        self.verdicts, self.about = verdicts, about
 
 
 class _KeptRun:
@@ -118,17 +123,17 @@ class Positions:
         self._watermarks = {number_of(key): decode_watermark(value) for key, value in watermarks}
         self._kept: dict[Key, tuple[KeptRecord, int]] = {}
         self._runs: dict[int, list[_KeptRun]] = {}
-        self._wholes: dict[int, list[_Whole]] = {}  # by source, beyond its watermark; their spans do not overlap
-        self._records: dict[int, KeptRecord | _Whole] = {}  # by log offset, in its order: those of which something is kept
+        self._wholes: dict[int, list[WholeRecord]] = {}  # by source, beyond its watermark; their spans do not overlap
+        self._records: dict[int, KeptRecord | WholeRecord] = {}  # by log offset, in its order: those of which something is kept
         self._naming: dict[int, set[int]] = {}  # by handle: the log offsets of the noted records with a duplicate about it
         self._noted: dict[int, list[int]] = {}  # by log offset, the oldest records: what `_naming` has of each
         self._changed_watermarks: set[int] = set()
-        self._changed: dict[int, KeptRecord | _Whole] = {}
+        self._changed: dict[int, KeptRecord | WholeRecord] = {}
         for key, value in kept:
             self._load(number_of(key), value)
 
     def __len__(self) -> int:
-        wholes = [record for record in self._records.values() if isinstance(record, _Whole)]
+        wholes = [record for record in self._records.values() if isinstance(record, WholeRecord)]
         return len(self._kept) + sum(int(np.count_nonzero(self._is_kept(whole))) for whole in wholes)
 
     def watermark(self, source: int) -> tuple[int, int]:
@@ -204,12 +209,18 @@ class Positions:
             self._add_runs(sorted(record.keys))
             self._changed[record.log_offset] = self._records[record.log_offset] = record
 
-    def keep_whole(self, log_offset: int, columns: Columns, spans: Spans, verdicts: Verdicts, about: NDArray[np.int64]) -> None:
-        """Keep the verdicts on all documents of a log record, of which none was kept before (`none_near`)."""
-        whole = _Whole(log_offset, columns, spans, verdicts, about)
+    def keep_whole(self, log_offset: int, columns: Columns, spans: Spans) -> WholeRecord:
+        """Keep the verdicts on all documents of a log record, of which none was kept before (`none_near`); see `decided`."""
+        whole = WholeRecord(log_offset, columns, spans)
         for source in spans:
             insort(self._wholes.setdefault(source, []), whole, key=_first_of(source))
         self._changed[log_offset] = self._records[log_offset] = whole
+        return whole
+
+    def rises(self, source: int, epoch: int) -> bool:
+        """Return whether an epoch is above that of a partition's watermark."""
+        found = self._watermarks.get(source)
+        return found is not None and epoch > found[0]
 
     def retract(self, key: Key, handle: int | None, judgement: Judgement) -> None:
         """Replace the verdict kept for a retracted document, and drop those on duplicates that name it.
@@ -240,9 +251,9 @@ class Positions:
     def forget(self, ids: Collection[bytes]) -> None:
         """Blank these ids in the verdicts kept on duplicates; all else of them stays, so that redelivery changes nothing."""
         for found in list(self._records.values()):
-            if isinstance(found, _Whole) and not any(of.id in ids for of in found.verdicts.named):
+            if isinstance(found, WholeRecord) and not any(of.id in ids for of in found.verdicts.named):
                 continue
-            record = self._split_one(found) if isinstance(found, _Whole) else found
+            record = self._split_one(found) if isinstance(found, WholeRecord) else found
             for row, judgement in enumerate(record.judgements):
                 if judgement.of is not None and judgement.of.id in ids:
                     record.judgements[row] = judgement._replace(of=judgement.of._replace(id=b""))
@@ -261,7 +272,7 @@ class Positions:
         self._changed_watermarks.clear()
         self._changed.clear()
 
-    def _whole_before(self, source: int, offset: int) -> _Whole | None:
+    def _whole_before(self, source: int, offset: int) -> WholeRecord | None:
         """Return the last whole record of a source whose span begins at an offset or before it."""
         wholes = self._wholes.get(source, [])
         at = bisect_right(wholes, offset, key=_first_of(source))
@@ -278,7 +289,7 @@ class Positions:
                 self._split_one(whole)
         return self._kept.get(key)
 
-    def _split_one(self, whole: _Whole) -> KeptRecord:
+    def _split_one(self, whole: WholeRecord) -> KeptRecord:
         """Make the verdicts of one record accessible one by one."""
         places = np.flatnonzero(self._is_kept(whole)).tolist()
         for source in whole.spans:
@@ -298,7 +309,7 @@ class Positions:
             self._changed[whole.log_offset] = record
         return record
 
-    def _take_out(self, source: int, whole: _Whole) -> None:
+    def _take_out(self, source: int, whole: WholeRecord) -> None:
         """Take a record out of the whole ones of a source, unless the source's watermark has passed it."""
         wholes = self._wholes.get(source, [])
         at = bisect_right(wholes, whole.spans[source][0], key=_first_of(source)) - 1
@@ -316,9 +327,9 @@ class Positions:
             for one in named:
                 self._naming.setdefault(one, set()).add(log_offset)
         found = [self._records[log_offset] for log_offset in sorted(self._naming.pop(handle, ()))]
-        return [self._split_one(record) if isinstance(record, _Whole) else record for record in found]
+        return [self._split_one(record) if isinstance(record, WholeRecord) else record for record in found]
 
-    def _leave(self, record: KeptRecord | _Whole) -> None:
+    def _leave(self, record: KeptRecord | WholeRecord) -> None:
         """Take note that nothing of a log record is kept any more."""
         self._changed[record.log_offset] = record
         del self._records[record.log_offset]
@@ -329,7 +340,7 @@ class Positions:
                 if not naming:
                     del self._naming[handle]
 
-    def _is_kept(self, whole: _Whole) -> NDArray[np.bool_]:
+    def _is_kept(self, whole: WholeRecord) -> NDArray[np.bool_]:
         """Return which documents of a record lie at or above their watermarks, (n,)."""
         columns = whole.columns
         numbers, which = np.unique(columns.sources, return_inverse=True)
@@ -365,8 +376,8 @@ class Positions:
         for source, keys in itertools.groupby(ordered, key=itemgetter(0)):
             self._runs.setdefault(source, []).append(_KeptRun(list(keys)))
 
-    def _encode(self, record: KeptRecord | _Whole) -> bytes:
-        if isinstance(record, _Whole):
+    def _encode(self, record: KeptRecord | WholeRecord) -> bytes:
+        if isinstance(record, WholeRecord):
             columns = record.columns
             return self._encode_columns(columns.sources, columns.offsets, columns.values, record.verdicts, record.about)
         places = [place for place, key in enumerate(record.keys) if (held := self._kept.get(key)) and held[0] is record]
@@ -428,14 +439,14 @@ class Positions:
             self._records[log_offset] = record
 
 
-def _first_of(source: int) -> Callable[[_Whole], int]:
+def _first_of(source: int) -> Callable[[WholeRecord], int]:
     """Return what whole records of a source are in the order of: the first offset of each."""
     return lambda whole: whole.spans[source][0]
 
 
-def _handles_named(record: KeptRecord | _Whole) -> list[int]:
+def _handles_named(record: KeptRecord | WholeRecord) -> list[int]:
     """Return the handles of the representatives that a record's duplicates name, each once."""
-    if isinstance(record, _Whole):
+    if isinstance(record, WholeRecord):
         return list(set(record.about[record.verdicts.names_another].tolist()))
     judged = zip(record.about, record.judgements, strict=True)
     return list({about for about, judgement in judged if judgement.reason.verdict is Verdict.DUPLICATE})
