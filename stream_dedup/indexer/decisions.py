@@ -9,6 +9,7 @@ says so: nothing waits for the topic, and no verdict depends on it.
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from stream_dedup.log.decisions import LogDecision
 _LOOKS: Final = 100
 _LOOK_SECONDS: Final = 0.1
 _FLUSH_SECONDS: Final = 5.0
+_PACE_SECONDS: Final = 60.0
 _AT_ONCE: Final = 1000
 _AHEAD_BYTES: Final = 64 << 20
 _DOCUMENTS_AT_ONCE: Final = 1 << 14
@@ -30,6 +32,24 @@ _RECORDS_AT_ONCE: Final = 1024
 _SORTED_ANEW: Final = 3  # tables are sorted once, from nothing, where so large a part of what there is comes new
 _NEVER: Final = 1 << 63
 _ANEW: Final = "Delete the topic, and create it again with: stream-dedup topics apply"
+
+
+class CatchUpPace:
+    """How fast an index catches up: by what it applied in the last minute, because what comes may be of another kind."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def seconds_to(self, until: int, applied: int, now: float) -> float | None:
+        """Return how long it takes from `applied` to a log offset at this pace; None until that is known."""
+        seen = self._seen
+        seen.append((now, applied))
+        while now - seen[0][0] > _PACE_SECONDS and len(seen) > 1:
+            seen.popleft()
+        then, before = seen[0]
+        if now - then < _PACE_SECONDS / 10 or applied <= before:
+            return None
+        return (until - applied) * (now - then) / (applied - before)
 
 
 class DecisionReader:
@@ -64,6 +84,8 @@ class DecisionReader:
             BrokerError: the topic cannot be read.
             OtherFormatError: a newer version wrote it.
         """
+        for log_offset in [one for one in self._ahead if one < wanted[0]]:
+            self._bytes -= len(self._ahead.pop(log_offset))
         missing = {one for one in wanted if one not in self._ahead}
         while missing and self._at < self._high and self._bytes < _AHEAD_BYTES:
             for message in self._take(_AT_ONCE):
@@ -73,8 +95,6 @@ class DecisionReader:
                     self._ahead[found] = raw
                     self._bytes += len(raw)
                     missing.discard(found)
-        for log_offset in [one for one in self._ahead if one < wanted[0]]:
-            self._bytes -= len(self._ahead.pop(log_offset))
         there = [one for one in wanted if one in self._ahead]
         return {one: decisions.decode(self._ahead[one], f"The decision on log record {one}") for one in there}
 
@@ -189,6 +209,11 @@ class DecisionTopic:
         elif self._reader is not None and self._index.applied >= self._below:
             self._logger.info("all that was decided is applied", topic=self.topic, applied=self._index.applied)
             self._end_reading()
+
+    @property
+    def reads_until(self) -> int:
+        """The log offset up to which decisions are read; 0 while none are."""
+        return 0 if self._reader is None else self._below
 
     def _begin_reading(self, reader: LogReader, below: int) -> None:
         applied = self._index.applied

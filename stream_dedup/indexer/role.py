@@ -32,7 +32,7 @@ from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.indexer.decisions import DecisionTopic
+from stream_dedup.indexer.decisions import CatchUpPace, DecisionTopic
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.publisher import Publisher, PublisherPace
 from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
@@ -56,6 +56,7 @@ _logger = structlog.get_logger("stream_dedup.index")
 _RECORDS_MAX = 16
 _IDLE_SECONDS = 0.1
 _GAUGES_SECONDS = 1.0
+_SAID_SECONDS = 30.0
 _HOT_BUCKET = 20_000
 
 
@@ -124,6 +125,8 @@ class Indexer:
         self._next_gauges = 0.0
         self._recipe = ""
         self._rejected = 0
+        self._pace = CatchUpPace()
+        self._next_said = 0.0
         names = settings.topic_names
         # Kafka is asked before the volume is opened: where it goes away meanwhile, nothing is to be undone.
         admin = dependencies.make_admin(settings)
@@ -357,11 +360,24 @@ class Indexer:
             self._metrics.recipe(declared.recipe)
         behind = max(0, self._catch_up_to - applied)
         if behind:
-            self._health.startup(applied / self._catch_up_to, f"replaying the log: {applied} of {self._catch_up_to}")
+            self._replaying(applied, now)
             self._health.ready(False, f"replaying the log: {behind} records to go")
         else:
             self._health.startup(1.0, "caught up")
             self._health.ready(*self._readiness(applied, statistics))
+
+    def _replaying(self, applied: int, now: float) -> None:
+        """Say how far the index has caught up, and how long the rest takes at the pace of the last minute, if known."""
+        until = min(self._decisions.reads_until or self._catch_up_to, self._catch_up_to)
+        said = f"replaying the log: {applied} of {self._catch_up_to}"
+        if (seconds := self._pace.seconds_to(until, applied, now)) is not None:
+            rest = f" up to {until}, and behind that documents are looked up" if until < self._catch_up_to else ""
+            said += f"; some {max(1, round(seconds / 60))} min to go{rest}"
+        self._health.startup(applied / self._catch_up_to, said)
+        if now >= self._next_said:
+            self._next_said = now + _SAID_SECONDS
+            left = None if seconds is None else round(seconds)
+            self._logger.info("replaying the log", applied=applied, until=until, log_end=self._catch_up_to, seconds_left=left)
 
     def _readiness(self, applied: int, statistics: Mapping[str, int]) -> tuple[bool, str]:
         """Return whether an index that has caught up is ready, and the sentence; what was rejected is named, and warned of."""

@@ -82,15 +82,16 @@ class _Judging:
     def of(
         cls,
         batches: Sequence[LoggedBatch],
+        batch: Batch,
         columns: Columns,
         epoch_below: NDArray[np.bool_],
         below: NDArray[np.bool_],
         floor: int,
     ) -> _Judging:
-        """Return it for batches whose columns, joined, are given."""
+        """Return it for batches, which are given as one too, with its columns."""
         sizes = [len(one.batch) for one in batches]
         return cls(
-            joined_batch([one.batch for one in batches]),
+            batch,
             np.repeat(np.array([one.log_offset for one in batches], np.int64), sizes),
             np.concatenate([np.arange(size) for size in sizes]),
             np.repeat(np.array([one.append_ms for one in batches], np.int64), sizes),
@@ -118,7 +119,7 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBat
     ]
     committed = np.array([committed for _, committed in watermarks], np.int64)[batch.source]
     columns = columns_of_batch(batch, numbers)
-    judging = _Judging.of([logged], columns, epoch_below, epoch_below | (columns.offsets < committed), floor)
+    judging = _Judging.of([logged], batch, columns, epoch_below, epoch_below | (columns.offsets < committed), floor)
     verdicts = _judge_whole(state, judging)
     if verdicts is None:
         keys, record = keys_of(columns), KeptRecord(logged.log_offset)
@@ -152,11 +153,10 @@ def judge_together(
     state: IndexState, batches: Sequence[LoggedBatch], wholes: Sequence[WholeRecord], floor: int
 ) -> list[JudgedBatch]:
     """Do the same for some batches at once on which all is decided; `wholes` are what was kept of them (`joins`)."""
-    columns = columns_of_batch(
-        joined_batch([one.batch for one in batches]), [number for one in batches for number in state.numbers(one.batch)]
-    )
+    batch = joined_batch([one.batch for one in batches])
+    columns = columns_of_batch(batch, [number for one in batches for number in state.numbers(one.batch)])
     nothing = np.zeros(len(columns.offsets), np.bool_)
-    judging = _Judging.of(batches, columns, nothing, nothing, floor)
+    judging = _Judging.of(batches, batch, columns, nothing, nothing, floor)
     verdicts, about = _judge_fresh(state, judging, np.arange(len(nothing)))
     found: list[JudgedBatch] = []
     ends = np.cumsum([len(one.batch) for one in batches]).tolist()
