@@ -104,6 +104,8 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         "the second index says that it began empty",
     )
     assert theirs.total("index_restored_empty_total") == 0
+    wait_until(lambda: (reading(second).total("decisions_applied_total") or 0) > 0, "it applies what the first one decided")
+    assert "contradicts" not in second.log
 
     code, shown = run("top", worker.address(), index.address(), "--once", "--interval", "0.2")
     assert (code, [row["role"] for row in shown["roles"]]) == (0, ["worker", "index"])
@@ -122,7 +124,14 @@ def test_a_filter_at_work_is_seen_by_its_operators(
 
     working = states()
     assert not any(CheckState.REFUSED in one for one in working.values()), working
-    assert working["offsets"] == working["declaration"] == working["volume"] == working["clock"] == {CheckState.OK}
+    assert (
+        working["offsets"]
+        == working["declaration"]
+        == working["volume"]
+        == working["clock"]
+        == working["decisions"]
+        == {CheckState.OK}
+    )
 
     # What endangers documents: both roles refuse what doctor refuses, before they read anything.
     for role in (worker, second, index):
