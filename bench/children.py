@@ -70,7 +70,7 @@ class MeasuredChild:
             StreamDedupError: it does not answer.
         """
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", self._http_port(), timeout=_HTTP_SECONDS)
+            connection = http.client.HTTPConnection("127.0.0.1", self.http_port(), timeout=_HTTP_SECONDS)
             with contextlib.closing(connection):
                 connection.request("GET", "/metrics")
                 text = connection.getresponse().read().decode()
@@ -117,7 +117,12 @@ class MeasuredChild:
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self.usage = Usage(used.ru_utime + used.ru_stime, memory_bytes_max or used.ru_maxrss * _MEMORY_UNIT_BYTES)
 
-    def _http_port(self) -> int:
+    def http_port(self) -> int:
+        """Return where it serves metrics and pages.
+
+        Raises:
+            StreamDedupError: it does not say so, or not yet.
+        """
         if self._port is None:
             self._port = _port_in(self._log_path.read_text(errors="replace").splitlines())
         if self._port is None:

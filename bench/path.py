@@ -54,7 +54,12 @@ _COUNTERS_SECONDS = 10.0
 _READ_SECONDS = 60.0
 
 Say = Callable[[str], None]
+Beside = Callable[[Settings, Path, Sequence[MeasuredChild]], contextlib.AbstractContextManager[None]]
 Value = TypeVar("Value", int, float)
+
+
+def _nothing(_settings: Settings, _folder: Path, _children: Sequence[MeasuredChild]) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
 
 
 def run_path(options: PathOptions, say: Say) -> PathReport:
@@ -181,12 +186,13 @@ class Bench:
             loopback_bytes=loopback_bytes,
         )
 
-    def latency(self, plan: str, seconds: float = RATE_SECONDS) -> list[Latency]:
-        """Measure ages at the rates that the options give, for so long each."""
+    def latency(self, plan: str, seconds: float = RATE_SECONDS, beside: Beside = _nothing) -> list[Latency]:
+        """Measure ages at the rates that the options give, for so long each, while `beside` the roles something else goes on."""
         rates = self._options.rates
         with (
             self._prepared(plan) as (settings, _, folder),
             self._running(plan, settings, folder, {"trace": "true"}) as children,
+            beside(settings, folder, children),
         ):
             self._say(f"latency of {plan} at {' and '.join(f'{rate:.0f}' for rate in rates)} documents/s")
             return measure_latency(settings, self._options.pages(), children, rates, seconds, self._options.partitions)

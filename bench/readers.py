@@ -1,0 +1,121 @@
+"""`python -m bench.readers`: how old documents leave while people read in a console, beside the same without them.
+
+Invariants: a round measures both, in turn which of them first; a reader opens a page every `PAUSE_SECONDS`, one decision with
+its texts among them, and a page that is not answered with 200 ends the measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bench.children import MeasuredChild
+from bench.path import Bench, kafka_of
+from bench.path_report import PathOptions
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.settings import Settings
+
+PER_SECOND = 12.0  # a million a day
+SECONDS = 40.0
+ROUNDS = 4
+READERS = 10
+PAUSE_SECONDS = 3.0
+PAGES = ("/", "/decisions", "decision", "/groups", "/hosts", "/decisions?reason=near", "decision", "/dead-letters", "/index")
+
+
+class People:
+    """Readers of a console that runs beside the roles; `seconds`: what each page took."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.failure = ""
+        self._stop = threading.Event()
+
+    @contextlib.contextmanager
+    def beside(self, settings: Settings, folder: Path, children: Sequence[MeasuredChild]) -> Iterator[None]:
+        """Read while this lasts."""
+        own = {name: str(getattr(settings, name)) for name in ("kafka_bootstrap_servers", "topic_prefix", "group")}
+        own |= {"value_format": "json", "id_field": "url", "http_port": "0", "log_format": "json"}
+        own["console_index"] = f"http://127.0.0.1:{_port(children[0])}"
+        role = [sys.executable, "-m", "stream_dedup", "run", "console", "--stop-with-parent"]
+        console = MeasuredChild("console", role, child_environment(own), folder)
+        self._stop.clear()
+        threads = [threading.Thread(target=self._read, args=(_port(console), number)) for number in range(READERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join()
+            console.stop()
+        if self.failure:
+            raise StreamDedupError(self.failure)
+
+    def _read(self, port: int, number: int) -> None:
+        self._stop.wait(PAUSE_SECONDS * number / READERS)
+        for page in itertools.islice(itertools.cycle(PAGES), number, None):
+            began = time.monotonic()
+            status = _open(port, _decision(port) if page == "decision" else page)[0]
+            self.seconds.append(time.monotonic() - began)
+            if status != http.client.OK:
+                self.failure = f"The page {page} answered {status}."
+            if self._stop.wait(PAUSE_SECONDS):
+                return
+
+
+def _decision(port: int) -> str:
+    found = json.loads(_open(port, "/decisions.json?reason=near")[1])["decisions"]
+    return f"/decision?at={found[0]['at']}" if found else "/decisions"
+
+
+def _open(port: int, address: str) -> tuple[int, bytes]:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("GET", address)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def _port(child: MeasuredChild) -> int:
+    while True:
+        child.check()
+        with contextlib.suppress(StreamDedupError):
+            return child.http_port()
+        time.sleep(0.1)
+
+
+def main() -> int:
+    """Measure, and print a line for each way."""
+    options = PathOptions(rates=(PER_SECOND,), partitions=1)
+    people = People()
+    found: dict[str, list[Sequence[float]]] = {"nobody": [], f"{READERS} readers": []}
+    with kafka_of(options, lambda said: sys.stderr.write(said + "\n")) as (folder, broker):
+        bench = Bench(options, broker, folder, lambda said: sys.stderr.write(said + "\n"))
+        for number in range(ROUNDS):
+            for name in list(found)[:: -1 if number % 2 else 1]:
+                beside = () if name == "nobody" else (people.beside,)
+                (one,) = bench.latency("bands", SECONDS, *beside)
+                found[name].append(np.percentile(one.ages_ms, (50, 99)).tolist())
+    for name, rounds in found.items():
+        p50, p99 = np.median(rounds, axis=0)
+        each = ", ".join(f"{one[0]:.0f}/{one[1]:.0f}" for one in rounds)
+        print(f"{name}: verdicts after {p50:.1f} ms (p50), {p99:.1f} ms (p99), medians of {ROUNDS} rounds ({each})")
+    if people.seconds:
+        p50, p99 = np.percentile(people.seconds, (50, 99)) * 1000
+        print(f"{len(people.seconds):,} pages, each after {p50:.0f} ms (p50), {p99:.0f} ms (p99)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
