@@ -5,7 +5,8 @@ python -m tests.cli.commands_page > docs/reference/commands.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from stream_dedup.cli.app import GROUPS, PANELS, command_named
@@ -17,10 +18,8 @@ _HEAD = """\
 Made by `python -m tests.cli.commands_page`; do not edit by hand.
 
 `stream-dedup COMMAND --help` says the same. Exit codes: 0 done, 1 failure, 2 usage, 78 something must be changed before it
-can work, 130 interrupted. Four options are told here for all commands that name them:
+can work, 130 interrupted. What many commands take is told here, for all that name it:
 
-| option | |
-|---|---|
 """
 # By the first name of each: what many commands take, and what it is for.
 _COMMON = {
@@ -31,44 +30,54 @@ _COMMON = {
 }
 
 
+_MANY = 3
+
+
 def commands_page() -> str:
     """Return it as Markdown."""
-    parts = [_HEAD, *(f"| `{name}` | {purpose} |\n" for name, purpose in _COMMON.items())]
+    records = {name: _records(command_named(name)) for names in PANELS.values() for name in names}
+    counts = Counter(record for told in records.values() for record in told if _common(record) is None)
+    many = {record: _name(record) for record, count in counts.items() if count >= _MANY}
+    parts = [_HEAD, *(f"- `{name}`: {purpose}\n" for name, purpose in _COMMON.items()), *map(_item, many)]
     for panel, names in PANELS.items():
         parts.append(f"\n## {panel}\n")
         for first, members in groupby(names, lambda name: name.split()[0]):
             if first in GROUPS:
                 parts.append(f"\n**`{first}`** {GROUPS[first]}\n")
             for name in members:
-                parts += _section(command_named(name))
+                parts += _section(command_named(name), records[name], many)
     return "".join(parts)
 
 
-def _section(one: Command) -> Iterator[str]:
+def _records(one: Command) -> list[tuple[str, str]]:
+    """Return its arguments and options as `--help` tells them, (name and value, help), without hidden ones."""
     found = one.loaded()
-    # As `--help` tells them: (name and value, help), None for a hidden option.
     context = found.context_class(found)
-    told = [record for param in found.params if (record := param.get_help_record(context))]
-    yield f"\n### `{one.name}`\n\n{found.help}\n\n```console\n$ {one.example}\n```\n"
-    own = [record for record in told if _common(record) is None]
-    if own:
-        yield "\n| argument or option | |\n|---|---|\n"
-    for names, text in own:
-        yield f"| `{_cell(names)}` | {_cell(text)} |\n"
-    if len(own) < len(told):
-        yield f"\nAlso {', '.join(f'`{name}`' for record in told if (name := _common(record)))}.\n"
+    return [record for param in found.params if (record := param.get_help_record(context))]
+
+
+def _section(one: Command, told: Sequence[tuple[str, str]], many: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    yield f"\n### `{one.name}`\n\n{one.loaded().help}\n\n```console\n$ {one.example}\n```\n\n"
+    others = {record: name for record in told if (name := _common(record) or many.get(record))}
+    yield from (_item(record) for record in told if record not in others)
+    if others:
+        yield f"- also {', '.join(f'`{name}`' for name in others.values())}\n"
+
+
+def _item(record: tuple[str, str]) -> str:
+    names, text = (" ".join(part.split()) for part in record)
+    return f"- `{names}`: {text}\n"
+
+
+def _name(record: tuple[str, str]) -> str:
+    return record[0].split()[0].rstrip(",")
 
 
 def _common(record: tuple[str, str]) -> str | None:
     """Return by which name of `_COMMON` an option is told for all commands, if it does there what it does everywhere."""
-    names, text = record
-    name = names.split()[0].rstrip(",")
+    name, text = _name(record), record[1]
     starts = {"--config": "Settings file", "--set": "Any setting", "-b": "First brokers", "--json": "Print JSON instead"}
     return name if name in _COMMON and text.startswith(starts[name]) else None
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":
