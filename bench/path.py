@@ -187,7 +187,7 @@ class Bench:
         )
 
     def latency(self, plan: str, seconds: float = RATE_SECONDS, beside: Beside = _nothing) -> list[Latency]:
-        """Measure ages at the rates that the options give, for so long each, while `beside` the roles something else goes on."""
+        """Measure ages at the rates that the options give, for so long each; `beside` is what goes on beside the roles."""
         rates = self._options.rates
         with (
             self._prepared(plan) as (settings, _, folder),

@@ -100,8 +100,8 @@ def main() -> int:
     options = PathOptions(rates=(PER_SECOND,), partitions=1)
     people = People()
     found: dict[str, list[Sequence[float]]] = {"nobody": [], f"{READERS} readers": []}
-    with kafka_of(options, lambda said: sys.stderr.write(said + "\n")) as (folder, broker):
-        bench = Bench(options, broker, folder, lambda said: sys.stderr.write(said + "\n"))
+    with kafka_of(options, lambda said: print(said, file=sys.stderr)) as (folder, broker):
+        bench = Bench(options, broker, folder, lambda said: print(said, file=sys.stderr))
         for number in range(ROUNDS):
             for name in list(found)[:: -1 if number % 2 else 1]:
                 beside = () if name == "nobody" else (people.beside,)

@@ -126,7 +126,9 @@ class Attention:
 
 
 class _Kept(Generic[T]):
-    """What `make` returned, kept for `KEEP_SECONDS`; one thread at a time makes it, and the others wait for that."""
+    """What `make` returned, kept for `KEEP_SECONDS`. One thread at a time makes it anew, and meanwhile the others get what was
+    made before, or wait where that is twice as old.
+    """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -134,10 +136,16 @@ class _Kept(Generic[T]):
         self._kept: tuple[float, T] | None = None
 
     def __call__(self) -> T:
+        kept = self._kept
+        if kept is not None and self._lock.locked() and time.monotonic() < kept[0] + KEEP_SECONDS:
+            return kept[1]
         with self._lock:
             if self._kept is None or time.monotonic() >= self._kept[0]:
-                self._kept = None
-                made = self._make()
+                try:
+                    made = self._make()
+                except BaseException:
+                    self._kept = None
+                    raise
                 self._kept = time.monotonic() + KEEP_SECONDS, made
             return self._kept[1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -158,6 +159,30 @@ def test_a_look_that_fails_is_said_beside_the_others(cluster: FakeCluster, looki
 
     assert [(one.level, one.text) for one in found[:1]] == [("not checked", "dlq.documents is away.")]
     assert found[1].link == "decisions?host=gone.example"
+
+
+def test_who_asks_while_somebody_looks_anew_gets_what_was_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten people would take all threads otherwise; after a look that failed nobody gets what was before."""
+    answers, asked_within, now = iter([1, 2]), [], [0.0]
+    monkeypatch.setattr(attention.time, "monotonic", lambda: now[0])
+
+    def look() -> int:
+        found = next(answers, 0)
+        if found == 2:
+            asked_within.append(others.submit(kept).result(timeout=10))
+        if not found:
+            raise BrokerError("away")
+        return found
+
+    kept = attention._Kept(look)
+    with ThreadPoolExecutor() as others:
+        assert kept() == 1
+        now[0] += attention.KEEP_SECONDS
+        assert (kept(), asked_within) == (2, [1])
+    now[0] += attention.KEEP_SECONDS
+    for _ in range(2):
+        with pytest.raises(BrokerError):
+            kept()
 
 
 def test_however_many_ask_it_is_looked_once(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
