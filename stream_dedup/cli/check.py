@@ -36,7 +36,7 @@ from stream_dedup.cli.remarks import Losses, Remarks, told
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import TOPIC_ID_BYTES, DeadLetter, Message, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
-from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
+from stream_dedup.ground.terminal import console, note, print_counts, print_json, print_table, progress
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import columns_of, need_pyarrow
@@ -325,10 +325,7 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
                 judge = lambda documents, first: (one for _, one in zip(documents, verdicts[first:], strict=False))  # noqa: E731
             output.run(lambda raws, pending: decode(raws, pending=pending), judge, advance)
     counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
-    if task.as_json:
-        print_json({"to": str(folder), **counts})
-    else:
-        print_table(["", "rows"], [[kind, f"{count:,}"] for kind, count in counts.items()])
+    print_counts(counts, heading="rows", as_json=task.as_json, to=str(folder))
     remarks.close()
     lost.count, lost.damaged = counts["unreadable"], output.counts["damaged"]  # of earlier runs, too
     lost.close()

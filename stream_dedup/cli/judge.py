@@ -36,7 +36,7 @@ from stream_dedup.cli.options import (
 from stream_dedup.cli.remarks import Losses, Remarks
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.sources import SourceFile, find_files
 from stream_dedup.local.offline import PrintedBatch
@@ -81,10 +81,7 @@ def prints_command(
             advance(documents, file.size_bytes)
             for where, letter in letters:
                 lost.tell(where, letter)
-    if as_json:
-        print_json({"to": str(to), "files": len(due), "documents": count, "unreadable": lost.count})
-    else:
-        print_table(["", ""], [["files", f"{len(due):,}"], ["documents", f"{count:,}"], ["unreadable", f"{lost.count:,}"]])
+    print_counts({"files": len(due), "documents": count, "unreadable": lost.count}, as_json=as_json, to=str(to))
     lost.close()
     return lost.exit_code(count or len(files) - len(due), is_strict=strict)
 

@@ -1,4 +1,4 @@
-"""`load`: documents from files into `documents`.
+"""`load`: documents from files into `documents`, and a journal of how far that came.
 
 Invariants: a line of JSONL is sent byte for byte, also when it is broken: what the filter cannot decode is its business
 and becomes a dead letter, which is how one sees that decoding works; every broken line is counted, the first few named.
@@ -6,11 +6,17 @@ The totals say what was acknowledged by Kafka, not what was handed to the client
 
 Stopped in any way, the same command goes on behind what its journal says was acknowledged. Ctrl-C loses and repeats nothing; a
 kill repeats what was sent in the last second or so, which the filter then sees as the same page again (`unchanged`).
+
+The journal has lines of JSON that are only ever appended, one a file: how many of its documents Kafka has acknowledged, and
+whether that was all. A line is written only after everything that it counts was acknowledged, and is on the disk before more is
+sent than the next one counts. A file that changed since (size or time of writing) counts as another one. A line cut off by a
+kill is no line.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import os
@@ -19,17 +25,26 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
+from filelock import FileLock, Timeout
 
-from stream_dedup.cli.journal import Journal, Reached
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
 from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
-from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.charset import decode_page
-from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, find_files, hold_objects, key_of, read_documents
+from stream_dedup.inputs.sources import (
+    DAMAGED_FILE,
+    RawDocument,
+    SourceFile,
+    find_files,
+    hold_objects,
+    key_of,
+    read_documents,
+    whole_name,
+)
 from stream_dedup.kafka import Admin, LoadProducer
 from stream_dedup.settings.settings import Settings
 
@@ -214,12 +229,9 @@ class Loading:
             "without_key": self.without_key,
             "bytes": self.size,
         }
-        if as_json:
-            rest = {"passed_over": dict(self.passed_over), "seconds": round(seconds, 3)}
-            print_json({"topic": self.topic} | counts | rest)
-            return
-        print_table(["", self.topic], [[name.replace("_", " "), f"{count:,}"] for name, count in counts.items()])
-        if seconds:
+        rest = {"topic": self.topic, "passed_over": dict(self.passed_over), "seconds": round(seconds, 3)}
+        print_counts(counts, heading=self.topic, as_json=as_json, **rest)
+        if seconds and not as_json:
             note(f"{written / seconds:,.0f} documents/s.")
 
 
@@ -274,3 +286,87 @@ def _put(fields: dict[str, object], path: str, value: str) -> None:
             )
         at = inner
     at[name] = value
+
+
+class Reached(NamedTuple):
+    """How many documents of a file were acknowledged or are `lost` for good, and whether these are all."""
+
+    documents: int = 0
+    is_done: bool = False
+    lost: int = 0
+
+
+class Journal:
+    """The journal of one command: of its files, its topic and how it reads them, named by `identity`."""
+
+    def __init__(self, folder: Path, identity: Sequence[str], *, again: bool) -> None:
+        """Open it, or begin one; `again` forgets what a former run did.
+
+        Raises:
+            InputError: the same command is running.
+            OSError: the folder cannot be written.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        name = hashlib.blake2b("\0".join(identity).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+        self._path = folder / f"{name}.jsonl"
+        self._lock = FileLock(folder / f"{name}.lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout as error:
+            raise InputError("The same files are being loaded into this topic; wait for that to end.") from error
+        if again:
+            self._path.unlink(missing_ok=True)
+        self._reached = self._read()
+        self._stream = self._path.open("ab")
+        # A line that a kill cut off must not swallow the next one.
+        self._stream.write(b"\n")
+
+    @property
+    def documents(self) -> int:
+        """How many documents former runs have sent of files as they were then."""
+        return sum(reached.documents - reached.lost for reached in self._reached.values())
+
+    def of(self, file: SourceFile) -> Reached:
+        """Return how far a file is."""
+        return self._reached.get(_key(file), Reached())
+
+    def write(self, lines: Sequence[tuple[SourceFile, Reached]]) -> None:
+        """Add how far files are, durable when it returns."""
+        for file, reached in lines:
+            name, size, time = _key(file)
+            fields = {
+                "file": name,
+                "bytes": size,
+                "mtime_ns": time,
+                "documents": reached.documents,
+                "done": reached.is_done,
+                "lost": reached.lost,
+            }
+            self._stream.write(json.dumps(fields).encode() + b"\n")
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def close(self, *, is_complete: bool) -> None:
+        """Close it; when all is done it goes, and the same command loads everything once more."""
+        self._stream.close()
+        if is_complete:
+            self._path.unlink(missing_ok=True)
+        self._lock.release()
+
+    def _read(self) -> dict[tuple[str, int, str], Reached]:
+        found: dict[tuple[str, int, str], Reached] = {}
+        if not self._path.exists():
+            return found
+        for line in self._path.read_bytes().splitlines():
+            try:
+                fields = json.loads(line)
+                key = (str(fields["file"]), int(fields["bytes"]), str(fields["mtime_ns"]))
+                found[key] = Reached(int(fields["documents"]), bool(fields["done"]), int(fields.get("lost", 0)))
+            except (ValueError, KeyError, TypeError):
+                continue
+        return found
+
+
+def _key(file: SourceFile) -> tuple[str, int, str]:
+    name = whole_name(file).name if file.path is None or file.elsewhere is not None else str(file.path.resolve())
+    return name, file.size_bytes, str(file.stamp)

@@ -13,9 +13,8 @@ from typing import Annotated, NamedTuple, Self
 
 import typer
 
-from stream_dedup.cli.dropped import on_output, record_at, source_of
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.cli.orders import OrderDependencies, append_all, log_names
+from stream_dedup.cli.orders import OrderDependencies, append_all, log_names, on_output, record_at, source_of
 from stream_dedup.cli.tap import ids_of
 from stream_dedup.control import declaration
 from stream_dedup.control.inforce import InForce
@@ -27,7 +26,7 @@ from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputErr
 from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.ground.plan import parse_similarity
 from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.ground.terminal import note, print_counts, print_json, print_table
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.insights.hosts import HostNames
 from stream_dedup.kafka import LogReader, Output, TransactionalOutput, sample
@@ -226,7 +225,7 @@ class ReleaseOrder:
 
 
 def release(settings: Settings, text: str, around: OrderDependencies, *, dry_run: bool) -> Released:
-    """Release a document (`dropped` says how it may be named), once, however often it is asked.
+    """Release a document (`orders` says how it may be named), once, however often it is asked.
 
     Raises:
         ConfigurationError: a topic is missing, or the log is another's.
@@ -489,7 +488,7 @@ def show_many(names: TopicNames, told: ManyReleased, *, dry_run: bool, as_json: 
         ]
         print_json(figures | {"hosts": dict(told.hosts), "refused": dict(told.refused), "examples": examples})
         return
-    print_table(["", "documents"], [[name.replace("_", " "), f"{count:,}"] for name, count in figures.items()])
+    print_counts(figures, heading="documents")
     if told.found:
         print_table(["host", "documents"], [[host, f"{count:,}"] for host, count in told.hosts.most_common(_EXAMPLES)])
         print_table(

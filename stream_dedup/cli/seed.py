@@ -28,7 +28,7 @@ from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
 from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole
@@ -190,19 +190,6 @@ def _print(totals: _Totals, *, as_json: bool) -> None:
     unreadable = totals.lost.count
     say_passed_over(totals.passed_over)
     totals.lost.close()
-    if as_json:
-        print_json(
-            {
-                "seeded": totals.seeded,
-                "seeded_before": totals.resumed,
-                "empty": totals.empty,
-                "unreadable": unreadable,
-                "log_records": totals.records,
-            }
-        )
-    else:
-        print_table(
-            ["seeded", "seeded before", "empty", "unreadable", "log records"],
-            [[f"{one:,}" for one in (totals.seeded, totals.resumed, totals.empty, unreadable, totals.records)]],
-        )
+    counts = {"seeded": totals.seeded, "seeded_before": totals.resumed, "empty": totals.empty}
+    print_counts(counts | {"unreadable": unreadable, "log_records": totals.records}, as_json=as_json)
     note("Each becomes a representative unless one within reach stands already; the index takes them in as it reads the log.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
@@ -35,6 +35,14 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str | Text]]) -
     for row in rows:
         table.add_row(*row)
     table.print_to(console())
+
+
+def print_counts(counts: Mapping[str, int], *, heading: str = "", as_json: bool = False, **more: object) -> None:
+    """Print what was counted, a line each; or as one JSON object, with what else it has."""
+    if as_json:
+        print_json({**more, **counts})
+    else:
+        print_table(["", heading], [[name.replace("_", " "), f"{count:,}"] for name, count in counts.items()])
 
 
 def note(text: str) -> None:

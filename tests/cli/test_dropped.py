@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.cli import explain
-from stream_dedup.cli.dropped import SourcePlace, source_of
-from stream_dedup.cli.orders import OrderDependencies
+from stream_dedup.cli.orders import OrderDependencies, SourcePlace, source_of
 from stream_dedup.control import rewind
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import InputError

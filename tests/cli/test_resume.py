@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.cli import load
-from stream_dedup.cli.journal import Journal
-from stream_dedup.cli.load import Loading
+from stream_dedup.cli.load import Journal, Loading
 from stream_dedup.ground.errors import BrokerError, InputError
 from stream_dedup.inputs.sources import find_files
 from stream_dedup.settings.layers import load_settings
