@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlencode
@@ -30,6 +30,8 @@ from stream_dedup.service.ports import addresses
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import as_text, parse_window
+
+Reading = Mapping[str, str | None]
 
 
 @command("declare", example="stream-dedup declare --plan classic --window 30d --dry-run")
@@ -106,19 +108,22 @@ def declare_command(
             _ask_for_format(own_addresses, becomes.format)
     names = settings.topic_names
     log_offset = append(settings, names, encode_control(Control("plan", fields))) if fields and not dry_run else None
-    first, was, will_be = _reading(settings, reads=reading, dry_run=dry_run)
+    read = _reading(settings, reads=reading, dry_run=dry_run)
+    _, was, will_be = read
     rows = [
         ["plan", _plan(now.declared.plan), _plan(now.plan), _plan(becomes.plan)],
         ["window", _told(now.declared.window), _told(now.window), _told(becomes.window)],
         ["better", now.declared.better.label, now.better.label, becomes.better.label],
-        ["reading", first, was, will_be],
+        ["reading", *("" if one is None else reading_text(one) for one in read)],
         ["format", str(now.declared.format), str(now.format), str(becomes.format)],
     ]
     if as_json:
         keys = ("begun_with", "in_force", "becomes")
         print_json({row[0]: dict(zip(keys, row[1:], strict=True)) for row in rows} | {"log_offset": log_offset})
     else:
-        print_table(["", "begun with", "in force", "becomes"], rows)
+        names_read = dict.fromkeys(name for one in read for name in one or ())
+        each = [[name.upper(), *((one or {}).get(name) or "" for one in read)] for name in names_read]
+        print_table(["", "begun with", "in force", "becomes"], [row for row in rows if row[0] != "reading"] + each)
     if log_offset is not None:
         note(f"Written at log offset {log_offset}; it holds for all that follows there.")
     if will_be != was and not dry_run:
@@ -194,7 +199,7 @@ def _ask_for_format(addresses: Sequence[str], form: int) -> None:
         )
 
 
-def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[str, str, str]:
+def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[Reading | None, Reading | None, Reading | None]:
     """Return how documents were read first, are read, and will be; write down the last, if it `reads` otherwise."""
     names = settings.topic_names
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
@@ -202,8 +207,7 @@ def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[str, st
     becomes = reading_of(settings) if reads else noted.reading
     if becomes is not None and becomes != noted.reading and not dry_run:
         write_down(settings, names, encode_reading(log_id, becomes, changes=True))
-    first, was, will_be = ("" if one is None else reading_text(one) for one in (noted.first_reading, noted.reading, becomes))
-    return first, was, will_be
+    return noted.first_reading, noted.reading, becomes
 
 
 def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:

@@ -150,6 +150,8 @@ def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.Offset
 def _print(topic: str, changes: Sequence[rewind.OffsetChange], *, is_written: bool, as_json: bool) -> None:
     if as_json:
         print_json([_row(topic, one, is_written=is_written) for one in changes])
+    elif not changes:
+        note("No partition lacks its committed offset.")
     else:
         print_table(
             ["partition", "committed", "becomes", "epoch", "becomes", "offsets to read again"],

@@ -14,11 +14,12 @@ are held in memory; no time lies ahead: what a record says beyond now, which its
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -154,7 +155,8 @@ class TextIndex:
         found.add_bytes("facts", json.dumps(facts._replace(of_id="", counted=0), separators=(",", ":")).encode())
         if text:
             found.add_bytes("text", text.encode("utf-8", "replace"))
-        self._open().add_document(found)
+        with self._writing() as writer:
+            writer.add_document(found)
 
     def _count(self, facts: TextFacts) -> None:
         before = self._group_now(facts.group) or GroupFacts(facts.group, "", 0, 0, 0)
@@ -180,8 +182,7 @@ class TextIndex:
         Raises:
             StoreError: it could not be written; what was added is lost, and is read again after a restart.
         """
-        writer = self._open()
-        try:
+        with self._writing() as writer:
             for group in self._groups.values():
                 writer.delete_documents_by_term("root", group.position)
                 if group.copies <= 0:
@@ -204,11 +205,6 @@ class TextIndex:
             writer.add_document(found)
             writer.commit()
             self._index.reload()
-        except (ValueError, OSError) as error:
-            raise StoreError(
-                f"The full-text engine in {self._folder} could not be written: {error}. Is the disk full? A restart goes on "
-                "where the last commit stands."
-            ) from error
         self.place = place
         self._groups.clear()
         self._leaving.clear()
@@ -222,29 +218,29 @@ class TextIndex:
         """
         if self._added:
             raise StoreError("Documents were added since the last commit, and forgetting an id would overlook them.")
-        writer = self._open()
-        gone: dict[str, list[TextFacts]] = {}
-        for fields in self._ordered(self._term("id_key", one.id_key), "time", None):
-            facts = TextFacts(*fields)
-            if one.covers(facts.log_offset, facts.time_ms) and facts.at not in self._leaving:
-                self._leaving.add(facts.at)
-                writer.delete_documents_by_term("at", facts.at)
-                gone.setdefault(facts.group, []).append(facts)
-        for position, copies in gone.items():
-            group = self._group_now(position) if position else None
-            if group is not None:
-                self._groups[position] = self._without(group, copies)
-        for fields in self._ordered(self._term("root_key", one.shown_key), "newest", None):
-            group = self._group_now(GroupFacts(*fields).position)
-            if group is not None and one.covers(group.named_at, group.newest_ms):
-                self._groups[group.position] = group._replace(id="")
-        writer.delete_documents_by_term("forgotten", one.id_key)
-        found = tantivy.Document()
-        found.add_text("kind", _FORGOTTEN)
-        found.add_text("forgotten", one.id_key)
-        found.add_unsigned("time", in_order(one.append_ms))
-        found.add_bytes("facts", json.dumps(one).encode())
-        writer.add_document(found)
+        with self._writing() as writer:
+            gone: dict[str, list[TextFacts]] = {}
+            for fields in self._ordered(self._term("id_key", one.id_key), "time", None):
+                facts = TextFacts(*fields)
+                if one.covers(facts.log_offset, facts.time_ms) and facts.at not in self._leaving:
+                    self._leaving.add(facts.at)
+                    writer.delete_documents_by_term("at", facts.at)
+                    gone.setdefault(facts.group, []).append(facts)
+            for position, copies in gone.items():
+                group = self._group_now(position) if position else None
+                if group is not None:
+                    self._groups[position] = self._without(group, copies)
+            for fields in self._ordered(self._term("root_key", one.shown_key), "newest", None):
+                group = self._group_now(GroupFacts(*fields).position)
+                if group is not None and one.covers(group.named_at, group.newest_ms):
+                    self._groups[group.position] = group._replace(id="")
+            writer.delete_documents_by_term("forgotten", one.id_key)
+            found = tantivy.Document()
+            found.add_text("kind", _FORGOTTEN)
+            found.add_text("forgotten", one.id_key)
+            found.add_unsigned("time", in_order(one.append_ms))
+            found.add_bytes("facts", json.dumps(one).encode())
+            writer.add_document(found)
 
     def _without(self, group: GroupFacts, copies: Sequence[TextFacts]) -> GroupFacts:
         left = [
@@ -272,12 +268,12 @@ class TextIndex:
         """Let documents that are older, and groups without a copy as new, go with the next commit; forgotten ids stay."""
         must, must_not = tantivy.Occur.Must, tantivy.Occur.MustNot
         for field in ("time", "newest"):
-            writer = self._open()
             older = tantivy.Query.range_query(
                 self._schema, field, tantivy.FieldType.Unsigned, 0, max(0, time_ms), include_upper=False
             )
             query = tantivy.Query.boolean_query([(must, older), (must_not, self._term("kind", _FORGOTTEN))])
-            writer.delete_documents_by_query(query)
+            with self._writing() as writer:
+                writer.delete_documents_by_query(query)
 
     @property
     def live_bytes(self) -> int:
@@ -309,7 +305,8 @@ class TextIndex:
         texts = tantivy.Query.boolean_query([(should, self._term("kind", kind)) for kind in (_UNIQUE, _COPY)])
         ahead = self._both(texts, self._timed(now_ms + _DAY_MS, TIME_MS_MAX))
         if gone := self._count_of(ahead):  # by a clock that was ahead; by their times they would stay for ever
-            self._open().delete_documents_by_query(ahead)
+            with self._writing() as writer:
+                writer.delete_documents_by_query(ahead)
             return gone
         there = self._count_of(texts)
         going = min(there, math.ceil(there * (1 - _STAYING * bytes_most / live_bytes)))
@@ -323,7 +320,8 @@ class TextIndex:
         of_then = self._both(texts, self._timed(time_ms, time_ms))
         hits = searcher.search(of_then, min(going - gone, _DROPPED_ONE_BY_ONE), count=False).hits
         for _, address in hits:
-            self._open().delete_documents_by_term("at", json.loads(_bytes_of(searcher.doc(address)))[0])
+            with self._writing() as writer:
+                writer.delete_documents_by_term("at", json.loads(_bytes_of(searcher.doc(address)))[0])
         return gone + len(hits)
 
     def _timed(self, first_ms: int, last_ms: int) -> tantivy.Query:
@@ -455,6 +453,17 @@ class TextIndex:
         self._writer = self._index.writer(_HEAP_BYTES, 1)
         self._writer.garbage_collect_files()
         self._index.reload()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[tantivy.IndexWriter]:
+        """Yield the writer. What its threads could not write comes out at any call of it, and is told in a sentence."""
+        try:
+            yield self._open()
+        except (ValueError, OSError) as error:
+            raise StoreError(
+                f"The full-text engine in {self._folder} could not be written; is the disk full? A restart goes on where the "
+                f"last commit stands (the engine says: {error})."
+            ) from error
 
     def close(self) -> None:
         """Let go of the folder; what was not committed is lost."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -409,6 +410,28 @@ def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Pat
     (tmp_path / "two" / "meta.json").write_text("{")
     with pytest.raises(VolumeError, match="Delete it, and it is filled anew"):
         TextIndex(tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda engine: engine.add(facts(1), ["one"]),
+        lambda engine: engine.commit(PLACE),
+        lambda engine: engine.drop_before(5),
+        lambda engine: engine.forget(forgotten_id("kept1", 5)),
+    ],
+)
+def test_a_full_disk_is_told_at_any_write(write: Callable[[TextIndex], object], tmp_path: Path) -> None:
+    """The engine's own threads meet it, and its next call says so, whichever that is."""
+    engine = TextIndex(tmp_path)
+    broken = MagicMock()
+    for name in ("add_document", "commit", "delete_documents_by_query", "delete_documents_by_term"):
+        getattr(broken, name).side_effect = ValueError("An index writer was killed.")
+    engine._writer = broken
+
+    with pytest.raises(StoreError, match="could not be written; is the disk full") as raised:
+        write(engine)
+    assert raised.value.exit_code == 1
 
 
 def test_pairs_are_different_ones_in_their_order() -> None:
