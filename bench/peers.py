@@ -1,12 +1,10 @@
 """Other programs for the same work, in an environment of their own: the other end of `peers/answer.py`.
 
 The child speaks JSON, one object a line, over its standard input and output. The first line it writes, unasked, is
-`{"versions": {package: version}, "missing": {package: reason}, "methods": [{"name", "plan", "does", "names"}]}`; `names` tells
-whether it says what a document is a copy of. Then, to each line in, one line out:
+`{"versions": {package: version}, "missing": {package: reason}, "methods": [{"name", "plan", "does"}]}`. Then, to each line
+in, one line out:
 
     {"ask": "pairs", "method", "texts", "languages"}  -> {"pairs": [[place, place], ..]}: all that it takes
-    {"ask": "drops", "method", "texts", "languages"}  -> {"drops": [true, ..]}: which of the texts, in this order, it drops,
-                                                         of a method that names nothing
     any that fails                                    -> {"error": "..."}
 
 Invariants: no peer is ever imported here; one child at a time, ended with this object; a child that is silent for too long
@@ -35,12 +33,11 @@ _ANSWER_SECONDS_MAX: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PeerMethod:
-    """One way a peer finds near-duplicates: its name, what it calls near, what makes the signature; does it name originals."""
+    """One way a peer finds near-duplicates: its name, what it calls near, what makes the signature."""
 
     name: str
     plan: str
     does: str
-    names: bool = True
 
 
 def peers_command(root: Path = _ROOT) -> list[str]:
@@ -85,7 +82,7 @@ class Peers:
             self.versions: Mapping[str, str] = hello["versions"]
             self.missing: Mapping[str, str] = hello["missing"]
             self.methods: tuple[PeerMethod, ...] = tuple(
-                PeerMethod(one["name"], one["plan"], one["does"], one.get("names", True)) for one in hello["methods"]
+                PeerMethod(one["name"], one["plan"], one["does"]) for one in hello["methods"]
             )
         except BaseException:
             self.close()
@@ -99,14 +96,6 @@ class Peers:
         """
         answer = self._ask(ask="pairs", method=method.name, texts=texts, languages=languages)
         return {(min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other}
-
-    def drops(self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str]) -> list[bool]:
-        """Return which of the texts, in their order, a method drops that does not say what they are copies of.
-
-        Raises:
-            StreamDedupError: the peer failed.
-        """
-        return [bool(one) for one in self._ask(ask="drops", method=method.name, texts=texts, languages=languages)["drops"]]
 
     def close(self) -> None:
         """End the child."""

@@ -9,7 +9,7 @@ Of every set, recipe and plan two things are measured:
   dropped one by 0.5, or the one named does not. The rate is per 100,000 documents that are distinct from all kept before.
 
 Peers (other programs) say which pairs they take; their stream is a greedy pass over these pairs in the same order, which
-is what any index that gives all its neighbours would do. A peer that says only which documents it drops has no pairs.
+is what any index that gives all its neighbours would do.
 
 Invariants: counts are of whole pairs and documents and add up over sets, groups and hash keys; a pair counts for `en` or
 `zh` if both its texts are of it, else for `ja+others`.
@@ -306,17 +306,6 @@ class QualityStream:
             alike[pair.later].append((pair.resemblance, pair.earlier))
         return alike
 
-    def with_originals(self, drops: Mapping[int, bool]) -> dict[int, truth.TrueJudgement]:
-        """Return a verdict for each place of a peer that names no originals: each is given the best that it kept before."""
-        kept: set[int] = set()
-        verdicts = {}
-        for place in self.order:
-            _, best = max((one for one in self._alike.get(place, ()) if one[1] in kept), default=(0.0, None))
-            verdicts[place] = truth.TrueJudgement(drops[place], best if drops[place] else None)
-            if not drops[place]:
-                kept.add(place)
-        return verdicts
-
 
 class KnownPrints:
     """Prints made once and given again: each plan judges the same stream, and keywords take their time."""
@@ -355,11 +344,6 @@ def _measure(
 
 def _measure_peer(stream: QualityStream, method: PeerMethod, peers: Peers) -> QualityFinding:
     texts = [document.text for document in stream.documents]
-    if not method.names:
-        ordered = [stream.documents[place] for place in stream.order]
-        drops = peers.drops(method, [one.text for one in ordered], [one.language for one in ordered])
-        verdicts = stream.with_originals(dict(zip(stream.order, drops, strict=True)))
-        return QualityFinding(method.name, method.plan, stream.corpus.name, 0, stream.drops(verdicts), stream.bands(verdicts))
     pairs = peers.near_pairs(method, texts, [document.language for document in stream.documents])
     own = {pair for pair in pairs if max(pair) < len(stream.corpus.documents)}
     verdicts = greedy(pairs, stream.order)

@@ -49,9 +49,18 @@ def peers_of(*, with_peers: bool) -> Iterator[Peers | None]:
 
 def out_of(target: str | None) -> Console:
     """Return where tables go; raise InputError if the JSON cannot be written, before anything is measured."""
-    if target is not None and target != _STANDARD_OUTPUT:
-        check_writable(Path(target))
-    return errors_console() if target == _STANDARD_OUTPUT else console()
+    if target == _STANDARD_OUTPUT:  # standard error has the tables then, as wide as the other one
+        width = None if sys.stderr.isatty() else console().width
+        return Console(file=sys.stderr, width=width, highlight=False, markup=False)
+    if target is not None:
+        try:
+            with Path(target).open("a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            raise InputError(
+                f"The results cannot be written to {target}: {error.strerror}. Give another file to --json."
+            ) from error
+    return console()
 
 
 def write_figures(figures: Mapping[str, object], target: str | None) -> None:
@@ -60,20 +69,6 @@ def write_figures(figures: Mapping[str, object], target: str | None) -> None:
         print_json(figures)
     elif target is not None:
         Path(target).write_text(json.dumps(figures, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-
-
-def errors_console() -> Console:
-    """Return a console on standard error, as wide as the other one."""
-    return Console(file=sys.stderr, width=None if sys.stderr.isatty() else console().width, highlight=False, markup=False)
-
-
-def check_writable(path: Path, what: str = "results", option: str = "--json") -> None:
-    """Refuse a file that cannot be written, before anything is measured."""
-    try:
-        with path.open("a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise InputError(f"The {what} cannot be written to {path}: {error.strerror}. Give another file to {option}.") from error
 
 
 def table_of(first: str, *headings: str) -> FittedTable:

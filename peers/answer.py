@@ -66,27 +66,6 @@ class Datasketch:
         return found
 
 
-class DatasketchBloom(Datasketch):
-    """It says whether a document is a duplicate of something before it, and not of what."""
-
-    def __init__(self):
-        from datasketch import MinHash, MinHashLSHBloom
-
-        self.MinHash = MinHash
-        self.lsh = lambda count: MinHashLSHBloom(threshold=0.7, num_perm=PERMUTATIONS, n=count, fp=1e-5)
-        self.lsh(1)  # its Bloom filter is a package of its own
-
-    def drops(self, texts, languages):
-        index = self.lsh(max(1, len(texts)))
-        found = []
-        for text, language in zip(texts, languages, strict=True):
-            signature = self.sign(text, language)
-            found.append(not signature.is_empty() and bool(index.query(signature)))
-            if not signature.is_empty() and not found[-1]:
-                index.insert(signature)
-        return found
-
-
 class Rensa:
     def __init__(self):
         from rensa import RMinHash, RMinHashLSH
@@ -241,13 +220,6 @@ METHODS = (
     ("text-dedup minhash", "250 permutations, 0.7", "word 5-grams, sha1; its defaults", "text-dedup", TextDedupMinHash),
     ("datasketch", "128 permutations, 0.7", "MinHashLSH, the truth's shingles", "datasketch", lambda: Datasketch(0.7)),
     ("datasketch 0.8", "128 permutations, 0.8", "MinHashLSH, the truth's shingles", "datasketch", lambda: Datasketch(0.8)),
-    (
-        "datasketch bloom",
-        "128 permutations, 0.7",
-        "MinHashLSHBloom, the truth's shingles",
-        "datasketch[bloom]",
-        DatasketchBloom,
-    ),
     ("rensa", "128 permutations, 16 bands, 0.7", "RMinHashLSH, the truth's shingles", "rensa", Rensa),
     ("gaoya minhash", "20 bands of 5, 0.75", "its defaults, the truth's shingles", "gaoya", GaoyaMinHash),
     ("gaoya simhash", "64 bits, k = 5", "its defaults, the truth's shingles", "gaoya", GaoyaSimHash),
@@ -262,7 +234,7 @@ def load():
         try:
             loaded[name] = make()
             versions[package] = importlib.metadata.version(package.partition("[")[0])
-            methods.append({"name": name, "plan": plan, "does": does, "names": not hasattr(loaded[name], "drops")})
+            methods.append({"name": name, "plan": plan, "does": does})
         except Exception as error:
             missing[package] = f"{type(error).__name__}: {error}"
     return loaded, {"versions": versions, "missing": missing, "methods": methods}
@@ -270,9 +242,7 @@ def load():
 
 def answer(loaded, question):
     method = loaded[question["method"]]
-    if question["ask"] == "pairs":
-        return {"pairs": sorted({(min(pair), max(pair)) for pair in method.pairs(question["texts"], question["languages"])})}
-    return {"drops": method.drops(question["texts"], question["languages"])}
+    return {"pairs": sorted({(min(pair), max(pair)) for pair in method.pairs(question["texts"], question["languages"])})}
 
 
 def main():

@@ -10,7 +10,7 @@ MODE = sys.argv[1] if len(sys.argv) > 1 else "good"
 METHODS = [
     {"name": "first letter", "plan": "equal", "does": "first letters"},
     {"name": "broken", "plan": "none", "does": "nothing"},
-    {"name": "seen letter", "plan": "equal", "does": "first letters", "names": False},
+    {"name": "again", "plan": "equal", "does": "first letters"},
 ]
 
 
@@ -38,9 +38,6 @@ for line in sys.stdin:
         sys.stdin.read()
     elif question["method"] == "broken":
         sys.exit(3)
-    elif question["ask"] == "drops":
-        letters = [text[:1] for text in question["texts"]]
-        say({"drops": [letter in letters[:place] for place, letter in enumerate(letters)]})
     else:
         texts = question["texts"]
         # Larger place first, and each with itself: order and such pairs are not the peer's to get right.
