@@ -38,6 +38,9 @@ def check_decisions(
             "stream-dedup topics apply",
         )
         return
+    if topic.partitions != 1:
+        yield warning("decisions", f"{name} has {topic.partitions} partitions, and the index uses the first one only. {_ANEW}.")
+        return
     problems = [warning("decisions", problem) for problem in log_problems(name, topic, DECISIONS)]
     if span is not None and span.low > 0:
         problems.append(warning("decisions", f"{name} begins at offset {span.low}: records of it were removed. {_ANEW}."))
