@@ -158,7 +158,13 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
         *(
             ()
             if options.judging_only
-            else (("rebuilt", report.rebuild, report.rebuild_cpu, report.rebuilt, report.rebuild_curve),)
+            else (
+                ("rebuilt", report.rebuild, report.rebuild_cpu, report.rebuilt, report.rebuild_curve),
+                (
+                    "rebuilt with decisions",
+                    *(report.rebuild_decided, report.rebuild_decided_cpu, report.decided, report.decided_curve),
+                ),
+            )
         ),
     ):
         samples = [curve[place] for place in sorted({len(curve) * part // 5 for part in range(5)} | {len(curve) - 1})]
