@@ -84,8 +84,7 @@ def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, TopicStat
                 warning(
                     "client sizes",
                     f"The Kafka property message.max.bytes is {written:,}, less than {name} takes ({int(held):,}): larger "
-                    "documents "
-                    "become dead letters. Remove the property.",
+                    "documents become dead letters. Remove the property.",
                 )
             )
     yield from problems or [ok("client sizes", "The clients pass what the topics take.")]
@@ -102,8 +101,7 @@ def _encryption(settings: Settings) -> Iterator[CheckFinding]:
             yield warning(
                 "encryption",
                 f"The brokers' {what} is not verified, so anybody on the way can be the broker. Set ssl.ca.location, and "
-                "remove "
-                f"{'enable.ssl.certificate.verification' if not verifies else 'ssl.endpoint.identification.algorithm'}.",
+                f"remove {'enable.ssl.certificate.verification' if not verifies else 'ssl.endpoint.identification.algorithm'}.",
             )
         else:
             yield ok("encryption", "Connections are encrypted, and the brokers' certificates verified.")

@@ -166,8 +166,7 @@ def log_takes_our_records(settings: Settings, names: TopicNames, facts: Facts) -
                 refused(
                     "log sizes",
                     f"The topic {name} takes records of {taken:,} bytes, and {what} may have {needed:,}: the first such "
-                    "one would "
-                    f"stop everything. Raise its max.message.bytes. {_APPLY}",
+                    f"one would stop everything. Raise its max.message.bytes. {_APPLY}",
                 )
             )
     verdicts = facts.topics.get(names.verdicts)
@@ -303,8 +302,7 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
                 refused(
                     "offsets",
                     f"The committed offset {offset} of group {settings.group} for {where} carries no epoch, so it was not "
-                    "written "
-                    f"by stream_dedup. Stop the workers and set it with: stream-dedup rewind {where}@{offset}",
+                    f"written by stream_dedup. Stop the workers and set it with: stream-dedup rewind {where}@{offset}",
                 )
             )
         elif offset < low:
@@ -312,8 +310,7 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
                 refused(
                     "offsets",
                     f"{where} holds records from {low} on, and the group has read up to {offset}: {low - offset} were "
-                    "deleted unread. "
-                    f"If they are lost for good, move on with: stream-dedup rewind {where}@{low}",
+                    f"deleted unread. If they are lost for good, move on with: stream-dedup rewind {where}@{low}",
                 )
             )
         elif offset > end:
@@ -321,8 +318,7 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
                 refused(
                     "offsets",
                     f"The group's committed offset {offset} lies behind the end of {where} ({end}): the topic was created "
-                    "again, or "
-                    "records of it were lost. Restore it, or see the handbook's section on reading again.",
+                    "again, or records of it were lost. Restore it, or see the handbook's section on reading again.",
                 )
             )
     log_end = 0 if facts.log is None else facts.log[1]
@@ -377,8 +373,7 @@ def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
         yield warning(
             "clock",
             f"This machine's clock is at least {behind_ms / 1000:.0f} s behind the broker's. No verdict depends on it, but "
-            "latency "
-            "figures and the times in logs do. Let NTP set both.",
+            "latency figures and the times in logs do. Let NTP set both.",
         )
     else:
         yield ok("clock", "This machine's clock is not behind the broker's (whether it is ahead cannot be told by reading).")

@@ -47,8 +47,7 @@ def _open_files() -> Iterator[CheckFinding]:
         yield warning(
             "open files",
             f"A process may open {soft} files (at most {hard}): RocksDB keeps each of its files open, and Kafka a "
-            "connection to each "
-            "broker. Allow 65536 (ulimit -n, LimitNOFILE).",
+            "connection to each broker. Allow 65536 (ulimit -n, LimitNOFILE).",
         )
     else:
         yield ok("open files", "A process may open any number of files." if soft < 0 else f"A process may open {soft:,} files.")
@@ -63,8 +62,7 @@ def _probes(settings: Settings) -> Iterator[CheckFinding]:
         yield warning(
             "probes",
             f"Probes and metrics are served on {settings.http_host} only, where the kubelet and Prometheus cannot reach "
-            "them. Set "
-            "STREAM_DEDUP_HTTP_HOST=0.0.0.0 (or ::).",
+            "them. Set STREAM_DEDUP_HTTP_HOST=0.0.0.0 (or ::).",
         )
     else:
         yield ok("probes", f"Probes and metrics are served on {settings.http_host} port {settings.http_port}.")

@@ -52,7 +52,6 @@ _THRESHOLDS = (50, 55, 60, 65, 70, 75, 80, 85, 90)
 _SHOWN = 3
 _EXTRACT = 160
 _BAR = 40
-_STANDARD_INPUT = "-"
 _JUDGING = ("plan", "similarity", "kafka_bootstrap_servers")  # what a proposal says anew, or what a file does not need
 
 
@@ -277,7 +276,7 @@ def _shortened(words: str) -> str:
 def _commands(target: str, overrides: Mapping[str, object], options: str) -> list[str]:
     """Return the commands that put a threshold in force: for a filter that runs, and for a file."""
     found = [f"stream-dedup declare{options}"]
-    if target == _STANDARD_INPUT or Path(target).exists():
+    if target == STANDARD_INPUT or Path(target).exists():
         fields = "".join(
             f" --set {shlex.quote(f'{name}={value}')}" for name, value in overrides.items() if name not in _JUDGING
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -52,11 +54,9 @@ def find_command(
     text, _ = read_text(settings, clue, as_text=as_text)
     query = urllib.parse.urlencode({"limit": limit} | ({} if least is None else {"least": least}))
     answer = ask_search(settings, search, f"/v1/find?{query}", text.encode("utf-8", "replace"))
-    try:
+    with of_this_version():
         documents = answer["documents"]
         shown = [_shown(one) for one in documents]
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"The answer is not that of a search of this version ({error!r:.100}).") from error
     if as_json:
         print_json(answer)
         return 0
@@ -78,6 +78,15 @@ def _shown(one: dict[str, Any]) -> Text:
     for piece, matches in one["snippet"]:
         line.append(printable(re.sub(r"\s+", " ", str(piece)), 2000), "bold yellow" if matches else "")
     return line
+
+
+@contextmanager
+def of_this_version() -> Iterator[None]:
+    """Say it where an answer of a search cannot be understood."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"The answer is not that of a search of this version ({error!r:.100}).") from error
 
 
 def ask_search(settings: Settings, url: str | None, path: str, body: bytes | None = None) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.find import SearchOption, ask_search
+from stream_dedup.cli.find import SearchOption, ask_search, of_this_version
 from stream_dedup.cli.options import JsonOption, command
-from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.settings.settings import Settings
@@ -43,15 +42,13 @@ def group_command(
 def show_group(settings: Settings, search: str | None, named: str, *, as_json: bool) -> int:
     """Print a group; return 0."""
     answer = ask_search(settings, search, f"/v1/groups?{urllib.parse.urlencode({'of': named}, errors='replace')}")
-    try:
+    with of_this_version():
         rows = [_row(one) for one in answer["members"]]
         line = (
             f"{_name(answer)} was kept, and {answer['copies']:,} {'copy' if answer['copies'] == 1 else 'copies'} of it judged "
             f"{'a duplicate' if answer['copies'] == 1 else 'duplicates'}"
         )
         more = _more(answer)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"The answer is not that of a search of this version ({error!r:.100}).") from error
     if as_json:
         print_json(answer)
         return 0
@@ -78,7 +75,7 @@ def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: 
     """Print the largest groups, or the newest; return 0."""
     query = urllib.parse.urlencode({"order": "newest" if newest else "largest", "limit": limit})
     answer = ask_search(settings, search, f"/v1/groups?{query}")
-    try:
+    with of_this_version():
         rows = [
             [
                 _name(one),
@@ -91,8 +88,6 @@ def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: 
             ]
             for one in answer["groups"]
         ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"The answer is not that of a search of this version ({error!r:.100}).") from error
     if as_json:
         print_json(answer)
         return 0
