@@ -105,7 +105,7 @@ class OutputRecords:
         spans = {key: [(offset, offset + 1)]} if low <= offset < high else {}
         message = next(iter(all_of(sample(self._settings, spans))), None)
         if message is None:
-            held = f"{key[0]}-{key[1]} holds offsets {low} to {high - 1}"
+            held = f"{key[0]}-{key[1]} holds {f'offsets {low} to {high - 1}' if low < high else 'nothing'}"
             return Opened(at, "", "", f"{held}; {offset} is not kept any more (retention), or never was.")
         identifier, text, why = self._decoded(message)
         decision = None

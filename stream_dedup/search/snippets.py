@@ -25,6 +25,8 @@ _SHOWN: Final = 2 * _PART
 _CUT: Final = re.compile(r"\s")
 # White space; a character of scripts that write no spaces; a word with what is written beside it.
 _UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_MATCHES: Final = b"\x01"
+_DIFFERS: Final = b"\x02"
 _TOKEN: Final = re.compile(rf"\s+|[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,100}}")
 
 
@@ -68,19 +70,21 @@ def _marked(text: str, wanted: frozenset[tuple[str, ...]], languages: Languages)
         if pair in wanted:
             matching |= {place, place + 1}
     inside = bytearray(len(data))
-    for place in matching:
-        start, stop = spans[place]
-        inside[start:stop] = b"\x01" * (stop - start)
+    for place, (start, stop) in enumerate(spans):
+        inside[start:stop] = (_MATCHES if place in matching else _DIFFERS) * (stop - start)
     at, pending, state = 0, "", False
     for token, bytes_of in zip(tokens, folded, strict=True):
         end = at + len(bytes_of)
         is_space = token.isspace()
         # Space between two words that match is marked as they are.
-        matches = state and any(inside[end : end + 4]) if is_space else any(inside[at:end])
+        looked_at = inside[end : end + 4] if is_space else inside[at:end]
+        # 2.5 is no match of 1.5, though a 5 stands in both.
+        is_other = not is_space and _DIFFERS in looked_at and any(map(str.isdigit, token))
+        matches = _MATCHES in looked_at and not is_other and (state or not is_space)
         if matches != state and pending:
             yield pending, state
             pending = ""
-        pending, state, at = pending + token, bool(matches), end
+        pending, state, at = pending + token, matches, end
     if pending:
         yield pending, state
 

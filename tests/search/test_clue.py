@@ -40,6 +40,9 @@ def test_a_clue_of_ten_megabytes_is_refused_and_a_long_one_cut() -> None:
         ("שלום עולם טוב מאוד", "עולם טוב", ["עולם טוב"]),
         ("Cafe\u0301 au lait, s'il vous plai\u0302t", "CAFÉ AU lait", ["Cafe\u0301 au lait,"]),
         ("one two one three", "three", ["three"]),
+        ("Paid 2.5 million.", "1.5 million", ["million."]),
+        ("Paid 1.5 million.", "1.5 million", ["1.5 million."]),
+        ("7,200 for 40 piles", "9,200 for 40", ["for 40"]),
         ("ทดสอบภาษาไทย", "ภาษาไทย", ["ภาษาไทย"]),
     ],
 )
