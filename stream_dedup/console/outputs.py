@@ -1,7 +1,8 @@
 """Decisions and texts from Kafka: the newest records of the outputs as they come, and a record by its position.
 
-Invariants: nothing joins a group or commits; of a flood at most `TURN_RECORDS` records a turn are looked at, the newest of each
-partition, so that the console never costs more than that; only the source and the two outputs can be opened.
+Invariants: nothing joins a group or commits; of a flood at most `TURN_RECORDS` records a turn (at the start as many as are
+remembered) are looked at, the newest of each partition, so that the console never costs more than that; only the source and the
+two outputs can be opened.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 import structlog
 
 from stream_dedup.console.nouns import Decision, Opened
-from stream_dedup.console.recent import Recent
+from stream_dedup.console.recent import KEEP, Recent
 from stream_dedup.ground.document import DeadLetter, Message, Reason, TopicPartitionKey
 from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
 from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
@@ -187,7 +188,7 @@ class OutputsFollower(threading.Thread):
         """
         names = self._settings.topic_names
         ends = self._records.kafka.ask(partial(ends_of, (names.unique, names.duplicates)))
-        most = max(1, TURN_RECORDS // len(ends))
+        most = max(1, (TURN_RECORDS if self._seen else KEEP) // len(ends))
         # An end below what was seen is another topic of the same name: it is read anew.
         begins = {key: self._seen[key] if self._seen.get(key, high + 1) <= high else low for key, (low, high) in ends.items()}
         spans = {key: [(max(low, begins[key], high - most), high)] for key, (low, high) in ends.items() if begins[key] < high}

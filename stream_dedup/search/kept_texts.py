@@ -20,7 +20,7 @@ from stream_dedup.kafka import sample
 from stream_dedup.settings.settings import Settings
 
 # A person at a page asks: rather no snippet than none for half a minute.
-_PATIENCE_SECONDS: Final = 3.0
+_PATIENCE_SECONDS: Final = 1.5
 _STRETCH_BYTES: Final = 4 << 20
 _AHEAD_BYTES: Final = 64 << 20
 

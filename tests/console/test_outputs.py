@@ -16,7 +16,7 @@ import pytest
 from stream_dedup.console import outputs
 from stream_dedup.console.calls import BoundedCalls
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
-from stream_dedup.console.recent import Recent
+from stream_dedup.console.recent import KEEP, Recent
 from stream_dedup.ground.document import Message, TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka import KeptAdmin, admin
@@ -95,7 +95,7 @@ def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch)
     ends["duplicates", 0] = (0, 9000)
     follower.turn()
 
-    assert told[:2] == [1_000 + 4_500, 0]
+    assert told[:2] == [1_000 + 5_000 - KEEP // 2, 0]
     assert told[2] >= before_ms
 
 
