@@ -106,9 +106,9 @@ def run(settings: Settings) -> None:
 
 
 def _fill(source: SourceConsumer, most: int) -> list[Messages]:
-    taken = [source.take(most, _IDLE_SECONDS)]
+    taken = [source.take_messages(most, _IDLE_SECONDS)]
     while taken[-1] and (room := most - sum(map(len, taken))):
-        taken.append(source.take(room, _FILL_SECONDS))
+        taken.append(source.take_messages(room, _FILL_SECONDS))
     return taken
 
 

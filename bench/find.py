@@ -230,7 +230,7 @@ def _load(engine: TextIndex, texts: TextFile, languages: Languages, report: Find
         text = texts.text(number)
         identifier = f"https://host-{number % 9973}.example/{number}"
         facts = TextFacts(f"unique-0@{number}", identifier, number, len(text), "unique", "new", log_offset=number // 500)
-        engine.add(facts, words_of(text, languages), "", key_of(identifier.encode()))
+        engine.add_text(facts, words_of(text, languages), "", key_of(identifier.encode()))
         if engine.added == COMMIT_DOCUMENTS:
             engine.commit(EnginePlace({}, {}))
         if (number + 1) % _TELL_DOCUMENTS == 0:

@@ -188,7 +188,7 @@ def examine(
         book.source(message, content.of_source(message))
         report.waiting += message.offset >= committed.get(message.partition, 0)
         if finished and message.offset >= committed.get(message.partition, 0):
-            findings.add(Kind.COMMITTED, message.at, "is there, and the group has not committed past it.")
+            findings.add_finding(Kind.COMMITTED, message.at, "is there, and the group has not committed past it.")
     outputs = AuditedOutputs(
         outline,
         book,
@@ -201,7 +201,7 @@ def examine(
     )
     for name in names.outputs:
         for message in _read(settings, name, noted.bounds[name], report, advance):
-            outputs.take(message)
+            outputs.take_message(message)
     book.close()
     outputs.close()
     _check_committed(settings, noted, spans, outline, findings)
@@ -250,7 +250,7 @@ def _read_representatives(
     log = f"{noted.cluster}/{noted.topics[names.fingerprints].topic_id.hex()}"
     found = AuditedRepresentatives(state.name, log, state.topic_id.hex())
     for message in _read(settings, state.name, noted.bounds[state.name], report, advance):
-        found.take(message)
+        found.take_message(message)
     return found
 
 
@@ -261,7 +261,7 @@ def _read_decisions(settings: Settings, noted: _Noted, report: AuditReport, adva
         return None
     found = AuditedDecisions()
     for message in _read(settings, name, noted.bounds[name], report, advance):
-        found.take(message)
+        found.take_message(message)
     return found
 
 
@@ -314,7 +314,7 @@ def _read(
     settings: Settings, topic: str, bounds: dict[int, Bounds], report: AuditReport, advance: Advance
 ) -> Iterable[Message]:
     reader = SpanReader(settings, topic, bounds)
-    for messages in reader.read():
+    for messages in reader.read_messages():
         report.records[topic] += len(messages)
         yield from messages
         advance(len(messages), sum(len(one.value or b"") for one in messages))
@@ -323,7 +323,7 @@ def _read(
             "is where a transaction begins that is open, and nobody ends it: readers of what was committed wait there. "
             "kafka-transactions.sh finds and aborts it."
         )
-        report.findings.add(Kind.OPEN, f"{topic}-{part}@{offset}", said)
+        report.findings.add_finding(Kind.OPEN, f"{topic}-{part}@{offset}", said)
 
 
 def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], outline: Outline, findings: Findings) -> None:
@@ -333,14 +333,14 @@ def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], 
         if owned is None or owned.offset is None:
             if outline.partitions(topic, part, (topic, noted.topics[topic].topic_id, part)):
                 said = f"has no committed offset of the group {settings.group}, though the log holds documents of it."
-                findings.add(Kind.COMMITTED, f"{topic}-{part}", said)
+                findings.add_finding(Kind.COMMITTED, f"{topic}-{part}", said)
             continue
         where = f"{topic}-{part}@{owned.offset}"
         if epochs.from_metadata(owned.metadata) is None:
             said = "is a committed offset that carries no epoch: something else than a worker wrote it."
-            findings.add(Kind.COMMITTED, where, said)
+            findings.add_finding(Kind.COMMITTED, where, said)
         if owned.offset > span.end:
-            findings.add(Kind.COMMITTED, where, f"is committed and lies beyond {span.end}, where the partition ends.")
+            findings.add_finding(Kind.COMMITTED, where, f"is committed and lies beyond {span.end}, where the partition ends.")
 
 
 def _print(report: AuditReport, seconds: float) -> None:

@@ -217,7 +217,7 @@ class _Redrive:
         self, transactions: TransactionalOutput, stamp: GroupStamp, part: Sequence[Letter], after: RedriveProgress
     ) -> bool:
         result = transactions.run(
-            [original(one) for one in part], [(self.topic, self.partition, after.offset, after.metadata)], stamp.read()
+            [original(one) for one in part], [(self.topic, self.partition, after.offset, after.metadata)], stamp.read_metadata()
         )
         if result.refused:
             raise ConfigurationError(
@@ -242,7 +242,7 @@ def original(letter: Letter) -> Output:
 
 def _letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> Iterator[Letter]:
     reader = SpanReader(settings, topic, bounds)
-    for messages in reader.read():
+    for messages in reader.read_messages():
         yield from map(letter_of, messages)
     for part, offset in reader.open_at.items():
         note(f"A transaction is open on {topic}-{part} from offset {offset} on; letters behind it were not read.")

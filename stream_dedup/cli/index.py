@@ -335,7 +335,7 @@ def _messages(reader: LogReader, topic: str, start: int, end: int, advance: Call
     reader.start(start)
     following, heard = start, time.monotonic()
     while following < end:
-        messages = [one for one in reader.take(_RECORDS_AT_ONCE, 0.2) if one.offset < end]
+        messages = [one for one in reader.take_messages(_RECORDS_AT_ONCE, 0.2) if one.offset < end]
         if messages:
             following, heard = messages[-1].offset + 1, time.monotonic()
             yield messages

@@ -155,17 +155,17 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
     bounds = _bounds(settings, [*outputs, names.verdicts, names.fingerprints], [names.decisions])
     given, known, decided = _Given(), GivenAnswers(), GivenAnswers("decision on")
     for topic in outputs:
-        for messages in SpanReader(settings, topic, bounds[topic]).read():
+        for messages in SpanReader(settings, topic, bounds[topic]).read_messages():
             for one in messages:
                 given.add(one)
             advance(len(messages), 0)
-    for messages in SpanReader(settings, names.verdicts, bounds[names.verdicts]).read():
+    for messages in SpanReader(settings, names.verdicts, bounds[names.verdicts]).read_messages():
         for one in messages:
             answer = answers.decode(one.value, f"The record {one.topic}-0@{one.offset}")
             if not isinstance(answer, answers.Announce) and answer.log_offset < bounds[names.fingerprints][0].end:
                 known.add(answer.log_offset, one.value or b"", f"at {one.topic}-0@{one.offset}", of_volume=False)
     result = Verified(log_end=bounds[names.fingerprints][0].end)
-    for messages in SpanReader(settings, names.decisions, bounds.get(names.decisions, {})).read():
+    for messages in SpanReader(settings, names.decisions, bounds.get(names.decisions, {})).read_messages():
         for one in messages:
             where = f"{one.topic}-0@{one.offset}"
             log_offset = decisions.decode(one.value, f"The record {where}").log_offset
@@ -248,7 +248,7 @@ def _difference(settings: Settings, where: str, expected: Headers) -> str:
     """Read one record once more, to say what it has; only digests of all were kept."""
     name, _, offset = where.rpartition("@")
     topic, _, part = name.rpartition("-")
-    for messages in SpanReader(settings, topic, {int(part): Bounds(int(offset), int(offset) + 1)}).read():
+    for messages in SpanReader(settings, topic, {int(part): Bounds(int(offset), int(offset) + 1)}).read_messages():
         for one in messages:
             return f"{where} is not what the log gives: {differences(split_verdict(one.headers)[1], expected)}."
     return f"{where} was not what the log gives, and is not there any more."
@@ -337,7 +337,7 @@ def _bounds(settings: Settings, topics: Sequence[str], optional: Sequence[str] =
 
 
 def _log(settings: Settings, bounds: Bounds, advance: Advance) -> Iterator[Group]:
-    for messages in SpanReader(settings, settings.topic_names.fingerprints, {0: bounds}).read():
+    for messages in SpanReader(settings, settings.topic_names.fingerprints, {0: bounds}).read_messages():
         for first in range(0, len(messages), _GROUP_RECORDS):
             part = messages[first : first + _GROUP_RECORDS]
             yield [(one.offset, one.timestamp_ms or 0, one.value) for one in part]

@@ -359,7 +359,7 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
     """
     path = f"{storage.where}/{name}".rstrip("/")
     try:
-        fields = json.loads(storage.read(f"{name}/{MANIFEST}".lstrip("/")))
+        fields = json.loads(storage.read_file(f"{name}/{MANIFEST}".lstrip("/")))
     except FileNotFoundError as error:
         raise InputError(
             f"{path} holds no finished snapshot ({MANIFEST} is missing); name a place that `index snapshot` wrote to."
@@ -457,7 +457,7 @@ def _finished(storage: Storage) -> list[str]:
     found = [name for name in names if MANIFEST in storage.sizes(name)]
     if not found:
         with contextlib.suppress(FileNotFoundError):
-            storage.read(MANIFEST)
+            storage.read_file(MANIFEST)
             found = [""]
     return found
 

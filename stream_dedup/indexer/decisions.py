@@ -108,7 +108,7 @@ class DecisionReader:
 
     def _take(self, most: int) -> list[Message]:
         for _ in range(_LOOKS):
-            if found := self._reader.take(most, _LOOK_SECONDS):
+            if found := self._reader.take_messages(most, _LOOK_SECONDS):
                 return found
         raise BrokerError("Its records do not come.")
 

@@ -282,7 +282,7 @@ class Indexer:
 
     def _turn(self) -> None:
         self._health.beat()
-        messages = self._log_reader.take(max(_RECORDS_MAX, self._decisions.at_once), _IDLE_SECONDS)
+        messages = self._log_reader.take_messages(max(_RECORDS_MAX, self._decisions.at_once), _IDLE_SECONDS)
         if messages:
             self._apply(messages)
         self._writer.poll()

@@ -335,7 +335,7 @@ class Decoder:
             if isinstance(unframed, str):
                 return DeadLetter("decode", "NotFramed", unframed)
             value = unframed
-        return parsed(value) if self._registry is None else self._registry.read(value)
+        return parsed(value) if self._registry is None else self._registry.read_value(value)
 
     def _content_of(self, fields: Any) -> Content | bytes | DeadLetter:
         return self._vector_of(fields) if self._takes_vectors else self._text_of(fields)

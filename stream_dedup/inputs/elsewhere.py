@@ -266,7 +266,7 @@ class TextFetcher:
                     await asyncio.sleep(_RETRY_SECONDS * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
                 try:
                     async with asyncio.timeout(self._seconds):
-                        found = await self._stores.read(address, partial(self._admit, whole))
+                        found = await self._stores.read_text(address, partial(self._admit, whole))
                     break
                 except AwayNowError as error:
                     away = str(error)
@@ -318,7 +318,7 @@ class TextFetcher:
         """Ask a store for what it answered before, to know whether it answers now."""
         try:
             async with asyncio.timeout(self._seconds):
-                found: Fetched = await self._stores.read(address, lambda _size: None)
+                found: Fetched = await self._stores.read_text(address, lambda _size: None)
         except MissingTextError as error:
             found = _letter(address, error.kind, str(error))
         except Exception:  # noqa: BLE001 - then it does not answer

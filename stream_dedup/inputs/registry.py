@@ -112,7 +112,7 @@ class SchemaRegistry:
         self._kept_bytes = 0
         self._unknown_until: dict[int, float] = {}
 
-    def read(self, value: bytes) -> Any | DeadLetter:
+    def read_value(self, value: bytes) -> Any | DeadLetter:
         """Return what a framed value holds, as Python's dictionaries, lists and scalars, or why it cannot be read.
 
         Raises:

@@ -32,7 +32,7 @@ class Storage(Protocol):
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the sizes in bytes of all files below a folder, by their names below it."""
 
-    def read(self, name: str) -> bytes:
+    def read_file(self, name: str) -> bytes:
         """Return what a small file holds."""
 
     def write(self, name: str, data: bytes) -> None:
@@ -74,7 +74,7 @@ class _Folder:
         with self._sentences("read"):
             return {str(one.relative_to(root)): one.stat().st_size for one in root.rglob("*") if one.is_file()}
 
-    def read(self, name: str) -> bytes:
+    def read_file(self, name: str) -> bytes:
         with self._sentences("read"):
             return (self._path / name).read_bytes()
 
@@ -144,7 +144,7 @@ class _Addressed:
             found = self._system.find(root, detail=True)
             return {name.rpartition(f"{root}/")[2]: int(info["size"] or 0) for name, info in found.items()}
 
-    def read(self, name: str) -> bytes:
+    def read_file(self, name: str) -> bytes:
         with self._sentences("read"):
             return bytes(self._system.cat_file(self._at(name)))
 

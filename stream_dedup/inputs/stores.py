@@ -80,7 +80,7 @@ class NoRoomError(Exception):
 
 
 class TextStores:
-    """Reads what lies at addresses. `read` is a coroutine for the loop that `run` runs it in, a thread of fsspec's own."""
+    """Reads what lies at addresses. `read_text` is a coroutine for the loop that `run` runs it in, a thread of fsspec's own."""
 
     def __init__(self, prefixes: Sequence[str], bytes_max: int, at_once: int) -> None:
         """Make what reads at these prefixes; nothing is asked yet.
@@ -120,7 +120,7 @@ class TextStores:
 
         return asyncio.run_coroutine_threadsafe(coroutine, get_loop())
 
-    async def read(self, address: TextAddress, admit: Admit) -> bytes:
+    async def read_text(self, address: TextAddress, admit: Admit) -> bytes:
         """Return the bytes that lie there; `admit` is asked with their number before they are held, and raises `NoRoomError`.
 
         Raises:

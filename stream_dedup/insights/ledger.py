@@ -144,7 +144,7 @@ class HostLedger:
                 continue
             row = self._rows.pop(host, None) or HostRow(self._slice_ms)
             self._rows[host] = row
-            if row.add(one, stamp):
+            if row.add_counts(one, stamp):
                 counted = True
                 self._changed[host] = None
         return counted

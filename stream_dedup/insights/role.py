@@ -158,7 +158,7 @@ class _Insights:
         self._show()
 
     async def _write(self) -> None:
-        taken = self._stream.take()  # 1
+        taken = self._stream.take_rows()  # 1
         for one in taken:  # 2
             try:
                 counted = self._ledger.apply(record.decode(one.value), one.stamp)

@@ -67,7 +67,7 @@ class HostRow:
         """Whether a record was counted before. A topic that was created again begins with low offsets, but later."""
         return self.stamp is not None and stamp.offset <= self.stamp.offset and stamp.time_ms <= self.stamp.time_ms
 
-    def add(self, one: HostCounts, stamp: Stamp) -> bool:
+    def add_counts(self, one: HostCounts, stamp: Stamp) -> bool:
         """Count what a record says of this host; return False if that was done before."""
         if self.holds(stamp):
             return False

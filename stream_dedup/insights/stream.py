@@ -160,7 +160,7 @@ class HostStream:
         """How many records were read and not taken yet."""
         return len(self._buffer)
 
-    def take(self) -> list[Taken]:
+    def take_rows(self) -> list[Taken]:
         """Return what has been read since the last time."""
         taken, self._buffer = self._buffer, []
         return taken

@@ -45,7 +45,9 @@ class HostTally:
         self._hosts: dict[str, _Host] = {}
         self._other = _Host()
 
-    def add(self, host: str, identifier: bytes, reason: int, size: int, of: Representative | None, now_ms: int) -> None:
+    def add_document(
+        self, host: str, identifier: bytes, reason: int, size: int, of: Representative | None, now_ms: int
+    ) -> None:
         """Count one document that left.
 
         `reason` is the number of one, `size` in bytes, `of` what it is a duplicate of, `host` empty if it has none.
@@ -78,7 +80,7 @@ class HostTally:
         if one is not None and 1 <= PLACES[reason] <= 2:
             self._fell_on(one, of, identifier)
 
-    def take(self) -> InsightsRecord | None:
+    def take_record(self) -> InsightsRecord | None:
         """Return what to send now, and count on from there; None if nothing was counted."""
         if not self._hosts and not self._other.numbers[_DOCUMENTS]:
             return None

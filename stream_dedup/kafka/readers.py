@@ -51,7 +51,7 @@ class LogReader:
         """Read from `offset` on."""
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
-    def take(self, most: int, timeout_seconds: float) -> list[Message]:
+    def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
         """Return up to `most` records: what is there now, or what comes first within the time.
 
         Raises:
@@ -81,7 +81,7 @@ class PartitionsReader:
         self._topics = ", ".join(sorted({topic for topic, _ in following}))
         self._consumer.assign([TopicPartition(topic, part, offset) for (topic, part), offset in following.items()])
 
-    def take(self, most: int, timeout_seconds: float) -> list[Message]:
+    def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
         """Return up to `most` records: what is there now, or what comes first within the time.
 
         Raises:
@@ -134,7 +134,7 @@ class LastRecordReader:
         self._records.start({at: start})
         heard = time.monotonic()
         while (reached := self._records.following[at]) < high:
-            for record in self._records.take(1000, 0.2):
+            for record in self._records.take_messages(1000, 0.2):
                 found = record if record.key == key else found
             if self._records.following[at] > reached:
                 heard = time.monotonic()
@@ -327,7 +327,7 @@ def read_whole(
         reader.start(0)
         following, heard = 0, time.monotonic()
         while following < high:
-            for message in reader.take(min(_RECORDS_AT_ONCE, high - following), 0.2):
+            for message in reader.take_messages(min(_RECORDS_AT_ONCE, high - following), 0.2):
                 following, heard = message.offset + 1, time.monotonic()
                 record = _decode(message.value, f"The record {topic}-0@{message.offset}")
                 yield message.offset, record

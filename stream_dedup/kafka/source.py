@@ -1,8 +1,8 @@
 """The source topic, read as a member of the worker's group.
 
-Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take`; the group's metadata is read together
-with the records it belongs to (`SourceConsumer.stamp`), never at commit; a source record that no client can read comes as
-`Unreadable`, one for each offset, and never stops its partition.
+Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take_messages`; the group's metadata is read
+together with the records it belongs to (`SourceConsumer.stamp`), never at commit; a source record that no client can read comes
+as `Unreadable`, one for each offset, and never stops its partition.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _GENERATION_AT = len(b"CGMDv2:")
 
 
 class RebalanceListener(Protocol):
-    """What a role does when its partitions change; called inside `SourceConsumer.take`, and must not wait."""
+    """What a role does when its partitions change; called inside `SourceConsumer.take_messages`, and must not wait."""
 
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
         """Return the offset to start from for each newly assigned partition."""
@@ -78,7 +78,7 @@ class SourceConsumer:
         self._is_leaving = False
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
-    def take(self, most: int, timeout_seconds: float) -> Messages:
+    def take_messages(self, most: int, timeout_seconds: float) -> Messages:
         """Return up to `most` records: what is there now, or what comes first within the time.
 
         Raises:

@@ -70,7 +70,7 @@ class SpanReader:
         self._topic = topic
         self._bounds = {part: one for part, one in bounds.items() if one.low < one.end}
 
-    def read(self) -> Iterator[list[Message]]:
+    def read_messages(self) -> Iterator[list[Message]]:
         """Yield the records as they come, in order within each partition; as `Unreadable` what no client can read.
 
         Raises:
@@ -143,7 +143,7 @@ class GroupStamp:
     def __init__(self, settings: Settings, group: str) -> None:
         self._consumer = make_consumer(consumer_config(settings, "stamp", group))
 
-    def read(self) -> bytes:
+    def read_metadata(self) -> bytes:
         """Return the group's metadata."""
         return bytes(self._consumer.consumer_group_metadata())
 

@@ -41,7 +41,7 @@ class FoldedCopies:
     last_ms: int
     count: int = 0
 
-    def take(self, copy: SeenCopy, rule: str, *, counts: bool) -> tuple[int, int]:
+    def take_copy(self, copy: SeenCopy, rule: str, *, counts: bool) -> tuple[int, int]:
         """Take in a copy; return how many were counted, and the number of the rule by which it is the best, or 0.
 
         The best beats the representative too, which matters where the rule was another before.

@@ -30,7 +30,7 @@ class AuditedDecisions:
     _held: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     _wrong: list[tuple[str, str]] = field(default_factory=list)
 
-    def take(self, message: Message) -> None:
+    def take_message(self, message: Message) -> None:
         """Take in a record of the topic, in its order.
 
         Raises:
@@ -51,7 +51,7 @@ class AuditedDecisions:
     def close(self, outline: Outline, findings: Findings) -> None:
         """Compare, once the log was folded to its end."""
         for where, sentence in self._wrong:
-            findings.add(Kind.DECISION, where, f"{sentence} {_ANEW}.")
+            findings.add_finding(Kind.DECISION, where, f"{sentence} {_ANEW}.")
         last = max(self._held, default=-1)
         self.missing = sum(at < last and at not in self._held for at in outline.made)
         end = max(outline.made, default=-1)
@@ -60,7 +60,7 @@ class AuditedDecisions:
                 continue  # appended, and decided, since the log was read
             self.compared += 1
             for sentence in differences(outline, log_offset, decode(raw)):
-                findings.add(Kind.DECISION, where, f"{where}: of log record {log_offset} {sentence}. {_ANEW}.")
+                findings.add_finding(Kind.DECISION, where, f"{where}: of log record {log_offset} {sentence}. {_ANEW}.")
                 break
 
 

@@ -53,7 +53,7 @@ class Findings:
     counts: Counter[Kind] = field(default_factory=Counter)
     shown: list[Violation] = field(default_factory=list)
 
-    def add(self, kind: Kind, where: str, said: str) -> None:
+    def add_finding(self, kind: Kind, where: str, said: str) -> None:
         """Take in a violation; its sentence is `where` and what is said of it."""
         self.counts[kind] += 1
         if self.counts[kind] <= self.most:

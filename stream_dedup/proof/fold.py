@@ -273,7 +273,7 @@ class Fold:
         else:
             reason = Reason.REVISED if is_same_id else Reason.NEAR
             distance, equal = self._distance(batch, place, one), self._similarity(batch, place, one)
-        copies, better = one.copies.take(seen_copy(batch, place), self.better, counts=self._counts)
+        copies, better = one.copies.take_copy(seen_copy(batch, place), self.better, counts=self._counts)
         return Judgement(reason, decided, distance, one.as_representative(), equal, copies, better), one.decided
 
     def _find(self, batch: Batch, place: int, near: NDArray[np.int64] | None) -> tuple[FoldedEntry | None, FoldedEntry | None]:
@@ -336,7 +336,7 @@ class Fold:
         self.made.add(place)
         scope, row = int(batch.scope[place]), None
         if not self._is_short(batch, place) and self._rows is not None:
-            row = self._rows.add(batch.prints[place], int(batch.features[place]), scope, batch.sketches[place])
+            row = self._rows.add_entry(batch.prints[place], int(batch.features[place]), scope, batch.sketches[place])
             self._by_row.append(None)
         seen = seen_copy(batch, place)
         copies = FoldedCopies(seen, seen, seen.time_ms, seen.time_ms)
@@ -440,7 +440,7 @@ class Fold:
                 rows, row = self._rows, kept.row
                 rows.alive[row] = False
                 self._by_row[row] = None
-                kept.row = rows.add(
+                kept.row = rows.add_entry(
                     rows.prints[row].copy(), int(rows.features[row]), int(rows.scopes[row]), rows.sketches[row].copy()
                 )
                 self._by_row.append(kept)

@@ -103,7 +103,7 @@ class AuditLedger:
             self.counts[EARLIER] += 1
         elif source[0][2] != message.partition:
             position = self._position(source[0][2], source[1])
-            self.findings.add(Kind.ORDER, message.at, f"came from {position}, another partition.")
+            self.findings.add_finding(Kind.ORDER, message.at, f"came from {position}, another partition.")
         elif is_released:
             self._release(message, source)
         else:
@@ -127,13 +127,15 @@ class AuditLedger:
         key = (source[0][2], source[1])
         self._released[key] += 1
         if self._released[key] > 1:
-            self.findings.add(Kind.TWICE, message.at, f"is {self._position(*key)} as released, which was released before.")
+            self.findings.add_finding(
+                Kind.TWICE, message.at, f"is {self._position(*key)} as released, which was released before."
+            )
 
     def _claim(self, where: str, part: int, offset: int, content: Content, cut: Cut) -> None:
         went, span = self._went.get(part), self.spans.get(part)
         if went is None or span is None or offset >= span.end:
             position = self._position(part, offset)
-            self.findings.add(Kind.NOWHERE, where, f"names {position}, which the source topic does not have.")
+            self.findings.add_finding(Kind.NOWHERE, where, f"names {position}, which the source topic does not have.")
             return
         at = bisect_left(went.offsets, offset)
         if went.offsets[at : at + 1] != array("q", [offset]):
@@ -143,7 +145,7 @@ class AuditLedger:
         what = "value" if is_envelope_same else "key, timestamp or headers"
         if (cut is Cut.NOTHING and content.whole != went.wholes[at]) or (cut is Cut.VALUE and not is_envelope_same):
             position = self._position(part, offset)
-            self.findings.add(Kind.CHANGED, where, f"differs from {position}, which it came from, in its {what}.")
+            self.findings.add_finding(Kind.CHANGED, where, f"differs from {position}, which it came from, in its {what}.")
         self._count(went, at, where, part, offset)
 
     def _count(self, went: _Went, at: int, where: str, part: int, offset: int) -> None:
@@ -154,7 +156,7 @@ class AuditLedger:
             self.counts[AGAIN] += 1
         else:
             said = f"is {self._position(part, offset)}, which left {claims} times, first at {went.first[at]}."
-            self.findings.add(Kind.TWICE, where, said)
+            self.findings.add_finding(Kind.TWICE, where, said)
 
     def _readings(self, part: int, offset: int) -> int:
         return self.outline.readings((self.topic, self.topic_id, part), offset)
@@ -189,7 +191,7 @@ class AuditLedger:
             elif self._has_earlier():
                 self.counts[EARLIER] += 1
             else:
-                self.findings.add(
+                self.findings.add_finding(
                     Kind.NOWHERE,
                     where,
                     f"came from nowhere: every record of {self.topic}-{part} with its key, value, timestamp and headers has "
@@ -217,7 +219,7 @@ class AuditLedger:
                 if backs:
                     backs -= 1
                 else:
-                    self.findings.add(
+                    self.findings.add_finding(
                         Kind.ORDER,
                         where,
                         f"came from {self._position(part, source)}, and {before} before it from "
@@ -238,7 +240,7 @@ class AuditLedger:
             known = self.outline.first_at((self.topic, self.topic_id, part), offset)
             log = "the log has nothing of it" if known is None else f"the log has it at {known.log}"
             said = f"is in none of the outputs, and the group has committed up to {span.committed}; {log}."
-            self.findings.add(Kind.LOST, self._position(part, offset), said)
+            self.findings.add_finding(Kind.LOST, self._position(part, offset), said)
 
     def _may_be_trimmed(self, part: int, offset: int) -> bool:
         """Return whether an output lost what it held first, and that may have been this record."""

@@ -171,7 +171,7 @@ class Difference:
     would_be: Counter[str] = field(default_factory=Counter)
     samples: list[Changed] = field(default_factory=list)
 
-    def add(self, log_offset: int, batch: Batch, was: Sequence[Judgement], would_be: Sequence[Judgement]) -> None:
+    def add_batch(self, log_offset: int, batch: Batch, was: Sequence[Judgement], would_be: Sequence[Judgement]) -> None:
         """Compare the judgements on one record."""
         for place, (one, other) in enumerate(zip(was, would_be, strict=True)):
             here = LogPlace(log_offset, place)
@@ -224,7 +224,7 @@ def compare(
             )
         for offset, judgements in one.items():
             if offset in other:
-                difference.add(offset, batches[offset], judgements, other[offset])
+                difference.add_batch(offset, batches[offset], judgements, other[offset])
 
 
 def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:

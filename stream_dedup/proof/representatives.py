@@ -84,7 +84,7 @@ class AuditedRepresentatives:
     _last: dict[str, Message] = field(default_factory=dict)
     _stages: list[tuple[int, Expected | None]] = field(default_factory=list)
 
-    def take(self, message: Message) -> None:
+    def take_message(self, message: Message) -> None:
         """Take in a record of the topic, in its order."""
         self._last[(message.key or b"").decode("utf-8", "replace")] = message
 
@@ -101,7 +101,9 @@ class AuditedRepresentatives:
         fold = outline.verdicts
         self.before(fold, float("inf"))
         if self._damage:
-            findings.add(Kind.PUBLISHED, self._where(_PROGRESS), f"cannot be followed: {self._damage} {_ANEW.capitalize()}.")
+            findings.add_finding(
+                Kind.PUBLISHED, self._where(_PROGRESS), f"cannot be followed: {self._damage} {_ANEW.capitalize()}."
+            )
             return
         (below, first), (applied, wanted) = ((goal, seen or {}) for goal, seen in self._stages)
         judged = itertools.chain.from_iterable(found for at, found in outline.judged.items() if below <= at < applied)
@@ -111,7 +113,7 @@ class AuditedRepresentatives:
         for key in wrong_in(held, wanted, fold):
             if key not in named and first.get(key) == wanted.get(key):
                 said = f"is not what it must be. {sentence_of(key, held, wanted)}. If it stays so: {_ANEW}."
-                findings.add(Kind.PUBLISHED, self._where(key), said)
+                findings.add_finding(Kind.PUBLISHED, self._where(key), said)
             else:
                 self.on_their_way += 1
 

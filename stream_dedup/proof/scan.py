@@ -185,7 +185,7 @@ class Rows:
         self.scopes = np.zeros(1024, np.uint64)
         self.alive = np.zeros(1024, np.bool_)
 
-    def add(self, limbs: NDArray[np.uint64], features: int, scope: int, sketch: NDArray[np.uint8]) -> int:
+    def add_entry(self, limbs: NDArray[np.uint64], features: int, scope: int, sketch: NDArray[np.uint8]) -> int:
         """Append one; return its row."""
         if self.count == len(self.alive):
             for name in ("prints", "features", "scopes", "alive", "sketches"):

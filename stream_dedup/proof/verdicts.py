@@ -55,7 +55,7 @@ class AuditedOutputs:
     _dead: set[tuple[Partition, int]] = field(default_factory=set)
     _released: set[tuple[Partition, int]] = field(default_factory=set)
 
-    def take(self, message: Message) -> None:
+    def take_message(self, message: Message) -> None:
         """Take in a record of an output, in its partition's order."""
         if message.topic == self.names[2]:
             self._dead_letter(message)
@@ -84,7 +84,7 @@ class AuditedOutputs:
         self.reasons[f"dead:{headers.text_of(own, headers.ERROR_STAGE)}"] += 1
         if topic != self.source[0] or not (_is_number(part) and _is_number(offset)):
             said = f"does not say in its headers which record of {self.source[0]} it was."
-            self.findings.add(Kind.NOWHERE, message.at, said)
+            self.findings.add_finding(Kind.NOWHERE, message.at, said)
             return
         partition = (*self.source, int(part))
         self._dead.add((partition, int(offset)))
@@ -103,10 +103,10 @@ class AuditedOutputs:
         self.ledger.came(message, content, None)
         if place is not None:
             said = f"names {place} in the log (dedup.log), and there is no document there that an index judges."
-            self.findings.add(Kind.VERDICT, message.at, said)
+            self.findings.add_finding(Kind.VERDICT, message.at, said)
         elif reason not in _LOGLESS or message.topic != self.names[0]:
             said = f"names no place in the log (dedup.log), though its reason is {reason!r}."
-            self.findings.add(Kind.VERDICT, message.at, said)
+            self.findings.add_finding(Kind.VERDICT, message.at, said)
 
     def _judged(self, message: Message, content: Content, own: Headers, reason: str, document: InLog) -> None:
         is_released = reason == Reason.RELEASED.label
@@ -122,12 +122,12 @@ class AuditedOutputs:
         expected = self._expected(own, reason, document)
         if expected is None:
             said = f"left as {reason!r}, and log {document.log} gives it no verdict of that kind."
-            self.findings.add(Kind.VERDICT, message.at, said)
+            self.findings.add_finding(Kind.VERDICT, message.at, said)
         else:
             self.compared += 1
             if wrong := differences(own, expected):
                 said = f"({_name(*position)}, log {document.log}) is not what the log gives: {wrong}."
-                self.findings.add(Kind.VERDICT, message.at, said)
+                self.findings.add_finding(Kind.VERDICT, message.at, said)
         if headers.text_of(own, headers.VERDICT) == Verdict.DUPLICATE.value:
             self._duplicate(message, own, reason, document)
 
@@ -136,7 +136,7 @@ class AuditedOutputs:
         is_duplicate = verdict == Verdict.DUPLICATE.value
         goes_apart = self.outline.batches[document.log.offset].mode.name != "ANNOTATE"
         if is_duplicate is not (message.topic == self.names[1]) and (goes_apart or not is_duplicate):
-            self.findings.add(Kind.VERDICT, message.at, f"says {verdict!r}, which does not belong on that topic.")
+            self.findings.add_finding(Kind.VERDICT, message.at, f"says {verdict!r}, which does not belong on that topic.")
 
     def _expected(self, own: Headers, reason: str, document: InLog) -> Headers | None:
         """Return our headers as the log gives them; None if it gives no verdict there."""
@@ -172,11 +172,11 @@ class AuditedOutputs:
         found = self._representative(document, text)
         if found is None:
             said = f"is a duplicate of {text!r}, and the log has no document there."
-            self.findings.add(Kind.REPRESENTATIVE, message.at, said)
+            self.findings.add_finding(Kind.REPRESENTATIVE, message.at, said)
             return
         self._named.setdefault((found.partition, found.offset), message.at)
         if why := self._not_within_reach(own, reason, document, found):
-            self.findings.add(Kind.REACH, message.at, f"is called {reason} to {text}: {why}.")
+            self.findings.add_finding(Kind.REACH, message.at, f"is called {reason} to {text}: {why}.")
 
     def _representative(self, document: InLog, text: str) -> InLog | None:
         """Return the document that a duplicate names; its topic's id is told by the judgement, or is that of now."""
@@ -220,7 +220,7 @@ class AuditedOutputs:
         if offset >= self.committed.get(partition[2], 0):
             return  # its worker has not committed it yet, and another was quicker with the duplicate: it is in flight
         said = f"is a duplicate of {_name(partition, offset)}, which is not in {self.names[0]}."
-        self.findings.add(Kind.REPRESENTATIVE, where, said)
+        self.findings.add_finding(Kind.REPRESENTATIVE, where, said)
 
     def _is_exempt(self, partition: Partition, offset: int) -> bool:
         if (partition, offset) in self.outline.elsewhere or partition[:2] != self.source:
@@ -239,7 +239,7 @@ class AuditedOutputs:
             self.in_flight = self.in_flight.with_one(appended_ms)
             return
         self.unemitted = self.unemitted.with_one(appended_ms)
-        self.findings.add(
+        self.findings.add_finding(
             Kind.UNEMITTED,
             _name(partition, offset),
             f"became a representative at log {judgement.decided}, appended "
@@ -258,7 +258,7 @@ class AuditedOutputs:
             self.in_flight = self.in_flight.with_one(appended_ms)
             return
         self.unemitted = self.unemitted.with_one(appended_ms)
-        self.findings.add(
+        self.findings.add_finding(
             Kind.UNEMITTED,
             _name(document.partition, document.offset),
             f"was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is not in "

@@ -48,9 +48,9 @@ class ForgottenIds:
         self._by_id: dict[str, ForgottenId] = {}
         self._by_shown: dict[str, ForgottenId] = {}
         for one in known:
-            self.add(one)
+            self.add_forgotten(one)
 
-    def add(self, one: ForgottenId) -> None:
+    def add_forgotten(self, one: ForgottenId) -> None:
         """Take one in."""
         for known, key in ((self._by_id, one.id_key), (self._by_shown, one.shown_key)):
             if key not in known or known[key].log_offset < one.log_offset:

@@ -275,7 +275,7 @@ class TextFiller:
         log_offset = self._following[self._log]
         found: list[ForgottenId] = []
         documents: list[Message] = []
-        for message in self._reader.take(_RECORDS_MAX, _IDLE_SECONDS):
+        for message in self._reader.take_messages(_RECORDS_MAX, _IDLE_SECONDS):
             if message.topic == self._log[0]:
                 found += forgotten_in(message)
             else:
@@ -313,7 +313,7 @@ class TextFiller:
         if self._engine.added:
             self._commit(now, log_offset=log_offset)
         for one in found:
-            self._forgotten.add(one)
+            self._forgotten.add_forgotten(one)
             self._engine.forget(one)
         self._commit(now, leaving=len(found))
         self._logger.info("ids forgotten", ids=len(found))
@@ -385,7 +385,7 @@ class TextFiller:
             counted=decision.copies or 0,
         )
         text = found.text if self._is_text_kept else ""
-        self._engine.add(facts, words_of(found.text, self._kept.languages), text, id_key)
+        self._engine.add_text(facts, words_of(found.text, self._kept.languages), text, id_key)
 
     def _tell_of_no_text(self, message: Message, why: str) -> None:
         """Say that a document is found by its id and in its group, and not by its words; say it in the log once a minute."""

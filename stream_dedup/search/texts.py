@@ -125,7 +125,7 @@ class TextIndex:
         """How large the folder is."""
         return sum(_size_of(path) for path in self._folder.iterdir())
 
-    def add(self, facts: TextFacts, words: Sequence[str], text: str = "", id_key: str = "") -> None:
+    def add_text(self, facts: TextFacts, words: Sequence[str], text: str = "", id_key: str = "") -> None:
         """Take in a document; it is found from the next commit on. `text` is kept where it is given.
 
         By `id_key` (`forgotten.key_of`) a `forget` finds it. One older than what `drop_beyond` has left is passed over.

@@ -110,7 +110,7 @@ class RecordSizes:
     def __init__(self) -> None:
         self._mean_bytes = 4096.0
 
-    def read(self, messages: Messages) -> None:
+    def read_messages(self, messages: Messages) -> None:
         """Learn from what was read."""
         if len(messages):
             self._mean_bytes = (self._mean_bytes + messages.held_bytes / len(messages)) / 2

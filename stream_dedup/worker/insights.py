@@ -68,7 +68,7 @@ class HostCounter:
 
     def _send(self, sender: InsightsSender) -> None:
         sender.poll()
-        record = self._tally.take() if sender.has_room else None
+        record = self._tally.take_record() if sender.has_room else None
         if record is not None:
             sender.send(encode(record))
 

@@ -167,7 +167,7 @@ class Intake:
                 self._is_paused = False
                 self._source.resume(self._assignment.served())
             is_busy = self._flow.in_flight or self._is_preparing
-            messages = self._source.take(wanted, 0.0 if is_busy else self._pace.idle_seconds)
+            messages = self._source.take_messages(wanted, 0.0 if is_busy else self._pace.idle_seconds)
         else:
             messages = Messages.of([])
             self._poll_without_reading()
@@ -180,7 +180,7 @@ class Intake:
             self._logger.error("a record cannot be read; it becomes a dead letter", position=where, reason=unreadable.why)
         self._failpoints.hit("worker.consumed", self._flow.in_flight + 1)
         self._read_at = self._clock.monotonic()
-        self._sizes.read(messages)
+        self._sizes.read_messages(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
         self._prepare_or_keep(Unprepared([messages], sources, self._source.stamp(), round(self._clock.time() * 1000)))
 
@@ -194,7 +194,7 @@ class Intake:
         if not self._is_paused:
             self._is_paused = True
             self._source.pause(self._flow.owned())
-        messages = self._source.take(1, 0.0)
+        messages = self._source.take_messages(1, 0.0)
         if messages:
             # Read between our pause and its effect: it comes again.
             self._source.restart_at({(one.topic, one.partition): one.offset for one in reversed(messages)})

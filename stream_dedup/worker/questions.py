@@ -128,7 +128,7 @@ class Questions:
             self._clock.sleep(wait_seconds)
             return []
         try:
-            return self._verdicts.take(_ANSWERS_MAX, wait_seconds)
+            return self._verdicts.take_messages(_ANSWERS_MAX, wait_seconds)
         except GoneError as error:
             self.deaf = str(error)
             return []

@@ -490,7 +490,7 @@ class Outcome:
             seen = Unreadable(one.topic, one.partition, one.offset, None, None, None, []) if is_lost else one
             ledger.source(one, content.of_source(seen))
         for one in (*self.unique, *self.duplicates, *self.dead):
-            outputs.take(one)
+            outputs.take_message(one)
         ledger.close()
         outputs.close()
         assert [one.sentence for one in findings.shown] == []

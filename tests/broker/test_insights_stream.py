@@ -41,7 +41,7 @@ def test_what_faust_threw_away_is_read_again(make_filter: Callable[..., Filter],
             await first.start()
             await until(lambda: first.owns and first.waiting == RECORDS, "all records are read")
             if committed:
-                first.acknowledge(first.take()[:committed])
+                first.acknowledge(first.take_rows()[:committed])
                 await until(lambda: committed in first.app.consumer._committed_offset.values(), "Faust commits")
             connect: Any = first.app.on_partitions_assigned.connect
             connect(throw_away)
@@ -50,7 +50,7 @@ def test_what_faust_threw_away_is_read_again(make_filter: Callable[..., Filter],
             await until(lambda: first.generation > generation + 1, "the other one joins")
             await second.stop()
             await until(lambda: first.owns and first.waiting == RECORDS - committed, "what was read comes again")
-            return [one.stamp.offset for one in first.take()]
+            return [one.stamp.offset for one in first.take_rows()]
         finally:
             await first.stop()
             await second.stop()

@@ -200,7 +200,7 @@ def test_committed_offsets_are_told_while_the_group_waits_for_a_member(make_filt
     deaf = SourceConsumer(slow, crawl.names.documents, "deaf", Bystander())
     joining = None
     try:
-        wait_until(lambda: len(deaf.take(1, 0.1)) == 1, "the first member reads")
+        wait_until(lambda: len(deaf.take_messages(1, 0.1)) == 1, "the first member reads")
         deaf.commit_start({key: (7, "epoch")})
         joining = SourceConsumer(crawl.settings, crawl.names.documents, "joining", Bystander())
         wait_until(lambda: is_in(ConsumerGroupState.PREPARING_REBALANCING), "the group waits for its first member")

@@ -33,11 +33,11 @@ class TwoPartitionsFirst(SourceConsumer):
 
     has_begun = False
 
-    def take(self, most: int, timeout_seconds: float) -> Messages:
+    def take_messages(self, most: int, timeout_seconds: float) -> Messages:
         """Take more, until there are some of each."""
-        messages = super().take(most, timeout_seconds)
+        messages = super().take_messages(most, timeout_seconds)
         while messages and not self.has_begun and len(messages.last_offsets()) < 2:
-            messages = Messages.joined([messages, super().take(most - len(messages), timeout_seconds)])
+            messages = Messages.joined([messages, super().take_messages(most - len(messages), timeout_seconds)])
         self.has_begun = self.has_begun or bool(messages)
         return messages
 

@@ -26,11 +26,11 @@ TEXT = "It was the best of times,\nit was the worst of \x1b[31mtimes."
 def server(tmp_path: Path) -> Iterator[HttpServer]:
     engine = TextIndex(tmp_path / "engine")
     facts = TextFacts("unique-0@0", "https://a.example/\x1b[2J", 1_700_000_000_000, 50, "unique", "new")
-    engine.add(facts, words_of(TEXT, Languages()), TEXT)
+    engine.add_text(facts, words_of(TEXT, Languages()), TEXT)
     copy = TextFacts(
         "duplicates-1@7", "https://b.example/", 1_700_000_000_000, 50, "duplicate", "near", 0.9, "documents-0@3", "kept"
     )
-    engine.add(copy._replace(better="longest", counted=3), ["other"])
+    engine.add_text(copy._replace(better="longest", counted=3), ["other"])
     engine.commit(EnginePlace({}, {}))
     place = FinderPlace()
     place.serve(Finder(engine, Languages(), lambda _: {}))

@@ -73,7 +73,7 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
         facts = TextFacts(
             one.at, one.id, one.time_ms, one.size, one.verdict, one.reason, one.similarity, one.of_position, one.of_id
         )._replace(position=one.position, better=one.better)
-        engine.add(facts, words_of(texts[one.at], Languages()))
+        engine.add_text(facts, words_of(texts[one.at], Languages()))
     engine.commit(EnginePlace({}, {}))
 
     def texts_at(places: Iterable[str]) -> Mapping[str, str]:

@@ -84,7 +84,7 @@ def test_what_is_decided_is_what_the_log_says(plan: str, salt: int) -> None:
         other = spoilt(raw, chance) if chance.random() < 0.3 else None
         changed += other is not None and at != lost
         if at != lost:
-            audited.take(Message("decisions", 0, at, None, other or raw, 0, []))
+            audited.take_message(Message("decisions", 0, at, None, other or raw, 0, []))
     audited.close(outline, findings)
     assert (findings.counts[Kind.DECISION], audited.missing, audited.compared) == (changed, 1, len(found) - 1)
 

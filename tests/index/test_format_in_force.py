@@ -150,7 +150,7 @@ def test_a_worker_hears_it_of_the_answers() -> None:
     with format_2():
         found = given(LOG)
     written, taken = WrittenFormat(), [found[1]]
-    reader = SimpleNamespace(take=lambda *_: [message(raw) for raw in taken])
+    reader = SimpleNamespace(take_messages=lambda *_: [message(raw) for raw in taken])
     flow = SimpleNamespace(is_open=False, nonce=bytes(16), answered=lambda _: False, oldest_unanswered=None)
     questions = Questions(context(flow), mock.Mock(), mock.Mock(), reader, mock.Mock(), None, written)  # type: ignore[arg-type]
 

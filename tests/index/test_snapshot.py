@@ -284,7 +284,7 @@ def test_a_writer_that_ends_at_any_step_harms_nothing(
         assert state_of(tmp_path / f"next-{number}") == states[90]
         assert len(names(here)) == 1
 
-    assert struck == {"folders", "read", "copy", "put", "sizes", "write", "remove"}
+    assert struck == {"folders", "read_file", "copy", "put", "sizes", "write", "remove"}
 
 
 def test_a_store_that_loses_bytes_is_noticed(stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch) -> None:

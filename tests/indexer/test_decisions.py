@@ -43,7 +43,7 @@ class Reader:
     def start(self, offset: int) -> None:
         self._at = offset
 
-    def take(self, most: int, _: float) -> list[Message]:
+    def take_messages(self, most: int, _: float) -> list[Message]:
         end = min(len(self.values), self._at + self._chance.randint(0, most))
         found = [Message("decisions", 0, at, None, self.values[at], 0, []) for at in range(self._at, end)]
         self._at = end
@@ -156,7 +156,7 @@ def test_the_pace_is_that_of_the_last_minute() -> None:
 
 def test_a_reader_that_brings_nothing_is_given_up() -> None:
     """Nothing waits for it."""
-    reader = DecisionReader(mock.Mock(take=lambda *_: []), 0, 5)
+    reader = DecisionReader(mock.Mock(take_messages=lambda *_: []), 0, 5)
 
     with pytest.raises(BrokerError, match="do not come"):
         reader.of([1])

@@ -153,7 +153,7 @@ def test_a_decimal_is_not_worked_out(stand: SchemaServer) -> None:
     by = decoder(stand)
     value = framed(stand, record("Page", text="string", price=price), TEXT + b"\x04\x01\x02")
     assert by._registry is not None
-    assert by._registry.read(value) == {"text": "small", "price": b"\x01\x02"}
+    assert by._registry.read_value(value) == {"text": "small", "price": b"\x01\x02"}
 
 
 def test_a_union_of_types_that_are_referred_to_is_read(stand: SchemaServer) -> None:

@@ -211,7 +211,7 @@ def test_long_ids_are_shortened_and_stay_distinct() -> None:
 
 def test_ids_with_half_a_surrogate_pair_stay_different() -> None:
     """They have no UTF-8, and one that stood for all of them would make pages of one id."""
-    assert len({as_json(b'{"text": "a", "id": "\ud8%02x"}' % n, id_field="id").id for n in range(3)}) == 3
+    assert len({as_json(rb'{"text": "a", "id": "\ud8%02x"}' % n, id_field="id").id for n in range(3)}) == 3
 
 
 @pytest.mark.parametrize(

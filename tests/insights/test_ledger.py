@@ -188,7 +188,7 @@ def test_a_row_stays_small() -> None:
     """Many kept documents and a long time do not make it grow."""
     row = HostRow(SLICE_MS)
     for number in range(500):
-        row.add(fell(f"d-0@{number}", range(3)), Stamp(number * 500, number))
+        row.add_counts(fell(f"d-0@{number}", range(3)), Stamp(number * 500, number))
     assert (len(row.slices), len(row.targets)) == (SLICES, rows.PAGES_MAX)
     assert len(rows.encode(row)) < 6000
 
@@ -196,7 +196,7 @@ def test_a_row_stays_small() -> None:
 def test_a_row_of_another_window_begins_empty_and_a_damaged_one_is_refused() -> None:
     """The stamp and the last change survive another window; what cannot be read is left out and counted."""
     row = HostRow(SLICE_MS)
-    row.add(HostCounts(ReasonCounts(5), 3), Stamp(9_000, 9))
+    row.add_counts(HostCounts(ReasonCounts(5), 3), Stamp(9_000, 9))
     raw = rows.encode(row)
     assert rows.decode(raw, SLICE_MS) == row
     other = rows.decode(raw, 2 * SLICE_MS)

@@ -117,7 +117,7 @@ def test_a_record_of_a_newer_version_ends_the_role_and_a_damaged_one_does_not() 
     it = watched(Admin(0, 0), owns=True, begins_at=0)
     taken = [SimpleNamespace(value=b"{", stamp=Stamp(1, 1))]
     read: list[str] = []
-    it._stream = SimpleNamespace(take=lambda: taken, generation=1, acknowledge=lambda _: None)  # type: ignore[assignment]
+    it._stream = SimpleNamespace(take_rows=lambda: taken, generation=1, acknowledge=lambda _: None)  # type: ignore[assignment]
     it._metrics = SimpleNamespace(read=read.append, wrote=lambda *_: None, lag=lambda _: None)  # type: ignore[assignment]
     it._show = lambda: None  # type: ignore[method-assign]
     asyncio.run(it._write())

@@ -36,15 +36,15 @@ def test_every_document_is_sent_once(documents: list[tuple[str, Reason, int]], d
     counter, sent = HostTally("w"), list[InsightsRecord]()
     expected: Counter[tuple[str, str]] = Counter()
     for number, (host, reason, size) in enumerate(documents):
-        counter.add(host, b"%d" % number, reason, size, kept(size), 1000 + number)
+        counter.add_document(host, b"%d" % number, reason, size, kept(size), 1000 + number)
         expected[host, "documents"] += 1
         expected[host, "bytes"] += size
         if reason >= Reason.EXACT:
             expected[host, reason.label] += 1
             expected[host, "bytes_wasted"] += size
-        if data.draw(st.booleans()) and (one := counter.take()):
+        if data.draw(st.booleans()) and (one := counter.take_record()):
             sent.append(one)
-    while one := counter.take():
+    while one := counter.take_record():
         sent.append(one)
 
     found: Counter[tuple[str, str]] = Counter()
@@ -65,14 +65,14 @@ def test_a_record_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1200):
         host = f"{number:04}".ljust(253, "\U00020000")
         for at in range(20):
-            counter.add(host, b"%d" % at, Reason.EXACT, 1, kept(at, b"\0" * 512), 0)
+            counter.add_document(host, b"%d" % at, Reason.EXACT, 1, kept(at, b"\0" * 512), 0)
     busy = "busy.example"
     monkeypatch.setattr(tally, "WAITING_MAX", 1001)
-    counter.add(busy, b"", Reason.NEW, 1, None, 7)
+    counter.add_document(busy, b"", Reason.NEW, 1, None, 7)
     for _ in range(30):
-        counter.add(busy, b"", Reason.UNCHANGED, 1, None, 9)
+        counter.add_document(busy, b"", Reason.UNCHANGED, 1, None, 9)
 
-    first = counter.take()
+    first = counter.take_record()
 
     assert first is not None
     assert len(record.encode(first)) < RECORD_BYTES_MAX
@@ -81,7 +81,7 @@ def test_a_record_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.hosts[busy].last_change_ms == 7
     assert [host[:4] for host in first.hosts if host != busy].count("0000") == 1
     sent = [first]
-    while one := counter.take():
+    while one := counter.take_record():
         sent.append(one)
     assert sum(len(one.hosts) for one in sent) == 1001
     assert len(sent) == 5
@@ -92,9 +92,9 @@ def test_an_estimate_is_near_and_a_union_never_doubles() -> None:
     counter = HostTally("w")
     for _ in range(2):
         for number in range(200):
-            counter.add("a.example", b"https://a.example/%d" % number, Reason.NEAR, 1, kept(0), 0)
+            counter.add_document("a.example", b"https://a.example/%d" % number, Reason.NEAR, 1, kept(0), 0)
 
-    one = counter.take()
+    one = counter.take_record()
 
     assert one is not None
     (page,) = one.hosts["a.example"].pages.values()

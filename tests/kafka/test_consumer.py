@@ -178,7 +178,7 @@ def test_what_was_polled_of_a_partition_that_then_went_away_is_dropped(
     monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: made.pop(0))
     source = SourceConsumer(Settings(), "documents", "worker", Begins())  # type: ignore[arg-type]
 
-    found = source.take(100, 1.0)
+    found = source.take_messages(100, 1.0)
 
     assert [(one.partition, one.offset) for one in found] == kept
     assert raw.restarted == restarted

@@ -92,7 +92,7 @@ def read(monkeypatch: pytest.MonkeyPatch, partition: Any, turns: int = 60) -> li
     monkeypatch.setattr(source_module, "make_consumer", lambda _: partition)
     source = SourceConsumer(Settings(), "documents", "test", None)  # type: ignore[arg-type]
     source.restart_at({("documents", 0): 0})
-    return [one for _ in range(turns) for one in source.take(10, 0.0)]
+    return [one for _ in range(turns) for one in source.take_messages(10, 0.0)]
 
 
 @pytest.mark.parametrize("bad", [(range(3, 4),), (range(3, 7),), (range(1),), (range(9, 10),), (range(2, 4), range(4, 6))])
@@ -113,7 +113,7 @@ def test_a_reader_of_spans_passes_over_them_too(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(taking, "make_consumer", lambda _: Partition(10, *bad))
     reader = spans.SpanReader(Settings(), "documents", {0: spans.Bounds(0, 10)})
 
-    found = [one for some in reader.read() for one in some]
+    found = [one for some in reader.read_messages() for one in some]
 
     assert [one.offset for one in found] == list(range(10))
     assert {one.offset for one in found if isinstance(one, Unreadable)} == {offset for one in bad for offset in one}
@@ -164,4 +164,4 @@ def test_a_reader_by_assignment_needs_no_group(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(partition, "consume", lambda *_, **__: denied + consume(1, 0.0))
     monkeypatch.setattr(readers, "make_consumer", lambda _: partition)
 
-    assert [one.offset for one in LogReader(Settings(), "fingerprints", "test").take(10, 0.0)] == [0]
+    assert [one.offset for one in LogReader(Settings(), "fingerprints", "test").take_messages(10, 0.0)] == [0]

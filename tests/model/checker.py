@@ -133,7 +133,7 @@ def _check_outputs(world: World, outline: Outline, log: list[tuple[int, int, byt
             if one.offset < world.earlier.get((name, one.partition), 0):
                 continue  # of the topic before this one; what is no judged document says nowhere which topic it was of
             reasons[headers.text_of(one.headers, headers.REASON) or "dead"] += 1
-            outputs.take(one)
+            outputs.take_message(one)
     ledger.close()
     outputs.close()
     if findings.shown:

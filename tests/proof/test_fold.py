@@ -51,7 +51,7 @@ def test_both_scans_find_the_lowest_row(kind: str) -> None:
         for flip in flips[: chance.integers(0, 13)]:
             one[chance.integers(2)] ^= flip
         sketch = np.frombuffer(random_sketch(values), np.uint8)
-        rows.add(one, int(chance.integers(0, 120)), int(chance.choice([0, 0, 7])), sketch)
+        rows.add_entry(one, int(chance.integers(0, 120)), int(chance.choice([0, 0, 7])), sketch)
     rows.alive[chance.integers(0, 3000, 300)] = False
     asked = rows.prints[chance.integers(0, 3000, 200)] ^ np.uint64(1)
     features, scopes = chance.integers(0, 120, 200), chance.choice(np.array([0, 7], np.uint64), 200)
@@ -95,7 +95,7 @@ def test_whole_keys_find_what_a_plain_scan_finds(text: str) -> None:
 
     for _ in range(60):
         for _ in range(chance.integers(0, 30)):
-            rows.add(*text_of_a_family())
+            rows.add_entry(*text_of_a_family())
         if rows.count:
             rows.alive[chance.integers(0, rows.count, rows.count // 6)] = False
             if chance.random() < 0.1:

@@ -94,7 +94,7 @@ class Scene:
             self.outline, book, NAMES, (TOPIC, TOPIC_ID), {0: committed}, {0: all_lows["unique", 0]}, findings
         )
         for one in sorted(came, key=lambda one: NAMES.index(one.topic)):
-            outputs.take(one)
+            outputs.take_message(one)
         book.close()
         outputs.close()
         return findings.shown, book, outputs
@@ -287,7 +287,7 @@ def test_seeds_and_releases_are_exempt() -> None:
         book.source(source, content.of_source(source))
         outputs = AuditedOutputs(outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms)
         for message in came:
-            outputs.take(message)
+            outputs.take_message(message)
         book.close()
         outputs.close()
         return [f"{found.kind} {found.where}" for found in findings.shown], outputs.in_flight.count

@@ -72,7 +72,7 @@ class Topic:
         outline, findings = Outline(Fold(PlainScan())), Findings(10)
         audited = AuditedRepresentatives(TOPIC, LOG, TOPIC_ID)
         for one in self.records:
-            audited.take(one)
+            audited.take_message(one)
         for offset, raw in enumerate(self.log[:end]):
             audited.before(outline.verdicts, offset)
             outline.fold(offset, append_time(offset), read(raw))

@@ -100,7 +100,7 @@ class MemoryReader:
     def start(self, following: Mapping[TopicPartitionKey, int]) -> None:
         self.following = dict(following)
 
-    def take(self, most: int, timeout_seconds: float) -> list[Message]:
+    def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
         found: list[Message] = []
         for key, offset in self.following.items():
             own = self._outputs.records[key][offset : offset + 3]

@@ -68,7 +68,7 @@ def engine(tmp_path: Path) -> Iterator[TextIndex]:
         )._replace(position=f"documents-0@{number}")
         if is_copy:
             facts = facts._replace(similarity=0.9, group="documents-0@0", of_id=KEPT)
-        one.add(facts, words_of(text, LANGUAGES))
+        one.add_text(facts, words_of(text, LANGUAGES))
     one.commit(EnginePlace({}, {}))
     yield one
     one.close()
@@ -156,7 +156,7 @@ def test_groups_are_listed(server: HttpServer) -> None:
 
 def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(server: HttpServer, engine: TextIndex) -> None:
     copy = TextFacts("duplicates-0@2", "https://e.example/full", 1009, 99, "duplicate", "near", 0.8, "documents-0@0", KEPT)
-    engine.add(copy._replace(better="longest", counted=7, log_offset=5), ["fox"])
+    engine.add_text(copy._replace(better="longest", counted=7, log_offset=5), ["fox"])
     engine.commit(EnginePlace({}, {}))
 
     told = ask(server, "/v1/groups", of=KEPT)[1]
@@ -178,7 +178,7 @@ def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(server: HttpSe
 def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(engine: TextIndex, texts: Texts) -> None:
     key = b"k" * 16
     digest = digest_id(b"https://d.example/alone", key).decode()
-    engine.add(TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", digest), ["a"])
+    engine.add_text(TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", digest), ["a"])
     engine.commit(EnginePlace({}, {}))
 
     found = Finder(engine, LANGUAGES, texts.at, key).group("https://d.example/alone")
@@ -230,8 +230,8 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(engine: TextIndex, t
         kept = TextFacts(
             f"unique-0@{number}", "https://e.example/", number, 9, "unique", "new", position=f"documents-0@{number}"
         )
-        engine.add(kept, ["first" if number == 7 else "second", "edition"])
-    engine.add(TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", kept.id), ["a"])
+        engine.add_text(kept, ["first" if number == 7 else "second", "edition"])
+    engine.add_text(TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", kept.id), ["a"])
     engine.commit(EnginePlace({}, {}))
     finder = Finder(engine, LANGUAGES, texts.at)
 

@@ -57,7 +57,7 @@ def test_a_clue_is_found_as_a_scan_finds_it(
     engine = make_engine()
     in_words = {f"unique-0@{number}": words_of(" ".join(text), LANGUAGES) for number, text in enumerate(texts)}
     for number, words in enumerate(in_words.values()):
-        engine.add(facts(number), words)
+        engine.add_text(facts(number), words)
         if number % 4 == 3:
             engine.commit(PLACE)
     engine.commit(PLACE)
@@ -87,7 +87,7 @@ def test_the_best_are_found_however_many_hold_a_part(
         engine = make_engine()
         in_words = {f"unique-0@{number}": words_of(" ".join(text), LANGUAGES) for number, text in enumerate(texts)}
         for number, words in enumerate(in_words.values()):
-            engine.add(facts(number), words)
+            engine.add_text(facts(number), words)
         engine.commit(PLACE)
 
         found = engine.find(clue_of(clue, LANGUAGES), limit, 0.5)
@@ -102,8 +102,8 @@ def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(make_
     """A hundred copies do not hide what they are copies of."""
     engine = make_engine()
     for number in range(100):
-        engine.add(facts(number, group="documents-0@50", verdict="duplicate"), ["one", "two", "three"])
-    engine.add(facts(100), ["one", "two", "three"])
+        engine.add_text(facts(number, group="documents-0@50", verdict="duplicate"), ["one", "two", "three"])
+    engine.add_text(facts(100), ["one", "two", "three"])
     engine.commit(PLACE)
 
     assert next(one.facts.at for one in engine.find(Clue((("one", "two"),), 2), 3)) == "unique-0@100"
@@ -111,8 +111,8 @@ def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(make_
 
 def test_a_copy_of_the_text_is_kept_where_it_is_given(make_engine: Callable[[], TextIndex]) -> None:
     engine = make_engine()
-    engine.add(facts(1), ["one"], "One!\n")
-    engine.add(facts(2), ["one"])
+    engine.add_text(facts(1), ["one"], "One!\n")
+    engine.add_text(facts(2), ["one"])
     engine.commit(PLACE)
 
     assert {one.facts.at: one.text for one in engine.find(Clue((("one",),), 1), 9)} == {
@@ -126,7 +126,7 @@ def test_groups_count_every_copy_once_over_commits(make_engine: Callable[[], Tex
     engine = make_engine()
     groups = [3, 1, 2, 1, 3, 1, 1, 2, 3, 3, 3, 4]
     for number, group in enumerate(groups):
-        engine.add(facts(number, group=f"documents-0@{group}", of_id=f"kept{group}", size=100), ["w"])
+        engine.add_text(facts(number, group=f"documents-0@{group}", of_id=f"kept{group}", size=100), ["w"])
         if number % 3 == 2:
             engine.commit(PLACE)
     engine.commit(PLACE)
@@ -150,9 +150,9 @@ def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) ->
     for offset in range(3):
         engine.commit(EnginePlace({"topics": "1"}, {("unique", 0): offset}))
     assert (engine.documents, engine._index.searcher().num_docs) == (0, 1), "there is one place, which is no document"
-    engine.add(facts(1), ["one"])
+    engine.add_text(facts(1), ["one"])
     engine.commit(PLACE)
-    engine.add(facts(2, group="documents-0@1"), ["one"])
+    engine.add_text(facts(2, group="documents-0@1"), ["one"])
     engine.close()
 
     again = TextIndex(tmp_path)
@@ -171,7 +171,7 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[[], Tex
     engine = make_engine()
     for number in range(6):
         known = facts(number, group=f"documents-0@{number % 2}", of_id=f"kept{number % 2}", log_offset=number, size=10 + number)
-        engine.add(known, ["one"], "", key_of(b"id%d" % number))
+        engine.add_text(known, ["one"], "", key_of(b"id%d" % number))
     with pytest.raises(StoreError, match="since the last commit"):
         engine.forget(forgotten_id("id1", 9))
     engine.commit(PLACE)
@@ -208,7 +208,7 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callab
     on_the_way = list(copies)
     while on_the_way:
         one = on_the_way.pop(dice.below(len(on_the_way)))
-        engine.add(one, ["w"], "", key_of(one.id.encode()))
+        engine.add_text(one, ["w"], "", key_of(one.id.encode()))
         if dice.below(5) == 0:
             engine.commit(PLACE)
     engine.commit(PLACE)
@@ -248,7 +248,7 @@ def test_of_two_take_downs_the_later_holds() -> None:
 def test_the_old_leave_and_take_downs_stay(make_engine: Callable[[], TextIndex]) -> None:
     engine = make_engine()
     for number in range(4):
-        engine.add(facts(number, group=f"documents-0@{number}", of_id=f"kept{number}"), ["one"])
+        engine.add_text(facts(number, group=f"documents-0@{number}", of_id=f"kept{number}"), ["one"])
     engine.commit(PLACE)
     engine.forget(ForgottenId("key", "shown", 1, 1))
     engine.drop_before(2)
@@ -272,7 +272,7 @@ def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[[]
     for number in range(1200):
         copy = {"group": f"documents-0@{dice.below(60)}"} if dice.below(2) else {}
         one = facts(number, time_ms=number // 40 * 40 + dice.below(400), **copy)
-        engine.add(one, [f"w{dice.below(2000)}" for _ in range(30)])
+        engine.add_text(one, [f"w{dice.below(2000)}" for _ in range(30)])
         if one.time_ms >= edge:
             kept.append(one)
         if copy and one.time_ms >= edge:
@@ -304,7 +304,7 @@ def test_documents_of_one_time_leave_one_by_one(make_engine: Callable[[], TextIn
     """A crawl whose records all say the same time is bounded all the same, and not emptied."""
     engine = make_engine()
     for number in range(400):
-        engine.add(facts(number, time_ms=0), [f"w{number}{place}" for place in range(20)])
+        engine.add_text(facts(number, time_ms=0), [f"w{number}{place}" for place in range(20)])
     engine.commit(PLACE)
     most = engine.live_bytes // 2
 
@@ -327,7 +327,7 @@ def test_a_time_that_lies_ahead_shuts_nobody_out(tmp_path: Path) -> None:
     def add(count: int, time_ms: int) -> list[str]:
         added = [facts(next(numbers), time_ms=time_ms) for _ in range(count)]
         for one in added:
-            engine.add(one, [f"w{one.at}{place}" for place in range(20)])
+            engine.add_text(one, [f"w{one.at}{place}" for place in range(20)])
         engine.commit(PLACE)
         while most and engine.drop_beyond(most):
             engine.commit(PLACE)
@@ -356,7 +356,7 @@ def test_a_clock_that_was_ahead_shuts_nobody_out(tmp_path: Path) -> None:
     clock = [YEAR_9999_MS]
     engine = TextIndex(tmp_path, lambda: clock[0])
     for number in range(200):
-        engine.add(facts(number, time_ms=clock[0] - 1), [f"w{number}{place}" for place in range(20)])
+        engine.add_text(facts(number, time_ms=clock[0] - 1), [f"w{number}{place}" for place in range(20)])
     engine.commit(PLACE)
     most = engine.live_bytes * 4 // 5
     assert engine.drop_beyond(most)
@@ -365,7 +365,7 @@ def test_a_clock_that_was_ahead_shuts_nobody_out(tmp_path: Path) -> None:
     clock[0] = 2_000_000
     engine = TextIndex(tmp_path, lambda: clock[0])
     for number in range(200, 400):
-        engine.add(facts(number, time_ms=clock[0]), [f"w{number}{place}" for place in range(20)])
+        engine.add_text(facts(number, time_ms=clock[0]), [f"w{number}{place}" for place in range(20)])
     engine.commit(PLACE)
     while engine.drop_beyond(most):
         engine.commit(PLACE)

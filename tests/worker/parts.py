@@ -80,7 +80,7 @@ def intake_of(
     """Return an intake that reads what `take` gives; nothing is to be read again, and its batches go nowhere."""
     return Intake(
         context(flow, clock, stop),
-        mock.Mock(go_back=lambda _: False, source=mock.Mock(take=lambda *_: take())),
+        mock.Mock(go_back=lambda _: False, source=mock.Mock(take_messages=lambda *_: take())),
         mock.Mock(prepare=prepare or (lambda messages, *_: SimpleNamespace(messages=messages, passed={}))),
         aside,  # type: ignore[arg-type]
         WorkerBudget(1 << 30, 10 * MIB),

@@ -47,7 +47,7 @@ class Source:
         self._stop = stop
         self.reads: list[float] = []
 
-    def take(self, _most: int, _seconds: float) -> Messages:
+    def take_messages(self, _most: int, _seconds: float) -> Messages:
         if not self.reads:
             self._listener.assigned([KEY])
             self._listener.restamped(b"")
@@ -110,7 +110,7 @@ class Loop:
         self.sources: list[Source] = []
         self.is_away = False
         self.logger = mock.Mock()
-        self.make_verdicts = mock.Mock(side_effect=lambda *_: mock.Mock(take=mock.Mock(return_value=[])))
+        self.make_verdicts = mock.Mock(side_effect=lambda *_: mock.Mock(take_messages=mock.Mock(return_value=[])))
         self.transactions = mock.Mock(run=mock.Mock(return_value=Result(Outcome.COMMITTED)))
 
         def make_source(_settings: Settings, _topic: str, _client: str, listener: Any, _patience: Any) -> Any:
@@ -211,8 +211,8 @@ def test_a_topic_of_answers_created_again_is_read_from_then_on(tmp_path: Path, t
 
 def test_a_worker_whose_topic_of_answers_is_gone_waits_until_it_is_back(tmp_path: Path) -> None:
     """It says what it waits for, looks every few seconds, and goes on by itself."""
-    gone = mock.Mock(take=mock.Mock(side_effect=GoneError("The topic verdicts does not exist.")))
-    back = mock.Mock(take=mock.Mock(return_value=[]))
+    gone = mock.Mock(take_messages=mock.Mock(side_effect=GoneError("The topic verdicts does not exist.")))
+    back = mock.Mock(take_messages=mock.Mock(return_value=[]))
     topic_ids = mock.Mock(side_effect=[{}, {"verdicts": (ANSWERS_ID, 1)}, {"verdicts": (ANSWERS_ID, 1)}, {}])
     loop = Loop(tmp_path, 20.0, make_admin=mock.Mock(return_value=mock.Mock(topic_ids=topic_ids)))
     loop.make_verdicts.side_effect = [NoAnswerError("its leader is not elected yet"), back]
@@ -220,9 +220,9 @@ def test_a_worker_whose_topic_of_answers_is_gone_waits_until_it_is_back(tmp_path
 
     loop.worker.run()
 
-    assert gone.take.call_count == 1
+    assert gone.take_messages.call_count == 1
     assert gone.close.called
-    assert back.take.called
+    assert back.take_messages.called
     assert topic_ids.call_count == 3, "then nothing is late any more"
 
 
