@@ -1,10 +1,10 @@
 """A memory budget: which tables and columns stay in memory, and files for those that do not.
 
-Sketches lie in a file wherever there is a folder for it: only what the print lets pass is compared by them. A budget that does
-not hold everything moves all that is read by single rows to files: row numbers, prints, features and tags; what tells a search
-where to look stays (12 bits of the key beside each row number, and where each bucket begins), so a document that nothing
-resembles reads one row in four on average with `bands`, and each row that shares a block where all are asked. Answers are the
-same, only slower: the price is in docs/explanation/index-layout.md.
+Sketches, features and tags lie in files wherever there is a folder for them. A budget that does not hold everything moves all
+else that is read by single rows there too: row numbers and prints. What tells a search where to look stays (12 bits of the key
+beside each row number, and where each bucket begins), so a document that nothing resembles reads one row in four on average
+with `bands`, and each row that shares a block where all are asked. Answers are the same, only slower: the price is in
+docs/explanation/index-layout.md.
 
 Invariants: the files have no name, and go with the process; what cannot be held even so is refused with a sentence before
 memory is taken; nothing here is needed to open a volume again.

@@ -88,7 +88,7 @@ class RowFinder:
         self.active[number] += len(rows)
 
     def _grow_open(self) -> None:
-        places = len(self.table.active_rows) * 5 // 4 // UNIT * UNIT
+        places = len(self.table.active_rows) * 17 // 16 // UNIT * UNIT
         self.table.active_rows.resize(places, refcheck=False)
         self.table.active_tags.resize(places, refcheck=False)
 

@@ -20,32 +20,37 @@ from stream_dedup.index.tables.kept import GROUP_ROWS, RowsAsKept, RowsKept, dig
 from stream_dedup.index.tables.rows import HeldRows, StoredRows, no_row_taken
 
 _ROWS_MIN: Final = 2048
+GROWN: Final = 32
+"""By such a part the room for rows grows: they are not copied, so small steps cost little."""
 _GROUPS_AT_ONCE: Final = 64
 TAGS: Final = ("digest_tags", "position_tags", "id_tags")
 _ALWAYS_BYTES: Final = 5  # of a row: its number and its state
-_BY_ROW_BYTES: Final = 12  # features and tags
+_IN_FILES: Final = ("sketches", "features", *TAGS)
 
 
 class HeldColumns:
     """The columns of one index.
 
-    Sketches and the tags of ids lie in files where there is a `folder`, and with `beside` all columns do.
+    Sketches and features, which what the print lets pass is compared by, and tags, of which tables are laid out anew, lie in
+    files where there is a `folder`, and with `beside` all columns do.
     """
 
     def __init__(self, limbs: int, values: int, folder: Path | None, beside: RowsKept | None = None) -> None:
         self._beside = beside
         kept_in = None if beside is None else beside.folder
-        files = {name: None if kept_in is None else kept_in / name for name in StoredRows._fields}
+        kinds: dict[str, tuple[Any, ...]] = {
+            "prints": (np.uint64, limbs),
+            "scopes": (np.uint64,),
+            "features": (np.uint32,),
+            "numbers": (np.uint32,),
+            "states": (np.uint8,),
+            "sketches": (np.uint8, values),
+            **dict.fromkeys(TAGS, (np.uint32,)),
+        }
+        in_file = kept_in or folder
         self._columns = {
-            "prints": Column(np.uint64, limbs, path=files["prints"]),
-            "scopes": Column(np.uint64, path=files["scopes"]),
-            "features": Column(np.uint32, path=files["features"]),
-            "numbers": Column(np.uint32, path=files["numbers"]),
-            "states": Column(np.uint8, path=files["states"]),
-            "sketches": Column(np.uint8, values, path=files["sketches"], folder=kept_in or folder),
-            "digest_tags": Column(np.uint32, path=files["digest_tags"]),
-            "position_tags": Column(np.uint32, path=files["position_tags"]),
-            "id_tags": Column(np.uint32, path=files["id_tags"], folder=kept_in or folder),
+            name: Column(*kind, path=kept_in and kept_in / name, folder=in_file if name in _IN_FILES else None)
+            for name, kind in kinds.items()
         }
         self._print_bytes = 8 * limbs
         self.reserve(_ROWS_MIN)
@@ -177,9 +182,8 @@ class HeldColumns:
         return digest_of(rows.reshape(-1).view(np.uint8)) or 1
 
     def to_files(self, folder: Path) -> None:
-        """Move what is read by single rows to files."""
-        for name in ("prints", "features", *TAGS):
-            self._columns[name].to_file(folder)
+        """Move prints to a file too, which are read by single rows."""
+        self._columns["prints"].to_file(folder)
         self._take()
 
     @property
@@ -210,9 +214,9 @@ def bytes_for(tables: int, rows: int, full: int, print_bytes: int, *, in_files: 
 
     `full` of them are in the plan's `tables`; `in_files`: what is read by single rows lies there. Scopes are left out.
     """
-    row_bytes = _ALWAYS_BYTES if in_files else _ALWAYS_BYTES + _BY_ROW_BYTES + print_bytes
+    row_bytes = _ALWAYS_BYTES if in_files else _ALWAYS_BYTES + print_bytes
     return (
-        (rows + rows // 8) * row_bytes
+        (rows + rows // GROWN) * row_bytes
         + finder_bytes(len(TAGS), rows, active_share, in_file=in_files)
         + finder_bytes(tables, full, active_share, in_file=in_files)
     )

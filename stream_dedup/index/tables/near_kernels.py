@@ -128,7 +128,8 @@ def near_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
     distance: int = apart(tables, held.taken, 0, batch, doc)
     if distance < 0:
         return -1
-    take_features(held, row)
+    if tables.ratio > 0 or tables.below.shape[0] > 0:
+        take_features(held, row)
     if distance > _threshold_of(tables, held.taken.features[0], batch.features[doc]):
         return -1
     return distance if meets(tables, held.taken, 0, batch, doc) else -1

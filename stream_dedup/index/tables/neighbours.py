@@ -28,7 +28,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder
-from stream_dedup.index.tables.held import TAGS, HeldColumns
+from stream_dedup.index.tables.held import GROWN, TAGS, HeldColumns
 from stream_dedup.index.tables.kept import RowsAsKept, RowsKept
 from stream_dedup.index.tables.keyed import Keyed
 from stream_dedup.index.tables.rows import (
@@ -456,7 +456,7 @@ class Neighbours:
                 "number; split it into slices."
             )
         if needed > self._columns.room:
-            self._columns.reserve(needed + needed // 8)
+            self._columns.reserve(needed + needed // GROWN)
 
     def _compact(self) -> None:
         """Lay the rows out anew without the removed ones."""
