@@ -8,7 +8,7 @@ column, of every table its file and its digest, of every entry whether it was re
 reads the files, and from the volume only the entries that came after them.
 
 How a table comes to be kept:
-  1  it was merged, or sorted anew, and has grown by a sixteenth since it was last kept
+  1  it was merged, or sorted anew, and has grown by an eighth since it was last kept
   2  a thread beside the index writes it to a file of another name, syncs it and renames it
   3  the next write of the volume that names all rows which the table covers also names the file
   4  the file before it goes
@@ -54,7 +54,7 @@ from stream_dedup.index.volume.layout import (
 from stream_dedup.index.volume.writes import Writes
 
 FORMAT: Final = 1
-_GROWN: Final = 16  # a table is kept again when it has grown by such a part
+_GROWN: Final = 8  # a table is kept again when it has grown by such a part
 _HEAD: Final = struct.Struct("<HQ")
 _TABLE: Final = struct.Struct("<QQQQQQ")
 
