@@ -112,6 +112,18 @@ ALL_ON: dict[str, Any] = {
         "hostAliases": [{"ip": "10.0.0.7", "hostnames": ["broker-0"]}],
         "updateStrategy": {"type": "OnDelete"},
         "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/certificates/ca.crt"}],
+        "extraInitContainers": [
+            {
+                "name": "certificates",
+                "image": "registry.example.com/filter",
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "16Mi"}},
+            }
+        ],
         "extraVolumes": [{"name": "ca", "configMap": {"name": "company-ca"}}],
         "extraVolumeMounts": [{"name": "ca", "mountPath": "/certificates"}],
         "probes": {"startup": {"failureThreshold": 120}},
@@ -209,6 +221,7 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
         assert on_all["extraEnv"][0] in container["env"]
         assert on_all["extraVolumeMounts"][0] in container["volumeMounts"]
         assert on_all["extraVolumes"][0] in spec["volumes"]
+        assert spec["initContainers"] == on_all["extraInitContainers"]
         for key in ("tolerations", "affinity", "priorityClassName", "hostAliases", "topologySpreadConstraints"):
             assert spec.get(key) == on_all[key] or (role, key) == ("toolbox", "topologySpreadConstraints")
         assert spec["nodeSelector"] == {"disk": "none" if role == "worker" else "ssd"}

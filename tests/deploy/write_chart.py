@@ -158,6 +158,7 @@ def _pod(pod: Manifest, role: str, places: Places) -> None:
                     places.lines(f"{{{{- toYaml $pods.probes.{probe} | nindent INDENT }}}}"): None,
                 }
     spec["containers"].append(places.items("$pods.extraContainers"))
+    spec[places.key("initContainers", "$pods.extraInitContainers")] = None
     spec["securityContext"] = places.block("toYaml $pods.podSecurityContext")
     spec["serviceAccountName"] = places.value('include "stream-dedup.serviceAccountName" .')
     for volume in spec.get("volumes", ()):
