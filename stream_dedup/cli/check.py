@@ -88,7 +88,6 @@ def check_command(
     ] = None,
     index: IndexOption = None,
     document_format: FormatOption = DocumentFormat.AUTO,
-    lines: Annotated[bool, typer.Option("--lines", help="Plain text, one document a line (= --format lines).")] = False,
     text_field: TextFieldOption = None,
     vector_field: VectorFieldOption = None,
     id_field: IdFieldOption = None,
@@ -122,7 +121,7 @@ def check_command(
     """Find the duplicates in files with the same core, without Kafka. With --json one object per document."""
     if vector_field is not None:
         text_field, recipe = vector_field, recipe or "vector"
-    chosen = (DocumentFormat.LINES if lines else document_format).value
+    chosen = document_format.value
     files, old = find_all(targets, chosen), find_all(against or [], chosen)
     if old or index is not None:
         files, old = [whole_name(file) for file in files], [whole_name(file) for file in old]

@@ -109,7 +109,7 @@ def test_plain_text_by_lines_and_by_files(run: Callable[..., Any], tmp_path: Pat
     (folder / "b.txt").write_text(edited(PAGE))
     (folder / "c.log").write_text(PAGE)
 
-    by_line = verdicts(run("check", lines, "--lines", "--json").out)
+    by_line = verdicts(run("check", lines, "--format", "lines", "--json").out)
     by_file = verdicts(run("check", folder, "--json").out)
 
     assert by_line == [
