@@ -169,6 +169,20 @@ def test_two_first_users_at_once_fetch_each_jar_once(shelf: Shelf, tmp_path: Pat
     assert sorted(name for name in shelf.asked if name.endswith(".jar")) == ["one-1.0.jar", "two-2.1.jar"]
 
 
+def test_fetched_bytes_with_another_hash_are_thrown_away(shelf: Shelf, tmp_path: Path) -> None:
+    """A mirror that serves something else under the right name puts nothing into the cache."""
+    wrong = Jar("org.example:one:1.0", "0" * 64, PINNED[0].size_bytes)
+    with pytest.raises(LocalBrokerError, match=r"org\.example:one:1\.0 .*SHA-256.*thrown away"):
+        jars.class_path([wrong], tmp_path / "jars")
+    assert list((tmp_path / "jars").iterdir()) == []
+
+
+def test_a_relative_cache_folder_gives_absolute_paths(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker runs in a folder of its own, so a cache named relative to this one is made absolute."""
+    monkeypatch.chdir(filled.parent)
+    assert jars.class_path(PINNED, Path(filled.name)) == [filled / jar.file_name for jar in PINNED]
+
+
 def test_a_jar_that_the_repository_lacks_is_named(shelf: Shelf, tmp_path: Path) -> None:
     """A refusal by the repository is told with the coordinate."""
     with pytest.raises(LocalBrokerError, match=r"org\.example:gone:9 was refused"):

@@ -7,12 +7,14 @@ import os
 import shlex
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_dedup import __main__ as program
 from stream_dedup import __version__
 from stream_dedup.cli import config as config_command
 from stream_dedup.cli import run as run_command
@@ -183,6 +185,17 @@ def test_ctrl_c_is_no_traceback(run: Callable[..., Any], monkeypatch: pytest.Mon
 
     assert ended.code in (1, 130)
     assert "Traceback" not in ended.err
+
+
+def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes up to a second, in which people change their mind."""
+
+    class Loading(types.ModuleType):
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "stream_dedup.cli", Loading("stream_dedup.cli"))
+    assert program.main(["version"]) == 130
 
 
 def test_set_takes_every_way_of_writing_a_name(run: Callable[..., Any]) -> None:

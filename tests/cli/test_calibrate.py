@@ -64,6 +64,14 @@ def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pag
     assert set(first["of_words"].replace("…", "").split()) <= set(other)
 
 
+def test_people_read_a_histogram_and_pairs(run: Callable[..., Any], pages: Path) -> None:
+    """Nothing of a document reaches the terminal as an order."""
+    ended = run("calibrate", str(pages), "--text-field", "body", "--set", "plan=bands", "--set", "similarity=0.7")
+    told = "0.95 to 1.00|█|drops at most|Just similar enough|Just not|the words that differ|500 documents|http://a/"
+    assert [part for part in told.split("|") if part not in ended.out] == []
+    assert "\x1b[31m" not in ended.out
+
+
 def test_from_a_sample_with_too_few_pairs_nothing_is_proposed(run: Callable[..., Any], tmp_path: Path) -> None:
     """The threshold in force stays, and is said to; there is no command to type."""
     path = tmp_path / "pages.txt"

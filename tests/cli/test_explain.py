@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,13 @@ def test_the_figures_are_those_of_plan_and_recipe(run: Callable[..., Any], files
     assert "edited" in {one["feature"] for one in found["differing"]}
     assert found["features_shared"] == len(weights[0].keys() & weights[1].keys())
     assert 0.9 < found["weight_shared"] < 1
+
+
+def test_the_page_can_be_read(run: Callable[..., Any], files: Callable[..., Any]) -> None:
+    """Verdict and sentence first, then prints, blocks, and the features that differ most with both weights."""
+    page = run("explain", *files(PAGE, edited(PAGE)), "--plan", "128:8:1:21:75%", "--rows", 2).out
+    told = r"\Aduplicate \(near\): .*^blocks .* of 8 within 1 bit; differences .*^features that differ most.* more; --rows"
+    assert re.search(told, page, re.DOTALL | re.MULTILINE)
 
 
 def test_json_files_are_read_as_records(run: Callable[..., Any], tmp_path: Path) -> None:

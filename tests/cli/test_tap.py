@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,28 @@ def test_a_better_copy_says_so() -> None:
     assert (usual.copies, usual.better) == (None, None)
     assert "copy" not in line_of(usual)
     assert "better" not in line_of(usual)
+
+
+@pytest.mark.parametrize("width", [20, 80, 100, 130])
+def test_no_part_is_broken_on_a_terminal(width: int) -> None:
+    """Ids, the position and the command stand whole on one line each, and what can fit the terminal does."""
+    of = Representative(OF.position, b"https://kept.example/a/long/path/of/a/page/2026", 0)
+    own = headers.of_verdict(HERE, Reason.NEAR, "words:128", b"00ff", LogPlace(5, 6), 7, of)
+    parts = ["https://me.example/a/path/as/they/are", "of https://kept.example/a/long/path/of/a/page/2026", "documents-3@8812"]
+    parts.append("stream-dedup release documents-1@77")
+
+    found = [line.plain for line in lines(describe(message("duplicates", own, parts[0].encode()), "dlq"), width)]
+
+    assert [part for part in parts if not any(part in line for line in found)] == []
+    assert all(len(line) <= max(width, 4 + len(parts[1])) for line in found)
+    assert all(line.startswith("    ") for line in found[1:])
+
+
+def test_somebody_else_s_record_is_shown_as_such() -> None:
+    """A record without our headers is no crash."""
+    tapped = describe(Message("unique", 0, 0, None, None, None, []), "dlq.documents")
+    assert (tapped.verdict, tapped.time, tapped.id) == ("unknown", None, None)
+    assert "unknown" in line_of(tapped)
 
 
 def test_a_dead_letter_says_why() -> None:

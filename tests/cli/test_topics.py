@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import pytest
@@ -17,7 +18,8 @@ SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
 class Cluster:
     """One broker on which another `apply` makes every other topic just before we do."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_raced: bool = True) -> None:
+        self.is_raced = is_raced
         self.found: dict[str, TopicState] = {}
         self.created: list[str] = []
 
@@ -31,7 +33,7 @@ class Cluster:
         if name in self.found:
             raise AssertionError(f"{name} was planned though it is there")
         self.found[name] = TopicState(name, bytes(16), partitions, dict(config), replication_factor)
-        if len(self.found) % 2:
+        if self.is_raced and len(self.found) % 2:
             raise TopicExistsError(f"the topic {name} is there")
         self.created.append(name)
 
@@ -47,3 +49,33 @@ def test_the_loser_of_a_race_plans_anew(monkeypatch: pytest.MonkeyPatch) -> None
     assert set(cluster.found) == declared
     assert 0 < len(cluster.created) < len(declared)
     assert {change.action for change in changes} <= {Action.CREATE}
+
+
+def test_what_is_there_and_not_there_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is being deleted is in the way, and in no list."""
+
+    def there(name: str, *_: object) -> None:
+        raise TopicExistsError(f"the topic {name} is there")
+
+    cluster = Cluster()
+    monkeypatch.setattr(command, "Admin", lambda _: cluster)
+    monkeypatch.setattr(command, "_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(cluster, "describe", lambda _: {})
+    monkeypatch.setattr(cluster, "create", there)
+
+    with pytest.raises(TopicExistsError, match="is there"):
+        command.apply_topics(SETTINGS)
+
+
+def test_what_was_done_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before: what to create, and how large a record may be then; after: what was created; then that nothing is left."""
+    cluster = Cluster(is_raced=False)
+    monkeypatch.setattr(command, "Admin", lambda _: cluster)
+    plan, apply = command.topics_plan_command, command.topics_apply_command
+    for chosen, said in (
+        (plan, "create +1,114,124 bytes +duplicates does not exist: create it with 12 partitions"),
+        (apply, "created +1,114,124 bytes +duplicates was created with 12 partitions"),
+        (plan, "none +1,114,124 bytes +duplicates is as it should be"),
+    ):
+        chosen.action(SETTINGS, fit_brokers=True)
+        assert re.search(f"^duplicates +{said}\\.", capsys.readouterr().out, re.MULTILINE)

@@ -2,12 +2,14 @@ import hashlib
 import itertools
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import KINDS, CrawledPage, endless, mini_crawl
 from stream_dedup.demo.texts import LANGUAGES
+from stream_dedup.ground.errors import InputError
 from tests.tiers import few
 
 SEEDS = (1, 2, 3)
@@ -133,3 +135,20 @@ def test_endless_originals_are_distinct_and_copies_are_duplicates(languages: tup
     copies = [(place_of[page.of], place) for place, page in enumerate(pages) if page.of]
     assert {"re-crawl", "mirror", "edit"} == {pages[place].kind for _, place in copies}
     assert all(known[pair] >= truth.DUPLICATE_FROM for pair in copies)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"pages": 39}, "at least 40"),
+        ({"size_bytes": 249}, "250 to 1000000"),
+        ({"size_bytes": 1_000_001}, "250 to 1000000"),
+        ({"duplicate_share": 1.0}, "below 1"),
+        ({"languages": ("en", "xx")}, "no texts in xx"),
+        ({"languages": ()}, "choose from en"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_at_the_call(wrong: dict[str, Any], said: str) -> None:
+    """Before the first page, with what is possible."""
+    with pytest.raises(InputError, match=said):
+        (mini_crawl if "pages" in wrong else endless)(1, **wrong)

@@ -8,6 +8,7 @@ import pytest
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.demo.truth import TrueJudgement
+from stream_dedup.ground.errors import InputError
 
 UNIQUE = TrueJudgement(duplicate=False)
 
@@ -115,6 +116,14 @@ def test_judge_follows_the_order_of_judging() -> None:
     assert counts(truth.judge(pages, verdicts, order=[1, 0]).total) == (1, 1, 0, 0, 1, 0)
     assert counts(truth.judge(pages, verdicts, order=[1]).total) == (1, 1, 0, 0, 1, 0)
     assert counts(truth.judge(pages, verdicts).total) == (0, 0, 0, 0, 2, 1)
+
+
+def test_judge_wants_a_verdict_on_every_page() -> None:
+    """A page without a verdict is an error that names it; broken and empty pages need none."""
+    pages = [Text(""), Text("x", kind="broken"), Text("a b c d")]
+    assert truth.judge(pages, {2: UNIQUE}).total.pages == 1
+    with pytest.raises(InputError, match="Page 2 of the crawl has no verdict"):
+        truth.judge(pages, {0: UNIQUE, 1: UNIQUE})
 
 
 def test_an_oracle_scores_full_marks_on_a_crawl() -> None:
