@@ -310,8 +310,7 @@ def _put(storage: Storage, volume: Path, name: str, earlier: list[Snapshot], adv
         storage.put(path, target)
         return file.bytes, file
 
-    with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
-        done = list(pool.map(put, paths))
+    done = [put(path) for path in paths]  # one by one: a library of a store may hold a whole file in memory
     found = storage.sizes(f"{name}/{VOLUME}")
     for _, file in done:
         if found.get(file.name) != file.bytes:

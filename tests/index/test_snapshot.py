@@ -154,7 +154,7 @@ def test_of_snapshots_some_are_kept_and_what_is_there_is_not_sent_again(
 ) -> None:
     """Table files are brought once; each snapshot is whole by itself; another log's, and folders of others, stay."""
     storage = storage_at(place)
-    storage.write("of-others/file", b"x")
+    storage.write("1-of-others/file", b"x")
     taken = []
     for day, stage in enumerate(stages.values()):
         at(day, monkeypatch)
@@ -162,7 +162,7 @@ def test_of_snapshots_some_are_kept_and_what_is_there_is_not_sent_again(
     first, second, third = taken
 
     assert names(place) == [third.name, second.name]
-    assert sorted(storage.folders()) == sorted(["of-others", second.name, third.name])
+    assert sorted(storage.folders()) == sorted(["1-of-others", second.name, third.name])
     tables = {file.blake2b: file.bytes for file in second.manifest.files if file.name.endswith(".sst")}
     shared = sum(tables.get(file.blake2b, 0) for file in third.manifest.files)
     assert first.sent_bytes == first.manifest.bytes
