@@ -38,6 +38,13 @@ class Lazy(Sequence[Item]):
         return map(self._item, range(len(self)))
 
 
+def sizes_of(stops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how long what lies one after another is, by where each part stops, (n,); `np.diff` takes ten times as long."""
+    sizes = stops.copy()
+    sizes[1:] -= stops[:-1]
+    return sizes
+
+
 class Ids(Lazy[bytes]):
     """n ids as they lie in records and pages: that of document i is `joined[stops[i - 1] : stops[i]]`, `stops` (n,)."""
 
@@ -64,7 +71,7 @@ class Ids(Lazy[bytes]):
     @property
     def sizes(self) -> NDArray[np.int64]:
         """How many bytes each has, (n,)."""
-        return np.diff(self.stops, prepend=0)
+        return sizes_of(self.stops)
 
     def __len__(self) -> int:
         return len(self.stops)

@@ -44,7 +44,7 @@ from stream_dedup.ground.document import (
     maker_of,
 )
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
-from stream_dedup.ground.lazy import Ids, Lazy
+from stream_dedup.ground.lazy import Ids, Lazy, sizes_of
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, table_of, unframed
 
@@ -396,7 +396,7 @@ def _answer_body(verdicts: Verdicts) -> bytes:
         named.sources.astype("<u2").tobytes(),
         named.offsets.astype("<i8").tobytes(),
         named.times_ms.astype("<i8").tobytes(),
-        np.diff(named.stops, prepend=0).astype("<u2").tobytes(),
+        sizes_of(named.stops).astype("<u2").tobytes(),
         named.ids,
     )
     return b"".join(parts)

@@ -11,10 +11,11 @@ format that is not known here is told apart from a damaged one, because the firs
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from collections.abc import Collection
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,9 +95,17 @@ def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64
 
     So do records name partitions: once, in a table, and then by their places in it.
     """
+    if len(values) and (values == values[0]).all():
+        return values[:1], np.zeros(len(values), np.int64)
     distinct, first, which = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return distinct[order], np.argsort(order)[which]
+
+
+@functools.cache
+def _stored(kind: type[np.generic]) -> np.dtype[Any]:
+    """Return how numbers of a kind lie in records."""
+    return np.dtype(kind).newbyteorder("<")
 
 
 class Reader:
@@ -124,8 +133,9 @@ class Reader:
 
     def column(self, kind: type[Number], count: int) -> NDArray[Number]:
         """Return the next `count` numbers as an array of its own: in the record they lie unaligned, the least byte first."""
-        stored = np.dtype(kind).newbyteorder("<")
-        return np.frombuffer(self.take(stored.itemsize * count), dtype=stored).astype(kind)
+        stored = _stored(kind)
+        part = self.take(stored.itemsize * count)
+        return np.frombuffer(part, stored).astype(kind) if count else np.empty(0, kind)
 
     def text(self, length_form: struct.Struct) -> str:
         """Return the next length-prefixed UTF-8 text."""
