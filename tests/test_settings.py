@@ -507,7 +507,7 @@ class TestReferencePage:
 
         for name, field in Settings.model_fields.items():
             variable = "STREAM_DEDUP_KAFKA_<PROP>" if name == "kafka" else environment_name(name)
-            assert f'\n| <a id="{name}"></a>`{variable}` | ' in page
+            assert f'\n- <a id="{name}"></a>`{variable}` (' in page
             assert len(field.description or "") > 40, name
 
     def test_the_recipes_that_can_be_set_exist(self) -> None:

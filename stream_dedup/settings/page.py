@@ -38,7 +38,8 @@ value_format = "json"
 "sasl.username" = "crawl"
 ```
 
-Times are written `250ms`, `30s`, `15m`, `12h`, `30d`; sizes `500MB` (10^6) or `64MiB` (2^20).
+In brackets stand what a value may be and the default, if there is one. Times are
+written `250ms`, `30s`, `15m`, `12h`, `30d`; sizes `500MB` (10^6) or `64MiB` (2^20).
 
 Each setting can be linked to by its name in a file, as in `configuration.md#topic_prefix`.
 """
@@ -60,15 +61,11 @@ TEN = {
 _TABLE = """
 ## {heading}
 
-| environment | value | default | what it does, and what it trades |
-|---|---|---|---|
 """
 
 _TEN = """
 ## The ten that nearly each filter sets
 
-| setting | for |
-|---|---|
 """
 
 GROUPS = {
@@ -105,7 +102,7 @@ Variables that Kubernetes makes for Services whose names begin with `stream-dedu
 def reference_page() -> str:
     """Return the page as Markdown."""
     fields = Settings.model_fields
-    ten = "".join(f"| [`{_variable(name)}`](#{name}) | {why} |\n" for name, why in TEN.items())
+    ten = "".join(f"- [`{_variable(name)}`](#{name}): {why}\n" for name, why in TEN.items())
     headings = {first: _TABLE.format(heading=heading) for heading, first in GROUPS.items()}
     tables = "".join(headings.get(name, "") + _row(name, field) for name, field in fields.items())
     properties = ", ".join(f"`{name}`" for name in sorted(FROM_FILE_PROPERTIES))
@@ -118,8 +115,9 @@ def _variable(name: str) -> str:
 
 def _row(name: str, field: FieldInfo) -> str:
     description = " ".join((field.description or "").split())
-    cells = (f'<a id="{name}"></a>`{_variable(name)}`', _form(field), _default(field), description)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    default = _default(field)
+    value = _form(field) + ("" if default == "none" else f"; {default}")
+    return f'- <a id="{name}"></a>`{_variable(name)}` ({value}): {description}\n'
 
 
 def _default(field: FieldInfo) -> str:

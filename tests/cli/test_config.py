@@ -80,7 +80,7 @@ def test_each_setting_stands_on_the_page_once_below_a_heading() -> None:
 
     assert next(iter(GROUPS.values())) == next(iter(Settings.model_fields))
     for heading, first in GROUPS.items():
-        assert f"\n## {heading}\n" in page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n|")[0] + "\n"
+        assert f"\n## {heading}\n" in page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n-")[0] + "\n"
     for name in Settings.model_fields:
         assert page.count(f'<a id="{name}"></a>') == 1
 
