@@ -69,8 +69,10 @@ class TestOrder:
         assert load_settings(environ=both).kafka_bootstrap_servers == "b:2"
         assert str(load_settings(environ=plain).origin("kafka_bootstrap_servers")) == "environment KAFKA_BOOTSTRAP_SERVERS"
 
-    def test_an_empty_variable_counts_as_not_given(self) -> None:
-        """`NAME=` in a compose file leaves the default in force."""
+    def test_an_empty_variable_counts_as_not_given(self, tmp_path: Path) -> None:
+        """`NAME=` in a compose file leaves the default in force, as an empty file does, and a flag that was not given."""
+        empty = write(tmp_path, "s.yaml", "")
+        assert load_settings({"group": None}, file=empty, environ={"STREAM_DEDUP_GROUP": "g"}).group == "g"
         assert load_settings(environ={"STREAM_DEDUP_GROUP": "", "STREAM_DEDUP_KAFKA_SASL_PASSWORD": ""}) == Settings()
 
     def test_yaml_and_toml_say_the_same(self, tmp_path: Path) -> None:

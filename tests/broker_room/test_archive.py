@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
+import filelock
 import pytest
 
 from stream_dedup.broker import LocalBroker, archive, node
@@ -50,6 +52,19 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         archive.make(path, lambda _: None)  # the JVM ended in order, and has written nothing
     assert archive.make(path, lambda to: to.write_bytes(b"classes") and None)
+
+
+def test_a_broker_that_had_to_be_killed_has_recorded_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it has written by then may be half an archive."""
+    monkeypatch.setattr(node.LocalBroker, "start", lambda *_: None)
+    monkeypatch.setattr(node.LocalBroker, "_running", lambda *_: SimpleNamespace(status=-9))
+    with pytest.raises(LocalBrokerError, match="did not end by itself"):
+        node.record_classes(tmp_path / "kafka-new.aot")
+
+
+def test_what_another_process_makes_is_not_waited_for(tmp_path: Path) -> None:
+    with filelock.FileLock(tmp_path / "kafka-aot.busy"):
+        assert not archive.make(tmp_path / "kafka-new.aot", lambda _: pytest.fail("made twice"))
 
 
 def test_only_the_known_java_makes_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import random
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 from prometheus_client.exposition import generate_latest
+from rich.console import Console
 
-from stream_dedup.cli.top import RoleReading, parse, quantile, row_of
+from stream_dedup.cli.top import RoleReading, TopRow, drawn, parse, quantile, row_of
 from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.log.answers import Judgement
@@ -117,6 +119,31 @@ def test_what_is_no_role_says_so() -> None:
     """Another program's metrics, and an address that did not answer."""
     assert row_of("a", "", parse("go_threads 5\n", 1.0)).problem == "is no role of stream-dedup"
     assert row_of("a", "", "Connection refused").problem == "Connection refused"
+
+
+SHOWN = {
+    "worker": "12,345 123.4 33.3 % 0.5 1.2M 33 ms 119.0 s 12,000 100 %",
+    "index": "80 123,456,789 1,234,567,890 4.5 40,000 MB",
+    "insights": "3 5 1,000,000",
+}
+FULL = {"documents_rate": 12_345.0, "bytes_rate": 123.4e6, "dead_letters_rate": 0.5, "duplicate_ratio": 0.333}
+FULL |= {"lag_records": 1.2e6, "latency_p50_seconds": 0.033, "latency_p99_seconds": 119.0, "in_flight_documents": 12_000.0}
+FULL |= {"aborted_ratio": 1.0, "log_records_rate": 80.0, "applied_offset": 123_456_789.0, "representatives": 1_234_567_890.0}
+FULL |= {"index_bytes": 40e9, "candidates_mean": 4.5, "insights_records_rate": 3.0, "insights_lag_records": 5.0, "hosts": 1e6}
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_each_role_has_a_line_with_all_its_figures(width: int) -> None:
+    """Among its own kind, and a silent one says why; at 80 columns too."""
+    rows = [TopRow(f"http://{role}:8080", role, figures=FULL) for role in SHOWN]
+    rows.append(TopRow("http://silent:8080", None, problem="Connection refused"))
+    file = io.StringIO()
+    Console(file=file, width=width, force_terminal=True, color_system=None).print(drawn(rows), crop=False)
+
+    lines = [" ".join(line.split()) for line in file.getvalue().splitlines() if len(line.rstrip()) <= width]
+    for role, figures in SHOWN.items():
+        assert f"{role}:8080 {figures}" in lines
+    assert "silent:8080 Connection refused" in lines
 
 
 def test_quantiles_lie_in_the_bucket_of_the_true_one() -> None:
