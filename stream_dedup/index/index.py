@@ -454,7 +454,8 @@ class LogIndex:
         with self._lock:
             tables = self._state.neighbours
             entries, least = (0, 0) if tables is None else (tables.live, tables.least_bytes(plan))
-            return PlanMemory(entries, Budget.least_for(least), self._budget.memory_bytes if self._budget else 0)
+            allowed, beside = (self._budget.memory_bytes, self._budget.beside_bytes) if self._budget else (0, 0)
+            return PlanMemory(entries, Budget.least_for(least + beside), allowed)
 
     def buckets(self, most: int = 10) -> BucketSizes:
         """Return how full the buckets are, with the `most` hottest. Safe from any thread: one table is held at a time."""

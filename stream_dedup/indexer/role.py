@@ -160,7 +160,7 @@ class Indexer:
             if not (folder / "CURRENT").exists():
                 self._snapshots.restore(log_id, self._restoring)
         beside_it = CHILD_BYTES if self._snapshots is not None else 0
-        store, budget = dependencies.open_store(folder), Budget(max(0, (self._memory or 0) - beside_it), folder)
+        store, budget = dependencies.open_store(folder), Budget(self._memory or 0, folder, beside_it)
         self._index = LogIndex(
             store, budget, health.beat, publishes=settings.representatives, keep_in=dependencies.beside(folder)
         )
@@ -197,7 +197,7 @@ class Indexer:
             self._metrics.restored_empty()
             self._logger.warning(
                 "the volume is empty and the log was answered before: the index is rebuilt from the log's beginning. If this "
-                "is not a new replica, its volume was lost; `stream-dedup index restore` of a snapshot is quicker",
+                "is not a new replica, its volume was lost; with STREAM_DEDUP_SNAPSHOTS it would begin with a copy",
                 folder=str(folder),
                 log_end=self._catch_up_to,
             )

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.held import bytes_for
 from stream_dedup.index.tables.neighbours import MERGED_AGAIN_IN_FILES, Neighbours
 from stream_dedup.index.tables.rows import no_columns, take_rows
+
+
+def test_memory_of_a_process_beside_it_is_asked_for_too(tmp_path: Path) -> None:
+    def least(beside_bytes: int) -> int:
+        with pytest.raises(ConfigurationError) as refused:
+            Budget(512 << 20, tmp_path, beside_bytes).demand(1 << 30)
+        return int(re.findall(r"at least (\d+) MiB", str(refused.value))[0])
+
+    assert least(320 << 20) == least(0) + 320
 
 
 class Tight(Budget):

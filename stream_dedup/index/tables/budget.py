@@ -35,17 +35,21 @@ _ROWS_AT_ONCE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most `memory_bytes` of resident memory for the whole process, 0 for no bound; `folder` takes the files."""
+    """At most `memory_bytes` of resident memory for the whole process, 0 for no bound; `folder` takes the files.
+
+    Of them `beside_bytes` are for a process of ours beside it.
+    """
 
     memory_bytes: int
     folder: Path
+    beside_bytes: int = 0
 
     def room(self, bytes_needed: int) -> int:
         """Return how many bytes are left beside those that are needed, below zero if these do not fit.
 
         A part is kept free for what is made while the old one stands.
         """
-        return self.memory_bytes - self.memory_bytes // _SHARE - _OTHER_BYTES - bytes_needed
+        return self.memory_bytes - self.memory_bytes // _SHARE - _OTHER_BYTES - self.beside_bytes - bytes_needed
 
     @staticmethod
     def least_for(bytes_needed: int) -> int:
