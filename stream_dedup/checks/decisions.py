@@ -44,6 +44,12 @@ def check_decisions(
     problems = [warning("decisions", problem) for problem in log_problems(name, topic, DECISIONS)]
     if span is not None and span.low > 0:
         problems.append(warning("decisions", f"{name} begins at offset {span.low}: records of it were removed. {_ANEW}."))
+    elif span is not None and span.first > _LATE_RECORDS:
+        problems.append(
+            warning(
+                "decisions", f"{name} begins with log record {span.first}: a rebuild looks up what was decided before. {_ANEW}."
+            )
+        )
     if span is not None and span.last >= log_end:
         problems.append(
             warning(

@@ -152,20 +152,21 @@ class DecisionTopic:
         self._is_begun = False
         self._writer: VerdictWriter | None = None
         self._reader: DecisionReader | None = None
+        self._lacks = False
         self._below = 0  # the log offset up to which there is something to read
         self.at_once = 0
         self._next_try = float("-inf")
         self._told = ""
 
-    def begin(self, *, exists: bool, log_end: Callable[[], int]) -> None:
+    def begin(self, exists: Callable[[], bool], log_end: Callable[[], int]) -> None:
         """Look at the topic's end, and write from behind it; `log_end` is asked after that, because replicas write too."""
         if self._is_begun or self._monotonic() < self._next_try:
             return
         self._next_try = self._monotonic() + self._rest
-        if not exists:
-            self._say("does not exist: what is decided is not written down. Create it with: stream-dedup topics apply")
-            return
         try:
+            if not exists():
+                self._say("does not exist: what is decided is not written down. Create it with: stream-dedup topics apply")
+                return
             reader, below = self._opened()
         except StreamDedupError as error:
             self._say(f"cannot be used: {error}")
@@ -192,8 +193,10 @@ class DecisionTopic:
             found = {}
             self._end_reading()
         self._metrics.decisions_applied(len(found))
-        if lacking := len(wanted) - len(found):
-            self._say(f"lacks decisions, {lacking} of them from log record {wanted[0]} on: the index judges those")
+        lacks = len(found) < len(wanted)
+        if lacks and not self._lacks:
+            self._say(f"lacks decisions from log record {min(set(wanted) - found.keys())} on: the index judges what it lacks")
+        self._lacks = lacks
         documents = sum(map(len, found.values()))
         self.at_once = min(_RECORDS_AT_ONCE, len(found) * _DOCUMENTS_AT_ONCE // documents) if documents else 0
         return found

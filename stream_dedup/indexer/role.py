@@ -8,6 +8,7 @@ it was at start, and says so first. A snapshot is taken between two steps (`snap
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -21,7 +22,7 @@ import structlog
 from stream_dedup.checks.start import hold
 from stream_dedup.checks.volume import of_another_log
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.ground.topics import TopicNames, TopicState
@@ -39,6 +40,7 @@ from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
 from stream_dedup.kafka import (
     Admin,
     LastRecordReader,
+    Lives,
     LogReader,
     TopicLives,
     TransactionalOutput,
@@ -78,6 +80,14 @@ def run(settings: Settings, stop: threading.Event) -> None:
         return lambda: indexer.run(stop)
 
     run_role(settings, stop, frame, make)
+
+
+def _lives(admin: Admin, names: TopicNames) -> Lives:
+    """Return which topics an index has: the log, and `decisions` where it may see that."""
+    found = admin.topic_ids([names.fingerprints])
+    with contextlib.suppress(BrokerError):
+        found |= admin.topic_ids([names.decisions])
+    return found
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,7 @@ class Indexer:
         self._log = names.fingerprints
         self._log_topic_id = found[names.fingerprints].topic_id
         self._lives = TopicLives(
-            lambda: dependencies.make_admin(settings).topic_ids([names.fingerprints, names.decisions]),
+            lambda: _lives(dependencies.make_admin(settings), names),
             dependencies.make_thread("asking"),
             dependencies.monotonic,
             self._logger,
@@ -217,7 +227,7 @@ class Indexer:
             self._monotonic,
             dependencies.pace.rest,
         )
-        decisions.begin(exists=topic in admin.topic_ids([topic]), log_end=lambda: self._log_reader.watermarks()[1])
+        decisions.begin(lambda: topic in admin.topic_ids([topic]), lambda: self._log_reader.watermarks()[1])
         return decisions
 
     def _restoring(self, size_bytes: int) -> None:
@@ -338,7 +348,7 @@ class Indexer:
                 f"The topic {self._log} was deleted and created again, so this index ends: its volume is of another log."
             )
         if self._log in found:
-            self._decisions.begin(exists=self._decisions.topic in found, log_end=lambda: self._log_reader.watermarks()[1])
+            self._decisions.begin(lambda: self._decisions.topic in found, lambda: self._log_reader.watermarks()[1])
         self._metrics.decisions_behind(self._decisions.behind)
         if self._snapshots is not None:
             self._snapshots.turn(

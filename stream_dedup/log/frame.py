@@ -11,7 +11,6 @@ format that is not known here is told apart from a damaged one, because the firs
 
 from __future__ import annotations
 
-import functools
 import struct
 import zlib
 from collections.abc import Collection
@@ -102,10 +101,10 @@ def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64
     return distinct[order], np.argsort(order)[which]
 
 
-@functools.cache
-def _stored(kind: type[np.generic]) -> np.dtype[Any]:
-    """Return how numbers of a kind lie in records."""
-    return np.dtype(kind).newbyteorder("<")
+_STORED: Final[dict[type[np.generic], np.dtype[Any]]] = {
+    kind: np.dtype(kind).newbyteorder("<") for kind in (np.uint8, np.uint16, np.uint32, np.uint64, np.int64)
+}
+"""How numbers of each kind lie in records."""
 
 
 class Reader:
@@ -133,7 +132,7 @@ class Reader:
 
     def column(self, kind: type[Number], count: int) -> NDArray[Number]:
         """Return the next `count` numbers as an array of its own: in the record they lie unaligned, the least byte first."""
-        stored = _stored(kind)
+        stored = _STORED[kind]
         part = self.take(stored.itemsize * count)
         return np.frombuffer(part, stored).astype(kind) if count else np.empty(0, kind)
 

@@ -270,7 +270,7 @@ NEEDED = [
     for user in ("worker", "index")
     for acl in acls_of(user)
     if acl[3] != "Describe" and acl[1] != "insights" and (user, acl[3]) != ("index", "DescribeConfigs")
-    if "representatives" not in acl[1]
+    if "representatives" not in acl[1] and acl[1] != "decisions"
 ]
 
 
@@ -299,10 +299,11 @@ def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> No
 
 @pytest.mark.parametrize(
     "lacking",
-    [acl for acl in acls_of("index") if "representatives" in acl[1] and acl[3] in ("Read", "Write")],
+    [acl for acl in acls_of("index") if "representatives" in acl[1] and acl[3] in ("Read", "Write")]
+    + [acl for acl in acls_of("index") if acl[1] == "decisions" and acl[3] != "DescribeConfigs"],
     ids=lambda one: f"{one[3]}-{one[1]}",
 )
-def test_a_missing_acl_of_representatives_is_a_warning(secured: Secured, lacking: Acl, tmp_path: Path) -> None:
+def test_a_missing_acl_of_what_no_document_waits_for_is_a_warning(secured: Secured, lacking: Acl, tmp_path: Path) -> None:
     crawl, (kind, name, _, operation) = secured.crawl, lacking
     if not crawl.read(crawl.names.duplicates):  # an index writes there once copies are counted
         crawl.start("index")
@@ -314,14 +315,18 @@ def test_a_missing_acl_of_representatives_is_a_warning(secured: Secured, lacking
         if role.name == "index" and role.process.poll() is None:
             role.kill()
     make_again(crawl, crawl.names.representatives)
+    if name == "decisions" and operation == "Describe":
+        lacking_too = [acl for acl in acls_of("index") if acl[1] == name]  # what may be read or written may be described
+    else:
+        lacking_too = [lacking]
     lacks = f"lacks-index-{operation}-{name}".lower()
-    secured.grant(lacks, [acl for acl in acls_of("index") if acl != lacking])
+    secured.grant(lacks, [acl for acl in acls_of("index") if acl not in lacking_too])
     connection = environment(secured.mutual_port, secured.by_certificate(lacks), tmp_path)
     more = {"STREAM_DEDUP_REPRESENTATIVES": "true", "STREAM_DEDUP_INDEX_DIR": str(tmp_path / "index")}
 
     index = crawl.start("index", **more, **connection)
 
-    index.says("the topic cannot be written")
+    index.says(f"the topic {name} cannot be" if name == "decisions" else "the topic cannot be written")
     assert operation in index.log
     assert f"on {kind} {name}" in index.log
     assert index.process.poll() is None, index.log

@@ -26,6 +26,7 @@ TRIMMED = {**DECLARED.config, "retention.ms": "604800000"}
         ),
         ({"partitions": 3}, None, "has 3 partitions"),
         ({}, DecisionSpan(7, 40, 1999), "begins at offset 7: records of it were removed"),
+        ({}, DecisionSpan(0, 1500, 1999), "begins with log record 1500: a rebuild looks up what was decided before"),
         ({}, DecisionSpan(0, 1, 2000), "tells of log record 2000, and the log ends at 2000: of another log"),
         ({}, DecisionSpan(0, 1, 998), "ends with log record 999, 1,001 behind the log: is an index at work?"),
         ({}, None, "ends with log record 0, 2,000 behind the log"),

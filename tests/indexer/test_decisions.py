@@ -98,7 +98,7 @@ def topic_over(values: Sequence[bytes], index: LogIndex, *, exists: bool = True)
     made: Any = Reader(values, random.Random(1))
     logger, writer = mock.Mock(), mock.Mock()
     found = DecisionTopic(index, "decisions", lambda: made, lambda: writer, mock.Mock(), logger, lambda: 0.0, 1.0)
-    found.begin(exists=exists, log_end=lambda: 1000)
+    found.begin(lambda: exists, lambda: 1000)
     return found, logger
 
 
