@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from stream_dedup.cli import declare
 from stream_dedup.ground.errors import ConfigurationError, InputError
@@ -16,11 +15,10 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
 from stream_dedup.service.ports import free_ports
 from tests.index.logs import APPEND_MS, Doc, batch
 from tests.index.logs import declare as declaration
+from tests.service.serving import serving
 
 
 @pytest.fixture(params=[0, 1, 8 << 30])
@@ -32,10 +30,8 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
     index._budget = Budget(request.param, tmp_path)
     api = IndexApi()
     api.serve(index)
-    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
-    server.start()
-    yield f"http://127.0.0.1:{server.port}", request.param
-    server.stop()
+    with serving(api.routes()) as server:
+        yield f"http://127.0.0.1:{server.port}", request.param
 
 
 def test_an_index_says_whether_it_holds_a_plan(index: tuple[str, int], capsys: pytest.CaptureFixture[str]) -> None:

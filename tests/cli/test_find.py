@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.api import SearchApi
@@ -16,8 +15,8 @@ from stream_dedup.search.clue import words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
 from stream_dedup.search.texts import TextIndex
-from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
+from tests.service.serving import serving
 
 TEXT = "It was the best of times,\nit was the worst of \x1b[31mtimes."
 
@@ -36,10 +35,8 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
     place.serve(Finder(engine, Languages(), lambda _: {}))
     token = tmp_path / "token"
     token.write_text("secret\n")
-    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(place, token).routes())
-    one.start()
-    yield one
-    one.stop()
+    with serving(SearchApi(place, token).routes()) as one:
+        yield one
     engine.close()
 
 
@@ -96,9 +93,5 @@ def test_nobody_who_answers_is_told_with_what_to_do(run: Callable[..., Any], ser
     assert (nobody.code, "Start one with: stream-dedup run search" in nobody.err) == (1, True)
     assert "is no address of a search" in run("find", "a clue", "--search", "localhost").err
     assert "asks for its token" in run("find", "a clue", "--search", f"http://127.0.0.1:{server.port}").err
-    other = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry())
-    other.start()
-    try:
+    with serving() as other:
         assert "another role answers there" in run("group", "x", "--search", f"http://127.0.0.1:{other.port}").err
-    finally:
-        other.stop()

@@ -25,6 +25,7 @@ from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from tests.cli.test_check import OTHER, PAGE, edited, jsonl, text
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare
+from tests.service.serving import serving
 
 FAR = text()
 TEXTS = {"http://a/": PAGE, "http://b/": OTHER, "http://c/": "just a few words"}
@@ -66,10 +67,8 @@ def server(volume: Path) -> Iterator[HttpServer]:
     index = LogIndex(RocksStore(volume))
     api = IndexApi()
     api.serve(index)
-    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
-    one.start()
-    yield one
-    one.stop()
+    with serving(api.routes()) as one:
+        yield one
     index.close()
 
 

@@ -9,6 +9,7 @@ import random
 import socket
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -21,10 +22,10 @@ from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.log.answers import Judgement
 from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
 from stream_dedup.service.metrics import RoleMetrics
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import EmittedCounts
+from tests.service.serving import serving
 from tests.service.test_metrics import FIGURES, OF, leaving
 
 NEW = Judgement(Reason.NEW, LogPlace(0, 0))
@@ -169,10 +170,8 @@ def test_quantiles_lie_in_the_bucket_of_the_true_one() -> None:
 def served() -> Iterator[str]:
     metrics = WorkerMetrics("r")
     metrics.left(EmittedCounts.of([leaving(NEW), leaving(NEAR)]))
-    server = HttpServer("127.0.0.1", 0, Health(), metrics.registry)
-    server.start()
-    yield f"http://127.0.0.1:{server.port}"
-    server.stop()
+    with serving(registry=metrics.registry) as server:
+        yield f"http://127.0.0.1:{server.port}"
 
 
 def test_once_over_http(run: Callable[..., Any], served: str) -> None:
@@ -194,23 +193,16 @@ def test_once_over_http(run: Callable[..., Any], served: str) -> None:
 
 
 def test_stats_are_exact_since_the_start_of_each_worker(run: Callable[..., Any]) -> None:
-    metrics, servers = [WorkerMetrics("r"), WorkerMetrics("r"), IndexMetrics()], []
+    metrics = [WorkerMetrics("r"), WorkerMetrics("r"), IndexMetrics()]
     metrics[0].left(EmittedCounts.of([leaving(NEW, bytes(40)), leaving(NEAR, bytes(10))]))
     metrics[1].left(EmittedCounts.of([leaving(NEAR, bytes(50))] * 2))
     metrics[2].state(FIGURES, (0,) * 33)
-    try:
-        for one in metrics:
-            servers.append(HttpServer("127.0.0.1", 0, Health(), one.registry))
-            servers[-1].start()
-        asked = [f"http://127.0.0.1:{server.port}" for server in servers]
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            ended = run("stats", *asked, f"127.0.0.1:{held.getsockname()[1]}", "--json")
-            table = run("stats", *asked)
-            nobody = run("stats", asked[2])
-    finally:
-        for server in servers:
-            server.stop()
+    with ExitStack() as opened, socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        asked = [f"http://127.0.0.1:{opened.enter_context(serving(registry=one.registry)).port}" for one in metrics]
+        ended = run("stats", *asked, f"127.0.0.1:{held.getsockname()[1]}", "--json")
+        table = run("stats", *asked)
+        nobody = run("stats", asked[2])
 
     found = json.loads(ended.out)
     first, whole = found["workers"][0], found["total"]
@@ -229,17 +221,13 @@ def test_what_is_not_ready_says_why(run: Callable[..., Any]) -> None:
     """With its figures, and the sentence of its probe below; one that is ready stands in no such table."""
     health = Health()
     health.ready(False, "waiting for an index: none has answered yet")
-    server = HttpServer("127.0.0.1", 0, health, WorkerMetrics("r").registry)
-    server.start()
-    address = f"http://127.0.0.1:{server.port}"
-    try:
+    with serving(health=health, registry=WorkerMetrics("r").registry) as server:
+        address = f"http://127.0.0.1:{server.port}"
         waiting = json.loads(run("top", address, "--once", "--json", "--interval", "0.1").out)["roles"][0]
         table = run("top", address, "--once", "--interval", "0.1")
         health.ready(True, "documents flow")
         going = json.loads(run("top", address, "--once", "--json", "--interval", "0.1").out)["roles"][0]
         clean = run("top", address, "--once", "--interval", "0.1")
-    finally:
-        server.stop()
 
     assert (waiting["ready"], waiting["waits_for"]) == (False, "waiting for an index: none has answered yet")
     assert "not ready" in table.out

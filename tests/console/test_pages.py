@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from stream_dedup.console import app
 from stream_dedup.console.app import ConsolePages
@@ -26,9 +25,8 @@ from stream_dedup.console.nouns import Decision, FoundDocument, Opened
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import BrokerError, StreamDedupError
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
 from tests.console.sample import EVIL, HOUR_MS, INDEX, decision, opened, sources
+from tests.service.serving import serving as serving_routes
 
 ADDRESSES = (
     "",
@@ -46,12 +44,8 @@ ADDRESSES = (
 @contextmanager
 def serving(given: ConsoleSources, **named: Any) -> Iterator[int]:
     """Serve the console; gives the port."""
-    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), ConsolePages(given, **named).routes())
-    server.start()
-    try:
+    with serving_routes(ConsolePages(given, **named).routes()) as server:
         yield server.port
-    finally:
-        server.stop()
 
 
 def get(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
@@ -18,9 +17,9 @@ from stream_dedup.index.look_up import Similar
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer import api as index_api
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from tests.index.logs import APPEND_MS, RECIPE, Doc, batch, declare
+from tests.service.serving import serving
 from tests.service.test_http import ask
 
 BASE = 3**70
@@ -49,10 +48,8 @@ def api(tmp_path: Path, index: LogIndex) -> IndexApi:
 
 @pytest.fixture
 def server(api: IndexApi) -> Iterator[HttpServer]:
-    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
-    one.start()
-    yield one
-    one.stop()
+    with serving(api.routes()) as one:
+        yield one
 
 
 def similar(server: HttpServer, **changed: object) -> tuple[int, Any]:

@@ -12,8 +12,7 @@ from stream_dedup.insights.events import Event
 from stream_dedup.insights.ledger import BegunEvent, Signals, View
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.page import Console, page_of
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
+from tests.service.serving import serving
 
 EVIL = "<script>alert(1)</script>"
 EVENT = Event("one-page", 5_000, 37, f"javascript:{EVIL}\x1b[31m", "documents-0@1")
@@ -63,22 +62,18 @@ def test_nothing_of_a_crawl_is_code() -> None:
 
 def test_both_are_served() -> None:
     console = Console()
-    server = HttpServer("127.0.0.1", 0, Health(), InsightsMetrics().registry, console.routes())
-    server.start()
 
     def get(path: str) -> tuple[str, Message]:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
             return answer.read().decode(), answer.headers
 
-    try:
+    with serving(console.routes(), registry=InsightsMetrics().registry) as server:
         assert json.loads(get("/v1/hosts")[0])["hosts"] == []
         assert "None." in get("/")[0]
         console.show(view(), owns=True)
 
         page, headers = get("/")
         body = json.loads(get("/v1/hosts")[0])
-    finally:
-        server.stop()
 
     assert page == page_of(view(), owns=True)
     assert headers["content-security-policy"].startswith("default-src 'none'")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from stream_dedup.console.nouns import Decision, Opened
 from stream_dedup.fingerprinting import Languages
@@ -27,8 +26,8 @@ from stream_dedup.search.finding import Finder, FinderPlace
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.service import asking
-from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
+from tests.service.serving import serving
 
 LANGUAGES = Languages()
 KEPT = "https://a.example/kept"
@@ -83,10 +82,8 @@ def place(engine: TextIndex, texts: Texts) -> FinderPlace:
 
 @pytest.fixture
 def server(place: FinderPlace) -> Iterator[HttpServer]:
-    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(place).routes())
-    one.start()
-    yield one
-    one.stop()
+    with serving(SearchApi(place).routes()) as one:
+        yield one
 
 
 def ask(server: HttpServer, path: str, body: bytes | None = None, **query: object) -> tuple[int, Any]:
@@ -295,19 +292,11 @@ def test_strange_clues_are_plain_questions(server: HttpServer, clue: str) -> Non
 def test_before_it_is_open_and_without_its_token_nothing_is_answered(tmp_path: Path, place: FinderPlace) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
-    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(place, token).routes())
-    server.start()
-    try:
+    with serving(SearchApi(place, token).routes()) as server:
         assert ask(server, "/v1/find", q="fox")[0] == 401
-    finally:
-        server.stop()
-    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(FinderPlace()).routes())
-    server.start()
-    try:
+    with serving(SearchApi(FinderPlace()).routes()) as server:
         status, problem = ask(server, "/v1/groups")
         assert (status, "holds nothing yet" in problem["detail"]) == (503, True)
-    finally:
-        server.stop()
 
 
 def test_more_questions_than_are_answered_at_a_time_are_sent_away(server: HttpServer, place: FinderPlace) -> None:
@@ -337,13 +326,9 @@ def test_more_questions_than_are_answered_at_a_time_are_sent_away(server: HttpSe
 
 def test_a_proxy_may_pass_its_path_on(place: FinderPlace) -> None:
     """Under the console's prefix both answer as without it; the command takes such an address too."""
-    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(place, prefix="/tools/dedup").routes())
-    server.start()
-    try:
+    with serving(SearchApi(place, prefix="/tools/dedup").routes()) as server:
         for base in ("", "/tools/dedup"):
             status, body = asking.ask(f"http://127.0.0.1:{server.port}{base}", "/v1/find?q=quick+brown", 10, 1 << 20)
             assert (status, len(json.loads(body)["documents"])) == (200, 3)
             status, body = asking.ask(f"http://127.0.0.1:{server.port}{base}", "/v1/groups", 10, 1 << 20)
             assert (status, len(json.loads(body)["groups"])) == (200, 1)
-    finally:
-        server.stop()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,8 +14,7 @@ from starlette.routing import Route
 from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem, problem_bytes
 from stream_dedup.service.asking import ask_role
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
+from tests.service.serving import serving
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -32,10 +30,7 @@ def serve() -> Iterator[Serve]:
             async def own(_: Request) -> Response:
                 return Response(body, status, None, PROBLEM_TYPE)
 
-            server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), [Route("/v1/own", own)])
-            server.start()
-            opened.callback(server.stop)
-            return f"http://127.0.0.1:{server.port}"
+            return f"http://127.0.0.1:{opened.enter_context(serving([Route('/v1/own', own)])).port}"
 
         yield served
 

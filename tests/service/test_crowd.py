@@ -30,6 +30,7 @@ from stream_dedup.service import door
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from tests.index.logs import APPEND_MS, Doc, batch, declare
+from tests.service.serving import serving
 from tests.service.test_http import ask
 
 CROWD = 1100
@@ -155,10 +156,8 @@ def server(big: bytes) -> Iterator[HttpServer]:
         return JSONResponse({"bytes": len(await request.body())})
 
     routes = [Route("/v1/own", own), Route("/v1/much", much), Route("/v1/told", told, methods=["POST"])]
-    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), routes)
-    one.start()
-    yield one
-    one.stop()
+    with serving(routes) as one:
+        yield one
 
 
 @pytest.mark.parametrize("first", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], ids=["first request", "second request"])

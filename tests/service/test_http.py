@@ -25,6 +25,7 @@ from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.ports import free_ports
 from stream_dedup.settings.settings import Settings
+from tests.service.serving import serving
 
 
 class Clock:
@@ -56,10 +57,8 @@ def server(health: Health) -> Iterator[HttpServer]:
         raise RuntimeError("secret detail")
 
     routes = [Route("/v1/own", own, methods=["GET"]), Route("/v1/broken", broken, methods=["GET"])]
-    one = HttpServer("127.0.0.1", 0, health, registry, routes)
-    one.start()
-    yield one
-    one.stop()
+    with serving(routes, health=health, registry=registry) as one:
+        yield one
 
 
 def ask(server: HttpServer, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> tuple[int, bytes, Any]:
@@ -203,26 +202,18 @@ def test_only_under_names_of_ours_is_anything_told(health: Health, host: str, is
     async def own(_: Request) -> JSONResponse:
         return JSONResponse({"own": 1})
 
-    one = HttpServer("127.0.0.1", 0, health, CollectorRegistry(), [Route("/v1/own", own)], NAMED)
-    one.start()
-    try:
+    with serving([Route("/v1/own", own)], health=health, allowed_hosts=NAMED) as one:
         for path in ("/v1/own", "/nothing"):
             status, body, _ = ask(one, path, headers={"Host": host})
             assert (status == 421) is not is_ours
             assert is_ours or "STREAM_DEDUP_HTTP_ALLOWED_HOSTS" in json.loads(body)["detail"]
         for path in ("/livez", "/readyz", "/startupz", "/metrics"):
             assert ask(one, path, headers={"Host": host})[0] in (200, 503)
-    finally:
-        one.stop()
 
 
 def test_any_name_is_taken_where_the_setting_says_so(health: Health) -> None:
-    one = HttpServer("127.0.0.1", 0, health, CollectorRegistry(), allowed_hosts="*")
-    one.start()
-    try:
+    with serving(health=health, allowed_hosts="*") as one:
         assert ask(one, "/nothing", headers={"Host": "evil.example"})[0] == 404
-    finally:
-        one.stop()
 
 
 @pytest.mark.parametrize("role", ["index", "insights", "search", "console"])
