@@ -58,6 +58,7 @@ FORMAT: Final = 1
 MANIFEST: Final = "snapshot.json"
 VOLUME: Final = "volume"
 RESTORING: Final = "restoring"
+CHECKPOINT: Final = "checkpoint"
 WANTED: Final = "snapshot-wanted"
 """A file in the volume of a running index, which takes a snapshot when it finds it."""
 _CURRENT: Final = "CURRENT"
@@ -155,7 +156,7 @@ def take(
                 return last
             manifest = _describe(state)
         begun = dt.datetime.now(dt.UTC)
-        name = f"{begun:{_NAME_TIME}}-{re.sub(r'[^A-Za-z0-9.-]', '-', by or os.uname().nodename)}"
+        name = f"{begun:{_NAME_TIME}}-{_owner(by)}"
         try:
             sent, files = _put(storage, volume, name, earlier, advance)
             if dt.datetime.now(dt.UTC) - begun > _UNFINISHED - dt.timedelta(hours=1):
@@ -193,7 +194,11 @@ def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
 
     So as a rule the same replica goes on, and finds most files of its volume in the place.
     """
-    return last.manifest.taken_at + every_seconds * (1 if last.name.endswith(f"Z-{by}") else _LATE)
+    return last.manifest.taken_at + every_seconds * (1 if last.name.endswith(f"Z-{_owner(by)}") else _LATE)
+
+
+def _owner(by: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]", "-", by or os.uname().nodename)
 
 
 def newest(place: str, log: str) -> Snapshot | None:
@@ -441,13 +446,20 @@ def restore_any(
 
 
 def clear_unfinished(volume: Path) -> None:
-    """Remove what a process left that died while it restored a snapshot; a volume that is whole stays."""
+    """Remove what a process left that died while it took or restored a snapshot; a volume that is whole stays."""
+    clear_checkpoint(volume)
     if not (volume / RESTORING).exists():
         return
     if (volume / _CURRENT).exists():
         shutil.rmtree(volume / RESTORING)
     else:
         _clear(volume)
+
+
+def clear_checkpoint(volume: Path) -> None:
+    """Remove the checkpoint that lies in a volume, which holds files that RocksDB has replaced."""
+    for path in volume.glob(f"{CHECKPOINT}*"):  # RocksDB makes one under another name first
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _finished(storage: Storage) -> list[str]:

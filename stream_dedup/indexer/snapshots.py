@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -26,7 +25,6 @@ from stream_dedup.settings.settings import Settings
 
 CHILD_BYTES: Final = 320 << 20
 """What the process takes at most: 293 MB with files of 68 MB and S3, 2026-11-28."""
-_CHECKPOINT: Final = "checkpoint"
 _AGAIN_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 0.2
 
@@ -51,7 +49,7 @@ class Snapshots:
         self._due = 0.0
         self._looked = False
         metrics.snapshot(time.time(), 0)
-        self._clear()
+        snapshot.clear_checkpoint(self._folder)
 
     def restore(self, log: str, turn: Callable[[int], None]) -> None:
         """Fill an empty volume from the newest good snapshot, if there is one; `turn` is told how many bytes have come."""
@@ -88,14 +86,14 @@ class Snapshots:
             try:
                 reached("in-flush")
                 index.flush()
-                index.checkpoint(self._folder / _CHECKPOINT)
+                index.checkpoint(self._folder / snapshot.CHECKPOINT)
                 reached("in-checkpoint")
             except StoreError as error:
                 self._failed(str(error))
                 return
             finally:
                 wanted.unlink(missing_ok=True)
-            job |= {"volume": str(self._folder / _CHECKPOINT), "is_wanted": is_wanted}
+            job |= {"volume": str(self._folder / snapshot.CHECKPOINT), "is_wanted": is_wanted}
         self._child = self._start(job)
 
     def close(self) -> None:
@@ -103,10 +101,10 @@ class Snapshots:
         if self._child is not None:
             self._child.kill()
             self._child.wait()
-        self._clear()
+        snapshot.clear_checkpoint(self._folder)
 
     def _ended(self, found: dict[str, Any]) -> None:
-        self._clear()
+        snapshot.clear_checkpoint(self._folder)
         if "failed" in found:
             self._failed(found["failed"])
             return
@@ -122,10 +120,6 @@ class Snapshots:
     def _failed(self, why: str) -> None:
         self._due = time.time() + min(self._every, _AGAIN_SECONDS)
         self._logger.warning("no snapshot was taken; it is tried again", place=self._place, why=why)
-
-    def _clear(self) -> None:
-        for path in self._folder.glob(f"{_CHECKPOINT}*"):  # RocksDB makes one under another name first
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _told(found: dict[str, Any]) -> dict[str, Any]:

@@ -176,7 +176,8 @@ def test_a_young_snapshot_of_another_replica_is_enough(
     stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same log and layout, until it is a quarter late; then the other takes its own."""
-    first = take(stages[60], place, by="index-0")
+    first = take(stages[60], place, by="index_0")
+    assert snapshot.due_at(first, "index_0", 3600) == first.manifest.taken_at + 3600
     for hours, is_first in ((1.2, True), (1.3, False)):
         at(hours / 24, monkeypatch)
         assert (take(stages[75], place, by="index-1", every_seconds=3600).name == first.name) is is_first
