@@ -547,9 +547,9 @@ class LogIndex:
     def _write(self) -> None:
         writes = self._writes
         with self._lock:
-            self._state.collect(writes, self._applied, self._answered)
+            self._state.add_writes(writes, self._applied, self._answered)
             if self._beside is not None and self._state.neighbours is not None:
-                self._beside.collect(writes, self._state.neighbours.as_kept())
+                self._beside.add_writes(writes, self._state.neighbours.as_kept())
             self._store.write(writes.puts, writes.deletes, writes.ranges)
             if self._beside is not None:
                 self._beside.written()
@@ -612,7 +612,7 @@ class LogIndex:
             return
         if self._beside is not None:
             said = Writes()
-            self._beside.collect(said, neighbours.as_kept())
+            self._beside.add_writes(said, neighbours.as_kept())
             self._store.write(said.puts, said.deletes, said.ranges)
             self._beside.written()
 

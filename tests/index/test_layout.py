@@ -119,7 +119,7 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
             (number, b"id-%d" % number * (number % 4)) for number in range(added)
         ]
         writes = Writes()
-        entries.collect(writes)
+        entries.add_writes(writes)
         store.write(writes.puts, writes.deletes, writes.ranges)
         assert [one.offset for one in entries.details(range(added - 1, -1, -1))] == list(range(added - 1, -1, -1))
     again = Entries(store, 2)
@@ -146,7 +146,7 @@ def test_the_last_word_on_a_key_counts() -> None:
 
 def written(entries: Entries, store: MemoryStore) -> None:
     writes = Writes()
-    entries.collect(writes)
+    entries.add_writes(writes)
     store.write(writes.puts, writes.deletes, writes.ranges)
 
 

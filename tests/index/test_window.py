@@ -135,11 +135,11 @@ def test_generations_lead_back_and_damage_is_told() -> None:
     """What is stored opens to the same; a cut or missing value is damage."""
     writes = Writes()
     generations = Generations()
-    generations.collect(writes)
+    generations.add_writes(writes)
     assert not writes
     generations.advance(7, None)
     generations.open(3, None)
-    generations.collect(writes)
+    generations.add_writes(writes)
     again = Generations((writes.puts[KEY_LOG_TIME], writes.puts[KEY_GENERATIONS]))
 
     assert (again.now_ms, len(again), again.first(9), again.current(9)) == (7, 1, 3, 3)

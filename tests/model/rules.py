@@ -213,9 +213,9 @@ def _whatever_was_applied(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(publisher, "decode_progress", lambda value: decode(value)._replace(applied=0)))
 
 
-@_instead(Published, "collect")
-def _gone_without_a_word(collect: Any, self: Published, writes: Any, changed: Any, gone: Any, applied: int) -> None:
-    collect(self, writes, changed, (), applied)
+@_instead(Published, "add_writes")
+def _gone_without_a_word(add_writes: Any, self: Published, writes: Any, changed: Any, gone: Any, applied: int) -> None:
+    add_writes(self, writes, changed, (), applied)
 
 
 # -- the worker
@@ -463,7 +463,7 @@ RULES = [
     Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS, first=9),
     Rule("stored answers are sent again after a restart", _answers_not_stored, ("stuck",), ALONE, first=21),
     Rule("the answered offset moves on delivery reports", _answered_when_sent, ("stuck",), ALONE, first=4),
-    Rule("counts of copies are written with what they came from", _set(CopyCounts, "collect", lambda *_: None),
+    Rule("counts of copies are written with what they came from", _set(CopyCounts, "add_writes", lambda *_: None),
          ("alarm",), REPLICAS),
     Rule("a copy that is redelivered is not counted again", _counts_again, ("verdict",), REREAD, first=1),
     Rule("a rebuilt index announces from where it answers", _never_announces, ("stuck",), ALONE, first=2),

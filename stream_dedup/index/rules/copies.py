@@ -162,10 +162,10 @@ class CopyCounts:
             found.append(BestCopy(identifier or b"", copies, first_ms, last_ms, rule, source, offset))
         return found
 
-    def collect(self, writes: Writes, applied: int) -> None:
+    def add_writes(self, writes: Writes, applied: int) -> None:
         """Add what changed since the last call, all of it below the log offset `applied`."""
         if self.published is not None:
-            self.published.collect(writes, self._changed | self._ids.keys(), self._gone, applied)
+            self.published.add_writes(writes, self._changed | self._ids.keys(), self._gone, applied)
         if self._dropped_below > self._passed:
             for key_of in (copies_key, best_id_key):
                 writes.delete_range(key_of(self._passed), key_of(self._dropped_below))

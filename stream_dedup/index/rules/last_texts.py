@@ -89,7 +89,7 @@ class LastTexts:
         self._dropped_below = max(self._dropped_below, first)
         self._changed = {entry: digest for entry, digest in self._changed.items() if entry >= first}
 
-    def collect(self, writes: Writes) -> None:
+    def add_writes(self, writes: Writes) -> None:
         """Add what changed since the last call."""
         if self._dropped_below > self._passed:
             writes.delete_range(last_text_key(self._passed), last_text_key(self._dropped_below))

@@ -261,7 +261,7 @@ class Positions:
                     record.judgements[row] = judgement._replace(of=judgement.of._replace(id=b""))
                     self._changed[record.log_offset] = record
 
-    def collect(self, writes: Writes) -> None:
+    def add_writes(self, writes: Writes) -> None:
         """Add what changed since the last call."""
         for source in sorted(self._changed_watermarks):
             writes.put(watermark_key(source), encode_watermark(*self._watermarks[source]))

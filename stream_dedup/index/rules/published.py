@@ -76,7 +76,7 @@ class Published:
             self._positions[number] = row[0], row[1]
         self._moved.update(old)
 
-    def collect(self, writes: Writes, changed: Set[int], gone: Set[int], applied: int) -> None:
+    def add_writes(self, writes: Writes, changed: Set[int], gone: Set[int], applied: int) -> None:
         """Add what a write is to say of the entries whose copies it changes, and of those that are gone."""
         # Of an entry that came and went within this write, too: another index may have told the topic of it in between.
         owed = list((self._positions.keys() | changed) - self._moved)

@@ -70,7 +70,7 @@ class Sources:
         """Return the (source, offset) of a position in a numbered partition."""
         return self._numbers[position.topic, position.topic_id, position.partition], position.offset
 
-    def collect(self, writes: Writes) -> None:
+    def add_writes(self, writes: Writes) -> None:
         """Add the partitions that were numbered since the last call."""
         for number in range(self._stored, len(self._names)):
             writes.put(source_key(number), encode_source(*self._names[number]))

@@ -94,15 +94,15 @@ class IndexState:
                 self.last_texts.drop(gone.tolist())
             self.evicted[why] += len(gone)
 
-    def collect(self, writes: Writes, applied: int, answered: int) -> None:
+    def add_writes(self, writes: Writes, applied: int, answered: int) -> None:
         """Write down what changed since the last time; `applied` and `answered` are offsets of the log, as in `Meta`."""
-        self.sources.collect(writes)
-        self.positions.collect(writes)
-        self.generations.collect(writes)
-        self.copies.collect(writes, applied)
-        self.last_texts.collect(writes)
+        self.sources.add_writes(writes)
+        self.positions.add_writes(writes)
+        self.generations.add_writes(writes)
+        self.copies.add_writes(writes, applied)
+        self.last_texts.add_writes(writes)
         if self.entries is not None:
-            self.entries.collect(writes)
+            self.entries.add_writes(writes)
         if self.declaration_changed and self.declared is not None and self.plan is not None:
             in_force: dict[str, Any] = {"plan_in_force": self.plan.to_fields(), "better_in_force": self.better.label}
             if self.format != FIRST_FORMAT:

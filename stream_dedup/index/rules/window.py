@@ -221,7 +221,7 @@ class Generations:
         self._has_changed = True
         return self.first(entries)
 
-    def collect(self, writes: Writes) -> None:
+    def add_writes(self, writes: Writes) -> None:
         """Add what changed since the last call; the log time always, because nearly every record moves it."""
         if self.log_ms is None:
             return

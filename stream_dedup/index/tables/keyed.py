@@ -88,7 +88,7 @@ class Keyed:
         check_read(held)
         return count
 
-    def collect(self, held: HeldRows, wanted: Columns, alike_min: int) -> AlikeRows:
+    def collect_alike(self, held: HeldRows, wanted: Columns, alike_min: int) -> AlikeRows:
         """Return all that is like one document in `alike_min` parts, in log order, also what its crowd turns away."""
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))

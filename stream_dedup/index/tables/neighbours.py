@@ -264,7 +264,7 @@ class Neighbours:
         wanted.prints[0], wanted.scopes[0] = print_limbs, scope
         wanted.features[0] = FEATURES_UNKNOWN if features is None else features
         parts = self.plan.alike_min if alike_min is None else alike_min
-        rows, *told = self._tables.collect(self._columns.rows, wanted, parts)
+        rows, *told = self._tables.collect_alike(self._columns.rows, wanted, parts)
         entries = self._columns.rows.numbers[rows].astype(np.int64) + self._base
         distances, others, shares = (column.tolist() for column in told)
         return sorted(set(map(Alike, distances, entries.tolist(), others, shares)))

@@ -299,7 +299,7 @@ class KeptFiles:
         self._wiped.update(np.unique(rows // GROUP_ROWS).tolist())
         self._reached("rows wiped")
 
-    def collect(self, writes: Writes, rows: RowsAsKept) -> None:
+    def add_writes(self, writes: Writes, rows: RowsAsKept) -> None:
         """Add what changed since the last call."""
         base, numbers, states, digests = rows
         if self.base != base:

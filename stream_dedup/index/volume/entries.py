@@ -374,7 +374,7 @@ class Entries:
         for segment, places in _grouped(numbers, SEGMENT_ENTRIES):
             self._tags.wipe(segment, places)
 
-    def collect(self, writes: Writes) -> None:
+    def add_writes(self, writes: Writes) -> None:
         """Add the pages and segments that changed since the last call."""
         size = PAGE_ENTRIES * self._row.size
         full = [number for number in sorted(self._changed) if len(self._open[number].data) == size]
@@ -406,7 +406,7 @@ class Entries:
                 writes.delete(segment_key(segment))
                 self._tags.drop(segment)
         self._segments.clear()
-        self._tags.collect(writes)
+        self._tags.add_writes(writes)
 
     def _opened(self, number: int) -> EntryPage:
         (page,) = self._pages([number])

@@ -93,7 +93,7 @@ class IdTags:
             beat()
         yield self._frozen * SEGMENT_ENTRIES + _places(self._whole_tail(), is_low, wanted)
 
-    def collect(self, writes: Writes) -> None:
+    def add_writes(self, writes: Writes) -> None:
         """Add what changed since the last call."""
         for segment, tags in self._changed.items():
             if tags is None:
