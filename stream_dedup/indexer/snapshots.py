@@ -26,6 +26,7 @@ from stream_dedup.settings.settings import Settings
 CHILD_BYTES: Final = 320 << 20
 """What the process takes at most: 293 MB with files of 68 MB and S3, 2026-11-28."""
 _AGAIN_SECONDS: Final = 300.0
+_DAY_SECONDS: Final = 86_400.0  # a store that hangs: what is not whole by then never is
 _POLL_SECONDS: Final = 0.2
 
 Child = Callable[[dict[str, Any]], "subprocess.Popen[bytes]"]
@@ -46,7 +47,7 @@ class Snapshots:
         self._logger = logger
         self._start = start or _start
         self._child: subprocess.Popen[bytes] | None = None
-        self._due = 0.0
+        self._begun = self._due = 0.0
         self._looked = False
         metrics.snapshot(time.time(), 0)
         snapshot.clear_checkpoint(self._folder)
@@ -72,6 +73,8 @@ class Snapshots:
         """Start what is due, and take note of what has ended."""
         if self._child is not None:
             if self._child.poll() is None:
+                if time.time() - self._begun > _DAY_SECONDS:
+                    self._child.kill()
                 return
             self._ended(_answer(self._child))
             self._child = None
@@ -94,7 +97,7 @@ class Snapshots:
             finally:
                 wanted.unlink(missing_ok=True)
             job |= {"volume": str(self._folder / snapshot.CHECKPOINT), "is_wanted": is_wanted}
-        self._child = self._start(job)
+        self._child, self._begun = self._start(job), time.time()
 
     def close(self) -> None:
         """End what runs."""
@@ -144,5 +147,7 @@ def _answer(child: subprocess.Popen[bytes]) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(out)
     except ValueError:
-        found = {"failed": f"the process that copies it ended with {child.returncode}; was it killed for its memory?"}
+        found = {
+            "failed": f"the process that copies it ended with {child.returncode}; was it killed, for its memory or after a day?"
+        }
     return found

@@ -198,8 +198,11 @@ def test_what_fails_is_said_and_tried_again(
         broken.setattr(one.index, "checkpoint", full)
         assert one.turn() == []
     clock.later += 301
-    monkeypatch.setattr(Child, "work", lambda self: setattr(self, "is_over", True))
+    monkeypatch.setattr(Child, "work", lambda self: None)
     assert one.turn() == ["take"]
+    assert list(one.folder.glob("checkpoint*"))
+    clock.later += 25 * HOUR  # it hangs
+    assert one.turn() == []
     assert not list(one.folder.glob("checkpoint*"))
     monkeypatch.undo()
     assert one.index.applied == 20
