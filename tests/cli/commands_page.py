@@ -18,7 +18,8 @@ _HEAD = """\
 Made by `python -m tests.cli.commands_page`; do not edit by hand.
 
 `stream-dedup COMMAND --help` says the same. Exit codes: 0 done, 1 failure, 2 usage, 78 something must be changed before it
-can work, 130 interrupted. What many commands take is told here, for all that name it:
+can work, 130 interrupted. What several commands take is told here, for all that name it; `--config` and `--set` are taken by
+all but {without}:
 
 """
 # By the first name of each: what many commands take, and what it is for.
@@ -30,7 +31,7 @@ _COMMON = {
 }
 
 
-_MANY = 3
+_MANY = 2
 
 
 def commands_page() -> str:
@@ -38,7 +39,9 @@ def commands_page() -> str:
     records = {name: _records(command_named(name)) for names in PANELS.values() for name in names}
     counts = Counter(record for told in records.values() for record in told if _common(record) is None)
     many = {record: _name(record) for record, count in counts.items() if count >= _MANY}
-    parts = [_HEAD, *(f"- `{name}`: {purpose}\n" for name, purpose in _COMMON.items()), *map(_item, many)]
+    without = [f"`{name}`" for name, told in records.items() if "--set" not in map(_name, told)]
+    head = _HEAD.format(without=", ".join(without))
+    parts = [head, *(f"- `{name}`: {purpose}\n" for name, purpose in _COMMON.items()), *map(_item, many)]
     for panel, names in PANELS.items():
         parts.append(f"\n## {panel}\n")
         for first, members in groupby(names, lambda name: name.split()[0]):
@@ -60,8 +63,9 @@ def _section(one: Command, told: Sequence[tuple[str, str]], many: Mapping[tuple[
     yield f"\n### `{one.name}`\n\n{one.loaded().help}\n\n```console\n$ {one.example}\n```\n\n"
     others = {record: name for record in told if (name := _common(record) or many.get(record))}
     yield from (_item(record) for record in told if record not in others)
-    if others:
-        yield f"- also {', '.join(f'`{name}`' for name in others.values())}\n"
+    named = [f"`{name}`" for name in others.values() if name not in {"--config", "--set"}]
+    if named:
+        yield f"- also {', '.join(named)}\n"
 
 
 def _item(record: tuple[str, str]) -> str:

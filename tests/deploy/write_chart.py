@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -384,8 +385,11 @@ def copies() -> dict[str, Path]:
 
 
 def readme() -> str:
-    """Return the chart's README: what stands in it before the table, and the table of `values.yaml`."""
-    rows: list[str] = []
+    """Return the chart's README: what stands in it before the table, and the table of `values.yaml`.
+
+    Values of which none has a comment stand together, in the row of the one that holds them.
+    """
+    told: dict[str, str] = {}
     comment: list[str] = []
     path: list[tuple[int, str]] = []
     for line in (CHART / "values.yaml").read_text(encoding="utf-8").splitlines():
@@ -395,12 +399,24 @@ def readme() -> str:
         found = re.fullmatch(r"( *)([\w.-]+):(?: (.*))?", line)
         if found is not None:
             path = [*(one for one in path if one[0] < len(found[1])), (len(found[1]), found[2])]
-            if found[3] is not None or comment:
-                default = f"`{found[3]}`" if found[3] is not None else ""
-                rows.append(f"| `{'.'.join(name for _, name in path)}` | {default} | {' '.join(comment)} |")
+            told[".".join(name for _, name in path)] = " ".join(comment)
         comment = []
     head, _, _ = (CHART / "README.md").read_text(encoding="utf-8").partition(_TABLE)
+    rows = _rows(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")), "", told)
     return f"{head}{_TABLE}\n\n| value | default | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _rows(values: dict[str, Any], above: str, told: dict[str, str]) -> Iterator[str]:
+    for key, value in values.items():
+        name = f"{above}.{key}" if above else key
+        inner = any(text for other, text in told.items() if other.startswith(f"{name}."))
+        if inner and told[name]:
+            yield f"| `{name}` | | {told[name]} |"
+        if inner:
+            yield from _rows(value, name, told)
+        else:
+            default = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).partition("\n...")[0].strip()
+            yield f"| `{name}` | `{default}` | {told[name]} |"
 
 
 def main() -> None:
