@@ -415,7 +415,7 @@ def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Pat
 @pytest.mark.parametrize(
     "write",
     [
-        lambda engine: engine.add(facts(1), ["one"]),
+        lambda engine: engine.add_text(facts(1), ["one"]),
         lambda engine: engine.commit(PLACE),
         lambda engine: engine.drop_before(5),
         lambda engine: engine.forget(forgotten_id("kept1", 5)),
