@@ -63,15 +63,16 @@ def test_the_templates_are_those_that_the_script_makes(kustomize: Path) -> None:
 
 
 def test_the_readme_tells_each_value() -> None:
-    """Each leaf of the values, or the value that holds it, stands in the table."""
+    """Each leaf of the values, or the value that holds it, stands in the list."""
 
     def leaves(node: Any, path: str) -> set[str]:
         if not isinstance(node, dict) or not node:
             return {path}
         return set().union(*(leaves(value, f"{path}.{key}" if path else key) for key, value in node.items()))
 
-    table = write_chart.readme().partition("| value |")[2]
-    told = {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
+    told = {
+        line.split("`")[1] for line in write_chart.readme().partition("## Values")[2].splitlines() if line.startswith("- `")
+    }
     values = yaml.safe_load((write_chart.CHART / "values.yaml").read_text())
     assert {one for one in leaves(values, "") if not any(f"{one}.".startswith(f"{name}.") for name in told)} == set()
 

@@ -385,9 +385,9 @@ def copies() -> dict[str, Path]:
 
 
 def readme() -> str:
-    """Return the chart's README: what stands in it before the table, and the table of `values.yaml`.
+    """Return the chart's README: what stands in it before the list, and the list of `values.yaml`.
 
-    Values of which none has a comment stand together, in the row of the one that holds them.
+    Values of which none has a comment stand together, beside the one that holds them.
     """
     told: dict[str, str] = {}
     comment: list[str] = []
@@ -403,7 +403,7 @@ def readme() -> str:
         comment = []
     head, _, _ = (CHART / "README.md").read_text(encoding="utf-8").partition(_TABLE)
     rows = _rows(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")), "", told)
-    return f"{head}{_TABLE}\n\n| value | default | |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    return f"{head}{_TABLE}\n\n" + "\n".join(rows) + "\n"
 
 
 def _rows(values: dict[str, Any], above: str, told: dict[str, str]) -> Iterator[str]:
@@ -411,12 +411,12 @@ def _rows(values: dict[str, Any], above: str, told: dict[str, str]) -> Iterator[
         name = f"{above}.{key}" if above else key
         inner = any(text for other, text in told.items() if other.startswith(f"{name}."))
         if inner and told[name]:
-            yield f"| `{name}` | | {told[name]} |"
+            yield f"- `{name}`: {told[name]}"
         if inner:
             yield from _rows(value, name, told)
         else:
             default = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).partition("\n...")[0].strip()
-            yield f"| `{name}` | `{default}` | {told[name]} |"
+            yield f"- `{name}` (`{default}`){told[name] and ': '}{told[name]}"
 
 
 def main() -> None:

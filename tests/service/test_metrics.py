@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -267,8 +268,8 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
 def test_the_reference_page_has_exactly_these() -> None:
     """Each metric with its type, its role and its own help text; nothing that is gone."""
     page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    lines = [cells for line in page.splitlines() if len(cells := line.split("|")) == 6]
-    rows = {cells[1].strip(" `"): cells[2:5] for cells in lines}
+    lines = re.findall(r"^- `(stream_dedup_\w+)` \((.*?); (.*?)\): (.*)$", page, re.MULTILINE)
+    rows = {name: told for name, *told in lines}
     assert len(rows) == len(lines)
     exported: dict[str, list[str]] = {}
     roles = {"worker": WorkerMetrics("r"), "index": IndexMetrics(), "insights": InsightsMetrics(), "search": SearchMetrics()}
@@ -278,11 +279,10 @@ def test_the_reference_page_has_exactly_these() -> None:
                 name = family.name + ("_total" if family.type == "counter" else "")
                 exported.setdefault(name, [family.type, "", family.documentation])[1] += f", {role}"
 
-    assert rows.keys() - {"metric", "---"} == exported.keys()
+    assert rows.keys() == exported.keys()
     for name, (kind, named, text) in exported.items():
-        assert rows[name][0].split(",")[0].strip() == kind
-        assert rows[name][1].strip() == named.removeprefix(", ")
-        assert rows[name][2].strip() == text
+        assert rows[name] == [rows[name][0], named.removeprefix(", "), text]
+        assert rows[name][0].split(",")[0] == kind
 
 
 @pytest.mark.parametrize("values", [[], [0], [1, 1.5, 2, 2.1, 99], [-1, 0.5]])
