@@ -101,8 +101,8 @@ class Settings(BaseModel):
     kafka_bootstrap_servers: str = Field(
         default="localhost:9092",
         pattern=BROKERS,
-        description="First brokers to ask, as `host:port`, separated by commas; with two or three a role starts while one "
-        "is down. `KAFKA_BOOTSTRAP_SERVERS` is honoured too, below the prefixed name.",
+        description="First brokers to ask, as `host:port`, separated by commas. `KAFKA_BOOTSTRAP_SERVERS` is honoured too, "
+        "below the prefixed name.",
     )
     kafka: dict[str, str] = Field(
         default_factory=dict,
@@ -114,13 +114,13 @@ class Settings(BaseModel):
     mode: Literal["enforce", "annotate", "shadow"] = Field(
         default="enforce",
         description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document leaves on `unique`, with its "
-        "verdict on the headers; the two may be exchanged at any restart. `shadow`: nothing leaves; verdicts "
-        "show in metrics and on a log of its own, `shadow.fingerprints`.",
+        "verdict on the headers. `shadow`: nothing leaves; verdicts show in metrics and on a log of its own, "
+        "`shadow.fingerprints`.",
     )
     fail_open: Duration | None = Field(
         default=None,
-        description="How long a document waits for its verdict before it leaves as unique, with the reason `fail-open`: "
-        "an outage of the index becomes kept duplicates instead of lag. Without it documents wait.",
+        description="How long a document waits for its verdict before it leaves as unique, with the reason `fail-open`. "
+        "Without it documents wait.",
     )
     allow_bypass: bool = Field(
         default=False,
@@ -138,27 +138,27 @@ class Settings(BaseModel):
     )
     topic_prefix: str = Field(
         default="",
-        description="Put before every topic name (`crawl` gives `crawl.documents`), for one prefixed ACL and several "
-        "filters on a cluster. Changing it later starts an empty filter beside the old one.",
+        description="Put before every topic name (`crawl` gives `crawl.documents`). Changing it later starts an empty filter "
+        "beside the old one.",
     )
     group: Name = Field(
         default_factory=lambda data: data["topic_prefix"] + "stream-dedup",
         validate_default=True,
-        description="The filter's name: consumer group, first part of transactional ids, name of the state folder; two "
-        "filters need two. Another group reads all documents again and needs a `fingerprints` topic of its "
-        "own. In shadow mode `-shadow` is added.",
+        description="The filter's name: consumer group, first part of transactional ids, name of the state folder. Another "
+        "group reads all documents again and needs a `fingerprints` topic of its own. In shadow mode `-shadow` is "
+        "added.",
         json_schema_extra={"default_text": "`stream-dedup` behind the topic prefix"},
     )
     worker_id: Annotated[Name, Field(max_length=100)] | None = Field(
         default=None,
         description="Stable name of this worker, unique in the group; without one it is made of the host name and kept in "
-        "`state_dir`. Two workers with one name fence each other off; a name that changes at each start "
-        "leaves readers of `unique` waiting for a time-out.",
+        "`state_dir`. Two workers with one name fence each other off; one that changes at each start leaves "
+        "readers of `unique` waiting for a time-out.",
     )
     documents: TopicName | None = Field(
         default=None,
-        description="Whole name of the topic that is read, such as `crawled_firehose`. `topics apply` creates it where it "
-        "is missing and never changes it; `doctor` says whether it fits.",
+        description="Whole name of the topic that is read. `topics apply` creates it where it is missing and never changes it;"
+        " `doctor` says whether it fits.",
         json_schema_extra={"default_text": "`documents` behind the topic prefix"},
     )
     unique: TopicName | None = Field(
@@ -184,10 +184,9 @@ class Settings(BaseModel):
     )
     value_format: Literal["raw", "json", "confluent-json", "avro", "protobuf"] = Field(
         default="raw",
-        description="`raw`: the record's value is the text. `json`: the text stands at `text_field`. `confluent-json`: "
-        "the same behind the five bytes of Confluent's serializers. `avro`, `protobuf`: behind those bytes, "
-        "read by the schema that `registry_url` has; both need `crawl-dedup[registry]`. JSON judged as `raw` "
-        "finds fewer duplicates, because field names and dates count.",
+        description="`raw`: the record's value is the text. `json`: the text stands at `text_field`. `confluent-json`: the "
+        "same behind the five bytes of Confluent's serializers. `avro`, `protobuf`: behind those bytes, read by "
+        "the schema that `registry_url` has; both need `crawl-dedup[registry]`.",
     )
     text_field: FieldPath = Field(
         default="text",
@@ -196,16 +195,14 @@ class Settings(BaseModel):
     )
     text_at: TextPlace | None = Field(
         default=None,
-        description="Where a record names the address of its text (`https://`, `s3://`, `gs://`, `abfs://`, `file:///`): "
-        "a field's dotted path, or a header, as in `header:text-uri`. Needs `crawl-dedup[fetch]`, or the "
-        "extra `s3`, `gs`, `abfs`. What is missing for good becomes a dead letter; while a store does not "
-        "answer, records wait.",
+        description="Where a record names the address of its text (`https://`, `s3://`, `gs://`, `abfs://`, `file:///`): a "
+        "field's dotted path, or a header, as in `header:text-uri`. Needs `crawl-dedup[fetch]`, or the extra `s3`,"
+        " `gs`, `abfs`.",
     )
     text_prefixes: str | None = Field(
         default=None,
         description="What may be fetched: addresses below one of these, separated by commas, as in "
-        "`s3://crawl/pages,https://store.example/`. A producer of documents can have anything below them "
-        "fetched; redirects to another host are not followed.",
+        "`s3://crawl/pages,https://store.example/`.",
     )
     text_bytes: Annotated[Size, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=10_000_000,
@@ -217,26 +214,24 @@ class Settings(BaseModel):
         default=timedelta(seconds=10),
         ge=timedelta(milliseconds=100),
         le=timedelta(minutes=10),
-        description="Time for one attempt to fetch a text. After three attempts the record waits, and the text is asked "
-        "for again until `text_patience` is over.",
+        description="Time for one attempt to fetch a text.",
     )
     text_patience: Duration = Field(
         default=timedelta(minutes=10),
         ge=timedelta(seconds=1),
         le=timedelta(days=7),
-        description="How long a text may be away while its store answers for others; then its record becomes a dead "
-        "letter, `GivenUp`. While the store answers for none, records wait without end.",
+        description="How long a text may be away while its store answers for others; then its record becomes a dead letter, "
+        "`GivenUp`.",
     )
     text_fetches: Annotated[int, Whole] = Field(
         default=64,
         ge=1,
         le=1000,
-        description="Most texts that are fetched at once. With 64, a store that takes 200 ms gives 320 a second.",
+        description="Most texts that are fetched at once.",
     )
     registry_url: str | None = Field(
         default=None,
-        description="Address of the schema registry for `avro` and `protobuf`, several with commas. While it does not "
-        "answer, records wait.",
+        description="Address of the schema registry for `avro` and `protobuf`, several with commas.",
     )
     registry_credentials_file: Path | None = Field(
         default=None, description="File with `user:password` for the schema registry's basic authentication."
@@ -247,14 +242,12 @@ class Settings(BaseModel):
     reader_schema: int | None = Field(
         default=None,
         ge=1,
-        description="Id of the schema by which every value in Avro or Protobuf is read, so that a renamed field has one "
-        "name. Without it a value has the names of its own schema.",
+        description="Id of the schema by which every value in Avro or Protobuf is read, so that a renamed field has one name.",
     )
     text_is: Literal["text", "html"] = Field(
         default="text",
         description="`html`: the text is a web page, and its main text is judged; needs `crawl-dedup[html]`. A page that "
-        "breaks the extractor, or takes more CPU than `page_cpu`, becomes a dead letter. Pages judged as "
-        "`text` are near each other by their templates.",
+        "breaks the extractor, or takes more CPU than `page_cpu`, becomes a dead letter.",
     )
     page_cpu: Duration = Field(
         default=timedelta(seconds=2),
@@ -265,18 +258,16 @@ class Settings(BaseModel):
     )
     text_encoding: Literal["plain", "base64"] = Field(
         default="plain",
-        description="`base64`: the text is base64 of UTF-8 (of a page in any encoding, with `text_is` `html`). A text "
-        "that is not valid base64 becomes a dead letter.",
+        description="`base64`: the text is base64 of UTF-8 (of a page in any encoding, with `text_is` `html`).",
     )
     id_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's id in a JSON value; without it the record's key is the id. By the id "
-        "`unchanged`, `returned` and `revised` are told from `exact` and `near`.",
+        description="Dotted path of the document's id in a JSON value; without it the record's key is the id.",
     )
     time_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's time (RFC 3339, or milliseconds since 1970) in a JSON value; without "
-        "it the record's timestamp is used. It is named on later duplicates.",
+        description="Dotted path of the document's time (RFC 3339, or milliseconds since 1970) in a JSON value; without it the"
+        " record's timestamp is used.",
     )
     scope_field: FieldPath | None = Field(
         default=None,
@@ -291,36 +282,35 @@ class Settings(BaseModel):
     )
     plan: str | None = Field(
         default=None,
-        description="Which texts count as near. `bands`: by sketch and print, at a cost that does not grow. `blocks`: "
-        "without sketches, 128 bits in 8 blocks, within 17, lengths within 75 %. `classic`: the textbook's 64 "
-        "bits in 4 blocks, within 3. Or numbers, as in `128:8:0:19` (see `plans.md`). The first worker of "
-        "an empty log takes it; later the log's own plan is in force.",
+        description="Which texts count as near. `bands`: by sketch and print, at a cost that does not grow. `blocks`: without "
+        "sketches, 128 bits in 8 blocks, within 17, lengths within 75 %. `classic`: the textbook's 64 bits in 4 "
+        "blocks, within 3. Or numbers, as in `128:8:0:19` (see `plans.md`). The first worker of an empty log takes"
+        " it; later `stream-dedup declare` changes it.",
         json_schema_extra={"default_text": "`bands`; for recipes without sketches `blocks`, at 64 bits `classic`"},
     )
     similarity: str | None = Field(
         default=None,
-        description="From which similarity on two texts are near, in hundredths: `0.7` drops less than the `0.65` of "
-        "`bands`; `stream-dedup calibrate` proposes one. Only with a plan that compares sketches. The first "
-        "worker of an empty log takes it; later `stream-dedup declare` changes it.",
+        description="From which similarity on two texts are near, in hundredths: `0.7` drops less than the `0.65` of `bands`; "
+        "`stream-dedup calibrate` proposes one. Only with a plan that compares sketches. Taken and changed like "
+        "`plan`.",
         json_schema_extra={"default_text": "the plan's own"},
     )
     window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(
         default=None,
-        description="How long, by the log's time, a kept document is compared with: `30d`. Older ones leave the index, "
-        "and a later copy is unique again. The first worker of an empty log takes it; later `stream-dedup "
-        "declare` changes it.",
+        description="How long, by the log's time, a kept document is compared with: `30d`. Older ones leave the index, and a "
+        "later copy is unique again. Taken and changed like `plan`.",
         json_schema_extra={"default_text": "none, for ever"},
     )
     window_refresh: bool = Field(
         default=False,
-        description="Count the window from the last duplicate: what is seen again and again stays a duplicate, and is "
-        "written anew once in a sixteenth of the window. Taken and changed like `window`.",
+        description="Count the window from the last duplicate: what is seen again and again stays a duplicate, and is written "
+        "anew once in a sixteenth of the window. Taken and changed like `plan`.",
     )
     better: Literal["longest", "newest", "authority"] = Field(
         default="longest",
-        description="Which copy beats the kept document and every copy before, as `dedup.better` says: `longest` has a "
-        "tenth more features, `newest` a later time, `authority` a host that stands higher in `host_ranks`. "
-        "Taken and changed like `window`.",
+        description="Which copy beats the kept document and every copy before, as `dedup.better` says: `longest` has a tenth "
+        "more features, `newest` a later time, `authority` a host that stands higher in `host_ranks`. Taken and "
+        "changed like `plan`.",
     )
     host_ranks: ReadableFile | None = Field(
         default=None,
@@ -330,30 +320,28 @@ class Settings(BaseModel):
     )
     count_copies: bool = Field(
         default=False,
-        description="Say on each duplicate how many copies there are with it, as `dedup.copies`; costs the index some 5 % "
-        "of its CPU. The first worker of an empty log takes it; it cannot change later.",
+        description="Say on each duplicate how many copies there are with it, as `dedup.copies`; costs the index some 5 % of "
+        "its CPU. It cannot change later.",
     )
     representatives: bool = Field(
         default=False,
         description="The index keeps the compacted topic `representatives`: copies and best copy of each kept document, a "
-        "second or two behind. It costs CPU and space for every change.",
+        "second or two behind.",
     )
     key_file: ReadableFile | None = Field(
         default=None,
-        description="File with the secret key of the feature hash, without which outsiders can craft documents that "
-        "collide. It is part of the recipe: losing or changing it needs a new `fingerprints` topic. Without "
-        "it a public demonstration key is used, with a warning.",
+        description="File with the secret key of the feature hash, without which outsiders can craft documents that collide. "
+        "It is part of the recipe: losing or changing it needs a new `fingerprints` topic.",
     )
     log_ids: Literal["plain", "digest"] = Field(
         default="plain",
         description="`digest`: log, index and `dedup.of.id` name documents by a digest under the recipe's key, so that no "
-        "address enters the log; the kept document is then found by `dedup.of.position`. The first worker of "
-        "an empty log takes it; it cannot change later.",
+        "address enters the log. It cannot change later.",
     )
     user_dictionary: ReadableFile | None = Field(
         default=None,
-        description="Words for jieba's cut of Han: a UTF-8 file with a line `word [frequency] [tag]` each; a frequency of "
-        "0 splits a word. Part of the recipe: a change needs a new `fingerprints` topic.",
+        description="Words for jieba's cut of Han: a UTF-8 file with a line `word [frequency] [tag]` each. Part of the recipe:"
+        " a change needs a new `fingerprints` topic.",
     )
     stop_words: ReadableFile | None = Field(
         default=None,
@@ -374,21 +362,19 @@ class Settings(BaseModel):
         default=8000,
         ge=1,
         le=100_000,
-        description="Most documents in one transaction; fewer of large ones, as `worker_memory` allows. A lone document "
-        "leaves at once; on two cores transactions of 1,000 carried half as much as of 5,000.",
+        description="Most documents in one transaction; fewer of large ones, as `worker_memory` allows. A lone document leaves"
+        " at once.",
     )
     batches_in_flight: Annotated[int, Whole] = Field(
         default=4,
         ge=1,
         le=64,
-        description="Most batches that wait for the index at once. More hides a slow index at the cost of memory; fewer "
-        "repeats less after an abort.",
+        description="Most batches that wait for the index at once.",
     )
     worker_memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
         default=None,
-        description="Most memory that a worker may take, such as `1GiB`; it bounds what is read ahead, held and sent. "
-        "Without it, the limit of the pod or container; without that, a quarter of the machine, at most 1 "
-        "GiB.",
+        description="Most memory that a worker may take, such as `1GiB`. Without it, the limit of the pod or container; "
+        "without that, a quarter of the machine, at most 1 GiB.",
         json_schema_extra={"default_text": "the pod's limit"},
     )
     index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
@@ -410,15 +396,13 @@ class Settings(BaseModel):
     )
     search_dir: Folder = Field(
         default_factory=lambda data: data["state_dir"] / "search",
-        description="Folder of the engine of `run search`, for one process. It may be deleted at any time; what Kafka "
-        "still has is then read again.",
+        description="Folder of the engine of `run search`, for one process. It may be deleted at any time.",
         json_schema_extra={"default_text": "`search` in `state_dir`"},
     )
     http_host: str = Field(
         default="127.0.0.1",
         pattern=HOST,
-        description="Address of probes and metrics. The loopback address keeps them on this machine; a container needs "
-        "`0.0.0.0` or `::`.",
+        description="Address of probes and metrics. A container needs `0.0.0.0` or `::`.",
     )
     http_port: Annotated[int, Whole] = Field(
         default=8080,
@@ -431,21 +415,19 @@ class Settings(BaseModel):
         default="",
         pattern=HOSTS,
         description="Further names under which pages and API may be asked for, separated by commas, such as a proxy's; "
-        "`*.example.org` stands for all below it, `*` for any. Others are refused, so that no page of another "
-        "site reads them through a browser; probes and metrics answer under any name.",
+        "`*.example.org` stands for all below it, `*` for any. Others are refused, so that no page of another site"
+        " reads them; probes and metrics answer under any name.",
         json_schema_extra={"default_text": "none"},
     )
     livez_after: Duration = Field(
         default=timedelta(minutes=1),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="`/livez` fails when the role's loop has not turned for this long. Too short restarts a role that is "
-        "merely slow; lag never fails it.",
+        description="`/livez` fails when the role's loop has not turned for this long. Lag never fails it.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Least level that is logged. `debug` also shows tracebacks of expected errors and librdkafka's own "
-        "debug lines.",
+        description="Least level that is logged. `debug` also shows librdkafka's own.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto",
@@ -474,8 +456,7 @@ class Settings(BaseModel):
     )
     search_keep: Duration | None = Field(
         default=None,
-        description="How old a document may be, by its record's timestamp, before `run search` drops it: `90d`. Its text "
-        "may be kept for less.",
+        description="How old a document may be, by its record's timestamp, before `run search` drops it: `90d`.",
         json_schema_extra={"default_text": "none, for ever"},
     )
     search_bytes: Annotated[Size, Field(ge=1_000_000)] | None = Field(
@@ -501,9 +482,8 @@ class Settings(BaseModel):
     )
     insights: bool = Field(
         default=True,
-        description="The worker writes what the documents of each host did to the topic `insights`, for `run insights`: "
-        "one small record a second, after the commit. It can lose a count; without the topic, and in shadow "
-        "mode, nothing is written.",
+        description="The worker writes what the documents of each host did to the topic `insights`, for `run insights`: one "
+        "small record a second, after the commit.",
     )
     insights_host_header: str | None = Field(
         default=None,
@@ -516,8 +496,7 @@ class Settings(BaseModel):
         default=timedelta(hours=24),
         ge=timedelta(minutes=1),
         le=timedelta(days=366),
-        description="How far back a host's signals reach from its latest document. Longer is steadier, shorter tells of a "
-        "change sooner; changing it empties the windows.",
+        description="How far back a host's signals reach from its latest document. Changing it empties the windows.",
     )
     insights_interval: Duration = Field(
         default=timedelta(seconds=10),
@@ -535,7 +514,7 @@ class Settings(BaseModel):
         default=20_000,
         ge=1,
         le=5_000_000,
-        description="Most hosts that are remembered, at up to 10 kB each; the longest silent are forgotten first.",
+        description="Most hosts that are remembered, at up to 10 kB each.",
     )
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
