@@ -67,8 +67,7 @@ def audit_command(
 ) -> int:
     """Hold all promises against what Kafka holds, also while the filter runs: each record once, in order, as it was.
 
-    Every verdict is judged anew by a plain scan of the log that shares nothing with the index; every kept document that a
-    duplicate names must be in `unique`. Ends with 1 and a sentence for each violation. It reads all topics whole.
+    Ends with 1 and a sentence for each violation. It reads all topics whole.
     """
     started = time.monotonic()
     with progress("reading", None) as advance:

@@ -72,8 +72,7 @@ def calibrate_command(
 ) -> int:
     """Propose from which similarity on documents are dropped, by a sample of your own, with pairs on either side to read.
 
-    What only a crowd has in common, pages of one large site, is no copy and told beside. Where the sample does not tell,
-    nothing is proposed.
+    Where the sample does not tell, nothing is proposed.
     """
     settings, found = _documents(given, target, document_format.value, documents, text_field)
     recipe, plan = recipe_of(settings), settings.judging_plan

@@ -29,8 +29,7 @@ def compile_command(
 ) -> int:
     """Make the machine code ahead, when an image or a package is made: a role then starts in a second or two.
 
-    Without it each machine compiles once, for a minute of CPU, and each start does where nothing can be written. The
-    code is for every x86-64 processor with AVX2, or every 64-bit ARM; any other compiles at start as before.
+    The code is for every x86-64 processor with AVX2, or every 64-bit ARM; any other compiles at start.
     """
     directory = to.absolute() / "kernels" if to is not None else compiled.SHIPPED
     target = None if native else compiled.baseline()

@@ -85,7 +85,7 @@ def declare_command(
 ) -> int:
     """Show which plan, window, reading and format are in force and which copy is better, or change them for all that follows.
 
-    Nothing has to stop for it. Every index must hold a plan that may need more memory, so the running ones are asked first.
+    Nothing has to stop for it.
     """
     wanted_plan = None if plan is None else parse_plan(plan)
     rule = None if better is None else BetterRule.named(better)

@@ -103,7 +103,7 @@ def dlq_redrive_command(
 ) -> int:
     """Send dead letters back to `documents` as they first came, each at most once, also where programs are killed meanwhile.
 
-    Correct first what made them dead letters: each is judged as a new document, and may become a dead letter again.
+    Correct first what made them dead letters: each is judged as a new document.
     """
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)

@@ -56,7 +56,7 @@ _OF_THE_CLUSTER = (
 def doctor_command(settings: Settings, as_json: JsonOption = False) -> int:
     """Look at everything that must hold: settings, clients, this machine, topics, offsets, recipe, volume. Changes nothing.
 
-    The roles hold the same checks at their start. Ends with 78 if anything is refused.
+    Ends with 78 if anything is refused.
     """
     findings = examine(settings)
     counts = {state: sum(one.state is state for one in findings) for state in CheckState}

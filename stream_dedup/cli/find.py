@@ -47,10 +47,7 @@ def find_command(
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the documents that hold a clue, a sentence or two, or most of it: how much, where, and their group. Best first.
-
-    For documents that are near a text as a whole, take `similar`.
-    """
+    """Find the documents that hold a clue, a sentence or two, or most of it: how much, where, and their group. Best first."""
     text, _ = read_text(settings, clue, as_text=as_text)
     query = urllib.parse.urlencode({"limit": limit} | ({} if least is None else {"least": least}))
     answer = ask_search(settings, search, f"/v1/find?{query}", text.encode("utf-8", "replace"))

@@ -35,7 +35,7 @@ def forget_command(
 ) -> int:
     """Take down what is kept of an id: its representatives and the id leave every index, its documents the search.
 
-    What left already is not recalled; what stays, where and until when, is printed.
+    What stays, where and until when, is printed.
     """
     if not identifier:
         raise InputError("An empty id is nobody's, so there is nothing to forget.")

@@ -59,7 +59,7 @@ def prints_command(
 ) -> int:
     """Fingerprint the documents of files: the part of `check` that many machines can do at once, in any order. See `judge`.
 
-    Prints that are there, made of the same file with the same settings, are left as they are, so a run that was killed goes on.
+    A run that was killed goes on.
     """
     need_pyarrow("Files of prints")
     if vector_field is not None:

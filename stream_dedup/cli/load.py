@@ -72,11 +72,7 @@ def load_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Write documents from files into `documents`, for a first try or a backfill. Stopped, it goes on when it is run again.
-
-    A line of JSONL becomes a record's value as it is. A text file becomes one record, whose key is its path, a page of a WARC
-    file one whose key is its URL.
-    """
+    """Write documents from files into `documents`, for a first try or a backfill. Stopped, it goes on when it is run again."""
     topic = topic or settings.topic_names.documents
     if settings.value_format in ("confluent-json", "avro", "protobuf"):
         raise ConfigurationError(

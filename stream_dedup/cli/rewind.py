@@ -42,7 +42,7 @@ def rewind_command(
 ) -> int:
     """Have partitions of `documents` read again from an offset on, while no worker runs. What left already leaves again.
 
-    Other tools must not set the group's offsets: only this raises the epoch that tells the index of it.
+    Other tools must not set the group's offsets.
     """
     if bool(positions) == from_outputs:
         raise typer.BadParameter("Give either positions or --from-outputs.", param_hint="PARTITION@OFFSET")

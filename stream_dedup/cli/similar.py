@@ -60,9 +60,8 @@ def similar_command(
 ) -> int:
     """Find the kept documents that are near a text as a whole: similarity, distance in bits, id, position, time. Nearest first.
 
-    Without `--similarity` an index says what its own plan takes for near; with it, what another similarity would.
-    For documents that hold a sentence or two among much else, take `find`.
-    A text of a few words is found only where a document is that very text.
+    Without `--similarity` an index says what its own plan takes for near. For documents that hold a sentence or two, take
+    `find`.
     """
     if index is not None and volume is not None:
         raise typer.BadParameter("give one of --index and --volume")

@@ -39,8 +39,7 @@ def tap_command(
 ) -> int:
     """Watch verdicts as they are given: time, verdict, reason, similarity or distance, id, kept document and its position.
 
-    A duplicate that is better than the kept document and all copies before it says by which rule. Behind a duplicate stands the
-    command that lets it through after all.
+    Behind a duplicate stands the command that lets it through after all.
     """
     outlets = [one.value for one in only or []]
     names = settings.topic_names

@@ -56,8 +56,7 @@ def top_command(
 ) -> int:
     """Watch the roles at work: documents a second, share of duplicates, lag, latency, aborts, the index. From their /metrics.
 
-    Below stands what those wait for that are not ready. With --json a line per interval. With --once it ends with 1 if none
-    answers.
+    With --json a line per interval. With --once it ends with 1 if none answers.
     """
     last = _read_all(settings, urls)
     try:
@@ -82,7 +81,7 @@ def top_command(
 def stats_command(settings: Settings, urls: UrlsArgument = None, as_json: JsonOption = False) -> int:
     """Say what was saved: documents, duplicates by reason, bytes. Exact, since each worker's start. From their /metrics.
 
-    What workers before them counted, and figures by day, Prometheus has.
+    Figures by day Prometheus has.
     """
     found = _read_all(settings, urls)
     rows = [saved_by(address, one) for address, one in found.items() if isinstance(one, RoleReading) and one.role == "worker"]

@@ -69,7 +69,7 @@ def _section(one: Command, told: Sequence[tuple[str, str]], many: Mapping[tuple[
 
 
 def _item(record: tuple[str, str]) -> str:
-    names, text = (" ".join(part.split()) for part in record)
+    names, text = (" ".join(part.split()).replace(" range>", ">") for part in record)
     return f"- `{names}`: {text}\n"
 
 
