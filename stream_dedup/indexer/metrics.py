@@ -24,24 +24,24 @@ class IndexMetrics(RoleMetrics):
         self._entries = Gauge("stream_dedup_index_entries", "Representatives in the index.", registry=self.registry)
         self._candidates = BatchHistogram(
             "stream_dedup_candidates",
-            "Prints compared for one document; those found by their text alone are not counted.",
+            "Prints compared for one document.",
             _CANDIDATE_BUCKETS,
             self.registry,
         )
         self._threshold = Gauge(
             "stream_dedup_similarity_threshold",
-            "Similarity from which on the plan in force calls two documents near, 0 to 1; 0 where it asks for none.",
+            "Similarity from which on documents are near, 0 to 1; 0 where the plan asks for none.",
             registry=self.registry,
         )
         self._size = Gauge("stream_dedup_index_size_bytes", "Bytes that the index takes on its volume.", registry=self.registry)
         self._applied = Gauge(
             "stream_dedup_index_applied_offset",
-            "The log offset up to which the index has applied the log: the next one it will read.",
+            "The next log offset that the index will read.",
             registry=self.registry,
         )
         self._evicted = Counter(
             "stream_dedup_index_evicted",
-            "Representatives that left the index: by its window, forgotten by an operator, or retracted.",
+            "Representatives that left the index: by its window, forgotten, or retracted.",
             ["reason"],
             registry=self.registry,
         )
@@ -50,63 +50,62 @@ class IndexMetrics(RoleMetrics):
             self._evicted.labels(reason)
         self._rejected = Counter(
             "stream_dedup_rejected_records",
-            "Log records that the index could not read and refused, since the log began; `/readyz` names the last.",
+            "Log records that the index refused, since the log began; `/readyz` names the last.",
             registry=self.registry,
         )
         self._ignored = Counter(
             "stream_dedup_ignored_orders",
-            "Orders in the log that the index passed over because they say nothing to it, since the log began.",
+            "Orders that the index passed over, since the log began.",
             registry=self.registry,
         )
         self._passed_over_before = {"rejected": 0, "ignored_control_records": 0}
         self._restored_empty = Counter(
             "stream_dedup_index_restored_empty",
-            "Starts with an empty volume beside a log that an index had answered: it was rebuilt.",
+            "Starts with an empty volume beside a log that was answered before.",
             registry=self.registry,
         )
 
         self._made_anew = Counter(
             "stream_dedup_index_made_anew",
-            "Rows and tables beside the volume that did not fit it at a start, and were made anew from it.",
+            "Rows and tables beside the volume that were made anew at a start.",
             registry=self.registry,
         )
         self._unwritten = Counter(
             "stream_dedup_index_unwritten_tables",
-            "Tables that could not be written beside the volume; the next start reads more of the volume itself.",
+            "Tables that could not be written beside the volume.",
             registry=self.registry,
         )
         self._unwritten_before = 0
         self._memory = Gauge(
             "stream_dedup_index_memory_bytes",
-            "Bytes of the index's rows and tables: in memory, or in files: sketches, and what the memory budget does not hold.",
+            "Bytes of the index's rows and tables, in memory or in files.",
             ["where"],
             registry=self.registry,
         )
         self._hottest = Gauge(
             "stream_dedup_index_hottest_bucket_entries",
-            "The most entries that a look-up reads in one table; of the tables one is looked at each second, in turn.",
+            "The most entries that a look-up reads in one table; one table is looked at each second, in turn.",
             registry=self.registry,
         )
 
         self._full_blocks = Gauge(
             "stream_dedup_full_blocks",
-            "Blocks that more representatives share than the plan asks of one: only the first and the last are compared. Of "
-            "the tables one is looked at each second, in turn.",
+            "Blocks that more representatives share than the plan asks of one; one table is looked at each second, in turn.",
             registry=self.registry,
         )
         self._behind = Gauge(
             "stream_dedup_representatives_behind_records",
-            "Log records applied since the topic representatives held all that it is owed; 0 while it does.",
+            "Log records that the topic representatives is behind.",
             registry=self.registry,
         )
         self._decisions_behind = Gauge(
             "stream_dedup_decisions_behind_records",
-            "Decisions that are kept in the volume because the topic decisions does not hold them yet.",
+            "Decisions that the topic decisions does not hold yet.",
             registry=self.registry,
         )
         self._decisions_applied = Counter(
             "stream_dedup_decisions_applied",
-            "Log records that were applied with what the topic decisions says of them, so that nothing was looked up.",
+            "Log records that were applied by the topic decisions.",
             registry=self.registry,
         )
         self._published = Counter(
@@ -125,8 +124,7 @@ class IndexMetrics(RoleMetrics):
         self._snapshot_taken = math.nan
         Gauge(
             "stream_dedup_snapshot_age_seconds",
-            "Time since the last snapshot was whole, or since the start while there is none; not a number (NaN) without "
-            "STREAM_DEDUP_SNAPSHOTS.",
+            "Time since the last whole snapshot, or since the start; NaN without STREAM_DEDUP_SNAPSHOTS.",
             registry=self.registry,
         ).set_function(lambda: time.time() - self._snapshot_taken)
         self._snapshot_size = Gauge(

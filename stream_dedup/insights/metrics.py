@@ -18,14 +18,14 @@ class InsightsMetrics(RoleMetrics):
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         self._read = counter(
             "stream_dedup_insights_records",
-            "Records of insights: counted, passed over because they were counted before, or not readable.",
+            "Records of insights: counted, counted before, or not readable.",
             ["result"],
         )
         self._hosts = gauge("stream_dedup_insights_hosts", "Hosts that are remembered.")
         self._signals = counter("stream_dedup_host_signals", "Records written to host-signals.")
         self._events = counter(
             "stream_dedup_host_events",
-            "Times that something began at a host: many ids fell on one document, or nearly all its documents were dropped.",
+            "Times that an event began at a host.",
             ["event"],
         )
         self._lag = gauge("stream_dedup_insights_lag_records", "Records of insights that wait to be read.")

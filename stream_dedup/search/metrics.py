@@ -21,7 +21,7 @@ class SearchMetrics(DecodingMetrics):
         self._read = counter("stream_dedup_search_records", "Records of the outputs that were taken into the full-text engine.")
         self._without_text = counter(
             "stream_dedup_search_without_text",
-            "Records of the outputs whose text cannot be had: found by id and in groups, and not by words.",
+            "Records of the outputs whose text cannot be had: not found by words.",
         )
         self._documents = gauge("stream_dedup_search_documents", "Documents and groups in the full-text engine.")
         self._size = gauge("stream_dedup_search_size_bytes", "Bytes that the full-text engine takes on its volume.")

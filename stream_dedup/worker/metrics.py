@@ -32,7 +32,7 @@ class WorkerMetrics(DecodingMetrics):
         histogram = partial(BatchHistogram, registry=self.registry)
         self._records = counter(
             "stream_dedup_records",
-            "Source records whose transaction committed: what went in. Equals documents and dead letters together.",
+            "Source records whose transaction committed: what went in.",
         )
         self._documents = counter(
             "stream_dedup_documents", "Documents that left with a verdict, by verdict and reason.", ["verdict", "reason"]
@@ -61,11 +61,11 @@ class WorkerMetrics(DecodingMetrics):
         )
         self._unemitted = gauge(
             "stream_dedup_unemitted_representatives",
-            "Documents that the index made representatives and this worker has not committed to the output yet.",
+            "Representatives that this worker has not committed to the output yet.",
         )
         self._unanswered = gauge(
             "stream_dedup_unanswered_seconds",
-            "For how long the oldest question to the index has been without an answer; 0 if none is.",
+            "Age of the oldest question to the index without an answer; 0 if none is.",
         )
         self._distance = histogram(
             "stream_dedup_distance_bits", "Distance of duplicates from the document they name.", _DISTANCE_BUCKETS_BITS
@@ -77,13 +77,12 @@ class WorkerMetrics(DecodingMetrics):
         )
         self._latency = histogram(
             "stream_dedup_verdict_latency_seconds",
-            "Age of a document, by its record's timestamp, when its verdict was committed. Crawlers that send the "
-            "fetch time as timestamp see the age of the page.",
+            "Age of a document, by its record's timestamp, when its verdict was committed.",
             _LATENCY_BUCKETS_SECONDS,
         )
         self._insights = counter(
             "stream_dedup_insights_sent",
-            "Records with counts per host, by whether Kafka took them; a lost one costs counts and no document.",
+            "Records with counts per host, by whether Kafka took them.",
             ["result"],
         )
         for result in ("delivered", "lost"):
