@@ -214,7 +214,7 @@ class Settings(BaseModel):
         default=timedelta(seconds=10),
         ge=timedelta(milliseconds=100),
         le=timedelta(minutes=10),
-        description="Time for one attempt to fetch a text.",
+        description="Time for one attempt to fetch a text; three are made.",
     )
     text_patience: Duration = Field(
         default=timedelta(minutes=10),
@@ -227,7 +227,7 @@ class Settings(BaseModel):
         default=64,
         ge=1,
         le=1000,
-        description="Most texts that are fetched at once.",
+        description="Most texts that one worker fetches at once.",
     )
     registry_url: str | None = Field(
         default=None,
