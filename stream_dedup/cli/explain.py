@@ -21,7 +21,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.sketch import alike, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
-from stream_dedup.index.rules.judge import reason_of_duplicate
+from stream_dedup.index.rules.reasons import reason_of_duplicate
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.local.offline import check_widths
 from stream_dedup.settings.recipe import recipe_of

@@ -1,4 +1,4 @@
-"""What reads the bytes at an address: the only file that knows fsspec. Needs `crawl-dedup[fetch]`.
+"""What reads the bytes at an address: beside `addressed` the only file that knows fsspec. Needs `crawl-dedup[fetch]`.
 
 An attempt gives the bytes, or one of three errors:
 

@@ -1,4 +1,4 @@
-"""What the metrics of the three roles share; each role has its own on a registry of its own.
+"""What the metrics of all roles share; each role has its own on a registry of its own.
 
 Names are the contract's; a role serves only what it moves, so that an index does not report a worker's zeros. No label
 holds a host, an address or an id: the number of series must not grow with the crawl.

@@ -67,7 +67,7 @@ from stream_dedup.worker.intake import Intake
 from stream_dedup.worker.prepare import InFlight
 from stream_dedup.worker.questions import Questions
 
-_IDLE_SECONDS = 0.1
+_DRAIN_STEP_SECONDS = 0.1
 _ANSWER_SECONDS = 0.003
 _FULL_SECONDS = 0.02
 _LAG_SECONDS = 1.0
@@ -176,7 +176,7 @@ class Worker:
         What they leave to be read again is read later.
         """
         self._intake.finish()
-        while not self._delivery.wait_until_none_runs(_IDLE_SECONDS, rereads=False):
+        while not self._delivery.wait_until_none_runs(_DRAIN_STEP_SECONDS, rereads=False):
             self._health.beat()
 
     def abort(self, *, rereads: bool) -> None:

@@ -23,7 +23,6 @@ from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
 from stream_dedup.index.rules.decided import JudgedBatch, found_before, joined_decision
-from stream_dedup.index.rules.judge import reason_of_duplicate
 from stream_dedup.index.rules.last_texts import IdText
 from stream_dedup.index.rules.positions import (
     KeptRecord,
@@ -35,6 +34,7 @@ from stream_dedup.index.rules.positions import (
     keys_of,
     spans_of,
 )
+from stream_dedup.index.rules.reasons import reason_of_duplicate
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
 from stream_dedup.index.tables.tags import crcs_of
