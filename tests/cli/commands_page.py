@@ -19,7 +19,7 @@ Made by `python -m tests.cli.commands_page`; do not edit by hand.
 
 `stream-dedup COMMAND --help` says the same. Exit codes: 0 done, 1 failure, 2 usage, 78 something must be changed before it
 can work, 130 interrupted. What several commands take is told here, for all that name it; `--config` and `--set` are taken by
-all but {without}:
+all but {settings}, `--json` by all but {figures}:
 
 """
 # By the first name of each: what many commands take, and what it is for.
@@ -39,8 +39,11 @@ def commands_page() -> str:
     records = {name: _records(command_named(name)) for names in PANELS.values() for name in names}
     counts = Counter(record for told in records.values() for record in told if _common(record) is None)
     many = {record: _name(record) for record, count in counts.items() if count >= _MANY}
-    without = [f"`{name}`" for name, told in records.items() if "--set" not in map(_name, told)]
-    head = _HEAD.format(without=", ".join(without))
+    settings, figures = (
+        ", ".join(f"`{name}`" for name, told in records.items() if option not in map(_name, told))
+        for option in ("--set", "--json")
+    )
+    head = _HEAD.format(settings=settings, figures=figures)
     parts = [head, *(f"- `{name}`: {purpose}\n" for name, purpose in _COMMON.items()), *map(_item, many)]
     for panel, names in PANELS.items():
         parts.append(f"\n## {panel}\n")
@@ -63,7 +66,7 @@ def _section(one: Command, told: Sequence[tuple[str, str]], many: Mapping[tuple[
     yield f"\n### `{one.name}`\n\n{one.loaded().help}\n\n```console\n$ {one.example}\n```\n\n"
     others = {record: name for record in told if (name := _common(record) or many.get(record))}
     yield from (_item(record) for record in told if record not in others)
-    named = [f"`{name}`" for name in others.values() if name not in {"--config", "--set"}]
+    named = [f"`{name}`" for name in others.values() if name not in {"--config", "--set", "--json"}]
     if named:
         yield f"- also {', '.join(named)}\n"
 
