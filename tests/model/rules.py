@@ -25,7 +25,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules import judging as index_judging
 from stream_dedup.index.rules import orders
 from stream_dedup.index.rules.copies import CopyCounts
-from stream_dedup.index.rules.positions import Positions
+from stream_dedup.index.rules.positions import Positions, WholeRecord
 from stream_dedup.index.rules.published import Published
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.volume import layout
@@ -102,10 +102,10 @@ def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any,
             positions._changed[record.log_offset] = record
 
 
-@_instead(index_judging, "_Judging")
-def _no_stale(judging: Any, *fields: Any) -> Any:
-    """A document below the mark is judged like any other."""
-    made = judging(*fields)
+@_instead(index_judging._Judging, "of")
+def _no_stale(of: Any, *fields: Any) -> Any:
+    """A document below the watermark is judged like any other."""
+    made = of(*fields)
     return replace(made, epoch_below=np.zeros_like(made.epoch_below), below=np.zeros_like(made.below))
 
 
@@ -452,9 +452,12 @@ REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 
 RULES = [
     Rule("positions are looked up, and verdicts kept",
-         _all(*(_set(Positions, name, lambda *_: None) for name in ("keep", "keep_whole"))), ("verdict",), REREAD, first=21),
+         _all(_set(Positions, "keep", lambda *_: None),
+              _set(Positions, "keep_whole", lambda _, *record: WholeRecord(*record))), ("verdict",), REREAD, first=21),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
-    Rule("what lies below the watermark is stale", _no_stale, ("verdict",), replace(ZOMBIES, aside=False), first=1340),
+    Rule("what lies below the watermark is stale", _no_stale, ("verdict",),
+         Tuning(weights={"documents": 60, "pause": 50, "rebalance": 20, "replace": 10}, happenings=26, window_ms=None,
+                aside=False)),
     Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20}),
          first=17),
     Rule("an order beyond an index's memory is refused whole", _swallows_what_memory_refuses, ("alarm", "verdict", "state"),
@@ -474,7 +477,6 @@ RULES = [
     Rule("what a window left behind gets a tombstone there", _set(Publisher, "_left_behind", lambda *_: None),
          ("representatives", "stuck"), replace(TOPIC, window_ms=1600), first=15),
     Rule("who is taken down gets a tombstone there", _gone_without_a_word, ("representatives",), TOPIC),
-    Rule("of what was asked again only the last answer counts", _takes_an_older_answer, ("unemitted",), first=191286120),
     Rule("answers are matched by nonce", _matched_by_number, ("alarm", "verdict", "twice", "lost"), Tuning(weights=MANY)),
     Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS,
          first=2),
@@ -485,7 +487,6 @@ RULES = [
          ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=45),
     Rule("what preparing was cut off from comes next", _set(intake, "left_of", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
-    Rule("what is read waits behind what was read before", _overtakes, ("lost",), first=1859546640),
     Rule("what was read and not prepared at a rebalance is read again", _set(Assignment, "give_back", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
     Rule("what a limit of time makes a dead letter is retracted first", _set(Delivery, "retract_timed", lambda *_: None),
@@ -518,7 +519,6 @@ RULES = [
          ("alarm",), OVERTAKEN, first=170),
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED, first=9),
-    Rule("the group is asked again behind the log", _asks_the_group_once, ("alarm",), first=814494084),
     Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "drain", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES, first=15),
     Rule("what was decided is sent again, until it is written", _set(LogIndex, "unwritten_decisions", lambda _: iter(())),
@@ -538,6 +538,9 @@ NOT_FOUND = [
          Tuning(weights={**MANY, "verdicts": 30})),
     Rule("nobody writes representatives who applied less than another before", _whatever_was_applied, ("back",), TOPIC),
     Rule("a worker asks again what was begun", _looks_once, ("twice",), VANISHED),
+    Rule("of what was asked again only the last answer counts", _takes_an_older_answer, ("unemitted",)),
+    Rule("what is read waits behind what was read before", _overtakes, ("lost",)),
+    Rule("the group is asked again behind the log", _asks_the_group_once, ("alarm",)),
 ]  # fmt: skip
 """Rules that no schedule of the model needs; docs/explanation/proof.md says why each is kept."""
 
