@@ -10,13 +10,13 @@ promises it; every error is a `StoreError` that names the place, but a file that
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from stream_dedup.ground.addresses import shown
+from stream_dedup.ground.disk import sync
 from stream_dedup.ground.errors import StoreError
 from stream_dedup.inputs.addressed import is_address, sentences, system_of
 
@@ -174,15 +174,6 @@ class _Addressed:
 
     def _sentences(self, doing: str) -> Any:
         return sentences(self._address, doing, StoreError)
-
-
-def sync(path: Path) -> None:
-    """Let what a file or folder holds survive the machine's end."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
 import secrets
 import shutil
 from collections import Counter, deque
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stream_dedup.fingerprinting import Content, Recipe
+from stream_dedup.ground.disk import sync
 from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES, DeadLetter, Verdict
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
@@ -240,11 +240,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     for one, replaced in ((beside, False), (path.parent, True)):
         if replaced:
             beside.replace(path)
-        descriptor = os.open(one, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(one)
 
 
 def _added(row: _Row) -> dict[str, Any]:

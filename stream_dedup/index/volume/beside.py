@@ -36,6 +36,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from stream_dedup.ground.disk import sync
 from stream_dedup.ground.errors import StoreError
 from stream_dedup.index.tables.kept import GROUP_ROWS, Pieces, RowsAsKept, Sizes, TableFile
 from stream_dedup.index.tables.rows import REMOVED
@@ -246,7 +247,7 @@ class KeptFiles:
             self._reached("table synced")
             part.rename(path)
             self._reached("table renamed")
-            _sync(self.folder)
+            sync(self.folder)
         except OSError:
             _remove(part)
             _remove(path)
@@ -389,14 +390,6 @@ def _write_all(file: int, piece: NDArray[np.uint8]) -> None:
     left = piece.data
     while left:
         left = left[os.write(file, left) :]
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _remove(path: Path) -> None:
