@@ -37,6 +37,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
+from stream_dedup.ground.disk import sync
 from stream_dedup.ground.errors import (
     ConfigurationError,
     FormatError,
@@ -52,7 +53,7 @@ from stream_dedup.index.digest import digest_of
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.beside import NAMES
 from stream_dedup.index.volume.store import RocksStore
-from stream_dedup.inputs.storage import Storage, storage_at, sync
+from stream_dedup.inputs.storage import Storage, storage_at
 
 FORMAT: Final = 1
 MANIFEST: Final = "snapshot.json"
@@ -183,10 +184,14 @@ def whole(storage: Storage) -> Iterator[Snapshot]:
     Raises:
         StoreError: the place cannot be read.
     """
-    for name in sorted(storage.folders(), reverse=True):
-        if _NAME.fullmatch(name):
-            with contextlib.suppress(InputError, FormatError):
-                yield Snapshot(name, read_manifest(storage, name))
+    for name in _names(storage):
+        with contextlib.suppress(InputError, FormatError):
+            yield Snapshot(name, read_manifest(storage, name))
+
+
+def _names(storage: Storage) -> list[str]:
+    """Return the names of the snapshots of a place, whole or not, the newest first."""
+    return sorted(filter(_NAME.fullmatch, storage.folders()), reverse=True)
 
 
 def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
@@ -228,11 +233,11 @@ def ask(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
         StoreError: the place cannot be read, or none came in time.
     """
     storage = storage_at(place)
-    before = set(storage.folders())
+    before = set(_names(storage))
     (volume / WANTED).touch()
     until = time.monotonic() + wait_seconds
     while time.monotonic() < until:
-        for name in set(filter(_NAME.fullmatch, storage.folders())) - before:
+        for name in set(_names(storage)) - before:
             with contextlib.suppress(InputError):  # it is on its way
                 return Snapshot(name, read_manifest(storage, name))
         time.sleep(_LOOK_SECONDS)
@@ -330,7 +335,7 @@ def _prune(storage: Storage, log: str | None, keep: int) -> None:
     """Remove what is older than the snapshots kept of a log, and what nobody will finish."""
     kept = 0
     limit = f"{dt.datetime.now(dt.UTC) - _UNFINISHED:{_NAME_TIME}}"
-    for name in sorted(filter(_NAME.fullmatch, storage.folders()), reverse=True):
+    for name in _names(storage):
         try:
             manifest = read_manifest(storage, name)
         except OtherFormatError:
@@ -464,8 +469,7 @@ def clear_checkpoint(volume: Path) -> None:
 
 def _finished(storage: Storage) -> list[str]:
     """Return the names of snapshots that have a manifest, good or not, the newest first; "" is one that is the place itself."""
-    names = sorted(filter(_NAME.fullmatch, storage.folders()), reverse=True)
-    found = [name for name in names if MANIFEST in storage.sizes(name)]
+    found = [name for name in _names(storage) if MANIFEST in storage.sizes(name)]
     if not found:
         with contextlib.suppress(FileNotFoundError):
             storage.read_file(MANIFEST)

@@ -50,7 +50,6 @@ class Snapshots:
         self._begun = self._due = 0.0
         self._looked = False
         metrics.snapshot(time.time(), 0)
-        snapshot.clear_checkpoint(self._folder)
 
     def restore(self, log: str, turn: Callable[[int], None]) -> None:
         """Fill an empty volume from the newest good snapshot, if there is one; `turn` is told how many bytes have come."""
