@@ -16,6 +16,7 @@ from typing import Any, Final
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError, FormatError, OtherFormatError, StreamDedupError
 from stream_dedup.index.index import NO_DECISIONS, LogIndex
+from stream_dedup.index.rules.apply import DOCUMENTS_TOGETHER
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.kafka import LogReader, VerdictWriter
 from stream_dedup.log import decisions, records
@@ -27,7 +28,6 @@ _FLUSH_SECONDS: Final = 5.0
 _PACE_SECONDS: Final = 60.0
 _AT_ONCE: Final = 1000
 _AHEAD_BYTES: Final = 64 << 20
-_DOCUMENTS_AT_ONCE: Final = 1 << 14
 _RECORDS_AT_ONCE: Final = 1024
 _SORTED_ANEW: Final = 3  # tables are sorted once, from nothing, where so large a part of what there is comes new
 _NEVER: Final = 1 << 63
@@ -59,10 +59,9 @@ class DecisionReader:
     before. So what lies ahead is held, up to 64 MB; what has not come by then is missing.
     """
 
-    def __init__(self, reader: LogReader, low: int, high: int) -> None:
+    def __init__(self, reader: LogReader) -> None:
         self._reader = reader
-        self._at = low
-        self._high = high
+        self._at, self._high = reader.watermarks()
         self._ahead: dict[int, bytes] = {}
         self._bytes = 0
 
@@ -98,9 +97,14 @@ class DecisionReader:
         there = [one for one in wanted if one in self._ahead]
         return {one: decisions.decode(self._ahead[one], f"The decision on log record {one}") for one in there}
 
-    def first(self) -> Message:
-        """Return the record at which the reader stands."""
-        return self._take(1)[0]
+    def end(self) -> int:
+        """Return the first log offset behind the last record; damaged ones are passed over. Before `start`."""
+        for offset in range(self._high - 1, self._at - 1, -1):
+            self._reader.start(offset)
+            found = _log_offset_of(self._take(1)[0])
+            if found is not None:
+                return found + 1
+        return 0
 
     def close(self) -> None:
         """Close the connection."""
@@ -198,7 +202,7 @@ class DecisionTopic:
             self._say(f"lacks decisions from log record {min(set(wanted) - found.keys())} on: the index judges what it lacks")
         self._lacks = lacks
         documents = sum(map(len, found.values()))
-        self.at_once = min(_RECORDS_AT_ONCE, len(found) * _DOCUMENTS_AT_ONCE // documents) if documents else 0
+        self.at_once = min(_RECORDS_AT_ONCE, len(found) * DOCUMENTS_TOGETHER // documents) if documents else 0
         return found
 
     def applied(self) -> None:
@@ -218,12 +222,12 @@ class DecisionTopic:
         """The log offset up to which decisions are read; 0 while none are."""
         return 0 if self._reader is None else self._below
 
-    def _begin_reading(self, reader: LogReader, below: int) -> None:
+    def _begin_reading(self, reader: DecisionReader, below: int) -> None:
         applied = self._index.applied
         if applied >= below:
             reader.close()
             return
-        self._reader, self._below = DecisionReader(reader, *reader.watermarks()), below
+        self._reader, self._below = reader, below
         try:
             self._reader.start(applied)
         except StreamDedupError as error:
@@ -273,20 +277,15 @@ class DecisionTopic:
         # One producer, one partition: what was sent before is written before.
         writer.send(raw, None, lambda _: self._index.decisions_written(log_offset + 1))
 
-    def _opened(self) -> tuple[LogReader, int]:
-        """Return a reader, and the first log offset behind the last record of the topic; damaged ones are passed over."""
-        reader = self._make_reader()
+    def _opened(self) -> tuple[DecisionReader, int]:
+        """Return a reader, and the first log offset behind the last record of the topic."""
+        found = self._make_reader()
         try:
-            low, high = reader.watermarks()
-            for offset in range(high - 1, low - 1, -1):
-                reader.start(offset)
-                found = _log_offset_of(DecisionReader(reader, low, high).first())
-                if found is not None:
-                    return reader, found + 1
+            reader = DecisionReader(found)
+            return reader, reader.end()
         except BaseException:
-            reader.close()
+            found.close()
             raise
-        return reader, 0
 
     def _say(self, what: str) -> None:
         if what != self._told:

@@ -68,7 +68,7 @@ def test_whatever_order_they_lie_in_they_are_found(salt: int) -> None:
         ]
         values.insert(chance.randrange(len(values)), b"damaged")
     first = 0 if salt % 2 else chance.choice([0, *logged])
-    reader = DecisionReader(Reader(values, chance), 0, len(values))  # type: ignore[arg-type]
+    reader = DecisionReader(Reader(values, chance))  # type: ignore[arg-type]
 
     reader.start(first)
     wanted, found = [at for at in logged if at >= first], {}
@@ -86,7 +86,7 @@ def test_what_lies_far_ahead_is_missing(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(topic, "_AHEAD_BYTES", 10 * len(on(0)))
     monkeypatch.setattr(topic, "_AT_ONCE", 1)
     chance = mock.Mock(randint=lambda _, most: most)
-    reader = DecisionReader(Reader([on(at) for at in [*range(100, 130), 5]], chance), 0, 31)  # type: ignore[arg-type]
+    reader = DecisionReader(Reader([on(at) for at in [*range(100, 130), 5]], chance))  # type: ignore[arg-type]
 
     assert reader.of([5]) == {}
     assert list(reader.of([100, 109])) == [100, 109]
@@ -156,7 +156,7 @@ def test_the_pace_is_that_of_the_last_minute() -> None:
 
 def test_a_reader_that_brings_nothing_is_given_up() -> None:
     """Nothing waits for it."""
-    reader = DecisionReader(mock.Mock(take_messages=lambda *_: []), 0, 5)
+    reader = DecisionReader(mock.Mock(take_messages=lambda *_: [], watermarks=lambda: (0, 5)))
 
     with pytest.raises(BrokerError, match="do not come"):
         reader.of([1])

@@ -31,8 +31,9 @@ from stream_dedup.log.answers import Rejected, encode, encode_verdicts
 from stream_dedup.log.decisions import NOT_JUDGED, LogDecision
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
+DOCUMENTS_TOGETHER: Final = 1 << 14
+"""Of how many documents log records are applied at once, about, where all is decided."""
 _OFFSET_MAX: Final = (1 << 63) - 1
-_DOCUMENTS_TOGETHER: Final = 1 << 14
 _UNDECLARED: Final = (
     "No record before this batch declares recipe and plan, so it cannot be judged; the log must begin with a "
     "declaration, which a worker appends at its first start."
@@ -105,7 +106,7 @@ def gather(
         return found
     for log_offset, append_ms, record in records:
         decision = decisions.get(log_offset)
-        if not isinstance(record, Batch) or decision is None or documents > _DOCUMENTS_TOGETHER:
+        if not isinstance(record, Batch) or decision is None or documents > DOCUMENTS_TOGETHER:
             break
         logged = LoggedBatch(log_offset, append_ms, record, decision)
         whole = _joined(state, logged, decision)

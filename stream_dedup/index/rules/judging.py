@@ -152,7 +152,7 @@ def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
 def judge_together(
     state: IndexState, batches: Sequence[LoggedBatch], wholes: Sequence[WholeRecord], floor: int
 ) -> list[JudgedBatch]:
-    """Do the same for some batches at once on which all is decided; `wholes` are what was kept of them (`joins`)."""
+    """Do the same for some batches at once on which all is decided; `wholes` are what was kept of them (`apply.gather`)."""
     batch = joined_batch([one.batch for one in batches])
     columns = columns_of_batch(batch, [number for one in batches for number in state.numbers(one.batch)])
     nothing = np.zeros(len(columns.offsets), np.bool_)
