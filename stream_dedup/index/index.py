@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -57,6 +56,7 @@ from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.beside import KeptFiles
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.entries import Entries
+from stream_dedup.index.volume.undelivered import Undelivered
 from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.decisions import encode as encode_decision
@@ -94,9 +94,7 @@ class LogIndex:
         self._failure: str | None = None
         self._writes = Writes()
         self._applied = self._answered = 0
-        self._unanswered: list[int] = []
         self._decides_from: int | None = None
-        self._unwritten: list[int] = []
         self._decided: list[tuple[int, bytes]] = []
         self._log: str | None = None
         self._restored = False
@@ -257,8 +255,7 @@ class LogIndex:
                 if (answer := led_to.answer) is not None:
                     answers.append((log_offset, answer))
                     if log_offset >= self._answered:
-                        self._writes.put(layout.answer_key(log_offset), answer)
-                        self._unanswered.append(log_offset)
+                        self._unanswered.keep(self._writes, log_offset, answer)
                 if led_to.decide is not None:
                     self._keep_decision(log_offset, led_to.decide)
             done += len(steps)
@@ -297,10 +294,7 @@ class LogIndex:
     def answers_since(self, offset: int) -> Iterator[tuple[int, bytes]]:
         """Return (log offset, answer) of the stored answers from a log offset on, as they were first given out."""
         self._check()
-        for log_offset in self._unanswered[bisect_left(self._unanswered, offset) :]:
-            (answer,) = self._store.get_many([layout.answer_key(log_offset)])
-            if answer is not None:  # its delivery may have been confirmed meanwhile
-                yield log_offset, answer
+        yield from self._unanswered.since(offset)
 
     def answered(self, offset: int) -> None:
         """Take note that all answers below a log offset were delivered; the next write makes it durable.
@@ -310,10 +304,7 @@ class LogIndex:
         if offset <= self._answered:
             return
         self._answered = offset
-        done = bisect_left(self._unanswered, offset)
-        for log_offset in self._unanswered[:done]:
-            self._writes.delete(layout.answer_key(log_offset))
-        del self._unanswered[:done]
+        self._unanswered.delivered(self._writes, offset)
 
     @property
     def decisions_waiting(self) -> int:
@@ -333,24 +324,17 @@ class LogIndex:
     def unwritten_decisions(self) -> Iterator[tuple[int, bytes]]:
         """Return (log offset, decision) of all that are kept, by log offset."""
         self._check()
-        for log_offset in list(self._unwritten):
-            (decision,) = self._store.get_many([layout.decision_key(log_offset)])
-            if decision is not None:
-                yield log_offset, decision
+        yield from self._unwritten.since()
 
     def decisions_written(self, below: int) -> None:
         """Take note that all decisions below a log offset were written; the next write makes it durable."""
-        done = bisect_left(self._unwritten, below)
-        for log_offset in self._unwritten[:done]:
-            self._writes.delete(layout.decision_key(log_offset))
-        del self._unwritten[:done]
+        self._unwritten.delivered(self._writes, below)
 
     def _keep_decision(self, log_offset: int, decide: Callable[[], LogDecision]) -> None:
         if self._decides_from is None or log_offset < self._decides_from:
             return
         raw = encode_decision(decide(), self._state.format)
-        self._writes.put(layout.decision_key(log_offset), raw)
-        self._unwritten.append(log_offset)
+        self._unwritten.keep(self._writes, log_offset, raw)
         self._decided.append((log_offset, raw))
 
     def flush(self) -> None:
@@ -591,7 +575,8 @@ class LogIndex:
             ignored=meta.ignored,
         )
         self._applied, self._answered = meta.applied, meta.answered
-        self._unanswered, self._unwritten = found.unanswered, found.unwritten
+        self._unanswered = Undelivered(self._store, layout.answer_key, found.unanswered)
+        self._unwritten = Undelivered(self._store, layout.decision_key, found.unwritten)
         self._log, self._restored = found.log, found.restored
         if meta.print_limbs:
             self._read_entries(meta.entries, meta.live)
