@@ -179,14 +179,14 @@ class ReleaseOrder:
         )
 
     def _append(self, traces: Sequence[Trace]) -> None:
-        ends = {one.partition: self.admin.end_offset(self.names.unique, one.partition) for one in traces}
+        ends = {part: self.admin.end_offset(self.names.unique, part) for part in {one.partition for one in traces}}
         raws = [encode_release(Release(one.judged[-1][2], ends[one.partition]), self._format) for one in traces]
         for trace, log_offset in zip(traces, append_all(self.settings, self.names, raws), strict=True):
             trace.releases.append((log_offset, ends[trace.partition]))
 
     def _check_tellable(self, documents: Sequence[tuple[Message, Trace]]) -> None:
         """Refuse where `unique` does not reach back to a release."""
-        lows = {trace.partition: self._low(trace.partition) for _, trace in documents}
+        lows = {part: self._low(part) for part in {trace.partition for _, trace in documents}}
         for message, trace in documents:
             first, low = min(one for _, one in trace.releases), lows[trace.partition]
             if low > first:
@@ -464,13 +464,8 @@ def _sources(order: ReleaseOrder, part: Sequence[Dropped]) -> dict[tuple[int, in
     topic, spans = order.names.documents, defaultdict[tuple[str, int], list[tuple[int, int]]](list)
     for one in sorted(part, key=lambda one: one.trace.offset):
         spans[topic, one.trace.partition].append((one.trace.offset, one.trace.offset + 1))
-    for key, own in spans.items():
-        reader = LogReader(order.settings, topic, "lookup", key[1])
-        try:
-            low, high = reader.watermarks()
-        finally:
-            reader.close()
-        spans[key] = [span for span in own if low <= span[0] < high]
+    for key, (low, high) in order.admin.ends(list(spans)).items():
+        spans[key] = [span for span in spans[key] if low <= span[0] < high]
     return {(one.partition, one.offset): one for one in sample(order.settings, spans)}
 
 
