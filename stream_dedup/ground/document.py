@@ -90,6 +90,9 @@ _VERDICTS = {
     for reason in Reason
 }
 
+SAME_TEXT = (Reason.EXACT, Reason.UNCHANGED, Reason.RETURNED)
+"""The reasons of duplicates that have the very text of the kept document; all others are only near it."""
+
 
 class Message(NamedTuple):
     """One record as read. `headers` in the order in which they came.

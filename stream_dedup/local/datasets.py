@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import Reason, Verdict
+from stream_dedup.ground.document import SAME_TEXT, Verdict
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.volume.memory import MemoryStore
@@ -157,7 +157,7 @@ def judge(
 
 def similarity_of(judged: Judged) -> float | None:
     """Return how similar a duplicate is to the kept one, 0 to 1, where the recipe makes sketches; 1 for the same text."""
-    return 1.0 if judged.reason in (Reason.EXACT, Reason.UNCHANGED, Reason.RETURNED) else judged.similarity
+    return 1.0 if judged.reason in SAME_TEXT else judged.similarity
 
 
 def _known(name: str, value: str, known: Sequence[str]) -> None:

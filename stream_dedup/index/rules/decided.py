@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import Reason
+from stream_dedup.ground.document import SAME_TEXT
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT, Found
 from stream_dedup.log.answers import CHAIN_BYTES, Verdicts
 from stream_dedup.log.decisions import NOT_JUDGED, LogDecision
-
-_SAME_TEXT: Final = (Reason.EXACT, Reason.UNCHANGED, Reason.RETURNED)
 
 
 class JudgedBatch(NamedTuple):
@@ -78,7 +76,7 @@ def found_before(decision: LogDecision, places: NDArray[np.int64], short: NDArra
         np.zeros(len(places), np.uint8),
         np.full(len(places), NOT_COMPARED, np.uint8),
     )
-    is_same = np.isin(reasons[duplicates], _SAME_TEXT)
+    is_same = np.isin(reasons[duplicates], SAME_TEXT)
     found.outcome[duplicates] = np.where(is_same, np.uint8(OUTCOME_DIGEST), np.uint8(OUTCOME_NEAR))
     found.entry[duplicates] = of
     found.distance[duplicates], found.similarity[duplicates] = decision.distances[at], decision.similarity[at]
