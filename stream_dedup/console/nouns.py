@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from stream_dedup.ground.document import Reason, Verdict
+
 REASONS = ("new", "too-short", "empty", "fail-open", "released", "exact", "near", "unchanged", "returned", "revised")
 """Reasons in the order in which pictures stack them; others come after them, under `other`."""
 _OF_ID = "dedup.of.id"
 _SAME_ID = frozenset({"unchanged", "returned", "revised"})
-DUPLICATES = frozenset({"exact", "near", "unchanged", "returned", "revised"})
+DUPLICATES = frozenset(one.label for one in Reason if one.verdict is Verdict.DUPLICATE)
 
 
 @dataclass(frozen=True, slots=True)
