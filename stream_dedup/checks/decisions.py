@@ -76,6 +76,8 @@ def read_decisions(admin: Admin, settings: Settings) -> DecisionSpan | None:
     """
     key = (settings.topic_names.decisions, 0)
     low, end = admin.ends([key])[key]
+    if low == end:
+        return None
     found = []
     for start in (low, end - 1):
         for message in read_partition(settings, *key, start):
@@ -86,4 +88,4 @@ def read_decisions(admin: Admin, settings: Settings) -> DecisionSpan | None:
             except FormatError:
                 continue
             break
-    return DecisionSpan(low, found[0], found[-1]) if found and end > low else None
+    return DecisionSpan(low, found[0], found[-1]) if found else None
