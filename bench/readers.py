@@ -22,6 +22,7 @@ from bench.children import MeasuredChild
 from bench.path import Bench, kafka_of
 from bench.path_report import PathOptions
 from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.terminal import note
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.settings import Settings
 
@@ -100,8 +101,8 @@ def main() -> int:
     options = PathOptions(rates=(PER_SECOND,), partitions=1)
     people = People()
     found: dict[str, list[Sequence[float]]] = {"nobody": [], f"{READERS} readers": []}
-    with kafka_of(options, lambda said: print(said, file=sys.stderr)) as (folder, broker):
-        bench = Bench(options, broker, folder, lambda said: print(said, file=sys.stderr))
+    with kafka_of(options, note) as (folder, broker):
+        bench = Bench(options, broker, folder, note)
         for number in range(ROUNDS):
             for name in list(found)[:: -1 if number % 2 else 1]:
                 beside = () if name == "nobody" else (people.beside,)
