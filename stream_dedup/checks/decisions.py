@@ -30,41 +30,31 @@ def check_decisions(
     names: TopicNames, topic: TopicState | None, span: DecisionSpan | None, log_end: int
 ) -> Iterator[CheckFinding]:
     """Everything that was decided is there; `span` is None of an empty topic."""
-    name = names.decisions
+    name, reached = names.decisions, 0 if span is None else span.last + 1
+    problems = [warning("decisions", problem) for problem in _problems(name, topic, span, reached, log_end)]
+    yield from problems or [ok("decisions", f"{name} tells of the log's records up to {reached} of {log_end}.")]
+
+
+def _problems(name: str, topic: TopicState | None, span: DecisionSpan | None, reached: int, log_end: int) -> Iterator[str]:
+    """Yield what is not well; `reached`: up to which log record there are decisions."""
     if topic is None:
-        yield warning(
-            "decisions",
+        yield (
             f"{name} does not exist: an index that is rebuilt looks up what was decided. Create it with: "
-            "stream-dedup topics apply",
+            "stream-dedup topics apply"
         )
         return
     if topic.partitions != 1:
-        yield warning("decisions", f"{name} has {topic.partitions} partitions, and the index uses the first one only. {_ANEW}.")
+        yield f"{name} has {topic.partitions} partitions, and the index uses the first one only. {_ANEW}."
         return
-    problems = [warning("decisions", problem) for problem in log_problems(name, topic, DECISIONS)]
+    yield from log_problems(name, topic, DECISIONS)
     if span is not None and span.low > 0:
-        problems.append(warning("decisions", f"{name} begins at offset {span.low}: records of it were removed. {_ANEW}."))
+        yield f"{name} begins at offset {span.low}: records of it were removed. {_ANEW}."
     elif span is not None and span.first > _LATE_RECORDS:
-        problems.append(
-            warning(
-                "decisions", f"{name} begins with log record {span.first}: a rebuild looks up what was decided before. {_ANEW}."
-            )
-        )
+        yield f"{name} begins with log record {span.first}: a rebuild looks up what was decided before. {_ANEW}."
     if span is not None and span.last >= log_end:
-        problems.append(
-            warning(
-                "decisions", f"{name} tells of log record {span.last}, and the log ends at {log_end}: of another log. {_ANEW}."
-            )
-        )
-    reached = 0 if span is None else span.last + 1
+        yield f"{name} tells of log record {span.last}, and the log ends at {log_end}: of another log. {_ANEW}."
     if log_end - reached > _LATE_RECORDS:
-        problems.append(
-            warning(
-                "decisions",
-                f"{name} ends with log record {reached}, {log_end - reached:,} behind the log: is an index at work?",
-            )
-        )
-    yield from problems or [ok("decisions", f"{name} tells of the log's records up to {reached} of {log_end}.")]
+        yield f"{name} ends with log record {reached}, {log_end - reached:,} behind the log: is an index at work?"
 
 
 def read_decisions(admin: Admin, settings: Settings) -> DecisionSpan | None:
