@@ -322,9 +322,9 @@ def _read_given(settings: Settings, topic: str, given: verify.GivenAnswers, firs
         low, high = reader.watermarks()
         for messages in _messages(reader, topic, low, high, lambda _documents, _bytes: None):
             for one in messages:
-                answer = answers.decode(one.value, f"The record {topic}-0@{one.offset}")
+                answer = answers.decode(one.value, f"The record {one.at}")
                 if not isinstance(answer, answers.Announce) and first <= answer.log_offset < end:
-                    given.add(answer.log_offset, one.value or b"", f"at {topic}-0@{one.offset}", of_volume=False)
+                    given.add(answer.log_offset, one.value or b"", f"at {one.at}", of_volume=False)
     finally:
         reader.close()
 

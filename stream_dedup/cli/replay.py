@@ -161,16 +161,15 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
             advance(len(messages), 0)
     for messages in SpanReader(settings, names.verdicts, bounds[names.verdicts]).read_messages():
         for one in messages:
-            answer = answers.decode(one.value, f"The record {one.topic}-0@{one.offset}")
+            answer = answers.decode(one.value, f"The record {one.at}")
             if not isinstance(answer, answers.Announce) and answer.log_offset < bounds[names.fingerprints][0].end:
-                known.add(answer.log_offset, one.value or b"", f"at {one.topic}-0@{one.offset}", of_volume=False)
+                known.add(answer.log_offset, one.value or b"", f"at {one.at}", of_volume=False)
     result = Verified(log_end=bounds[names.fingerprints][0].end)
     for messages in SpanReader(settings, names.decisions, bounds.get(names.decisions, {})).read_messages():
         for one in messages:
-            where = f"{one.topic}-0@{one.offset}"
-            log_offset = decisions.decode(one.value, f"The record {where}").log_offset
+            log_offset = decisions.decode(one.value, f"The record {one.at}").log_offset
             if log_offset < result.log_end:
-                decided.add(log_offset, one.value or b"", f"at {where}", of_volume=False)
+                decided.add(log_offset, one.value or b"", f"at {one.at}", of_volume=False)
     wrong: list[tuple[str, Headers]] = []
     with tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder:
         index = LogIndex(RocksStore(Path(folder) / "index"))

@@ -36,17 +36,16 @@ class AuditedDecisions:
         Raises:
             OtherFormatError: a newer version wrote it.
         """
-        where = f"{message.topic}-{message.partition}@{message.offset}"
         try:
-            log_offset = decode(message.value, f"The record {where}").log_offset
+            log_offset = decode(message.value, f"The record {message.at}").log_offset
         except OtherFormatError:
             raise
         except FormatError as error:
-            self._wrong.append((where, str(error)))
+            self._wrong.append((message.at, str(error)))
             return
-        first = self._held.setdefault(log_offset, (where, message.value or b""))
+        first = self._held.setdefault(log_offset, (message.at, message.value or b""))
         if first[1] != message.value:
-            self._wrong.append((where, f"{where} says of log record {log_offset} what {first[0]} does not."))
+            self._wrong.append((message.at, f"{message.at} says of log record {log_offset} what {first[0]} does not."))
 
     def close(self, outline: Outline, findings: Findings) -> None:
         """Compare, once the log was folded to its end."""
