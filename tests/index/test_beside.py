@@ -106,6 +106,13 @@ def tables_written(index: LogIndex) -> None:
         writing.done.result()
 
 
+def little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Budget:
+    """Return a budget with which all that may lie in files lies there."""
+    monkeypatch.setattr(Budget, "room", lambda self, needed: -1)
+    monkeypatch.setattr(Budget, "demand", lambda self, needed: None)
+    return Budget(3 << 30, folder)
+
+
 def rows_taken(index: LogIndex) -> int:
     """Return how many rows the files count for."""
     assert index._beside is not None
@@ -121,10 +128,7 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
     chance = random.Random(seed)
     records = records_of(seed)
     volume: dict[bytes, bytes] = {}
-    budget = Budget(0 if memory is None else 3 << 30, tmp_path)
-    if memory:
-        monkeypatch.setattr(Budget, "room", lambda self, needed: -1)  # all that may lie in files lies there
-        monkeypatch.setattr(Budget, "demand", lambda self, needed: None)
+    budget = little_memory(tmp_path, monkeypatch) if memory else None
     index = LogIndex(MemoryStore(volume), budget, keep_in=tmp_path / "tables")
     while index.applied < len(records):
         index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
@@ -326,6 +330,21 @@ def test_damage_to_a_file_is_made_anew_from_the_volume(
         assert all(one.startswith(("rows from number ", "table-")) for one in index.made_anew)
         assert ended(index, records) == wanted
     assert noticed > 0
+
+
+def test_row_numbers_are_read_in_the_files_that_keep_them(whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An opening writes none of them again; files that are cut while they are read end a search with a sentence."""
+    volume, folder, records, _ = whole
+    shutil.copytree(folder, tmp_path / "own")
+    index = LogIndex(MemoryStore(dict(volume)), little_memory(tmp_path, monkeypatch), keep_in=tmp_path / "own")
+    finder = index._state.neighbours._tables.finder
+    assert len(finder._read_in_place) == finder.count
+    assert os.fstat(finder._rows.number).st_blocks == 0
+    for path in (tmp_path / "own").glob("table-*"):
+        os.truncate(path, 0)
+
+    with pytest.raises(StoreError, match=r"Could not read sketches or tables back .*look after that disk"):
+        index.apply(records[110:])
 
 
 def test_what_was_made_anew_is_kept_again(whole: Any, tmp_path: Path) -> None:

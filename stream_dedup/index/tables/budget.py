@@ -19,6 +19,7 @@ import os
 import sys
 import tempfile
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -90,10 +91,18 @@ class Column:
     would cost a page fault for each row read, and count as the process's own memory.
     """
 
-    def __init__(self, kind: type[np.generic], *tail: int, folder: Path | None = None, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        kind: type[np.generic],
+        *tail: int,
+        folder: Path | None = None,
+        path: Path | None = None,
+        file: FileIO | None = None,
+    ) -> None:
         """Rows are numbers of `kind`, or arrays of them of the shape `tail`.
 
-        With a `folder` they lie in a file there, without a name; with a `path` also, or only, in this one.
+        With a `folder` they lie in a file there, without a name; with a `path` also, or only, in this one; with an open `file`
+        in that one alone.
 
         Raises:
             StoreError: the file cannot be opened.
@@ -101,8 +110,8 @@ class Column:
         self.array: NDArray[Any] = np.zeros((0, *tail), kind)
         self.count = 0
         self.row_bytes = int(np.prod(tail, dtype=np.int64)) * self.array.itemsize
-        self._file: Any = None
-        self._is_held = True
+        self._file: Any = file
+        self._is_held = file is None
         if path is not None and self.row_bytes:
             try:
                 self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
@@ -198,8 +207,7 @@ class Column:
             while left:
                 done = os.preadv(self._file.fileno(), [left], at)
                 if not done:
-                    left[:] = bytes(len(left))  # there is room for rows that were never written
-                    break
+                    raise unreadable(None)
                 left, at = left[done:], at + done
         except OSError as error:
             raise unreadable(error.strerror) from error

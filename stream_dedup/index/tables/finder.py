@@ -2,7 +2,8 @@
 
 Invariants: buckets grow with the rows, so a look-up costs the same at any number of them; the active segment of a table moves
 behind its frozen one in place, so nothing is held twice; a table is merged, and gets more buckets, without a look at the
-others; what is found passes by 12 bits of the key and its bucket, earliest first, and is to be compared by who asks.
+others; where row numbers lie in a file, those of a table that was kept are read there until it is merged; what is found passes
+by 12 bits of the key and its bucket, earliest first, and is to be compared by who asks.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class RowFinder:
         self._files = files
         self._next_row = 0  # behind all that were added
         self._rows = Column(np.uint32)
+        self._read_in_place: dict[int, Column] = {}  # tables whose row numbers lie in the files that keep them
         self.table = self._empty(_ROOM_BUCKETS)
 
     def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
@@ -137,6 +139,7 @@ class RowFinder:
         else:
             for number in numbers:
                 finder_kernels.clear_open(self.table, number)
+                self._moved(number)
         self.active[numbers] = 0
         self.table.masks[numbers] = buckets - 1
         cuts = np.linspace(0, len(states), _PIECES + 1, dtype=np.int64).tolist()
@@ -233,13 +236,14 @@ class RowFinder:
             begin, stop = table.heads[number, [first, end]].tolist()
             count = stop - begin + int(table.active_heads[number, first // GROUP : end // GROUP, 1].sum())
             rows, tags, halves = np.empty(count, np.uint32), *np.empty((2, count), np.uint8)
-            old, at = self._rows.read(base + begin, base + stop), to - count
+            old, at = self._frozen_rows(number, begin, stop), to - count
             finder_kernels.merge(table, number, first, end, at, old, rows, tags, halves, cursor)
             self._rows.write(base + at, rows)
             table.tags[base + at : base + to] = tags
             finder_kernels.set_halves(table.more, base + at, halves)
             to = at
         self.active[number] = 0
+        self._moved(number)
         self._keep(number)
         return True
 
@@ -279,8 +283,14 @@ class RowFinder:
         def read(number: int) -> None:
             table = kept[number]
             self.table.masks[number] = table.buckets - 1
-            if files.read(number, lambda: self._pieces(number, table.entries, fill=True)):
+            file = files.read(number, lambda: self._pieces(number, table.entries, fill=True))
+            if file is not None:
                 covered[number] = table.rows
+                if self._rows.number < 0:
+                    file.close()
+                    return
+                self._read_in_place[number] = Column(np.uint32, file=file)
+                self.table.files[:, number] = file.fileno(), 0
 
         each(read, list(kept))
         return covered
@@ -297,13 +307,11 @@ class RowFinder:
 
     def _pieces(self, number: int, entries: int, *, fill: bool = False) -> Iterator[NDArray[np.uint8]]:
         """Yield the bytes of a table's frozen segment: row numbers, tags, halves of tags, heads; with `fill` to be set."""
-        base, table, source = number * self._places, self.table, self._rows
+        base, table, is_scratch = number * self._places, self.table, fill and self._rows.number >= 0
         for first in range(0, entries, _PIECE):
-            begin, end = base + first, base + min(entries, first + _PIECE)
-            rows = source.read(begin, end)
+            end = min(entries, first + _PIECE)
+            rows = np.empty(end - first, np.uint32) if is_scratch else self._frozen_rows(number, first, end)
             yield rows.view(np.uint8)
-            if fill and source.number >= 0:
-                source.write(begin, rows)
         for part in (
             table.tags[base : base + entries],
             table.more[base // 2 : (base + entries + 1) // 2],
@@ -322,7 +330,19 @@ class RowFinder:
             first = number * self._places
             rows.write(first, self._rows.read(first, first + entries))
         self._rows = rows
-        self.table = self.table._replace(rows=rows.array, file=np.array([rows.number], np.int64))
+        self.table = self.table._replace(rows=rows.array)
+        for number in range(self.count):
+            self._moved(number)
+
+    def _frozen_rows(self, number: int, first: int, end: int) -> NDArray[np.uint32]:
+        """Return some row numbers of a table's frozen segment."""
+        base, kept = number * self._places, self._read_in_place.get(number)
+        return self._rows.read(base + first, base + end) if kept is None else kept.read(first, end)
+
+    def _moved(self, number: int) -> None:
+        """Have the row numbers of a table read where they are written, no longer in the file that keeps the table."""
+        self._read_in_place.pop(number, None)
+        self.table.files[:, number] = self._rows.number, number * self._places * _ROW_BYTES
 
     @property
     def frozen(self) -> NDArray[np.int64]:
@@ -390,13 +410,15 @@ class RowFinder:
         """Return tables without entries, with room for `room` buckets and as many entries as these may hold."""
         places = self.count * room * _BUCKET_ENTRIES
         self._rows.renew(places)
+        self._read_in_place.clear()
+        begins = np.arange(self.count) * (places // self.count * _ROW_BYTES)
         return KeyTables(
             masks=np.full(self.count, _BUCKETS_MIN - 1, np.uint64),
             heads=unwritten((self.count, room + 1), np.uint32),
             tags=unwritten((places,), np.uint8),
             more=unwritten((places // 2,), np.uint8),
             rows=self._rows.array,
-            file=np.array([self._rows.number], np.int64),
+            files=np.stack([np.full(self.count, self._rows.number), begins]),
             active_heads=unwritten((self.count, room // GROUP, 2), np.uint32),
             active_tags=np.zeros(_UNITS_MIN * UNIT, np.uint16),
             active_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),

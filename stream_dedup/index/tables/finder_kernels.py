@@ -43,7 +43,8 @@ class KeyTables(NamedTuple):
 
     `masks` (T,) uint64: how many buckets each has, a power of two of at most B, less one. Frozen: `heads` (T, B + 1) uint32
     where each bucket begins, and after them where the last ends, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows`
-    (T * m,) uint32, or (0,) where they lie in the file of number `file` (1,) int64, else -1. Active: `active_heads`
+    (T * m,) uint32, or (0,) where they lie in files: those of a table in the file of number `files[0]`, from byte `files[1]`
+    on, `files` (2, T) int64. Active: `active_heads`
     (T, B / 4, 2) uint32 first unit and length, `active_tags` uint16, `active_rows` uint32 (units * 4,), `free` (SIZES + 1,)
     int64 the first free block of each size, plus one, and how many units were ever taken.
     """
@@ -53,7 +54,7 @@ class KeyTables(NamedTuple):
     tags: NDArray[np.uint8]
     more: NDArray[np.uint8]
     rows: NDArray[np.uint32]
-    file: NDArray[np.int64]
+    files: NDArray[np.int64]
     active_heads: NDArray[np.uint32]
     active_tags: NDArray[np.uint16]
     active_rows: NDArray[np.uint32]
@@ -114,9 +115,11 @@ def set_halves(more: Any, at: int, halves: Any) -> None:
 @inlined
 def frozen_row(table: Any, taken: Any, place: int) -> Any:
     """Return the row number at a place of the frozen segment; where it cannot be read, `taken.failed` is set."""
-    if table.file[0] < 0:
+    if table.rows.shape[0] > 0:
         return int64(table.rows[place])
-    if read_at(table.file[0], int64(place) * int64(4), taken.number) != 4:
+    room = table.tags.shape[0] // table.heads.shape[0]
+    number = place // room
+    if read_at(table.files[0, number], table.files[1, number] + int64(place - number * room) * int64(4), taken.number) != 4:
         taken.failed[0] = 1
         taken.number[0] = 0
     return int64(taken.number[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -55,8 +56,8 @@ class TablesKept(Protocol):
         """Return the files that count of the first `count` tables."""
         ...
 
-    def read(self, number: int, pieces: Pieces) -> bool:
-        """Fill a table from its file; False if it has to be made anew. From any thread."""
+    def read(self, number: int, pieces: Pieces) -> FileIO | None:
+        """Fill a table from its file, and return this, open; None if the table has to be made anew. From any thread."""
         ...
 
     def changing(self, numbers: Iterable[int]) -> None:

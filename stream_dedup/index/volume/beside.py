@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -186,26 +187,28 @@ class KeptFiles:
         for number in [number for number in self._tables if number >= first]:
             self._drop(number)
 
-    def read(self, number: int, pieces: Pieces) -> bool:
-        """Fill a table from its file; False if it has to be made anew. From any thread."""
+    def read(self, number: int, pieces: Pieces) -> FileIO | None:
+        """Fill a table from its file, and return this, open; None if the table has to be made anew. From any thread."""
         table = self._tables[number]
         path, digest = self._path(number, table), xxhash.xxh3_64()
         why = "is not what the volume says"
         try:
-            with path.open("rb", buffering=0) as file:
+            with contextlib.ExitStack() as closing:
+                file = closing.enter_context(path.open("rb", buffering=0))
                 for piece in pieces():
                     if file.readinto(piece.data) != len(piece):
                         break
                     digest.update(piece.data)
                 else:
                     if digest.intdigest() == table.digest and not file.read(1):
-                        return True
+                        closing.pop_all()
+                        return file
         except OSError as error:
             why = f"cannot be read ({error.strerror})"
         with self._lock:
             self.refused.append(f"{path.name} {why}")
             self._drop(number)
-        return False
+        return None
 
     def changing(self, numbers: Iterable[int]) -> None:
         """Let nobody write these tables any more: they are about to change."""
@@ -373,7 +376,7 @@ class FilesOfTables:
         """Return the files that count of the first `count` tables."""
         return {n - self.first: one for n, one in self.beside.kept(self.plan).items() if 0 <= n - self.first < count}
 
-    def read(self, number: int, pieces: Pieces) -> bool:
+    def read(self, number: int, pieces: Pieces) -> FileIO | None:
         """See `KeptFiles.read`."""
         return self.beside.read(self.first + number, pieces)
 
