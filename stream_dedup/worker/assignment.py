@@ -183,6 +183,8 @@ class Assignment:
         self._drain()
         self._no_longer_unread(keys)
         self._metrics.rebalanced()
+        if not self._has_partitions:
+            self.check_topics()  # the topic may have been created again since this worker began, or while it owned nothing
         self._has_partitions = True
         starts = self._learn(self.source.committed(keys))
         lacking = [key for key in keys if key[1] >= self._output_partitions]

@@ -87,6 +87,16 @@ def _instead(place: object, name: str) -> Callable[[Callable[..., Any]], Off]:
     return as_off
 
 
+# -- the worker's assignment
+
+
+@_instead(Assignment, "assigned")
+def _keeps_the_id_of_its_start(assigned: Any, assignment: Assignment, keys: Any) -> Any:
+    """What the worker read of its topics when it began counts, however long ago that was."""
+    assignment._has_partitions = True
+    return assigned(assignment, keys)
+
+
 # -- the index
 
 
@@ -519,6 +529,8 @@ RULES = [
          ("alarm",), OVERTAKEN, first=170),
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED, first=9),
+    Rule("who is given its first partitions looks at its topic again", _keeps_the_id_of_its_start, ("lost",), Tuning(
+        weights={"documents": 15, "crash": 40, "replace": 40, "commit": 15}, turns=80, happenings=30), first=600),
     Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "drain", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES, first=15),
     Rule("what was decided is sent again, until it is written", _set(LogIndex, "unwritten_decisions", lambda _: iter(())),

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import OwnedOffset
@@ -74,6 +77,19 @@ def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it
     group.assigned([])
     group.restamped(stamp(4))
     assert group.has_joined, "it is told that there is nothing for it"
+
+
+@pytest.mark.parametrize("before", ["it joined", "it lost its partitions"])
+def test_a_topic_created_again_before_a_worker_is_given_partitions_ends_it(before: str) -> None:
+    """Else it would name the documents of the new topic by the old one's id, whose positions the index knows."""
+    group = Group()
+    if before != "it joined":
+        group.it.assigned([FIRST])
+        group.it.lost([FIRST])
+    group.found = {"documents": (b"another", 2)}
+
+    with pytest.raises(StreamDedupError, match="deleted and created again"):
+        group.it.assigned([FIRST, SECOND])
 
 
 def test_a_worker_that_gave_everything_up_waits_for_its_next_assignment() -> None:
