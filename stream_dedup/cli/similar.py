@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,21 +173,13 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int, s
         ConfigurationError: the index has another recipe.
         StreamDedupError: it cannot answer now.
     """
-    query = urllib.parse.urlencode(
-        {
-            "recipe": wanted.recipe.id,
-            "print": f"{wanted.number:0{16 * wanted.recipe.limbs}x}",
-            "digest": wanted.digest.hex(),
-            **({"sketch": wanted.sketch.hex()} if wanted.sketch else {}),
-            "features": wanted.features,
-            "scope": f"{wanted.scope:x}",
-            "limit": limit,
-            **({} if similarity is None else {"similarity": as_text(similarity)}),
-        }
+    more = {"limit": limit} | ({} if similarity is None else {"similarity": as_text(similarity)})
+    path = asking.similar_path(
+        wanted.recipe.id, wanted.limbs, wanted.digest, wanted.features, wanted.scope, wanted.sketch, **more
     )
     remedy = "Name one with --index http://HOST:PORT, or look into its volume with --volume DIR."
     bases = [url] if url is not None else addresses(settings)
-    return asking.ask_role("index", bases, f"/v1/similar?{query}", remedy)[1]
+    return asking.ask_role("index", bases, path, remedy)[1]
 
 
 def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console import differences
@@ -25,6 +26,7 @@ FOUND_MAX: Final = 200
 HOSTS_MAX: Final = 200
 CLUE_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
+_BESIDE_A_CROWD: Final = frozenset({"new", "near", "revised"})
 _EMPTY: Final = "No decision has been seen yet: nothing has left on unique or duplicates since this console reads them."
 
 
@@ -140,14 +142,17 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     if known is None:
         why = " ".join(notices) or own.why or "it is a source record; its decision lies on unique or duplicates."
         raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
-    kept = None
-    if known.of_position:
-        kept = await _open(sources, call, known.of_position, notices, is_named_by_record=True)
-    if kept is not None and kept.is_forgotten:
-        known = known.without_kept_id()
-        own = replace(own, decision=known)
-    # An index that is away is told on other pages; this one needs it for half a sentence.
+    # An index that is away is told on other pages; this one needs it for a sentence or two.
     threshold = await _asked([], call, sources.threshold, "", "", None) if known.similarity is not None else None
+    witness, asked = None, sources.witness
+    if asked is not None and known.reason in _BESIDE_A_CROWD:
+        witness = await _asked([], call, partial(asked, known), "", "", None)
+    kept = None
+    if named := known.of_position or (witness.position if witness else ""):
+        kept = await _open(sources, call, named, notices, is_named_by_record=True)
+    if kept is not None and kept.is_forgotten:
+        known, witness = known.without_kept_id(), None
+        own = replace(own, decision=known)
     values = {
         "notices": notices,
         "decision": known,
@@ -155,6 +160,7 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
         "kept": kept,
         "release": release_command(known),
         "threshold": threshold,
+        "witness": witness,
     }
     return values | await call(lambda: _compared(sources, known, own, kept))
 

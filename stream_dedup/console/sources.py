@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
-from stream_dedup.console.nouns import DeadLetters, Decision, DocumentGroup, FoundDocument, Opened, Remark
+from stream_dedup.console.nouns import CrowdWitness, DeadLetters, Decision, DocumentGroup, FoundDocument, Opened, Remark
 from stream_dedup.console.recent import Recent
 
 
@@ -39,6 +39,7 @@ class ConsoleSources:
     why there is none. `find` takes a clue and how many documents at most; `groups` takes `largest` or `newest` and how many.
     `lag`: how many source records of each partition no worker has committed. `events`: what goes on at each host, None where
     nobody tells it. `threshold`: similarity from which on the plan in force calls two documents near, None if it asks for none.
+    `witness`: what a decision's crowd says, None if it has none.
     """
 
     recent: Recent = field(default_factory=Recent)
@@ -54,7 +55,8 @@ class ConsoleSources:
     lag: Callable[[], Mapping[int, int]] | None = None
     remarks: Callable[[], Sequence[Remark]] | None = None
     threshold: Callable[[], float | None] | None = None
+    witness: Callable[[Decision], CrowdWitness | None] | None = None
 
     def without_kafka(self) -> Self:
         """Return those that stand while Kafka does not answer."""
-        return replace(self, opened=None, lag=None, remarks=None, letters=None, events=None)
+        return replace(self, opened=None, lag=None, remarks=None, letters=None, events=None, witness=None)

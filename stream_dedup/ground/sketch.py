@@ -132,7 +132,12 @@ def own_share(sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> int:
 
 def apart_in_words(name: str, similarity: float, others: int, share: float) -> str:
     """Return what is said of a document that is alike as the others of its crowd are; shares from 0 to 1."""
-    return f"{name} is {similarity:.2f} alike; of what {others} others do not share, {share:.2f}: not a copy."
+    return f"{name} is {similarity:.2f} alike; {beyond_crowd(others)}, {share:.2f}: not a copy."
+
+
+def beyond_crowd(others: int) -> str:
+    """Return a share of which document parts is told where a crowd of that size is left out."""
+    return f"of what {others:,} {'other does' if others == 1 else 'others do'} not share"
 
 
 def _columns(sketches: Sequence[bytes]) -> list[NDArray[np.uint8]]:

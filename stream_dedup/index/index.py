@@ -40,7 +40,17 @@ from stream_dedup.ground.errors import (
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
-from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart, ids_of, near_of
+from stream_dedup.index.look_up import (
+    Entry,
+    Similar,
+    asked_limbs,
+    beside_itself,
+    check_sketch,
+    described,
+    described_apart,
+    ids_of,
+    near_of,
+)
 from stream_dedup.index.rules import outbox
 from stream_dedup.index.rules.apply import check_offsets, gather, step, step_together
 from stream_dedup.index.rules.copies import CopyCounts
@@ -417,14 +427,15 @@ class LogIndex:
             number = tables.find_digest(text_digest, scope)
             if not is_short:
                 check_sketch(state.plan, tables, sketch)
-            alike = [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_min)
-            near = near_of(alike, plan)
-            apart = [one for one in alike if one.share < plan.crowd and one.entry != number][:most]
+            all_alike = [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_min)
+            alike = beside_itself(all_alike, number)
+            apart = [one for one in alike if one.share < plan.crowd][:most]
             # The same text has the same print, unless the entry is short: then only its digest was kept to be compared.
-            found = ([(0, number)] if number >= 0 else []) + [one for one in near if one[1] != number]
+            found = ([(0, number)] if number >= 0 else []) + near_of(alike, plan)
             shown = tuple(described(entries, state.sources, found[:most]))
             told = described_apart(entries, state.sources, apart)
-            return Similar(self._applied, plan, shown, len(found), by_digest_only=is_short, apart=told)
+            crowds = {one.entry: (one.others, one.share) for one in alike if one.others}
+            return Similar(self._applied, plan, shown, len(found), is_short, crowds, told)
 
     def kept_ids(self, ids: Sequence[bytes] | None = None) -> list[bytes]:
         """Return the id of each representative, in log order; with `ids` of those that have one of these. Any thread."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.sketch import CROWD
 from stream_dedup.index.rules.sources import Sources
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import Alike
+from stream_dedup.index.tables.rows import ALONE, Alike
 from stream_dedup.index.volume.entries import Entries
 
 
@@ -52,8 +53,8 @@ class Apart:
 class Similar:
     """What a look-up by a `plan` found: (distance in bits, entry) by distance, of `total`, as of the log offset `applied`.
 
-    `by_digest_only`: the text is below the floor of features, so only an equal text could be found. `apart`: what the crowd
-    turns away.
+    `by_digest_only`: the text is below the floor of features, so only an equal text could be found. `crowds`: of the number of
+    a near entry, how many others its crowd has, and the share, as in `Apart`. `apart`: what the crowd turns away.
     """
 
     applied: int
@@ -61,6 +62,7 @@ class Similar:
     found: tuple[tuple[int, Entry], ...]
     total: int
     by_digest_only: bool
+    crowds: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     apart: tuple[Apart, ...] = ()
 
 
@@ -87,6 +89,18 @@ def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
 def near_of(alike: Sequence[Alike], plan: Plan) -> list[tuple[int, int]]:
     """Return (distance in bits, entry) of what the crowd of a plan does not turn away."""
     return [(one.distance, one.entry) for one in alike if one.share >= plan.crowd]
+
+
+def beside_itself(alike: Sequence[Alike], number: int) -> list[Alike]:
+    """Return what is alike, of a text that is the entry `number` if it is one: then that is none of its own crowd.
+
+    Weights are the same without it, because it has each value of the text. Of a crowd that is full it may be none.
+    """
+    others = [one for one in alike if one.entry != number]
+    if len(others) == len(alike):
+        return others
+    fewer = [one._replace(others=one.others - (one.others < CROWD - 1)) for one in others]
+    return [one if one.others else one._replace(share=ALONE) for one in fewer]
 
 
 def described_apart(entries: Entries, sources: Sources, found: Sequence[Alike]) -> tuple[Apart, ...]:

@@ -77,11 +77,15 @@ def similar(index: LogIndex, found: Similar, sketch: bytes) -> dict[str, Any]:
         "floor": None if declared is None else declared.floor,
         "by_digest_only": found.by_digest_only,
         "total": found.total,
-        "found": [_entry(distance, entry, sketch) for distance, entry in found.found],
-        "apart": [
-            _entry(one.distance, one.entry, sketch) | {"others": one.others, "crowd": one.share / 100} for one in found.apart
+        "found": [
+            _entry(distance, one, sketch) | _beside(*found.crowds.get(one.number, (0, 0))) for distance, one in found.found
         ],
+        "apart": [_entry(one.distance, one.entry, sketch) | _beside(one.others, one.share) for one in found.apart],
     }
+
+
+def _beside(others: int, share: int) -> dict[str, Any]:
+    return {"others": others, "crowd": share / 100 if others else None}
 
 
 def _entry(distance: int, entry: Entry, sketch: bytes) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -37,6 +37,21 @@ def ask(
         return answer.status, answer.read(bytes_max)
     finally:
         connection.close()
+
+
+def similar_path(
+    recipe: str, limbs: Sequence[int], digest: bytes, features: int, scope: int, sketch: bytes, **more: object
+) -> str:
+    """Return the path that asks an index what is near a print, of limbs of 64 bits, the low one first."""
+    query = {
+        "recipe": recipe,
+        "print": "".join(f"{limb:016x}" for limb in reversed(limbs)),
+        "digest": digest.hex(),
+        **({"sketch": sketch.hex()} if sketch else {}),
+        "features": features,
+        "scope": f"{scope:x}",
+    }
+    return f"/v1/similar?{urllib.parse.urlencode(query | more)}"
 
 
 def reason_of(error: Exception) -> str:

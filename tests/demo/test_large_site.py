@@ -60,3 +60,9 @@ def test_what_the_crowd_kept_is_what_the_index_turned_away(crawl: list[CrawledPa
         nearest = next(apart for apart in said.apart if apart.entry.id == str(one.other).encode())
         assert (nearest.others, nearest.share / 100) == (one.others, one.share)
         assert one.share < 0.4 < 0.65 <= one.similarity
+        # Kept, it is none of its own crowd: what is said of it stays, but for the place that it had among the first.
+        index.apply([(2, APPEND_MS, batch([told], recipe=recipe))])
+        again = index.similar(limbs, told.digest, told.features, 0, 100, told.sketch)
+        assert [entry.id for _, entry in again.found] == [told.id]
+        beside = next(apart for apart in again.apart if apart.entry.number == nearest.entry.number)
+        assert (beside.others, abs(beside.share - nearest.share) <= 1) == (nearest.others, True)
