@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from functools import partial
@@ -330,6 +331,49 @@ def test_damage_to_a_file_is_made_anew_from_the_volume(
         assert all(one.startswith(("rows from number ", "table-")) for one in index.made_anew)
         assert ended(index, records) == wanted
     assert noticed > 0
+
+
+@pytest.mark.thorough
+def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
+    """At a random step of a random log a process dies, and its machine may lose what it wrote; `TEST_FAULTS` says how often."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    known: dict[int, tuple[list[Any], tuple[bytes, str]]] = {}
+    while counts.total() < int(os.environ.get("TEST_FAULTS", "40")):
+        chance = random.Random(f"{SEED} {counts.total()}")
+        seed, step, which = SEED * 100 + chance.randrange(20), chance.choice(STEPS), chance.randrange(1, 6)
+        damage = chance.choice([None, flip, cut, tear, lose, swap])
+        memory = chance.choice(["much", "little"])
+        if seed not in known:
+            known[seed] = (records := records_of(seed)), chain_of(records)
+        records, wanted = known[seed]
+        folder, volume = tmp_path / str(counts.total()), dict[bytes, bytes]()
+        left: list[tuple[dict[bytes, bytes], Path]] = []
+
+        def reached(now: str, step: str = step, left: Any = left, volume: Any = volume, folder: Path = folder) -> None:
+            if now == step:
+                left.append((dict(volume), shutil.copytree(folder / "tables", folder / f"left-{len(left)}")))
+
+        with pytest.MonkeyPatch.context() as patch:
+            make_small(patch)
+            budget = little_memory(folder, patch) if memory == "little" else None
+            patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce(), reached=reached))
+            index = LogIndex(Dying(volume, reached), budget, keep_in=folder / "tables")
+            while index.applied < len(records) and len(left) < which:
+                index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
+            index.close()
+            if left:
+                stored, found = left[-1]
+                files = [path for path in sorted(found.iterdir()) if path.stat().st_size]
+                if damage is not None and files:
+                    damage(chance.choice(files), chance)
+                patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
+                opened = LogIndex(MemoryStore(stored), budget, keep_in=found)
+                told = f"TEST_SEED={SEED}, fault {counts.total()}: {step}, {damage and damage.__name__}, {memory} memory"
+                assert ended(opened, records) == wanted, told
+        shutil.rmtree(folder)
+        counts[step if left else "nothing", damage.__name__ if damage else "whole", memory] += 1
+    for kind, count in sorted(counts.items()):
+        print(count, *kind)
 
 
 def test_row_numbers_are_read_in_the_files_that_keep_them(whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
