@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from stream_dedup.checks.finding import CheckFinding, ok, warning
-from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.topics import DECISIONS, TopicNames, TopicState, log_problems
 from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import decisions
+from stream_dedup.log.frame import unless_damaged
 from stream_dedup.settings.settings import Settings
 
 _LATE_RECORDS: Final = 1000
@@ -71,11 +71,7 @@ def read_decisions(admin: Admin, settings: Settings) -> DecisionSpan | None:
     found = []
     for start in (low, end - 1):
         for message in read_partition(settings, *key, start):
-            try:
-                found.append(decisions.decode(message.value).log_offset)
-            except OtherFormatError:
-                raise
-            except FormatError:
-                continue
-            break
+            if (decision := unless_damaged(decisions.decode, message.value)) is not None:
+                found.append(decision.log_offset)
+                break
     return DecisionSpan(low, found[0], found[-1]) if found else None

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
-from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import answers, epochs, records
+from stream_dedup.log.frame import unless_damaged
 from stream_dedup.settings.settings import Settings
 
 _TAIL_RECORDS: Final = 200
@@ -105,8 +105,8 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     }
     low, end = ends[keys[1]]
     first = max(low, end - _TAIL_RECORDS)
-    told = [_answers(message.value) for message in read_partition(settings, *keys[1], first)]
-    answered = frozenset(offset for offset in told if offset is not None)
+    told = (unless_damaged(answers.decode, message.value) for message in read_partition(settings, *keys[1], first))
+    answered = frozenset(one.log_offset for one in told if one is not None and not isinstance(one, answers.Announce))
     # Replicas answer each in the log's order, so below the first that was read there may be others.
     answered_from = min(answered, default=0) if first > 0 else 0
     return RoleFacts(members, waiting, asked, answered, answered_from, reads)
@@ -114,12 +114,7 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
 
 def _is_open(raw: bytes | None, documents: str, committed: Mapping[int, tuple[int, int]]) -> bool:
     """Return whether a log record is a batch of which a document is not committed past; `committed`: offset and epoch."""
-    try:
-        batch = records.decode(raw)
-    except OtherFormatError:
-        raise
-    except FormatError:
-        return False
+    batch = unless_damaged(records.decode, raw)
     if not isinstance(batch, records.Batch):
         return False
     for place, source in enumerate(batch.sources):
@@ -128,16 +123,6 @@ def _is_open(raw: bytes | None, documents: str, committed: Mapping[int, tuple[in
         if source.topic == documents and source.epoch >= epoch and last >= offset:
             return True
     return False
-
-
-def _answers(raw: bytes | None) -> int | None:
-    try:
-        answer = answers.decode(raw)
-    except OtherFormatError:
-        raise
-    except FormatError:
-        return None
-    return None if isinstance(answer, answers.Announce) else answer.log_offset
 
 
 def check_group(settings: Settings, documents: str, topics_read: Collection[str]) -> list[CheckFinding]:

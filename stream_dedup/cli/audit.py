@@ -18,11 +18,12 @@ import typer
 
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError, FormatError, OtherFormatError
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.ground.topics import TopicState
 from stream_dedup.kafka import Admin, Bounds, OwnedOffset, SpanReader, group_offsets, topic_bounds
 from stream_dedup.log import epochs
+from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.proof import content
 from stream_dedup.proof.decisions import AuditedDecisions
@@ -277,7 +278,7 @@ def _read_log(
     kept: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
     for message in _read(settings, topic, {0: bounds}, report, advance):
-        record = record_of(message)
+        record = unless_damaged(decode, message.value, f"The record {message.at}")
         if record is not None and not isinstance(record, Control):
             documents += len(record if isinstance(record, Batch) else record.batch)
         kept.append((message.offset, message.timestamp_ms or 0, record))
@@ -293,20 +294,6 @@ def _read_log(
         outline.fold(*one)
     report.log_records, report.log_documents, report.log_refused = outline.records, outline.documents, outline.refused
     return outline
-
-
-def record_of(message: Message) -> LogRecord | None:
-    """Return what a record of the log says; None for one that no version can read, which the index rejects.
-
-    Raises:
-        OtherFormatError: it was written by a newer version.
-    """
-    try:
-        return decode(message.value, f"The record {message.at}")
-    except OtherFormatError:
-        raise
-    except FormatError:
-        return None
 
 
 def _read(

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from stream_dedup.ground.document import Message, TopicPartitionKey
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.kafka.asking import ANSWER_SECONDS, ask
 from stream_dedup.kafka.client import consumer_config, make_consumer, to_message
 from stream_dedup.kafka.taking import messages_of, opened, raise_unless_passing, take_messages, take_raw
 from stream_dedup.log import records
+from stream_dedup.log.frame import unless_damaged
 from stream_dedup.settings.settings import Settings
 
 _SAMPLE_SECONDS = 30.0
@@ -329,7 +330,7 @@ def read_whole(
         while following < high:
             for message in reader.take_messages(min(_RECORDS_AT_ONCE, high - following), 0.2):
                 following, heard = message.offset + 1, time.monotonic()
-                record = _decode(message.value, f"The record {topic}-0@{message.offset}")
+                record = unless_damaged(records.decode, message.value, f"The record {topic}-0@{message.offset}")
                 yield message.offset, record
                 advance(len(record) if isinstance(record, records.Batch) else 0, len(message.value or b""))
             if time.monotonic() - heard > _LOG_SILENCE_SECONDS:
@@ -339,12 +340,3 @@ def read_whole(
                 )
     finally:
         reader.close()
-
-
-def _decode(raw: bytes | None, what: str) -> records.LogRecord | None:
-    try:
-        return records.decode(raw, what)
-    except FormatError as error:
-        if type(error) is not FormatError:
-            raise
-        return None

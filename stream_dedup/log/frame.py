@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 
 Number = TypeVar("Number", bound=np.generic)
+Decoded = TypeVar("Decoded")
 
 _HEAD = struct.Struct("<4sBB")
 _CRC = struct.Struct("<I")
@@ -80,6 +81,20 @@ def unframed(magic: bytes, known: Collection[int], raw: bytes | None, what: str)
     if form not in known:
         raise OtherFormatError(other_format(what, form, known, UPGRADE))
     return Unframed(form, kind, view[_HEAD.size : -_CRC.size])
+
+
+def unless_damaged(decode: Callable[..., Decoded], raw: bytes | None, *what: str) -> Decoded | None:
+    """Return `decode(raw, *what)`; None for bytes that no version can read, which the index passes over.
+
+    Raises:
+        OtherFormatError: they are of a format that this program does not read.
+    """
+    try:
+        return decode(raw, *what)
+    except OtherFormatError:
+        raise
+    except FormatError:
+        return None
 
 
 def other_format(what: str, form: int, known: Collection[int], upgrade: str) -> str:

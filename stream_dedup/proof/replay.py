@@ -15,12 +15,13 @@ from typing import Any, Final
 from stream_dedup.ground import plan as plans
 from stream_dedup.ground.better import BETTER_LABELS, BetterRule
 from stream_dedup.ground.document import LogPlace, Reason, Verdict
-from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, OtherFormatError
+from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import Window
 from stream_dedup.log import answers, records
 from stream_dedup.log.answers import Judgement, LogAnswer
+from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, Release
 from stream_dedup.settings.units import parse_duration
 
@@ -90,12 +91,7 @@ class Alternative:
 
     def change(self, raw: bytes | None) -> bytes | None:
         """Return a log record with plan, window and rule changed, if it states them."""
-        try:
-            record = records.decode(raw)
-        except OtherFormatError:
-            raise
-        except FormatError:
-            return raw
+        record = unless_damaged(records.decode, raw)
         if not isinstance(record, Control) or record.type not in ("declare", "plan"):
             return raw
         fields = dict(record.fields)
@@ -229,23 +225,14 @@ def compare(
 
 def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
     """Yield (log offset, batch) of those records that are one."""
-    return ((offset, record) for offset, record in _decoded(group) if isinstance(record, Batch))
+    records_of = ((offset, unless_damaged(records.decode, raw)) for offset, _, raw in group)
+    return ((offset, record) for offset, record in records_of if isinstance(record, Batch))
 
 
 def releases_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
     """Yield (log offset, the released document as a batch) of those records that are releases."""
-    return ((offset, record.batch) for offset, record in _decoded(group) if isinstance(record, Release))
-
-
-def _decoded(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, records.LogRecord]]:
-    """Yield (log offset, record) of those that can be read; one of a newer version ends it."""
-    for offset, _, raw in group:
-        try:
-            yield offset, records.decode(raw)
-        except OtherFormatError:
-            raise
-        except FormatError:
-            continue
+    records_of = ((offset, unless_damaged(records.decode, raw)) for offset, _, raw in group)
+    return ((offset, record.batch) for offset, record in records_of if isinstance(record, Release))
 
 
 def _answers(index: LogIndex, group: Sequence[tuple[int, int, bytes | None]]) -> dict[int, Sequence[Judgement]]:
