@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping
 
-from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
+from stream_dedup.checks.finding import CheckFinding, Problems, not_checked, ok, refused, warning
 from stream_dedup.ground.topics import TopicNames, TopicState
 from stream_dedup.kafka.client import consumer_config, producer_config, property_problems
 from stream_dedup.log.records import RECORD_BYTES_MAX
@@ -53,41 +53,32 @@ def _delivery(settings: Settings) -> Iterator[CheckFinding]:
 def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None) -> Iterator[CheckFinding]:
     written = _bytes(settings, "message.max.bytes", 100_000_000)
     received = _bytes(settings, "receive.message.max.bytes", _RECEIVED_BYTES_MAX)
-    problems = []
+    problems = Problems("client sizes")
     if written < RECORD_BYTES_MAX + _PROTOCOL_BYTES:
-        problems.append(
-            refused(
-                "client sizes",
-                f"The Kafka property message.max.bytes is {written:,}, and a batch for the log may have "
-                f"{RECORD_BYTES_MAX:,}: it could "
-                "not be written. Remove the property; the topics' own limits decide.",
-            )
+        problems.refuse(
+            f"The Kafka property message.max.bytes is {written:,}, and a batch for the log may have "
+            f"{RECORD_BYTES_MAX:,}: it could "
+            "not be written. Remove the property; the topics' own limits decide."
         )
     if topics is None:
-        yield from problems or [not_checked("client sizes", "The topics' sizes are not known.")]
+        yield from problems.found or [not_checked("client sizes", "The topics' sizes are not known.")]
         return
     for name, topic in topics.items():
         held = topic.config.get("max.message.bytes", "")
         if not held.isdigit():
             continue
         if name in (names.documents, names.verdicts, names.fingerprints) and received < int(held) + _PROTOCOL_BYTES:
-            problems.append(
-                refused(
-                    "client sizes",
-                    f"The Kafka property receive.message.max.bytes is {received:,}, and {name} may hold records of "
-                    f"{int(held):,}: the "
-                    f"first such one could not be read, and nothing behind it. Set at least {int(held) + _PROTOCOL_BYTES:,}.",
-                )
+            problems.refuse(
+                f"The Kafka property receive.message.max.bytes is {received:,}, and {name} may hold records of "
+                f"{int(held):,}: the "
+                f"first such one could not be read, and nothing behind it. Set at least {int(held) + _PROTOCOL_BYTES:,}."
             )
         if name in names.outputs and _PROTOCOL_BYTES + RECORD_BYTES_MAX <= written < int(held):
-            problems.append(
-                warning(
-                    "client sizes",
-                    f"The Kafka property message.max.bytes is {written:,}, less than {name} takes ({int(held):,}): larger "
-                    "documents become dead letters. Remove the property.",
-                )
+            problems.warn(
+                f"The Kafka property message.max.bytes is {written:,}, less than {name} takes ({int(held):,}): larger "
+                "documents become dead letters. Remove the property."
             )
-    yield from problems or [ok("client sizes", "The clients pass what the topics take.")]
+    yield from problems.or_ok("The clients pass what the topics take.")
 
 
 def _encryption(settings: Settings) -> Iterator[CheckFinding]:

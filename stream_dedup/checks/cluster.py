@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
+from stream_dedup.checks.finding import CheckFinding, Problems, ok, refused, warning
 from stream_dedup.checks.reading import check_reading
 from stream_dedup.ground.document import ID_BYTES_MAX
 from stream_dedup.ground.topics import BEGUN, HEADER_BUDGET_BYTES, TopicNames, TopicState, log_problems
@@ -75,26 +75,26 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
     log = facts.topics.get(names.fingerprints)
     if log is None:
         return
-    problems = [refused("log", problem) for problem in log_problems(names.fingerprints, log)]
+    problems = Problems("log")
+    for sentence in log_problems(names.fingerprints, log):
+        problems.refuse(sentence)
     begun = facts.topics.get(names.begun)
-    problems += [] if begun is None else [refused("log", problem) for problem in log_problems(names.begun, begun, BEGUN)]
+    for sentence in () if begun is None else log_problems(names.begun, begun, BEGUN):
+        problems.refuse(sentence)
     if facts.log is not None and facts.log[0] > 0:
-        problems.append(
-            refused(
-                "log",
-                f"The log {names.fingerprints} begins at offset {facts.log[0]}, so records of it were removed. Verdicts could "
-                "not be rebuilt from it, and documents that were duplicates would be kept again. Restore it from a backup, or "
-                "begin anew with another STREAM_DEDUP_TOPIC_PREFIX.",
-            )
+        problems.refuse(
+            f"The log {names.fingerprints} begins at offset {facts.log[0]}, so records of it were removed. Verdicts could "
+            "not be rebuilt from it, and documents that were duplicates would be kept again. Restore it from a backup, or "
+            "begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
         )
     held = "" if facts.log is None else f"; it holds {_count(facts.log[1], 'record')}"
-    yield from problems or [ok("log", f"{names.fingerprints} is one order, kept for ever{held}.")]
+    yield from problems.or_ok(f"{names.fingerprints} is one order, kept for ever{held}.")
 
 
 def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """What was acknowledged outlives a broker: replicas, in-sync replicas, elections."""
     del settings
-    problems: list[CheckFinding] = []
+    problems = Problems("replicas")
     safe: list[str] = []
     unsafe: list[str] = []
     for name in (names.fingerprints, names.decisions, names.verdicts, names.begun, *names.outputs):
@@ -104,42 +104,30 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
         in_sync = _number(topic, "min.insync.replicas", 1)
         (safe if in_sync > 1 else unsafe).append(name)
         if in_sync > topic.replicas:
-            problems.append(
-                refused(
-                    "replicas",
-                    f"The topic {name} has {_count(topic.replicas, 'replica')} and min.insync.replicas={in_sync}, so nothing "
-                    "can be written to it. Add replicas, or lower min.insync.replicas.",
-                )
+            problems.refuse(
+                f"The topic {name} has {_count(topic.replicas, 'replica')} and min.insync.replicas={in_sync}, so nothing "
+                "can be written to it. Add replicas, or lower min.insync.replicas."
             )
         elif name == names.fingerprints and topic.replicas == 1:
-            problems.append(
-                warning(
-                    "replicas",
-                    f"The log {name} has one replica: if its broker's disk is lost, so is what was ever seen, and every later "
-                    "copy is kept again. Give it three; one is for a broker to play with.",
-                )
+            problems.warn(
+                f"The log {name} has one replica: if its broker's disk is lost, so is what was ever seen, and every later "
+                "copy is kept again. Give it three; one is for a broker to play with."
             )
         elif name == names.fingerprints and in_sync < 2:
-            problems.append(
-                warning(
-                    "replicas",
-                    f"The log {name} has min.insync.replicas={in_sync}: what one broker alone acknowledged is lost with it. "
-                    f"Set 2. {_APPLY}",
-                )
+            problems.warn(
+                f"The log {name} has min.insync.replicas={in_sync}: what one broker alone acknowledged is lost with it. "
+                f"Set 2. {_APPLY}"
             )
         if (
             name in (names.fingerprints, names.begun)
             and topic.replicas > 1
             and topic.config.get("unclean.leader.election.enable", "false") == "true"
         ):
-            problems.append(
-                refused(
-                    "replicas",
-                    f"The topic {name} has unclean.leader.election.enable=true: a broker that lags could become its "
-                    f"leader, and what was acknowledged would be gone from it. {_APPLY}",
-                )
+            problems.refuse(
+                f"The topic {name} has unclean.leader.election.enable=true: a broker that lags could become its "
+                f"leader, and what was acknowledged would be gone from it. {_APPLY}"
             )
-    yield from problems or _how_safely(safe, unsafe)
+    yield from problems.found or _how_safely(safe, unsafe)
 
 
 def _how_safely(safe: list[str], unsafe: list[str]) -> Iterator[CheckFinding]:
@@ -155,40 +143,31 @@ def _how_safely(safe: list[str], unsafe: list[str]) -> Iterator[CheckFinding]:
 def log_takes_our_records(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """The largest batch fits the log, its answer the verdicts, and an answer stays until it was read."""
     del settings
-    problems = []
+    problems = Problems("log sizes")
     for name, needed, what in (
         (names.fingerprints, RECORD_BYTES_MAX + FRAMING_BYTES, "a batch"),
         (names.verdicts, ANSWER_BYTES_MAX + FRAMING_BYTES, "an answer"),
     ):
         topic = facts.topics.get(name)
         if topic is not None and (taken := _number(topic, "max.message.bytes", 1_048_588)) < needed:
-            problems.append(
-                refused(
-                    "log sizes",
-                    f"The topic {name} takes records of {taken:,} bytes, and {what} may have {needed:,}: the first such "
-                    f"one would stop everything. Raise its max.message.bytes. {_APPLY}",
-                )
+            problems.refuse(
+                f"The topic {name} takes records of {taken:,} bytes, and {what} may have {needed:,}: the first such "
+                f"one would stop everything. Raise its max.message.bytes. {_APPLY}"
             )
     verdicts = facts.topics.get(names.verdicts)
     if verdicts is not None:
         if "compact" in verdicts.config.get("cleanup.policy", ""):
-            problems.append(
-                refused(
-                    "log sizes",
-                    f"The topic {names.verdicts} is compacted, so answers would vanish before workers read them, and their "
-                    f"documents would wait for ever. {_APPLY}",
-                )
+            problems.refuse(
+                f"The topic {names.verdicts} is compacted, so answers would vanish before workers read them, and their "
+                f"documents would wait for ever. {_APPLY}"
             )
         kept_ms = _number(verdicts, "retention.ms", -1)
         if 0 <= kept_ms < _HOUR_MS:
-            problems.append(
-                warning(
-                    "log sizes",
-                    f"The topic {names.verdicts} is kept for {_time(kept_ms)}: a worker that pauses for longer asks everything "
-                    f"again. Keep it for a day. {_APPLY}",
-                )
+            problems.warn(
+                f"The topic {names.verdicts} is kept for {_time(kept_ms)}: a worker that pauses for longer asks everything "
+                f"again. Keep it for a day. {_APPLY}"
             )
-    yield from problems or [ok("log sizes", "The log takes our largest batch, the verdicts its answer.")]
+    yield from problems.or_ok("The log takes our largest batch, the verdicts its answer.")
 
 
 def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
@@ -198,7 +177,7 @@ def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) 
     if source is None:
         return
     taken = _number(source, "max.message.bytes", 1_048_588)
-    problems = []
+    problems = Problems("output sizes")
     for name in names.outputs:
         topic = facts.topics.get(name)
         if topic is None:
@@ -207,60 +186,45 @@ def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) 
         needed = taken + HEADER_BUDGET_BYTES * (2 if is_dead else 1)
         if (held := _number(topic, "max.message.bytes", 1_048_588)) < needed:
             follows = "larger ones are cut there" if is_dead else "larger ones become dead letters"
-            problems.append(
-                warning(
-                    "output sizes",
-                    f"{names.documents} takes records of {taken:,} bytes, and {name} {held:,}, less than that with our headers "
-                    f"({needed:,}): {follows}. {_remedy(names, name)}",
-                )
+            problems.warn(
+                f"{names.documents} takes records of {taken:,} bytes, and {name} {held:,}, less than that with our headers "
+                f"({needed:,}): {follows}. {_remedy(names, name)}"
             )
         if topic.partitions < source.partitions:
-            problems.append(
-                warning(
-                    "output sizes",
-                    f"{names.documents} has {source.partitions} partitions and {name} {topic.partitions}: the documents of the "
-                    f"others wait until it has grown. {_remedy(names, name)}",
-                )
+            problems.warn(
+                f"{names.documents} has {source.partitions} partitions and {name} {topic.partitions}: the documents of the "
+                f"others wait until it has grown. {_remedy(names, name)}"
             )
-    yield from problems or [ok("output sizes", f"The outputs take what {names.documents} takes, with our headers.")]
+    yield from problems.or_ok(f"The outputs take what {names.documents} takes, with our headers.")
 
 
 def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """Documents leave with the timestamps they came with: nothing deletes or refuses an old one on arrival."""
     del settings
-    problems = [
-        warning("retention", problem)
-        for name in (names.unique, names.duplicates)
-        if (topic := facts.topics.get(name)) is not None
-        for problem in _loses_of_an_output(names, name, topic, facts)
-    ]
+    problems = Problems("retention")
+    for name in (names.unique, names.duplicates):
+        if (topic := facts.topics.get(name)) is not None:
+            for sentence in _loses_of_an_output(names, name, topic, facts):
+                problems.warn(sentence)
     dead = facts.topics.get(names.dead_letters)
     if dead is not None and 0 <= _number(dead, "retention.ms", -1) < _DAY_MS:
         kept = _time(_number(dead, "retention.ms", -1))
-        problems.append(
-            warning("retention", f"{names.dead_letters} is kept for {kept} only: nobody will have looked. Keep it for 14 days.")
-        )
+        problems.warn(f"{names.dead_letters} is kept for {kept} only: nobody will have looked. Keep it for 14 days.")
     source = facts.topics.get(names.documents)
     if source is not None:
         kept_ms = _number(source, "retention.ms", -1)
         if 0 <= kept_ms < _DAY_MS:
-            problems.append(
-                warning(
-                    "retention",
-                    f"{names.documents} is kept for {_time(kept_ms)}: what is not judged within that time is lost. Keep it for "
-                    "longer than the longest outage, a week.",
-                )
+            problems.warn(
+                f"{names.documents} is kept for {_time(kept_ms)}: what is not judged within that time is lost. Keep it for "
+                "longer than the longest outage, a week."
             )
         if "compact" in source.config.get("cleanup.policy", ""):
-            problems.append(
-                warning(
-                    "retention",
-                    f"{names.documents} is compacted: a document may vanish under a newer one of its key before it was "
-                    "judged. Set cleanup.policy=delete.",
-                )
+            problems.warn(
+                f"{names.documents} is compacted: a document may vanish under a newer one of its key before it was "
+                "judged. Set cleanup.policy=delete."
             )
     if facts.topics.keys() & {names.unique, names.documents}:
-        yield from problems or [ok("retention", "Documents keep their timestamps, and none is deleted for its age.")]
+        yield from problems.or_ok("Documents keep their timestamps, and none is deleted for its age.")
 
 
 def _loses_of_an_output(names: TopicNames, name: str, topic: TopicState, facts: Facts) -> Iterator[str]:
@@ -293,67 +257,49 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
     """The group's committed offsets are inside the topic and carry an epoch; they are missing only where nothing was begun."""
     if facts.committed is None:
         return
-    problems = []
+    problems = Problems("offsets")
     for partition, (offset, metadata) in sorted(facts.committed.items()):
         where = f"{names.documents}-{partition}"
         low, end = facts.source.get(partition, (0, offset))
         if epochs.from_metadata(metadata) is None:
-            problems.append(
-                refused(
-                    "offsets",
-                    f"The committed offset {offset} of group {settings.group} for {where} carries no epoch, so it was not "
-                    f"written by stream_dedup. Stop the workers and set it with: stream-dedup rewind {where}@{offset}",
-                )
+            problems.refuse(
+                f"The committed offset {offset} of group {settings.group} for {where} carries no epoch, so it was not "
+                f"written by stream_dedup. Stop the workers and set it with: stream-dedup rewind {where}@{offset}"
             )
         elif offset < low:
-            problems.append(
-                refused(
-                    "offsets",
-                    f"{where} holds records from {low} on, and the group has read up to {offset}: {low - offset} were "
-                    f"deleted unread. If they are lost for good, move on with: stream-dedup rewind {where}@{low}",
-                )
+            problems.refuse(
+                f"{where} holds records from {low} on, and the group has read up to {offset}: {low - offset} were "
+                f"deleted unread. If they are lost for good, move on with: stream-dedup rewind {where}@{low}"
             )
         elif offset > end:
-            problems.append(
-                refused(
-                    "offsets",
-                    f"The group's committed offset {offset} lies behind the end of {where} ({end}): the topic was created "
-                    "again, or records of it were lost. Restore it, or see the handbook's section on reading again.",
-                )
+            problems.refuse(
+                f"The group's committed offset {offset} lies behind the end of {where} ({end}): the topic was created "
+                "again, or records of it were lost. Restore it, or see the handbook's section on reading again."
             )
     log_end = 0 if facts.log is None else facts.log[1]
     vanished = sorted((facts.begun or frozenset()) - facts.known)
     if vanished and not settings.first_start:
         wheres = ", ".join(f"{names.documents}-{part}" for part in vanished)
-        problems.append(
-            refused(
-                "offsets",
-                f"The group {settings.group} has no committed offset for {wheres}, though {names.begun} says that it "
-                "was begun: its offset has vanished (Kafka forgets a group's offsets after seven idle days), or was deleted. A "
-                "worker ends there with code 78. Restore the offsets with: stream-dedup rewind; or have everything that the "
-                "topic still holds delivered again, with STREAM_DEDUP_FIRST_START=true for one start.",
-            )
+        problems.refuse(
+            f"The group {settings.group} has no committed offset for {wheres}, though {names.begun} says that it "
+            "was begun: its offset has vanished (Kafka forgets a group's offsets after seven idle days), or was deleted. A "
+            "worker ends there with code 78. Restore the offsets with: stream-dedup rewind; or have everything that the "
+            "topic still holds delivered again, with STREAM_DEDUP_FIRST_START=true for one start."
         )
     if facts.begun is None and not facts.committed and log_end > 1 and not settings.first_start:
-        problems.append(
-            warning(
-                "offsets",
-                f"The group {settings.group} has no committed offsets, though the log is not empty: if it ever had any, "
-                "they have "
-                "vanished (Kafka forgets them after seven idle days), and workers will ask for STREAM_DEDUP_FIRST_START=true.",
-            )
+        problems.warn(
+            f"The group {settings.group} has no committed offsets, though the log is not empty: if it ever had any, "
+            "they have "
+            "vanished (Kafka forgets them after seven idle days), and workers will ask for STREAM_DEDUP_FIRST_START=true."
         )
     if settings.first_start and facts.committed:
-        problems.append(
-            warning(
-                "offsets",
-                "STREAM_DEDUP_FIRST_START is set, and the group has offsets: should they ever vanish, everything is read again "
-                "without a question. Remove it.",
-            )
+        problems.warn(
+            "STREAM_DEDUP_FIRST_START is set, and the group has offsets: should they ever vanish, everything is read again "
+            "without a question. Remove it."
         )
     waiting = sum(max(0, end - facts.committed.get(part, (low, None))[0]) for part, (low, end) in facts.source.items())
     good = f"The group has offsets for {_count(len(facts.committed), 'partition')}; {_count(waiting, 'record')} to be read."
-    yield from problems or [ok("offsets", good)]
+    yield from problems.or_ok(good)
 
 
 def read_as_before(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:

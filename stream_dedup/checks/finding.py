@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stream_dedup.ground.errors import ConfigurationError
 
@@ -45,6 +45,26 @@ def refused(check: str, sentence: str) -> CheckFinding:
 def not_checked(check: str, sentence: str) -> CheckFinding:
     """Return that something could not be looked at, and why."""
     return CheckFinding(check, CheckState.NOT_CHECKED, sentence)
+
+
+@dataclass(slots=True)
+class Problems:
+    """What one check finds wrong."""
+
+    check: str
+    found: list[CheckFinding] = field(default_factory=list)
+
+    def warn(self, sentence: str) -> None:
+        """Add something that costs, and endangers no document."""
+        self.found.append(warning(self.check, sentence))
+
+    def refuse(self, sentence: str) -> None:
+        """Add something that no role may start with."""
+        self.found.append(refused(self.check, sentence))
+
+    def or_ok(self, sentence: str) -> list[CheckFinding]:
+        """Return them; if there are none, that all is well."""
+        return self.found or [ok(self.check, sentence)]
 
 
 def raise_refusals(findings: Iterable[CheckFinding]) -> None:
