@@ -27,89 +27,73 @@ def window_of(settings: Settings) -> Window | None:
 
 def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str, Any]) -> list[CheckFinding]:
     """Return whether this worker may write to the log that was declared so, and where its settings are not in force."""
-    findings = []
-    if declared.get("recipe") != recipe.id:
-        findings.append(
-            refused(
-                "declaration",
-                f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is {recipe.id!r}: their "
-                "fingerprints cannot be compared. Set STREAM_DEDUP_RECIPE and STREAM_DEDUP_KEY_FILE as they were, or begin "
-                "a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
-            )
-        )
-    if declared.get("group") != settings.group:
-        findings.append(
-            refused(
-                "declaration",
-                f"The log belongs to group {declared.get('group')!r}, and this worker's is {settings.group!r}: two groups "
-                "would read every document twice. Set STREAM_DEDUP_GROUP as it was.",
-            )
-        )
-    log_ids = declared.get("log_ids", "plain")
-    if log_ids != settings.log_ids:
-        findings.append(
-            refused(
-                "declaration",
-                f"The log was begun with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is {settings.log_ids}: one document "
-                f"would have two names. Set it to {log_ids}, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
-            )
-        )
-    if settings.better == BetterRule.AUTHORITY.label and settings.host_ranks is None:
-        findings.append(
-            refused(
-                "better",
-                "STREAM_DEDUP_BETTER is authority, and no file says which hosts stand high; name one with "
-                "STREAM_DEDUP_HOST_RANKS, such as a list of Tranco's.",
-            )
-        )
     plan = Plan.from_fields(declared.get("plan"))
-    findings += _not_in_force(settings, declared, plan)
+    findings = [*_refusals(settings, recipe, declared), *_not_in_force(settings, declared, plan)]
     return findings or [ok("declaration", f"The log was begun with this recipe, plan {plan.id} and group {settings.group}.")]
 
 
-def _not_in_force(settings: Settings, declared: Mapping[str, Any], plan: Plan) -> list[CheckFinding]:
-    """Return which settings of what is alike are not in force, because the log says something else."""
-    findings: list[CheckFinding] = []
+def _refusals(settings: Settings, recipe: Recipe, declared: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    if declared.get("recipe") != recipe.id:
+        yield refused(
+            "declaration",
+            f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is {recipe.id!r}: their "
+            "fingerprints cannot be compared. Set STREAM_DEDUP_RECIPE and STREAM_DEDUP_KEY_FILE as they were, or begin "
+            "a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
+        )
+    if declared.get("group") != settings.group:
+        yield refused(
+            "declaration",
+            f"The log belongs to group {declared.get('group')!r}, and this worker's is {settings.group!r}: two groups "
+            "would read every document twice. Set STREAM_DEDUP_GROUP as it was.",
+        )
+    log_ids = declared.get("log_ids", "plain")
+    if log_ids != settings.log_ids:
+        yield refused(
+            "declaration",
+            f"The log was begun with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is {settings.log_ids}: one document "
+            f"would have two names. Set it to {log_ids}, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
+        )
+    if settings.better == BetterRule.AUTHORITY.label and settings.host_ranks is None:
+        yield refused(
+            "better",
+            "STREAM_DEDUP_BETTER is authority, and no file says which hosts stand high; name one with "
+            "STREAM_DEDUP_HOST_RANKS, such as a list of Tranco's.",
+        )
+
+
+def _not_in_force(settings: Settings, declared: Mapping[str, Any], plan: Plan) -> Iterator[CheckFinding]:
+    """Yield which settings of what is alike are not in force, because the log says something else."""
     wanted = settings.judging_plan
     if plan != wanted:
-        findings.append(
-            warning(
-                "plan",
-                f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}; what the log says is in force. "
-                "`stream-dedup declare` changes it by `--plan` or `--similarity`; set STREAM_DEDUP_PLAN and "
-                "STREAM_DEDUP_SIMILARITY to the log's, so that nobody is misled.",
-            )
+        yield warning(
+            "plan",
+            f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}; what the log says is in force. "
+            "`stream-dedup declare` changes it by `--plan` or `--similarity`; set STREAM_DEDUP_PLAN and "
+            "STREAM_DEDUP_SIMILARITY to the log's, so that nobody is misled.",
         )
     window, own = declared.get("window"), window_of(settings)
     own_fields = None if own is None else own.to_fields()
     if window != own_fields:
-        findings.append(
-            warning(
-                "window",
-                f"The log was begun with {_window(window)}, and the settings name {_window(own_fields)}; what the log says "
-                "is in force. `stream-dedup declare --window` changes it.",
-            )
+        yield warning(
+            "window",
+            f"The log was begun with {_window(window)}, and the settings name {_window(own_fields)}; what the log says "
+            "is in force. `stream-dedup declare --window` changes it.",
         )
     better = declared.get("better", BetterRule.LONGEST.label)
     if better != settings.better:
-        findings.append(
-            warning(
-                "better",
-                f"The log was begun with STREAM_DEDUP_BETTER={better}, and the setting is {settings.better}; what the log says "
-                "is in force. `stream-dedup declare --better` changes it.",
-            )
+        yield warning(
+            "better",
+            f"The log was begun with STREAM_DEDUP_BETTER={better}, and the setting is {settings.better}; what the log says "
+            "is in force. `stream-dedup declare --better` changes it.",
         )
     if declared.get("count_copies", False) != settings.count_copies:
         does = "counts" if declared.get("count_copies", False) else "does not count"
-        findings.append(
-            warning(
-                "copies",
-                f"The log {does} copies, and STREAM_DEDUP_COUNT_COPIES is {str(settings.count_copies).lower()}; what the log "
-                "says is in force, and cannot change. Set it to the log's, or begin a new log with another "
-                "STREAM_DEDUP_TOPIC_PREFIX.",
-            )
+        yield warning(
+            "copies",
+            f"The log {does} copies, and STREAM_DEDUP_COUNT_COPIES is {str(settings.count_copies).lower()}; what the log "
+            "says is in force, and cannot change. Set it to the log's, or begin a new log with another "
+            "STREAM_DEDUP_TOPIC_PREFIX.",
         )
-    return findings
 
 
 def _window(fields: Mapping[str, Any] | None) -> str:
