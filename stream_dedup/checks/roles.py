@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
+from stream_dedup.checks.finding import CheckFinding, Problems, refused
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import answers, epochs, records
@@ -55,28 +55,22 @@ class RoleFacts:
 
 def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iterator[CheckFinding]:
     """What waits has somebody who works on it."""
-    problems = []
+    problems = Problems("roles")
     if facts.waiting and not facts.workers:
-        problems.append(
-            warning(
-                "roles",
-                f"{facts.waiting:,} records of {names.documents} wait, and no worker is a member of the group "
-                f"{settings.group}. Start one with: stream-dedup run worker",
-            )
+        problems.warn(
+            f"{facts.waiting:,} records of {names.documents} wait, and no worker is a member of the group "
+            f"{settings.group}. Start one with: stream-dedup run worker"
         )
     if (late := facts.unanswered) is not None:
         last = f"the last one is for offset {max(facts.answered)}" if facts.answered else "there is none"
-        problems.append(
-            warning(
-                "roles",
-                f"Log offset {late[0]} of {names.fingerprints} is without an answer for {late[1] / 1000:,.0f} s ({last}), so "
-                "workers wait. If no index runs, start one with: stream-dedup run index. One that runs says at /readyz what it "
-                f"does. Where {names.verdicts} was deleted with the answer, workers ask anew within seconds.",
-            )
+        problems.warn(
+            f"Log offset {late[0]} of {names.fingerprints} is without an answer for {late[1] / 1000:,.0f} s ({last}), so "
+            "workers wait. If no index runs, start one with: stream-dedup run index. One that runs says at /readyz what it "
+            f"does. Where {names.verdicts} was deleted with the answer, workers ask anew within seconds."
         )
     workers = f"{facts.workers} worker{'' if facts.workers == 1 else 's'}"
-    problems += check_group(settings, names.documents, facts.reads)
-    yield from problems or [ok("roles", f"The group has {workers}; what was asked of the index has its answer.")]
+    problems.found += check_group(settings, names.documents, facts.reads)
+    yield from problems.or_ok(f"The group has {workers}; what was asked of the index has its answer.")
 
 
 def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
