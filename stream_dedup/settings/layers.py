@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.settings.environment import (

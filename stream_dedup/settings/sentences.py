@@ -9,9 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 
 from stream_dedup.settings.settings import Origin
 from stream_dedup.settings.units import PATTERNS, as_text

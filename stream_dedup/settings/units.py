@@ -11,15 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ByteSize,
-    Field,
-    FilePath,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, FilePath, TypeAdapter, ValidationError
 
 from stream_dedup.ground.addresses import parse_prefixes
 

@@ -13,14 +13,7 @@ import pytest
 from bench.__main__ import main
 from bench.bands import count_bands
 from bench.quality import KnownPrints, fingerprinter_of
-from bench.sites import (
-    LANGUAGES,
-    LEVELS,
-    SiteOptions,
-    SitePages,
-    jaccards,
-    judge_site,
-)
+from bench.sites import LANGUAGES, LEVELS, SiteOptions, SitePages, jaccards, judge_site
 from stream_dedup import Index
 from stream_dedup.demo.truth import jaccard, shingles
 from stream_dedup.ground.plan import PLANS

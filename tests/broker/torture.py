@@ -37,16 +37,7 @@ from pathlib import Path
 from stream_dedup.broker import LocalBroker
 from stream_dedup.ground.document import Headers
 from tests.broker import kproxy
-from tests.broker.harness import (
-    Filter,
-    Outcome,
-    Role,
-    large_documents,
-    peak_bytes,
-    synthetic,
-    threads_of,
-    wait_until,
-)
+from tests.broker.harness import Filter, Outcome, Role, large_documents, peak_bytes, synthetic, threads_of, wait_until
 from tests.broker.kproxy import KafkaProxy
 from tests.broker.quotas import producer_quota
 from tests.broker.stalls import Stalls

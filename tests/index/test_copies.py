@@ -20,18 +20,7 @@ from stream_dedup.log.answers import LogAnswer, decode
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.scan import PlainScan
 from tests.index.held import folded, held, named
-from tests.index.logs import (
-    APPEND_MS,
-    TOPIC,
-    TOPIC_ID,
-    Doc,
-    RandomLog,
-    append_time,
-    batch,
-    declare,
-    forget,
-    read,
-)
+from tests.index.logs import APPEND_MS, TOPIC, TOPIC_ID, Doc, RandomLog, append_time, batch, declare, forget, read
 from tests.tiers import few
 
 PLAN = PLANS["classic"]
