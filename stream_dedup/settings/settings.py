@@ -13,6 +13,7 @@ ones, and for `sasl.username`, a variable that ends in `_FILE` names a file whic
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +22,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 import platformdirs
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -31,7 +33,6 @@ from pydantic import (
     model_validator,
 )
 
-from stream_dedup.ground.addresses import parse_prefixes
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan, parse_similarity, plan_for
@@ -40,31 +41,41 @@ from stream_dedup.ground.topics import NAMED, TopicNames, normalise_prefix
 from stream_dedup.settings.environment import PREFIX
 from stream_dedup.settings.properties import MASK, is_secret
 from stream_dedup.settings.units import (
-    BROKERS,
     HEADER_PLACE,
-    HOST,
     HOSTS,
     WEB_ADDRESS,
     WEB_PATH,
+    Brokers,
     Duration,
     FieldPath,
     Folder,
+    Host,
     Name,
+    Place,
     ReadableFile,
     Size,
     TextPlace,
+    TextPrefixes,
     TopicName,
     Whole,
     as_text,
-    check_brokers,
-    check_host,
-    parse_place,
     parse_window,
+    within,
 )
 
 _DEFAULT_RECIPE = "words"
 _SHADOW_GROUP = "-shadow"
 Source: TypeAlias = Literal["flag", "environment", "file", "preset", "default"]
+
+
+@contextlib.contextmanager
+def _as_value_error() -> Iterator[None]:
+    """Let pydantic collect what is wrong with a value, as the end of its sentence."""
+    try:
+        yield
+    except ConfigurationError as error:
+        sentence = str(error).removesuffix(".")
+        raise ValueError(sentence[:1].lower() + sentence[1:]) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +109,8 @@ class Settings(BaseModel):
         hide_input_in_errors=True,
     )
 
-    kafka_bootstrap_servers: str = Field(
+    kafka_bootstrap_servers: Brokers = Field(
         default="localhost:9092",
-        pattern=BROKERS,
         description="First brokers to ask, as `host:port`, separated by commas. `KAFKA_BOOTSTRAP_SERVERS` is honoured too, "
         "below the prefixed name.",
     )
@@ -117,7 +127,7 @@ class Settings(BaseModel):
         "verdict on the headers. `shadow`: nothing leaves; verdicts show in metrics and on a log of its own, "
         "`shadow.fingerprints`.",
     )
-    fail_open: Duration | None = Field(
+    fail_open: Annotated[Duration, within("1s", "1d", "at least 1 second and at most 1 day")] | None = Field(
         default=None,
         description="How long a document waits for its verdict before it leaves as unique, with the reason `fail-open`. "
         "Without it documents wait.",
@@ -136,7 +146,7 @@ class Settings(BaseModel):
         default=False,
         description="Outputs say on `dedup.trace` when each passed which step, to find what a document waits for.",
     )
-    topic_prefix: str = Field(
+    topic_prefix: Annotated[str, AfterValidator(normalise_prefix)] = Field(
         default="",
         description="Put before every topic name (`crawl` gives `crawl.documents`). Changing it later starts an empty filter "
         "beside the old one.",
@@ -199,7 +209,7 @@ class Settings(BaseModel):
         "field's dotted path, or a header, as in `header:text-uri`. Needs `crawl-dedup[fetch]`, or the extra `s3`,"
         " `gs`, `abfs`.",
     )
-    text_prefixes: str | None = Field(
+    text_prefixes: TextPrefixes | None = Field(
         default=None,
         description="What may be fetched: addresses below one of these, separated by commas, as in "
         "`s3://crawl/pages,https://store.example/`.",
@@ -399,9 +409,8 @@ class Settings(BaseModel):
         description="Folder of the engine of `run search`, for one process. It may be deleted at any time.",
         json_schema_extra={"default_text": "`search` in `state_dir`"},
     )
-    http_host: str = Field(
+    http_host: Host = Field(
         default="127.0.0.1",
-        pattern=HOST,
         description="Address of probes and metrics. A container needs `0.0.0.0` or `::`.",
     )
     http_port: Annotated[int, Whole] = Field(
@@ -434,7 +443,7 @@ class Settings(BaseModel):
         description="`json`: one object a line, for collectors; `console`: for people; `auto`: console on a terminal, "
         "else JSON.",
     )
-    snapshots: str | None = Field(
+    snapshots: Place | None = Field(
         default=None,
         description="Where the index keeps copies of its volume, and begins with the newest when its own folder is empty: "
         "`s3://bucket/folder`, `gs://`, `abfs://` (extras and credentials as for texts), or a folder on another disk. Replicas "
@@ -454,7 +463,7 @@ class Settings(BaseModel):
         description="Where snippets come from. `kafka`: read by position, as long as the topics keep them. `engine`: kept "
         "in `search_dir`, which doubles it. A change needs an empty folder.",
     )
-    search_keep: Duration | None = Field(
+    search_keep: Annotated[Duration, within("1m", "3660d", "at least 1 minute and at most 3660 days")] | None = Field(
         default=None,
         description="How old a document may be, by its record's timestamp, before `run search` drops it: `90d`.",
         json_schema_extra={"default_text": "none, for ever"},
@@ -519,21 +528,6 @@ class Settings(BaseModel):
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)
 
-    @field_validator("kafka_bootstrap_servers")
-    @classmethod
-    def _check_brokers(cls, value: str) -> str:
-        return check_brokers(value)
-
-    @field_validator("http_host")
-    @classmethod
-    def _check_host(cls, value: str) -> str:
-        return check_host(value)
-
-    @field_validator("topic_prefix")
-    @classmethod
-    def _check_prefix(cls, value: str) -> str:
-        return normalise_prefix(value)
-
     @model_validator(mode="after")
     def _check_topics_differ(self) -> Self:
         names = self.topic_names
@@ -550,21 +544,6 @@ class Settings(BaseModel):
         is_shadow = info.data.get("mode") == "shadow" and not value.endswith(_SHADOW_GROUP)
         return value + _SHADOW_GROUP if is_shadow else value
 
-    @field_validator("fail_open")
-    @classmethod
-    def _check_fail_open(cls, value: timedelta | None) -> timedelta | None:
-        # Written out, because pydantic gives the limit of an optional time as Python code.
-        if value is not None and not timedelta(seconds=1) <= value <= timedelta(days=1):
-            raise ValueError("must be at least 1 second and at most 1 day")
-        return value
-
-    @field_validator("search_keep")
-    @classmethod
-    def _check_search_keep(cls, value: timedelta | None) -> timedelta | None:
-        if value is not None and not timedelta(minutes=1) <= value <= timedelta(days=3660):
-            raise ValueError("must be at least 1 minute and at most 3660 days")
-        return value
-
     @field_validator("recipe")
     @classmethod
     def _check_recipe(cls, value: str) -> str:
@@ -572,23 +551,17 @@ class Settings(BaseModel):
         if wanted != _DEFAULT_RECIPE:
             from stream_dedup.fingerprinting.grammar import parse as parse_recipe  # noqa: PLC0415 - it takes a second
 
-            try:
+            with _as_value_error():
                 parse_recipe(wanted)
-            except ConfigurationError as error:
-                sentence = str(error).removesuffix(".")
-                raise ValueError(sentence[:1].lower() + sentence[1:]) from error
         return wanted
 
     @field_validator("plan")
     @classmethod
     def _check_plan(cls, value: str | None) -> str | None:
-        try:
-            if value is None:
-                return None
+        if value is None:
+            return None
+        with _as_value_error():
             parse_plan(value)
-        except ConfigurationError as error:
-            sentence = str(error).removesuffix(".")
-            raise ValueError(sentence[:1].lower() + sentence[1:]) from error
         return value.strip().lower()
 
     @field_validator("similarity")
@@ -596,13 +569,10 @@ class Settings(BaseModel):
     def _check_similarity(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None:
             return None
-        try:
+        with _as_value_error():
             similarity = parse_similarity(value)
             if info.data.get("plan") is not None:
                 parse_plan(info.data["plan"]).with_similarity(similarity)
-        except ConfigurationError as error:
-            sentence = str(error).removesuffix(".")
-            raise ValueError(sentence[:1].lower() + sentence[1:]) from error
         return f"{similarity / 100:.2f}"
 
     @field_validator("text_field", "id_field", "time_field", "scope_field")
@@ -620,16 +590,6 @@ class Settings(BaseModel):
                 f"needs {PREFIX}VALUE_FORMAT=json, or names a header as in header:text-uri: a raw value has no fields"
             )
         return value
-
-    @field_validator("text_prefixes")
-    @classmethod
-    def _check_text_prefixes(cls, value: str | None) -> str | None:
-        return None if value is None else ",".join(parse_prefixes(value))
-
-    @field_validator("snapshots")
-    @classmethod
-    def _check_snapshots(cls, value: str | None) -> str | None:
-        return None if value is None else parse_place(value)
 
     @model_validator(mode="after")
     def _check_text_at_has_prefixes(self) -> Self:

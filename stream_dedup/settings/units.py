@@ -60,6 +60,18 @@ def parse_duration(value: object) -> timedelta:
         raise ValueError("must be a time of at most 999999999d") from error
 
 
+def within(least: str, most: str, words: str) -> AfterValidator:
+    """Return the check that a time is in these limits; pydantic would tell those of an optional time as Python code."""
+    low, high = parse_duration(least), parse_duration(most)
+
+    def check(value: timedelta) -> timedelta:
+        if not low <= value <= high:
+            raise ValueError(f"must be {words}")
+        return value
+
+    return AfterValidator(check)
+
+
 def parse_size(value: object) -> int:
     """Return a size in bytes, written like `500MB` (10^6) or `1GiB` (2^30), or as a number of bytes.
 
@@ -184,7 +196,11 @@ ReadableFile = Annotated[FilePath, BeforeValidator(_expand)]
 FieldPath = Annotated[str, AfterValidator(_field_path)]
 TextPlace = Annotated[str, AfterValidator(_text_place)]
 TopicName = Annotated[str, AfterValidator(_topic)]
+TextPrefixes = Annotated[str, AfterValidator(lambda value: ",".join(parse_prefixes(value)))]
 Name = Annotated[str, Field(pattern=NAME)]
+Brokers = Annotated[str, Field(pattern=BROKERS), AfterValidator(check_brokers)]
+Host = Annotated[str, Field(pattern=HOST), AfterValidator(check_host)]
+Place = Annotated[str, AfterValidator(parse_place)]
 
 
 def as_text(value: object) -> str:
