@@ -16,37 +16,20 @@ class InsightsMetrics(RoleMetrics):
         super().__init__()
         self.recipe("")
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
-        self._read = counter(
+        self.read = counter(
             "stream_dedup_insights_records",
             "Records of insights: counted, counted before, or not readable.",
             ["result"],
         )
-        self._hosts = gauge("stream_dedup_insights_hosts", "Hosts that are remembered.")
-        self._signals = counter("stream_dedup_host_signals", "Records written to host-signals.")
-        self._events = counter(
+        self.hosts = gauge("stream_dedup_insights_hosts", "Hosts that are remembered.")
+        self.signals = counter("stream_dedup_host_signals", "Records written to host-signals.")
+        self.events = counter(
             "stream_dedup_host_events",
             "Times that an event began at a host.",
             ["event"],
         )
-        self._lag = gauge("stream_dedup_insights_lag_records", "Records of insights that wait to be read.")
+        self.lag = gauge("stream_dedup_insights_lag_records", "Records of insights that wait to be read.")
         for result in ("counted", "repeated", "malformed"):
-            self._read.labels(result)
+            self.read.labels(result)
         for event in ("one-page", "vanishing"):
-            self._events.labels(event)
-
-    def read(self, result: str) -> None:
-        """Count a record: `counted`, `repeated` or `malformed`."""
-        self._read.labels(result).inc()
-
-    def wrote(self, signals: int, hosts: int) -> None:
-        """Count signals that were written; say how many hosts there are."""
-        self._signals.inc(signals)
-        self._hosts.set(hosts)
-
-    def event(self, kind: str) -> None:
-        """Count something that has begun at a host."""
-        self._events.labels(kind).inc()
-
-    def lag(self, records: int) -> None:
-        """Say how many records wait."""
-        self._lag.set(records)
+            self.events.labels(event)

@@ -165,11 +165,11 @@ class _Insights:
             except FormatError as error:
                 if isinstance(error, OtherFormatError):
                     raise
-                self._metrics.read("malformed")
+                self._metrics.read.labels("malformed").inc()
                 what = "a record of insights was passed over"
                 _logger.error(what, offset=one.stamp.offset, reason=str(error))  # noqa: TRY400 - its sender is at fault
             else:
-                self._metrics.read("counted" if counted else "repeated")
+                self._metrics.read.labels("counted" if counted else "repeated").inc()
             self._next_offset = one.stamp.offset + 1
         changes, begun = self._ledger.changes()
         rows = [(one.host.encode(), one.row) for one in changes]
@@ -180,7 +180,8 @@ class _Insights:
                 await self._patiently(self._stream.write(rows, signals))  # 3
         if generation == self._stream.generation:
             self._stream.acknowledge(taken)  # 4
-        self._metrics.wrote(len(signals), self._ledger.hosts)
+        self._metrics.signals.inc(len(signals))
+        self._metrics.hosts.set(self._ledger.hosts)
         for new in begun:
             self._tell(new)
         self._show()
@@ -199,7 +200,7 @@ class _Insights:
 
     def _tell(self, begun: BegunEvent) -> None:
         event = begun.event
-        self._metrics.event(event.kind)
+        self._metrics.events.labels(event.kind).inc()
         if event.kind == "one-page":
             _logger.warning(
                 "many ids of one host fell on one document: a template, a login wall, a page that says not found?",
@@ -247,7 +248,7 @@ class _Insights:
             seen = self._next_offset
             behind = 0 if seen is None else max(0, end - max(seen, low) - self._stream.waiting)
             if self._stream.owns:
-                self._metrics.lag(behind)
+                self._metrics.lag.set(behind)
             moved, self._seen_before = seen != self._seen_before, seen
             if not behind or moved:
                 self._waiting_since = None

@@ -76,7 +76,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         metrics = SearchMetrics()
         metrics.holds(kept.engine.documents, kept.engine.size_bytes)
         answers = FinderPlace()
-        api = SearchApi(answers, settings.console_token_file, metrics.answered, settings.console_prefix)
+        api = SearchApi(answers, settings.console_token_file, metrics.answers.observe, settings.console_prefix)
         routes = [*api.routes(), *pages_of(settings, sources_of(settings, stop, answers)).routes()]
         opening = "waiting for Kafka, to read what left"
         if kept.engine.place is not None:
@@ -389,7 +389,7 @@ class TextFiller:
 
     def _tell_of_no_text(self, message: Message, why: str) -> None:
         """Say that a document is found by its id and in its group, and not by its words; say it in the log once a minute."""
-        self._metrics.without_text()
+        self._metrics.without_text.inc()
         now = self._dependencies.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_SECONDS
@@ -409,7 +409,7 @@ class TextFiller:
         self._engine.commit(EnginePlace(self._made_for, following))
         self._failpoints.hit("search.after-commit", added + leaving)
         self._is_grown = self._is_grown or added > 0
-        self._metrics.committed(added)
+        self._metrics.read.inc(added)
         self._metrics.holds(self._engine.documents, self._engine.size_bytes)
         self._tell()
 
@@ -446,7 +446,7 @@ class TextFiller:
                 self._waiting |= new
             else:
                 self._reader.start(self._following | new)
-        self._metrics.lag(self._behind({key: high for key, (_, high) in ends.items() if key != self._log}))
+        self._metrics.lag.set(self._behind({key: high for key, (_, high) in ends.items() if key != self._log}))
         self._tell()
 
     def _drop_beyond(self, now: float) -> None:

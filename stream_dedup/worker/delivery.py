@@ -173,11 +173,11 @@ class Delivery:
         ended: _Ended = self._thread.take_result()
         result, leaving, seconds = ended
         carried = transaction.amount
-        self._metrics.transaction(result.outcome.value)  # 3
+        self._metrics.transactions.labels(result.outcome.value).inc()  # 3
         self._learn(result, carried, seconds)
         if result.outcome is Outcome.COMMITTED:  # 4
             self._flow.committed(transaction.batches)
-            self._metrics.took(sum(batch.live_records for batch in transaction.batches))
+            self._metrics.records.inc(sum(batch.live_records for batch in transaction.batches))
             self._metrics.left(leaving.left())
             self._hosts.committed(transaction.batches)
             self._failpoints.hit("worker.after-commit", self._flow.in_flight + 1)

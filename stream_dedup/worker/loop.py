@@ -220,10 +220,10 @@ class Worker:
             if lag is not None:
                 self._metrics.lag(key[0], key[1], lag)
         self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight, self._flow.held_bytes)
-        self._metrics.allowed(self._allowance.now.documents)
-        self._metrics.unemitted(self._flow.unemitted if self._delivers else 0)
+        self._metrics.allowed.set(self._allowance.now.documents)
+        self._metrics.unemitted.set(self._flow.unemitted if self._delivers else 0)
         self._health.startup(1.0, "started")
-        self._metrics.unanswered(self._awaited.look(self._flow, self._questions.deaf, now))
+        self._metrics.unanswered.set(self._awaited.look(self._flow, self._questions.deaf, now))
         if not self._assignment.has_joined:
             self._health.ready(False, "joining the group, or waiting for it to say what is read here")
         elif owned:

@@ -30,7 +30,7 @@ class WorkerMetrics(DecodingMetrics):
         self.recipe(recipe)
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         histogram = partial(BatchHistogram, registry=self.registry)
-        self._records = counter(
+        self.records = counter(
             "stream_dedup_records",
             "Source records whose transaction committed: what went in.",
         )
@@ -43,7 +43,7 @@ class WorkerMetrics(DecodingMetrics):
             "Documents that went to the dead letters, by the stage that could not go on.",
             ["stage"],
         )
-        self._transactions = counter("stream_dedup_transactions", "Transactions, by how they ended.", ["result"])
+        self.transactions = counter("stream_dedup_transactions", "Transactions, by how they ended.", ["result"])
         self._rebalances = counter("stream_dedup_rebalances", "Times that the group moved partitions to or from this worker.")
         self._lag = gauge(
             "stream_dedup_consumer_lag_records",
@@ -55,15 +55,15 @@ class WorkerMetrics(DecodingMetrics):
         )
         self._documents_in_flight = gauge("stream_dedup_documents_in_flight", "Documents in those batches.")
         self._bytes_in_flight = gauge("stream_dedup_bytes_in_flight", "Memory that those batches take, about.")
-        self._allowed = gauge(
+        self.allowed = gauge(
             "stream_dedup_transaction_documents_max",
             "Documents that one transaction may carry now: fewer when outputs are written slowly.",
         )
-        self._unemitted = gauge(
+        self.unemitted = gauge(
             "stream_dedup_unemitted_representatives",
             "Representatives that this worker has not committed to the output yet.",
         )
-        self._unanswered = gauge(
+        self.unanswered = gauge(
             "stream_dedup_unanswered_seconds",
             "Age of the oldest question to the index without an answer; 0 if none is.",
         )
@@ -94,11 +94,7 @@ class WorkerMetrics(DecodingMetrics):
         for stage in get_args(Stage):
             self._dead_letters.labels(stage)
         for result in ("committed", "aborted", "unknown"):
-            self._transactions.labels(result)
-
-    def took(self, records: int) -> None:
-        """Count the source records of a transaction that has committed."""
-        self._records.inc(records)
+            self.transactions.labels(result)
 
     def waited(self, seconds: float) -> None:
         """Note how long a batch was on its way, from being read until its verdicts were in."""
@@ -122,10 +118,6 @@ class WorkerMetrics(DecodingMetrics):
         """Count a record of counts per host: `delivered` or `lost`."""
         self._insights.labels(result).inc()
 
-    def transaction(self, result: str) -> None:
-        """Count a transaction that ended so: `committed`, `aborted` or `unknown`."""
-        self._transactions.labels(result).inc()
-
     def rebalanced(self) -> None:
         """Count a rebalance; the lag of partitions that went away is not reported any longer."""
         self._rebalances.inc()
@@ -140,15 +132,3 @@ class WorkerMetrics(DecodingMetrics):
         self._batches_in_flight.set(batches)
         self._documents_in_flight.set(documents)
         self._bytes_in_flight.set(held_bytes)
-
-    def allowed(self, documents: int) -> None:
-        """Say how much one transaction may carry."""
-        self._allowed.set(documents)
-
-    def unanswered(self, seconds: float) -> None:
-        """Say for how long the oldest question has been without an answer."""
-        self._unanswered.set(seconds)
-
-    def unemitted(self, representatives: int) -> None:
-        """Say how many documents duplicates may name that readers of the output do not see yet."""
-        self._unemitted.set(representatives)

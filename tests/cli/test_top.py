@@ -42,9 +42,9 @@ def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
     metrics.left(EmittedCounts.of([leaving(NEAR)] * 4))
     before = reading(metrics, 100.0)
     metrics.left(EmittedCounts.of([leaving(NEW, bytes(500_000))] * 3 + [leaving(NEAR, bytes(500_000))]))
-    metrics.transaction("committed")
-    metrics.transaction("committed")
-    metrics.transaction("aborted")
+    metrics.transactions.labels("committed").inc()
+    metrics.transactions.labels("committed").inc()
+    metrics.transactions.labels("aborted").inc()
     metrics.lag("documents", 0, 5)
     metrics.lag("documents", 1, 7)
     metrics.in_flight(1, 42, 4200)
@@ -87,13 +87,13 @@ def test_an_index_s_row() -> None:
 def test_a_search_s_row() -> None:
     """Records a second, what it holds, and how long answers took in the interval."""
     metrics = SearchMetrics()
-    metrics.committed(10)
-    metrics.answered(9.0)
+    metrics.read.inc(10)
+    metrics.answers.observe(9.0)
     before = reading(metrics, 0.0)
-    metrics.committed(30)
+    metrics.read.inc(30)
     metrics.holds(40, 8_000_000)
-    metrics.lag(5)
-    metrics.answered(0.02)
+    metrics.lag.set(5)
+    metrics.answers.observe(0.02)
 
     row = row_of("http://s:1", before, reading(metrics, 2.0))
 

@@ -11,6 +11,7 @@ import pytest
 from stream_dedup.ground.errors import OtherFormatError, StreamDedupError
 from stream_dedup.insights import role
 from stream_dedup.insights.ledger import HostLedger
+from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.row import Stamp
 
 LOOKS = 20
@@ -40,7 +41,7 @@ def watched(admin: Admin, *, owns: bool, begins_at: int) -> role._Insights:
         "_admin": admin,
         "_ids": {"insights": (b"before", 1)},
         "_watch": SimpleNamespace(is_silent=bool),
-        "_metrics": SimpleNamespace(lag=lambda _: None),
+        "_metrics": InsightsMetrics(),
         "_health": SimpleNamespace(startup=lambda *_: None, ready=lambda *_: None),
         "_console": SimpleNamespace(HOSTS_MAX=1, show=lambda *_, **__: None),
         "_ledger": HostLedger(60, 60, 10),
@@ -116,12 +117,10 @@ def test_a_record_of_a_newer_version_ends_the_role_and_a_damaged_one_does_not() 
     """Passed over, what newer workers counted would be missing without a word."""
     it = watched(Admin(0, 0), owns=True, begins_at=0)
     taken = [SimpleNamespace(value=b"{", stamp=Stamp(1, 1))]
-    read: list[str] = []
     it._stream = SimpleNamespace(take_rows=lambda: taken, generation=1, acknowledge=lambda _: None)  # type: ignore[assignment]
-    it._metrics = SimpleNamespace(read=read.append, wrote=lambda *_: None, lag=lambda _: None)  # type: ignore[assignment]
     it._show = lambda: None  # type: ignore[method-assign]
     asyncio.run(it._write())
-    assert read == ["malformed"]
+    assert it._metrics.registry.get_sample_value("stream_dedup_insights_records_total", {"result": "malformed"}) == 1
 
     taken[0].value = b'{"format":2}'
     with pytest.raises(OtherFormatError, match="insights is of format 2, and this program reads up to 1: upgrade"):

@@ -101,13 +101,13 @@ def test_the_worker_s_other_metrics_move() -> None:
     with metrics.stage("prepare"):
         pass
     metrics.waited(0.2)
-    metrics.took(12)
-    metrics.transaction("committed")
+    metrics.records.inc(12)
+    metrics.transactions.labels("committed").inc()
     metrics.lag("documents", 3, 17)
     metrics.in_flight(2, 900, 1_700_000)
-    metrics.allowed(500)
-    metrics.unemitted(31)
-    metrics.unanswered(2.5)
+    metrics.allowed.set(500)
+    metrics.unemitted.set(31)
+    metrics.unanswered.set(2.5)
 
     found = metrics.registry
     assert value(found, "records_total") == 12
@@ -180,12 +180,12 @@ def test_the_metrics_of_insights_move() -> None:
     worker, insights = WorkerMetrics("r"), InsightsMetrics()
     worker.insights("delivered")
     worker.insights("lost")
-    insights.read("counted")
-    insights.read("repeated")
-    insights.wrote(3, 7)
-    insights.wrote(2, 8)
-    insights.event("one-page")
-    insights.lag(4)
+    insights.read.labels("counted").inc()
+    insights.read.labels("repeated").inc()
+    insights.signals.inc(5)
+    insights.hosts.set(8)
+    insights.events.labels("one-page").inc()
+    insights.lag.set(4)
 
     assert value(worker.registry, "insights_sent_total", result="lost") == 1
     assert value(insights.registry, "insights_records_total", result="repeated") == 1
@@ -202,7 +202,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
     worker, index, insights = WorkerMetrics("r"), IndexMetrics(), InsightsMetrics()
     worker.left(EmittedCounts.of([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))]))
     worker.lag("documents", 0, 1)
-    worker.transaction("committed")
+    worker.transactions.labels("committed").inc()
     index.state(FIGURES)
     for metrics in (worker, index, insights):
         with metrics.stage("s"):
