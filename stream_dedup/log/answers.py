@@ -23,11 +23,10 @@ judged again.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias, overload
+from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +45,7 @@ from stream_dedup.ground.document import (
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.ground.lazy import Ids, Lazy, sizes_of
 from stream_dedup.ground.sketch import NOT_COMPARED
-from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, table_of, unframed
+from stream_dedup.log.frame import FIRST_FORMAT, Reader, framed, records_of, table_of, unframed
 
 MAGIC = b"SDAN"
 KIND_ANSWER = 1
@@ -60,11 +59,20 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16sQ")
+_NOTHING = np.zeros(1, np.int64)
 _REASONS = {int(reason): reason for reason in Reason}
 _NAMES_ANOTHER = frozenset(reason for reason in Reason if reason.verdict is Verdict.DUPLICATE)
 _IS_REASON = np.isin(np.arange(256), sorted(_REASONS))
 _IS_DUPLICATE = np.isin(np.arange(256), sorted(_NAMES_ANOTHER))
 _IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is not None])
+
+
+class Head(NamedTuple):
+    """Which log record an answer is to: where it lies, whose it is, and its number there."""
+
+    log_offset: int
+    nonce: bytes
+    number: int
 
 
 class Judgement(NamedTuple):
@@ -215,21 +223,20 @@ class Verdicts(Sequence[Judgement]):
             np.concatenate([part.better for part in parts]),
         )
 
-    def cut(self, ends: Sequence[int]) -> Iterator[Verdicts]:
-        """Yield those up to each of these places, from the one before."""
-        named = NamedRepresentatives.of(self.named)
-        before = [0, *np.cumsum(self.names_another)[np.array(ends) - 1].tolist()]
-        for at, (first, end) in enumerate(itertools.pairwise([0, *ends])):
-            yield Verdicts(
-                self.reasons[first:end],
-                self.distances[first:end],
-                self.decided_offsets[first:end],
-                self.decided_places[first:end],
-                named.part(before[at], before[at + 1]),
-                self.similarity[first:end],
-                self.copies[first:end],
-                self.better[first:end],
-            )
+    def part(self, first: int, end: int) -> Verdicts:
+        """Return those from a place to another."""
+        before = np.count_nonzero(self.names_another[:first])
+        own = slice(first, end)
+        return Verdicts(
+            self.reasons[own],
+            self.distances[own],
+            self.decided_offsets[own],
+            self.decided_places[own],
+            NamedRepresentatives.of(self.named).part(before, before + np.count_nonzero(self.names_another[own])),
+            self.similarity[own],
+            self.copies[own],
+            self.better[own],
+        )
 
     @property
     def are_outcomes(self) -> NDArray[np.bool_]:
@@ -314,18 +321,24 @@ Answer: TypeAlias = LogAnswer | Rejected | Announce
 def encode(answer: LogAnswer | Rejected, previous_chain: bytes, form: int = FIRST_FORMAT) -> tuple[bytes, bytes]:
     """Return (record bytes of the format `form`, chain) of an answer that follows the one whose chain is `previous_chain`."""
     if isinstance(answer, LogAnswer):
-        verdicts = Verdicts.of(answer.judgements)
-        return encode_verdicts(answer.log_offset, answer.nonce, answer.number, verdicts, previous_chain, form)
+        verdicts, head = Verdicts.of(answer.judgements), Head(answer.log_offset, answer.nonce, answer.number)
+        return encode_verdicts([head], verdicts, [len(verdicts)], previous_chain, form)[0]
     body = FORMATS[form].rejected_body(answer)
     return _chained(form, KIND_REJECTED, body, previous_chain)
 
 
 def encode_verdicts(
-    log_offset: int, nonce: bytes, number: int, verdicts: Verdicts, previous_chain: bytes, form: int = FIRST_FORMAT
-) -> tuple[bytes, bytes]:
-    """Return (record bytes, chain) of the answer that these verdicts are, as `encode` does."""
-    body = _HEAD.pack(log_offset, nonce, number) + FORMATS[form].answer_body(verdicts)
-    return _chained(form, KIND_ANSWER, body, previous_chain)
+    heads: Sequence[Head], verdicts: Verdicts, ends: Sequence[int], previous_chain: bytes, form: int = FIRST_FORMAT
+) -> list[tuple[bytes, bytes]]:
+    """Return (record bytes, chain) of the answers to some log records that follow each other, as `encode` does.
+
+    `verdicts` are those on all their documents, `ends` where those on each log record end, (records,).
+    """
+    found = []
+    for body in FORMATS[form].answer_bodies(heads, verdicts, np.array(ends, np.int64)):
+        found.append(_chained(form, KIND_ANSWER, body, previous_chain))
+        previous_chain = found[-1][1]
+    return found
 
 
 def _chained(form: int, kind: int, body: bytes, previous_chain: bytes) -> tuple[bytes, bytes]:
@@ -375,31 +388,54 @@ def _decode_rejected(reader: Reader, _: str) -> Rejected:
     return Rejected(log_offset, nonce, number, why, chain)
 
 
-def _answer_body(verdicts: Verdicts) -> bytes:
-    named = NamedRepresentatives.of(verdicts.named)
-    parts = [
-        _U32.pack(len(verdicts.reasons)),
-        verdicts.reasons.tobytes(),
-        verdicts.distances.tobytes(),
-        verdicts.similarity.tobytes(),
-        verdicts.decided_offsets.astype("<u8").tobytes(),
-        verdicts.decided_places.astype("<u4").tobytes(),
-    ]
-    parts.append(_U16.pack(len(named.partitions)))
-    for topic, topic_id, partition in named.partitions:
-        name = topic.encode("utf-8")
-        parts += (_U8.pack(len(name)), name, topic_id, _U32.pack(partition))
-    duplicates = verdicts.names_another
-    parts += (
-        verdicts.copies[duplicates].astype("<u4").tobytes(),
-        verdicts.better[duplicates].tobytes(),
-        named.sources.astype("<u2").tobytes(),
-        named.offsets.astype("<i8").tobytes(),
-        named.times_ms.astype("<i8").tobytes(),
-        sizes_of(named.stops).astype("<u2").tobytes(),
-        named.ids,
+def _answer_bodies(heads: Sequence[Head], verdicts: Verdicts, ends: NDArray[np.int64]) -> list[bytes]:
+    named, duplicates = NamedRepresentatives.of(verdicts.named), verdicts.names_another
+    records = np.arange(len(ends))
+    named_ends = _behind(duplicates)[ends]
+    of_record = np.repeat(records, sizes_of(named_ends))
+    # Each record has its own table of the partitions that it names, and so each partition a place for each record.
+    partitions = max(1, len(named.partitions))
+    listed, places = table_of(of_record * partitions + named.sources)
+    table_ends = np.searchsorted(listed, (records + 1) * partitions)
+    table_sizes = sizes_of(table_ends)
+    names = list(map(_partition_name, named.partitions))
+    tables = [names[one] for one in (listed % partitions).tolist()]
+    each = (
+        verdicts.reasons,
+        verdicts.distances,
+        verdicts.similarity,
+        verdicts.decided_offsets.astype("<u8"),
+        verdicts.decided_places.astype("<u4"),
     )
-    return b"".join(parts)
+    of_duplicates = (
+        verdicts.copies[duplicates].astype("<u4"),
+        verdicts.better[duplicates],
+        (places - (table_ends - table_sizes)[of_record]).astype("<u2"),
+        named.offsets.astype("<i8"),
+        named.times_ms.astype("<i8"),
+        sizes_of(named.stops).astype("<u2"),
+    )
+    counted = zip(heads, sizes_of(ends).tolist(), strict=True)
+    return records_of(
+        [
+            (b"".join([_HEAD.pack(*head) + _U32.pack(count) for head, count in counted]), (records + 1) * (_HEAD.size + 4)),
+            *((column.tobytes(), ends * column.itemsize) for column in each),
+            (table_sizes.astype("<u2").tobytes(), (records + 1) * 2),
+            (b"".join(tables), _behind(list(map(len, tables)))[table_ends]),
+            *((column.tobytes(), named_ends * column.itemsize) for column in of_duplicates),
+            (named.ids, np.concatenate([_NOTHING, named.stops])[named_ends]),
+        ]
+    )
+
+
+def _partition_name(partition: tuple[str, bytes, int]) -> bytes:
+    name = partition[0].encode("utf-8")
+    return b"".join((_U8.pack(len(name)), name, partition[1], _U32.pack(partition[2])))
+
+
+def _behind(sizes: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
+    """Return how much lies before each of n parts, and before what would follow them, (n + 1,)."""
+    return np.concatenate([_NOTHING, np.cumsum(sizes, dtype=np.int64)])
 
 
 def _decode_answer(reader: Reader, what: str) -> LogAnswer:
@@ -448,14 +484,14 @@ class AnswerFormat(NamedTuple):
     """How one format is read and written. Once a release wrote it, none of this may change: a change is another format."""
 
     decoders: Mapping[int, Callable[[Reader, str], Answer]]
-    answer_body: Callable[[Verdicts], bytes]
+    answer_bodies: Callable[[Sequence[Head], Verdicts, NDArray[np.int64]], list[bytes]]
     rejected_body: Callable[[Rejected], bytes]
 
 
 FORMATS: Final[dict[int, AnswerFormat]] = {
     1: AnswerFormat(
         {KIND_ANSWER: _decode_answer, KIND_REJECTED: _decode_rejected, KIND_ANNOUNCE: _decode_announce},
-        _answer_body,
+        _answer_bodies,
         _rejected_body,
     ),
 }

@@ -11,15 +11,17 @@ format that is not known here is told apart from a damaged one, because the firs
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
+from stream_dedup.machine.compiled import kernel
 
 Number = TypeVar("Number", bound=np.generic)
 Decoded = TypeVar("Decoded")
@@ -114,6 +116,37 @@ def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64
     distinct, first, which = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return distinct[order], np.argsort(order)[which]
+
+
+def joined_parts(raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]) -> bytes:
+    """Return parts of some bytes one after another, each by where it begins and stops, (n,)."""
+    joined = np.empty(int((stops - begins).sum()), np.uint8)
+    _join(raw, begins, stops, joined)
+    return joined.tobytes()
+
+
+@kernel
+def _join(raw: Any, begins: Any, stops: Any, joined: Any) -> Any:
+    filled = 0
+    for i in range(len(begins)):
+        for at in range(begins[i], stops[i]):
+            joined[filled] = raw[at]
+            filled += 1
+
+
+def records_of(columns: Sequence[tuple[bytes, NDArray[np.int64]]]) -> list[bytes]:
+    """Return n records, each of which has its part of every column, in their order.
+
+    Of a column: the parts one after another, and where each stops, (n,).
+    """
+    sizes = np.fromiter((len(column) for column, _ in columns), np.int64, len(columns))
+    begin = np.cumsum(sizes) - sizes
+    stops = np.stack([stops for _, stops in columns], 1) + begin
+    begins = np.concatenate([begin[np.newaxis], stops[:-1]])
+    raw = np.frombuffer(bytearray().join(column for column, _ in columns), np.uint8)
+    joined = joined_parts(raw, begins.ravel(), stops.ravel())
+    ends = np.cumsum((stops - begins).sum(1)).tolist()
+    return [joined[first:end] for first, end in itertools.pairwise([0, *ends])]
 
 
 _STORED: Final[dict[type[np.generic], np.dtype[Any]]] = {

@@ -11,7 +11,7 @@ from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log import header_columns, headers
-from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts, decode, encode_verdicts
+from stream_dedup.log.answers import CHAIN_START, Judgement, LogAnswer, NamedRepresentatives, Verdicts, decode, encode
 from stream_dedup.log.header_columns import HeaderColumns, SourcePlaces
 
 RECIPE = "words:128:é:y"
@@ -75,7 +75,7 @@ def test_the_same_as_one_by_one(seed: int) -> None:
     places = SourcePlaces(topic, np.array(partitions, np.int32), np.array(offsets, np.int64))
     positions = [Position(topic, b"", *one) for one in zip(partitions, offsets, strict=True)]
     wanted = np.array([one.reason.verdict is not None and chance.random() < 0.8 for one in judgements], np.bool_)
-    sent = decode(encode_verdicts(7, bytes(16), 1, Verdicts.of(judgements), bytes(8))[0])
+    sent = decode(encode(LogAnswer(7, bytes(16), 1, judgements), CHAIN_START)[0])
     traces = np.array([list(b"read=%013d" % chance.getrandbits(40)) for _ in range(count)], np.uint8).reshape(count, 18)
     traces = traces if chance.random() < 0.5 else None
     expected = [

@@ -10,6 +10,7 @@ is checked before anything changes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -27,7 +28,7 @@ from stream_dedup.index.rules.judging import LoggedBatch, judge_batch, judge_tog
 from stream_dedup.index.rules.positions import WholeRecord, spans_of
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.tables.rows import no_columns
-from stream_dedup.log.answers import Rejected, encode, encode_verdicts
+from stream_dedup.log.answers import Head, Rejected, encode, encode_verdicts
 from stream_dedup.log.decisions import NOT_JUDGED, LogDecision
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
@@ -89,7 +90,7 @@ def step(
     if why is not None or state.declared is None:
         return _reject(state, log_offset, record.nonce, record.number, why or _UNDECLARED)
     logged = LoggedBatch(log_offset, append_ms, record, decision)
-    return _answered(state, logged, judge_batch(state, logged, state.declared.floor))
+    return _answered(state, [logged], judge_batch(state, logged, state.declared.floor))[0]
 
 
 def gather(
@@ -150,15 +151,20 @@ def step_together(state: IndexState, batches: Sequence[tuple[LoggedBatch, WholeR
     if state.declared is None:
         raise InvariantError("Batches are applied together before a recipe was declared; this is a fault of the program.")
     logged = [one for one, _ in batches]
-    judged = judge_together(state, logged, [whole for _, whole in batches], state.declared.floor)
-    return [_answered(state, one, found) for one, found in zip(logged, judged, strict=True)]
+    return _answered(state, logged, judge_together(state, logged, [whole for _, whole in batches], state.declared.floor))
 
 
-def _answered(state: IndexState, logged: LoggedBatch, judged: JudgedBatch) -> Step:
-    log_offset, batch = logged.log_offset, logged.batch
-    answer, state.chain = encode_verdicts(log_offset, batch.nonce, batch.number, judged.verdicts, state.chain, state.format)
-    _hold(state.chain, log_offset, logged.decision)
-    return Step(answer, partial(decision_on, log_offset, state.chain, judged))
+def _answered(state: IndexState, batches: Sequence[LoggedBatch], judged: JudgedBatch) -> list[Step]:
+    """Answer batches; `judged` are all their documents, one batch after another."""
+    ends = list(itertools.accumulate(len(one.batch) for one in batches))
+    heads = [Head(one.log_offset, one.batch.nonce, one.batch.number) for one in batches]
+    answers = encode_verdicts(heads, judged.verdicts, ends, state.chain, state.format)
+    steps = []
+    for one, (answer, chain), end in zip(batches, answers, ends, strict=True):
+        _hold(chain, one.log_offset, one.decision)
+        steps.append(Step(answer, partial(decision_on, one.log_offset, chain, judged, slice(end - len(one.batch), end))))
+    state.chain = answers[-1][1]
+    return steps
 
 
 def _hold(chain: bytes, log_offset: int, decision: LogDecision | None) -> None:

@@ -18,8 +18,8 @@ from stream_dedup.log.decisions import NOT_JUDGED, LogDecision
 
 
 class JudgedBatch(NamedTuple):
-    """The verdicts on a batch; which of its documents were `fresh` (n,), so compared with others; and which `entries` those of
-    them name that are duplicates, (n,).
+    """The verdicts on a batch, or on some one after another; which of the documents were `fresh` (n,), so compared with others;
+    and which `entries` those of them name that are duplicates, (n,).
     """
 
     verdicts: Verdicts
@@ -27,16 +27,17 @@ class JudgedBatch(NamedTuple):
     entries: NDArray[np.int64]
 
 
-def decision_on(log_offset: int, chain: bytes, judged: JudgedBatch) -> LogDecision:
-    """Return the decision on a batch that was judged; `chain` is that of its answer."""
-    verdicts = judged.verdicts
-    found = judged.fresh & verdicts.names_another
+def decision_on(log_offset: int, chain: bytes, judged: JudgedBatch, own: slice) -> LogDecision:
+    """Return the decision on a batch whose `own` documents were judged; `chain` is that of its answer."""
+    verdicts, fresh = judged.verdicts, np.zeros(len(judged.fresh), np.bool_)
+    fresh[own] = judged.fresh[own]
+    found = fresh & verdicts.names_another
     reasons = np.where(found, verdicts.reasons, np.uint8(NOT_JUDGED))
     return LogDecision(
         log_offset,
         chain,
-        judged.fresh & ~found,
-        reasons,
+        (fresh & ~found)[own],
+        reasons[own],
         judged.entries[found],
         verdicts.distances[found],
         verdicts.similarity[found],

@@ -93,7 +93,7 @@ class _Judging:
         return cls(
             batch,
             np.repeat(np.array([one.log_offset for one in batches], np.int64), sizes),
-            np.concatenate([np.arange(size) for size in sizes]),
+            np.arange(sum(sizes)) - np.repeat(np.cumsum(sizes) - sizes, sizes),
             np.repeat(np.array([one.append_ms for one in batches], np.int64), sizes),
             columns,
             columns.features,
@@ -145,26 +145,22 @@ def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
     if (state.rooms()[1].find_positions(columns) >= 0).any():
         return None
     verdicts, about = _judge_fresh(state, judging, np.arange(len(columns.offsets)))
-    positions.keep_whole(int(judging.log_offsets[0]), columns, spans).decided(verdicts, about)
+    positions.keep_whole(int(judging.log_offsets[0]), columns, spans).decided(verdicts, about, 0)
     return verdicts
 
 
-def judge_together(
-    state: IndexState, batches: Sequence[LoggedBatch], wholes: Sequence[WholeRecord], floor: int
-) -> list[JudgedBatch]:
+def judge_together(state: IndexState, batches: Sequence[LoggedBatch], wholes: Sequence[WholeRecord], floor: int) -> JudgedBatch:
     """Do the same for some batches at once on which all is decided; `wholes` are what was kept of them (`apply.gather`)."""
     batch = joined_batch([one.batch for one in batches])
     columns = columns_of_batch(batch, [number for one in batches for number in state.numbers(one.batch)])
     nothing = np.zeros(len(columns.offsets), np.bool_)
     judging = _Judging.of(batches, batch, columns, nothing, nothing, floor)
     verdicts, about = _judge_fresh(state, judging, np.arange(len(nothing)))
-    found: list[JudgedBatch] = []
-    ends = np.cumsum([len(one.batch) for one in batches]).tolist()
-    for part, whole, end in zip(verdicts.cut(ends), wholes, ends, strict=True):
-        own = slice(end - len(part.reasons), end)
-        whole.decided(part, about[own])
-        found.append(JudgedBatch(part, judging.fresh[own], judging.entries[own]))
-    return found
+    first = 0
+    for whole in wholes:
+        whole.decided(verdicts, about, first)
+        first += len(whole.columns.offsets)
+    return JudgedBatch(verdicts, judging.fresh, judging.entries)
 
 
 def columns_of_batch(batch: Batch, numbers: Sequence[int]) -> Columns:

@@ -85,10 +85,11 @@ class WholeRecord:
     `left` counts the sources whose watermark has not passed the record.
     """
 
-    __slots__ = ("about", "columns", "is_stored", "left", "log_offset", "spans", "verdicts")
+    __slots__ = ("_about", "_own", "_verdicts", "columns", "is_stored", "left", "log_offset", "spans")
 
-    verdicts: Verdicts
-    about: NDArray[np.int64]
+    _verdicts: Verdicts
+    _about: NDArray[np.int64]
+    _own: slice
 
     def __init__(self, log_offset: int, columns: Columns, spans: Spans) -> None:
         self.log_offset = log_offset
@@ -97,9 +98,22 @@ class WholeRecord:
         self.left = len(spans)
         self.is_stored = False
 
-    def decided(self, verdicts: Verdicts, about: NDArray[np.int64]) -> None:
-        """Say what the verdicts are, before anybody needs one; `about` (n,) are handles of what they are about."""
-        self.verdicts, self.about = verdicts, about
+    def decided(self, verdicts: Verdicts, about: NDArray[np.int64], first: int) -> None:
+        """Say what the verdicts are, before anybody needs one: the n from the place `first` on.
+
+        `about` are handles of what all these verdicts are about.
+        """
+        self._verdicts, self._about, self._own = verdicts, about, slice(first, first + len(self.columns.offsets))
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """The verdicts, in the order of the documents."""
+        return self._verdicts.part(self._own.start, self._own.stop)
+
+    @property
+    def about(self) -> NDArray[np.int64]:
+        """Handles of what they are about, (n,)."""
+        return self._about[self._own]
 
 
 class _KeptRun:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.volume.layout import DAMAGED_PAGE, ROWS_AT
+from stream_dedup.log.frame import joined_parts
 from stream_dedup.machine.compiled import inlined, kernel
 
 
@@ -57,10 +58,7 @@ def same_ids(one: Ids, other: Ids) -> NDArray[np.bool_]:
 
 
 def _joined(raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]) -> Ids:
-    ends = np.cumsum(stops - begins)
-    joined = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    _join(raw, begins, stops, joined)
-    return Ids(joined.tobytes(), ends)
+    return Ids(joined_parts(raw, begins, stops), np.cumsum(stops - begins))
 
 
 def gather(
@@ -154,15 +152,6 @@ def _gather(
         if begins[i] > stops[i] or stops[i] > stop:
             return i
     return -1
-
-
-@kernel
-def _join(raw: Any, begins: Any, stops: Any, joined: Any) -> Any:
-    filled = 0
-    for i in range(len(begins)):
-        for at in range(begins[i], stops[i]):
-            joined[filled] = raw[at]
-            filled += 1
 
 
 @kernel
