@@ -225,14 +225,14 @@ class Verdicts(Sequence[Judgement]):
 
     def part(self, first: int, end: int) -> Verdicts:
         """Return those from a place to another."""
-        before = np.count_nonzero(self.names_another[:first])
-        own = slice(first, end)
+        own, names_another = slice(first, end), self.names_another
+        before, until = int(np.count_nonzero(names_another[:first])), int(np.count_nonzero(names_another[:end]))
         return Verdicts(
             self.reasons[own],
             self.distances[own],
             self.decided_offsets[own],
             self.decided_places[own],
-            NamedRepresentatives.of(self.named).part(before, before + np.count_nonzero(self.names_another[own])),
+            NamedRepresentatives.of(self.named).part(before, until),
             self.similarity[own],
             self.copies[own],
             self.better[own],

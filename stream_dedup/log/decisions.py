@@ -21,7 +21,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +36,7 @@ MAGIC: Final = b"SDDC"
 KIND_DECIDED: Final = 1
 NOT_JUDGED: Final = 0
 _HEAD: Final = struct.Struct("<Q8sI")
-_IS_DUPLICATE: Final = np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is Verdict.DUPLICATE])
-_IS_KNOWN: Final = _IS_DUPLICATE | (np.arange(256) == NOT_JUDGED)
+_KNOWN: Final = frozenset([NOT_JUDGED, *(int(reason) for reason in Reason if reason.verdict is Verdict.DUPLICATE)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,25 +107,25 @@ def _decoded(reader: Reader, what: str) -> LogDecision:
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(f"{what} decides on {count} documents; a log record holds 1 to {DOCUMENTS_MAX}.")
     bits = np.frombuffer(reader.take(-(-count // 8)), np.uint8)
-    made = np.unpackbits(bits, count=count, bitorder="little").astype(np.bool_)
+    made = np.unpackbits(bits, count=count, bitorder="little").view(np.bool_)
+    given = bytes(reader.take(count - int(np.count_nonzero(made))))
     reasons = np.zeros(count, np.uint8)
-    reasons[~made] = reader.column(np.uint8, count - int(np.count_nonzero(made)))
-    if not _IS_KNOWN[reasons].all():
+    reasons[~made] = np.frombuffer(given, np.uint8)
+    if not _KNOWN.issuperset(given):
         raise OtherFormatError(f"{what} gives a reason that this program does not know: {UPGRADE}")
-    found = int(np.count_nonzero(reasons))
-    decision = LogDecision(
-        log_offset,
-        bytes(chain),
-        made,
-        reasons,
-        reader.column(np.uint64, found).astype(np.int64),
-        reader.column(np.uint8, found),
-        reader.column(np.uint8, found),
-        reader.column(np.uint32, found),
-        reader.column(np.uint8, found),
-    )
+    found = reader.columns(_columns_of(len(given) - given.count(NOT_JUDGED)))
     reader.end()
-    return decision
+    return LogDecision(
+        *(log_offset, bytes(chain), made, reasons),
+        *(found["of"], found["distance"], found["similarity"], found["copies"], found["better"]),
+    )
+
+
+@lru_cache(maxsize=DOCUMENTS_MAX)
+def _columns_of(found: int) -> np.dtype[Any]:
+    """Return how the columns of some duplicates lie in a record."""
+    names = [("of", "<i8"), ("distance", "u1"), ("similarity", "u1"), ("copies", "<u4"), ("better", "u1")]
+    return np.dtype([(name, kind, (found,)) for name, kind in names])
 
 
 FORMATS: Final[Mapping[int, Mapping[int, Callable[[Reader, str], LogDecision]]]] = {1: {KIND_DECIDED: _decoded}}

@@ -184,6 +184,10 @@ class Reader:
         part = self.take(stored.itemsize * count)
         return np.frombuffer(part, stored).astype(kind) if count else np.empty(0, kind)
 
+    def columns(self, kind: np.dtype[Any]) -> NDArray[Any]:
+        """Return the columns that follow, by the names that `kind` has for them; they are read where they lie."""
+        return np.ndarray((), kind, self.take(kind.itemsize))
+
     def text(self, length_form: struct.Struct) -> str:
         """Return the next length-prefixed UTF-8 text."""
         (size,) = self.unpack(length_form)

@@ -31,6 +31,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -157,7 +158,7 @@ def joined_batch(batches: Sequence[Batch]) -> Batch:
     return replace(
         batches[0],
         sources=tuple(source for one in batches for source in one.sources),
-        source=np.concatenate([one.source + first for one, first in zip(batches, shift, strict=True)]),
+        source=np.concatenate([one.source for one in batches]) + np.repeat(shift, [len(one) for one in batches]),
         offset=np.concatenate([one.offset for one in batches]),
         value_digest=np.concatenate([one.value_digest for one in batches]),
         text_digest=np.concatenate([one.text_digest for one in batches]),
@@ -353,20 +354,11 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         raise FormatError(f"{what} claims ranks in a way that does not exist.")
     if size not in _SKETCHES:
         raise FormatError(f"{what} claims sketches of {size} bytes; a sketch has {SKETCH_BYTES}, or there is none.")
-    source = reader.column(np.uint16, count)
-    offset = reader.column(np.int64, count)
-    value_digest = reader.column(np.uint64, count)
-    text_digest = np.frombuffer(reader.take(DIGEST_BYTES * count), dtype=np.uint8).reshape(count, DIGEST_BYTES)
-    prints = reader.column(np.uint64, count * limbs).reshape(count, limbs)
-    sketches = np.frombuffer(reader.take(size * count), dtype=np.uint8).reshape(count, size)
-    features = reader.column(np.uint32, count)
-    scope = reader.column(np.uint64, count)
-    time_ms = reader.column(np.int64, count)
-    ranks = reader.column(np.uint32, count) if has_ranks else None
-    sizes = reader.column(np.uint16, count)
-    if not sources or int(source.max()) >= len(sources):
+    columns = reader.columns(_columns_of(count, limbs, size, has_ranks))
+    source, sizes = columns["source"], columns["id_bytes"]
+    if not sources or int(source[source.argmax()]) >= len(sources):  # of few, `max` takes five times as long
         raise FormatError(f"{what} names a source partition that it does not list.")
-    if int(sizes.max()) > ID_BYTES_MAX:
+    if int(sizes[sizes.argmax()]) > ID_BYTES_MAX:
         raise FormatError(f"{what} holds an id of more than {ID_BYTES_MAX} bytes.")
     stops = np.cumsum(sizes, dtype=np.int64)
     ids = Ids(bytes(reader.take(int(stops[-1]))), stops)
@@ -377,18 +369,30 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         nonce,
         number,
         tuple(sources),
-        source,
-        offset,
-        value_digest,
-        text_digest,
-        prints,
-        sketches,
-        features,
-        scope,
-        time_ms,
+        *(source, columns["offset"], columns["value_digest"], columns["text_digest"], columns["prints"], columns["sketches"]),
+        *(columns["features"], columns["scope"], columns["time_ms"]),
         ids,
-        ranks,
+        columns["rank"] if has_ranks else None,
     )
+
+
+@lru_cache(maxsize=2 * DOCUMENTS_MAX)
+def _columns_of(count: int, limbs: int, sketch_bytes: int, has_ranks: int) -> np.dtype[Any]:
+    """Return how the columns of `count` documents lie in a record."""
+    columns: list[tuple[str, str, tuple[int, ...]]] = [
+        ("source", "<u2", (count,)),
+        ("offset", "<i8", (count,)),
+        ("value_digest", "<u8", (count,)),
+        ("text_digest", "u1", (count, DIGEST_BYTES)),
+        ("prints", "<u8", (count, limbs)),
+        ("sketches", "u1", (count, sketch_bytes)),
+        ("features", "<u4", (count,)),
+        ("scope", "<u8", (count,)),
+        ("time_ms", "<i8", (count,)),
+        ("rank", "<u4", (count * has_ranks,)),
+        ("id_bytes", "<u2", (count,)),
+    ]
+    return np.dtype(columns)
 
 
 def _decode_release(reader: Reader, what: str) -> Release:

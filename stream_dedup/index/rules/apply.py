@@ -27,9 +27,9 @@ from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.judging import LoggedBatch, judge_batch, judge_together
 from stream_dedup.index.rules.positions import WholeRecord, spans_of
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.tables.rows import no_columns
+from stream_dedup.index.tables.rows import Columns, no_columns
 from stream_dedup.log.answers import Head, Rejected, encode, encode_verdicts
-from stream_dedup.log.decisions import NOT_JUDGED, LogDecision
+from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
 DOCUMENTS_TOGETHER: Final = 1 << 14
@@ -105,12 +105,13 @@ def gather(
     documents = 0
     if state.entries is None or (state.window is not None and state.window.refresh):
         return found
+    columns = no_columns(state.print_limbs, 0)
     for log_offset, append_ms, record in records:
         decision = decisions.get(log_offset)
         if not isinstance(record, Batch) or decision is None or documents > DOCUMENTS_TOGETHER:
             break
         logged = LoggedBatch(log_offset, append_ms, record, decision)
-        whole = _joined(state, logged, decision)
+        whole = _joined(state, logged, decision, columns)
         if whole is None:
             break
         found.append((logged, whole))
@@ -118,12 +119,12 @@ def gather(
     return found
 
 
-def _joined(state: IndexState, logged: LoggedBatch, decision: LogDecision) -> WholeRecord | None:
-    """Let a batch join those before it, if it can: log time and watermarks move."""
+def _joined(state: IndexState, logged: LoggedBatch, decision: LogDecision, columns: Columns) -> WholeRecord | None:
+    """Let a batch join those before it, if it can: log time and watermarks move. `columns` are empty, and filled in."""
     log_offset, append_ms, batch, _ = logged
     if (
         len(decision) != len(batch)
-        or not (decision.made | (decision.reasons != NOT_JUDGED)).all()
+        or np.count_nonzero(decision.made) + len(decision.of) != len(batch)
         or not state.generations.stays(append_ms, state.window)
         or refusal(state.declared, state.plan, (state.print_limbs, state.sketch_bytes), batch) is not None
     ):
@@ -131,7 +132,7 @@ def _joined(state: IndexState, logged: LoggedBatch, decision: LogDecision) -> Wh
     positions, numbers = state.positions, state.numbers(batch)
     if any(positions.rises(number, source.epoch) for number, source in zip(numbers, batch.sources, strict=True)):
         return None  # what was kept before is looked at
-    columns = no_columns(state.print_limbs, 0)._replace(
+    columns = columns._replace(
         sources=np.array(numbers, np.uint32)[batch.source], offsets=batch.offset, values=batch.value_digest
     )
     spans = spans_of(columns)
@@ -215,7 +216,7 @@ def refusal(declared: Declaration | None, plan: Plan | None, held: tuple[int, in
         )
     if print_limbs and size != sketch_bytes:
         return f"The batch carries sketches of {size} bytes, and under this log's recipe they have {sketch_bytes}."
-    if int(batch.offset.min()) < 0 or any(source.committed > _OFFSET_MAX for source in batch.sources):
+    if batch.offset[batch.offset.argmin()] < 0 or any(source.committed > _OFFSET_MAX for source in batch.sources):
         return "The batch names an offset that no Kafka partition can have; its worker is broken."
     return None
 
