@@ -68,7 +68,7 @@ def unframed(magic: bytes, known: Collection[int], raw: bytes | None, what: str)
         size = "no value" if raw is None else f"{len(raw)} bytes"
         raise FormatError(f"{what} is too short to be a record of stream_dedup ({size}).")
     found, form, kind = _HEAD.unpack_from(raw)
-    is_unreleased = found[:3] in _UNRELEASED and found[3:].isdigit()
+    is_unreleased = found != magic and found[:3] in _UNRELEASED and found[3:].isdigit()
     if found != magic and not is_unreleased:
         raise FormatError(f"{what} does not begin with {magic!r} but with {found!r}; it is not ours.")
     (crc,) = _CRC.unpack_from(raw, len(raw) - _CRC.size)
@@ -167,16 +167,20 @@ class Reader:
 
     def take(self, size: int) -> memoryview:
         """Return the next `size` bytes."""
-        end = self._at + size
+        begin = self._passed(size)
+        return self._view[begin : self._at]
+
+    def _passed(self, size: int) -> int:
+        """Pass over the next `size` bytes; return where they begin."""
+        begin, end = self._at, self._at + size
         if size < 0 or end > len(self._view):
             raise FormatError(f"{self._what} ends in the middle of a field.")
-        part = self._view[self._at : end]
         self._at = end
-        return part
+        return begin
 
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
         """Return the next fields of `form`."""
-        return form.unpack(self.take(form.size))
+        return form.unpack_from(self._view, self._passed(form.size))
 
     def column(self, kind: type[Number], count: int) -> NDArray[Number]:
         """Return the next `count` numbers as an array of its own: in the record they lie unaligned, the least byte first."""
@@ -186,13 +190,13 @@ class Reader:
 
     def columns(self, kind: np.dtype[Any]) -> NDArray[Any]:
         """Return the columns that follow, by the names that `kind` has for them; they are read where they lie."""
-        return np.ndarray((), kind, self.take(kind.itemsize))
+        return np.ndarray((), kind, self._view, self._passed(kind.itemsize))
 
     def text(self, length_form: struct.Struct) -> str:
         """Return the next length-prefixed UTF-8 text."""
         (size,) = self.unpack(length_form)
         try:
-            return bytes(self.take(size)).decode("utf-8")
+            return str(self.take(size), "utf-8")
         except UnicodeDecodeError as error:
             raise FormatError(f"{self._what} holds a name that is not UTF-8.") from error
 

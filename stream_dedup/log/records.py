@@ -59,8 +59,8 @@ _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_MODE = struct.Struct("<BBBB")
-_SOURCE = struct.Struct("<IQQ")
+_BATCH = struct.Struct(f"<BBBB{NONCE_BYTES}sQH")
+_SOURCE = struct.Struct(f"<{TOPIC_ID_BYTES}sIQQ")
 _FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 4 + 2
 
 
@@ -105,7 +105,7 @@ class Batch:
     ranks: NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.offset)
 
     def position(self, place: int) -> Position:
         """Return where the document at `place` lies in its source topic."""
@@ -215,13 +215,10 @@ def _batch_body(batch: Batch) -> bytes:
     ids = Ids.of(batch.ids)
     parts = [
         _str8(batch.recipe),
-        _MODE.pack(batch.mode, limbs, size, bool(ranks)),
-        batch.nonce,
-        _U64.pack(batch.number),
-        _U16.pack(len(batch.sources)),
+        _BATCH.pack(batch.mode, limbs, size, bool(ranks), batch.nonce, batch.number, len(batch.sources)),
     ]
     for source in batch.sources:
-        parts += (_str8(source.topic), source.topic_id, _SOURCE.pack(source.partition, source.epoch, source.committed))
+        parts += (_str8(source.topic), _SOURCE.pack(source.topic_id, source.partition, source.epoch, source.committed))
     parts.append(_U32.pack(count))
     parts += (
         batch.source.astype("<u2").tobytes(),
@@ -322,7 +319,7 @@ def split_sizes(
     many source partitions a record may name.
     """
     fixed = _FIXED_BYTES + width_bits // 8 + sketch_bytes
-    room = RECORD_BYTES_MAX - name_bytes - sources * (300 + TOPIC_ID_BYTES + _SOURCE.size)
+    room = RECORD_BYTES_MAX - name_bytes - sources * (300 + _SOURCE.size)
     count = used = 0
     for size in id_sizes:
         if count == documents_max or used + fixed + size > room:
@@ -336,15 +333,8 @@ def split_sizes(
 
 def _decode_batch(reader: Reader, what: str) -> Batch:
     recipe = reader.text(_U8)
-    mode, limbs, size, has_ranks = reader.unpack(_MODE)
-    nonce = bytes(reader.take(NONCE_BYTES))
-    (number,) = reader.unpack(_U64)
-    sources = []
-    for _ in range(reader.unpack(_U16)[0]):
-        topic = reader.text(_U8)
-        topic_id = bytes(reader.take(TOPIC_ID_BYTES))
-        partition, epoch, committed = reader.unpack(_SOURCE)
-        sources.append(Source(topic, topic_id, partition, epoch, committed))
+    mode, limbs, size, has_ranks, nonce, number, named = reader.unpack(_BATCH)
+    sources = [Source(reader.text(_U8), *reader.unpack(_SOURCE)) for _ in range(named)]
     (count,) = reader.unpack(_U32)
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(f"{what} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed.")

@@ -118,7 +118,7 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBat
         batch.source
     ]
     committed = np.array([committed for _, committed in watermarks], np.int64)[batch.source]
-    columns = columns_of_batch(batch, numbers)
+    columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
     judging = _Judging.of([logged], batch, columns, epoch_below, epoch_below | (columns.offsets < committed), floor)
     verdicts = _judge_whole(state, judging)
     if verdicts is None:
@@ -152,7 +152,7 @@ def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
 def judge_together(state: IndexState, batches: Sequence[LoggedBatch], wholes: Sequence[WholeRecord], floor: int) -> JudgedBatch:
     """Do the same for some batches at once on which all is decided; `wholes` are what was kept of them (`apply.gather`)."""
     batch = joined_batch([one.batch for one in batches])
-    columns = columns_of_batch(batch, [number for one in batches for number in state.numbers(one.batch)])
+    columns = columns_of_batch(batch, np.concatenate([whole.columns.sources for whole in wholes]))
     nothing = np.zeros(len(columns.offsets), np.bool_)
     judging = _Judging.of(batches, batch, columns, nothing, nothing, floor)
     verdicts, about = _judge_fresh(state, judging, np.arange(len(nothing)))
@@ -163,14 +163,14 @@ def judge_together(state: IndexState, batches: Sequence[LoggedBatch], wholes: Se
     return JudgedBatch(verdicts, judging.fresh, judging.entries)
 
 
-def columns_of_batch(batch: Batch, numbers: Sequence[int]) -> Columns:
-    """Return what tables compare of a batch, with the numbers of its source partitions."""
+def columns_of_batch(batch: Batch, sources: NDArray[np.uint32]) -> Columns:
+    """Return what tables compare of a batch, with the numbers of its documents' source partitions, (n,)."""
     # Fresh arrays throughout: what was decoded lies unaligned and read-only in the record, another type to numba.
     return Columns(
         prints=np.array(batch.prints, np.uint64),
         scopes=np.array(batch.scope, np.uint64),
         digests=np.array(batch.text_digest, np.uint8).view(np.uint64),
-        sources=np.array(numbers, np.uint32)[batch.source],
+        sources=sources,
         offsets=np.array(batch.offset, np.int64),
         values=np.array(batch.value_digest, np.uint64),
         features=np.array(batch.features, np.uint32),

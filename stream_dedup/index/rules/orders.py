@@ -40,7 +40,7 @@ def seed(
     numbers = state.numbers(batch)
     for number in numbers:
         state.positions.raise_watermark(number, 0, 0)
-    columns = columns_of_batch(batch, numbers)
+    columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
     for first, end in cut_at_repeats(keys_of(columns)):
         part = take_rows(columns, slice(first, end))
         fresh = first + np.flatnonzero(neighbours.find_positions(part) < 0)
@@ -67,7 +67,7 @@ def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, fl
     numbers = state.numbers(batch)
     for number in numbers:
         state.positions.raise_watermark(number, 0, 0)
-    columns = columns_of_batch(batch, numbers)
+    columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
     if int(neighbours.find_positions(columns)[0]) >= 0:
         return
     short = np.array([int(batch.features[0]) < floor])
