@@ -178,7 +178,7 @@ class Reader:
         self._at = end
         return begin
 
-    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         """Return the next fields of `form`."""
         return form.unpack_from(self._view, self._passed(form.size))
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import os
+import random
+import struct
 import zlib
 
 import pytest
 
 from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
+from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.log import answers
 from stream_dedup.log.frame import framed
@@ -55,6 +60,55 @@ def test_of_an_answer_to_another_worker_only_the_head_is_read() -> None:
         answers.decode(bytes(broken), nonce=ANSWER.nonce)
     with pytest.raises(FormatError, match="ends in the middle"):
         answers.decode(framed(answers.MAGIC, 1, answers.KIND_ANSWER, bytes(39)), nonce=ANSWER.nonce)
+
+
+def plain_body(head: answers.Head, judgements: list[answers.Judgement]) -> bytes:
+    """Return the body of an answer, value by value as the grammar has them."""
+    named = [(one, one.of) for one in judgements if one.of is not None]
+    table = list(dict.fromkeys(of.position[:3] for _, of in named))
+    columns = [[one.reason for one in judgements], [one.distance for one in judgements], [one.similarity for one in judgements]]
+    parts = [struct.pack("<Q16sQI", *head, len(judgements)), *map(bytes, columns)]
+    parts += [struct.pack("<Q", one.decided.offset) for one in judgements]
+    parts += [struct.pack("<I", one.decided.place) for one in judgements]
+    parts.append(struct.pack("<H", len(table)))
+    parts += [bytes([len(topic.encode())]) + topic.encode() + id_ + struct.pack("<I", number) for topic, id_, number in table]
+    parts += [struct.pack("<I", one.copies) for one, _ in named] + [bytes([one.better]) for one, _ in named]
+    parts += [struct.pack("<H", table.index(of.position[:3])) for _, of in named]
+    parts += [struct.pack("<q", of.position.offset) for _, of in named] + [struct.pack("<q", of.time_ms) for _, of in named]
+    return b"".join(parts + [struct.pack("<H", len(of.id)) for _, of in named] + [of.id for _, of in named])
+
+
+def test_answers_made_together_are_those_made_by_themselves() -> None:
+    """Whatever their documents are and name, and whatever came before: the bytes that the grammar says, and the chain."""
+    seed = int(os.environ["TEST_SEED"])
+    print("seed", seed)
+    chance = random.Random(seed)
+    partitions = [("documents", bytes(16), 0), ("documents", bytes(16), 2**32 - 1), ("é", bytes(range(16)), 7)]
+
+    def judgement() -> answers.Judgement:
+        reason = chance.choice(list(Reason))
+        decided = LogPlace(chance.randrange(2**63), chance.randrange(2**32))
+        if reason.verdict is not Verdict.DUPLICATE:
+            return answers.Judgement(reason, decided)
+        position = Position(*chance.choice(partitions[: chance.choice([1, 3])]), chance.randrange(-(2**63), 2**63))
+        of = Representative(position, chance.randbytes(chance.choice([0, 1, 40])), chance.randrange(-(2**63), 2**63))
+        copies, better = chance.randrange(2**32), chance.choice(list(BetterRule))
+        return answers.Judgement(reason, decided, chance.randrange(256), of, chance.randrange(256), copies, better)
+
+    for _ in range(100):
+        asked = [[judgement() for _ in range(chance.choice([1, 2, 10]))] for _ in range(chance.choice([1, 2, 20]))]
+        heads = [answers.Head(chance.randrange(2**64), chance.randbytes(16), chance.randrange(2**64)) for _ in asked]
+        verdicts = answers.Verdicts.of(list(itertools.chain(*asked)))
+        ends = list(itertools.accumulate(map(len, asked)))
+
+        made = answers.encode_verdicts(heads, verdicts, ends, answers.CHAIN_START)
+
+        chain = answers.CHAIN_START
+        for (raw, told), head, one, end in zip(made, heads, asked, ends, strict=True):
+            body = plain_body(head, one)
+            chain = hashlib.blake2b(chain + body, digest_size=8).digest()
+            assert (raw, told) == (framed(answers.MAGIC, 1, answers.KIND_ANSWER, body + chain), chain)
+            assert verdicts.part(end - len(one), end) == one
 
 
 def test_announce_there_and_back() -> None:
