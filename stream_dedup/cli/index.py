@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,12 +45,9 @@ def index_stats_command(
 ) -> int:
     """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also while it runs."""
     directory = volume_in(volume or settings.index_dir)
-    store = RocksStore(directory, read_only=True)
-    try:
+    with closing(RocksStore(directory, read_only=True)) as store:
         index = LogIndex(store)
         found = report.stats(index, hottest) | report.of_digest(state_digest(store) if digest else None)
-    finally:
-        store.close()
     if as_json:
         print_json({"volume": str(directory), **found})
     else:
@@ -128,8 +126,7 @@ def index_verify_command(
 ) -> int:
     """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends with 1 if they differ."""
     directory = volume_in(volume or settings.index_dir)
-    store = RocksStore(directory, read_only=True)
-    try:
+    with closing(RocksStore(directory, read_only=True)) as store:
         state = _read(store)
         applied = state.meta.applied
         end = applied if end is None else end
@@ -147,8 +144,6 @@ def index_verify_command(
             )
         with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
             result = _fold_and_compare(settings, store, state, Path(folder) / "fold", snapshots, first, end, name)
-    finally:
-        store.close()
     if as_json:
         print_json({"volume": str(directory), "from": first, "to": end, **asdict(result)})
     else:
@@ -267,8 +262,7 @@ def _fold_and_compare(
         (raw,) = store.get_many([answer_key(offset)])
         if raw is not None:
             given.add(offset, raw, "stored in the volume", of_volume=True)
-    index = LogIndex(RocksStore(folder))
-    try:
+    with closing(LogIndex(RocksStore(folder))) as index:
         index.bind(name)
         with progress("folding the log", None) as advance:
             held = topic_bounds(settings, names.fingerprints, 1)[0]
@@ -280,17 +274,13 @@ def _fold_and_compare(
                 )
             read_answers(settings, topic_bounds(settings, names.verdicts, 1), given, max(first, index.applied), end)
             verify.fold(index, read_log(settings, Bounds(index.applied, end), advance), given, first, result)
-    finally:
-        index.close()
-    again = RocksStore(folder, read_only=True)
-    try:
-        verify.compare(store, again, result)
-    except OtherFormatError:
-        raise
-    except FormatError as error:
-        raise VolumeError(f"The volume cannot be compared to its end: {error}") from error
-    finally:
-        again.close()
+    with closing(RocksStore(folder, read_only=True)) as again:
+        try:
+            verify.compare(store, again, result)
+        except OtherFormatError:
+            raise
+        except FormatError as error:
+            raise VolumeError(f"The volume cannot be compared to its end: {error}") from error
     return result
 
 

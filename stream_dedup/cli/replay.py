@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -167,18 +168,17 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
             if log_offset < result.log_end:
                 decided.add(log_offset, one.value or b"", f"at {one.at}", of_volume=False)
     wrong: list[tuple[str, Headers]] = []
-    with tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder:
-        index = LogIndex(RocksStore(Path(folder) / "index"))
+    with (
+        tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder,
+        closing(LogIndex(RocksStore(Path(folder) / "index"))) as index,
+    ):
         index.decide(0)
-        try:
-            for group in read_log(settings, bounds[names.fingerprints][0], advance):
-                _compare_group(index, group, given, known, result, wrong, most)
-                for log_offset, raw in index.take_decisions():
-                    result.tell((f"The {line}." for line, _ in decided.differences(log_offset, raw)), most)
-                index.decisions_written(index.applied)
-            result.chain = index.chain.hex()
-        finally:
-            index.close()
+        for group in read_log(settings, bounds[names.fingerprints][0], advance):
+            _compare_group(index, group, given, known, result, wrong, most)
+            for log_offset, raw in index.take_decisions():
+                result.tell((f"The {line}." for line, _ in decided.differences(log_offset, raw)), most)
+            index.decisions_written(index.applied)
+        result.chain = index.chain.hex()
     result.answers_compared, result.decisions_compared = known.compared, decided.compared
     result.tell(
         (f"{where} names log record {log_offset}, which gives no verdicts." for log_offset, where in given.left()), most
@@ -263,15 +263,12 @@ def show_diff(settings: Settings, texts: Sequence[str], work: Path | None, most:
     difference = replay.Difference(most)
     with (
         tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder,
+        closing(LogIndex(RocksStore(Path(folder) / "log"))) as recorded,
+        closing(LogIndex(RocksStore(Path(folder) / "changed"))) as changed,
         progress("judging the log twice", None) as advance,
     ):
-        recorded, changed = LogIndex(RocksStore(Path(folder) / "log")), LogIndex(RocksStore(Path(folder) / "changed"))
-        try:
-            replay.compare(read_log(settings, bounds, advance), recorded, changed, alternative, difference)
-            plan = None if changed.plan is None else changed.plan.id
-        finally:
-            recorded.close()
-            changed.close()
+        replay.compare(read_log(settings, bounds, advance), recorded, changed, alternative, difference)
+        plan = None if changed.plan is None else changed.plan.id
     if as_json:
         print_json(
             {
