@@ -22,7 +22,7 @@ from stream_dedup.ground.printable import printable
 from stream_dedup.ground.sketch import alike, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
 from stream_dedup.index.rules.reasons import reason_of_duplicate
-from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.local.offline import check_widths
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -200,7 +200,15 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
 
 def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
     """Read a text file, or a .json file as a record with these input settings is read."""
-    form = {"value_format": "json"} if path.suffix == ".json" else PLAIN_TEXT
+    plain: dict[str, object] = {
+        "value_format": "raw",
+        "text_at": None,
+        "text_encoding": "plain",
+        "id_field": None,
+        "time_field": None,
+        "scope_field": None,
+    }
+    form = {"value_format": "json"} if path.suffix == ".json" else plain
     message = Message("file", 0, 0, str(path).encode("utf-8", "replace"), path.read_bytes(), None, [])
     return _decode(settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -190,7 +189,8 @@ def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None =
         ConfigurationError: the volume has another recipe.
         StoreError: it cannot be read.
     """
-    with closing(RocksStore(volume, read_only=True)) as store:
+    store = RocksStore(volume, read_only=True)
+    try:
         index = LogIndex(store)
         declared = index.declared
         if declared is not None and declared.recipe != wanted.recipe.id:
@@ -200,6 +200,8 @@ def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None =
             )
         found = index.similar(wanted.limbs, wanted.digest, wanted.features, wanted.scope, limit, wanted.sketch, similarity)
         return report.similar(index, found, wanted.sketch)
+    finally:
+        store.close()
 
 
 def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:

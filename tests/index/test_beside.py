@@ -114,6 +114,13 @@ def little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Budget:
     return Budget(3 << 30, folder)
 
 
+def files_in_use(index: LogIndex) -> set[int]:
+    """Return the files that row numbers of tables are read from, by their numbers on the disk."""
+    tables = index._state.neighbours
+    finders = [] if tables is None else [tables._known, tables._tables.finder]
+    return {os.fstat(column.number).st_ino for one in finders for column in one._in.values()}
+
+
 def rows_taken(index: LogIndex) -> int:
     """Return how many rows the files count for."""
     assert index._beside is not None
@@ -138,6 +145,7 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
                 tables_written(index)
                 index.flush()
             index.close()
+            assert not list((tmp_path / "tables").glob("*.part"))
             rows, tables = (sum(key.startswith(first) for key in volume) for first in (PREFIX_BESIDE_ROWS, PREFIX_BESIDE_TABLE))
             index = LogIndex(MemoryStore(volume), budget, keep_in=tmp_path / "tables")
             assert index.made_anew == ()
@@ -145,6 +153,11 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
             assert rows_taken(index) == rows * GROUP
             assert len(index._beside._tables) >= tables  # opening may have written more
 
+    tables_written(index)
+    names = {path.stat().st_ino: path.name for path in (tmp_path / "tables").iterdir()}
+    read_from = [names[one] for one in files_in_use(index)]
+    assert bool(read_from) == (memory is not None)
+    assert all(name.startswith("table-") and not name.endswith(".part") for name in read_from)
     assert ended(index, records) == chain_of(records)
 
 
@@ -160,9 +173,10 @@ def test_rows_and_tables_are_kept(tmp_path: Path) -> None:
     assert all(any(key.startswith(first) for key in volume) for first in (PREFIX_BESIDE_ROWS, PREFIX_BESIDE_TABLE))
 
 
+@pytest.mark.parametrize("memory", [None, "little"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_table_that_changes_before_it_is_written_is_not_written(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, memory: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However late the other thread comes to it, no file holds a table of which one part is older than another."""
     chance = random.Random(seed)
@@ -175,7 +189,8 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
         return KeptFiles(store, folder, threads[-1])
 
     monkeypatch.setattr(index_module, "KeptFiles", beside_late)
-    index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+    budget = little_memory(tmp_path, monkeypatch) if memory else None
+    index = LogIndex(MemoryStore(volume), budget, keep_in=tmp_path / "tables")
     tables = 0
     while index.applied < len(records):
         index.apply(records[index.applied : index.applied + 1])
@@ -184,7 +199,8 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
         if chance.random() < 0.05:
             index.flush()
             index.close()
-            index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
+            assert not list((tmp_path / "tables").glob("*.part"))
+            index = LogIndex(MemoryStore(volume), budget, keep_in=tmp_path / "tables")
             assert index.made_anew == ()
         assert index._beside is not None
         tables = max(tables, len(index._beside._tables))
@@ -376,19 +392,33 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
         print(count, *kind)
 
 
-def test_row_numbers_are_read_in_the_files_that_keep_them(whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An opening writes none of them again; files that are cut while they are read end a search with a sentence."""
-    volume, folder, records, _ = whole
-    shutil.copytree(folder, tmp_path / "own")
-    index = LogIndex(MemoryStore(dict(volume)), little_memory(tmp_path, monkeypatch), keep_in=tmp_path / "own")
-    finder = index._state.neighbours._tables.finder
-    assert len(finder._read_in_place) == finder.count
-    assert os.fstat(finder._rows.number).st_blocks == 0
-    for path in (tmp_path / "own").glob("table-*"):
-        os.truncate(path, 0)
+def replace(path: Path, _: random.Random) -> None:
+    """Have another file of this name."""
+    other = path.with_name("other")
+    other.write_bytes(bytes(path.stat().st_size))
+    other.rename(path)
 
-    with pytest.raises(StoreError, match=r"Could not read sketches or tables back .*look after that disk"):
-        index.apply(records[110:])
+
+@pytest.mark.parametrize("damage", [lose, replace, cut])
+def test_row_numbers_are_read_in_the_files_that_keep_them(
+    damage: Callable[[Path, random.Random], None], whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is gone, or another now, is read on as it was; one that is cut meanwhile ends a search with a sentence."""
+    volume, folder, records, wanted = whole
+    stored, budget, chance = dict(volume), little_memory(tmp_path, monkeypatch), random.Random(SEED)
+    shutil.copytree(folder, tmp_path / "own")
+    index = LogIndex(MemoryStore(stored), budget, keep_in=tmp_path / "own")
+    kept = list((tmp_path / "own").glob("table-*"))
+    assert files_in_use(index) == {path.stat().st_ino for path in kept}
+    for path in kept:
+        damage(path, chance)
+    if damage is cut:
+        with pytest.raises(StoreError, match=r"Could not read sketches or tables back .*too short.*look after that disk"):
+            index.apply(records[110:])
+        index = LogIndex(MemoryStore(stored), budget, keep_in=tmp_path / "own")
+        assert index.made_anew
+
+    assert ended(index, records) == wanted
 
 
 def test_what_was_made_anew_is_kept_again(whole: Any, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_dedup.ground.errors import StoreError
 from stream_dedup.index.tables import finder
 from stream_dedup.index.tables.finder import RowFinder
 from stream_dedup.index.tables.rows import FULL, REMOVED, SHORT
@@ -57,7 +58,7 @@ def test_frozen_segments_equal_a_plain_stable_sort(
                 order = np.argsort(bucket, kind="stable")
                 wanted = keys[number, counting][order]
                 begin, end = number * places, number * places + len(counting)
-                assert np.array_equal(tables._rows.read(begin, end), counting[order])
+                assert np.array_equal(tables._rows_at(number, 0, len(counting)), counting[order])
                 assert np.array_equal(tables.table.tags[begin:end], wanted >> np.uint64(56))
                 halves = tables.table.more[begin // 2 : end // 2 + 1]
                 more = np.stack([halves & 15, halves >> 4], axis=1).ravel()
@@ -151,7 +152,20 @@ def test_room_that_was_never_written_takes_none(tmp_path: Path) -> None:
         assert tables.bytes_used - empty == TABLES * entries * row_bytes
         tables.to_file(tmp_path)
         assert tables.bytes_in_file == TABLES * entries * 4
-        assert tables.bytes_in_file <= os.fstat(tables._rows.number).st_blocks * 512 < tables.bytes_in_file + TABLES * 8192
+        on_disk = sum(os.fstat(column.number).st_blocks * 512 for column in tables._in.values())
+        assert tables.bytes_in_file <= on_disk < tables.bytes_in_file + TABLES * 8192
+
+
+def test_a_merge_ends_where_a_file_is_too_short(tmp_path: Path) -> None:
+    """What is missing of a table is not merged as if it were row 0."""
+    tables, keys = RowFinder(TABLES), np.random.default_rng(1).integers(0, 1 << 64, (2000, TABLES), np.uint64)
+    tables.to_file(tmp_path)
+    tables.add(np.arange(1000), keys[:1000])
+    assert tables.merge(1)
+    os.truncate(tables._in[1].number, 4 * 999)
+    tables.add(np.arange(1000, 2000), keys[1000:])
+    with pytest.raises(StoreError, match="the file is too short"):
+        tables.merge(1)
 
 
 def test_a_system_that_counts_addresses_is_told_of_in_a_sentence() -> None:

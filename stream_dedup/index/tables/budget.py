@@ -102,7 +102,7 @@ class Column:
         """Rows are numbers of `kind`, or arrays of them of the shape `tail`.
 
         With a `folder` they lie in a file there, without a name; with a `path` also, or only, in this one; with an open `file`
-        in that one alone.
+        they are what lies at its beginning.
 
         Raises:
             StoreError: the file cannot be opened.
@@ -145,21 +145,6 @@ class Column:
             except OSError as error:
                 raise _no_room(error) from error
             self.write(0, rows)
-
-    def renew(self, count: int) -> None:
-        """Have room for `count` rows instead of those there are; what is not written takes no memory, and nothing on a disk.
-
-        Raises:
-            StoreError: the file cannot be cut.
-        """
-        self.count = count
-        if self._is_held:
-            self.array = unwritten((count, *self.array.shape[1:]), self.array.dtype)
-            return
-        try:
-            self._file.truncate(0)
-        except OSError as error:
-            raise _no_room(error) from error
 
     def reserve(self, count: int) -> None:
         """Make room for `count` rows, or leave out those from there on; in memory in place, so nothing is held twice."""

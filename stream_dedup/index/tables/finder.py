@@ -1,9 +1,10 @@
-"""Rows by hashed keys: some tables over the same rows, in memory, or with their row numbers in a file.
+"""Rows by hashed keys: some tables over the same rows, in memory, or with their row numbers in files, one a table.
+
+Where tables are kept, that file is the kept one: it is written once, when a table is merged, and opening reads it in place.
 
 Invariants: buckets grow with the rows, so a look-up costs the same at any number of them; the active segment of a table moves
 behind its frozen one in place, so nothing is held twice; a table is merged, and gets more buckets, without a look at the
-others; where row numbers lie in a file, those of a table that was kept are read there until it is merged; what is found passes
-by 12 bits of the key and its bucket, earliest first, and is to be compared by who asks.
+others; what is found passes by 12 bits of the key and its bucket, earliest first, and is to be compared by who asks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stream_dedup.index.tables import finder_kernels
 from stream_dedup.index.tables.arena_kernels import SIZES, UNIT
 from stream_dedup.index.tables.budget import Column, unreadable, unwritten
 from stream_dedup.index.tables.finder_kernels import GROUP, KeyTables
-from stream_dedup.index.tables.kept import Sizes, TablesKept
+from stream_dedup.index.tables.kept import ROW_BYTES, Sizes, TablesKept
 from stream_dedup.index.tables.rows import no_row_taken
 
 _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
@@ -34,8 +35,7 @@ _PARTS_BITS: Final = 11  # the buckets are sorted in at most this many parts,
 _PART_BITS_MIN: Final = 11  # each of at least this many buckets, which stay in a processor's own cache
 _ENTRIES_AT_ONCE: Final = 1 << 21  # whose row numbers are moved in memory at once
 _ACTIVE_BYTES: Final = 12  # a row number and its tags, in blocks that are half full, counting those that were outgrown
-_ROW_BYTES: Final = 4
-_PIECE: Final = 1 << 20  # places of a table that are written to its file at once
+_PIECE: Final = 1 << 16  # places of a table that are read from its file or written to it at once: they stay in a cache
 _BUCKET_BYTES: Final = 4 + 8 // GROUP  # where its frozen segment begins; its share of a block's first unit and length
 _TAG_BYTES: Final = 1.5
 TAGS: Final = 1 << finder_kernels.TAG_BITS
@@ -67,8 +67,8 @@ class RowFinder:
         self.active = np.zeros(count, np.int64)
         self._files = files
         self._next_row = 0  # behind all that were added
-        self._rows = Column(np.uint32)
-        self._read_in_place: dict[int, Column] = {}  # tables whose row numbers lie in the files that keep them
+        self._folder: Path | None = None  # of the files in which row numbers lie, if they do
+        self._in: dict[int, Column] = {}  # those files, of each table that has row numbers there
         self.table = self._empty(_ROOM_BUCKETS)
 
     def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
@@ -139,7 +139,8 @@ class RowFinder:
         else:
             for number in numbers:
                 finder_kernels.clear_open(self.table, number)
-                self._moved(number)
+        for number in numbers if entries else ():
+            self._use(number, self._new_file(number))
         self.active[numbers] = 0
         self.table.masks[numbers] = buckets - 1
         cuts = np.linspace(0, len(states), _PIECES + 1, dtype=np.int64).tolist()
@@ -171,7 +172,7 @@ class RowFinder:
             for at, keys in enumerate(keys_of(numbers, first, end)):
                 number, some = numbers[at], states[first:end]
                 count = finder_kernels.lay(self.table, number, keys, some, least, to, part_bits, counts[at], low)
-                self._rows.write(number * self._places + to, low[:count])
+                self._write_rows(number, to, low[:count], self._in.get(number))
             to += count
 
     def _sort(
@@ -193,7 +194,7 @@ class RowFinder:
 
         def part(at: int) -> None:
             first, end, begin, stop = pieces[at]
-            low, high = self._rows.read(base + begin, base + stop), self.table.tags[base + begin : base + stop]
+            low, high = self._rows_at(number, begin, stop), self.table.tags[base + begin : base + stop]
             finder_kernels.part(
                 self.table.masks[number], low, high, states[first:end], least, first, part_bits, cursors[at], parted
             )
@@ -204,7 +205,7 @@ class RowFinder:
             ordered = np.empty(np.diff(own).max(), np.uint64)
             rows, halves = np.empty(len(some), np.uint32), np.empty(len(some), np.uint8)
             finder_kernels.freeze(self.table, number, some, parts[0], own, cursor, ordered, halves, rows)
-            self._rows.write(base + int(own[0]), rows)
+            self._write_rows(number, int(own[0]), rows, self._in.get(number))
 
         each(part, range(len(pieces)))
         even = np.append(np.flatnonzero(begins[:-1] % 2 == 0), len(begins) - 1)  # so no two threads write to one byte
@@ -231,19 +232,19 @@ class RowFinder:
         if buckets_for(to) > self.buckets(number):
             return False
         self._changing([number])
-        cursor = np.empty(GROUP, np.int64)
+        merged, cursor = self._new_file(number), np.empty(GROUP, np.int64)
         for first, end in reversed(list(self._stretches(number))):  # from the end, because what moves, moves to the right
             begin, stop = table.heads[number, [first, end]].tolist()
             count = stop - begin + int(table.active_heads[number, first // GROUP : end // GROUP, 1].sum())
             rows, tags, halves = np.empty(count, np.uint32), *np.empty((2, count), np.uint8)
-            old, at = self._frozen_rows(number, begin, stop), to - count
+            old, at = self._rows_at(number, begin, stop), to - count
             finder_kernels.merge(table, number, first, end, at, old, rows, tags, halves, cursor)
-            self._rows.write(base + at, rows)
+            self._write_rows(number, at, rows, merged)
             table.tags[base + at : base + to] = tags
             finder_kernels.set_halves(table.more, base + at, halves)
             to = at
+        self._use(number, merged)
         self.active[number] = 0
-        self._moved(number)
         self._keep(number)
         return True
 
@@ -284,13 +285,13 @@ class RowFinder:
             table = kept[number]
             self.table.masks[number] = table.buckets - 1
             file = files.read(number, lambda: self._pieces(number, table.entries, fill=True))
-            if file is not None:
-                covered[number] = table.rows
-                if self._rows.number < 0:
-                    file.close()
-                    return
-                self._read_in_place[number] = Column(np.uint32, file=file)
-                self.table.files[:, number] = file.fileno(), 0
+            if file is None:
+                return
+            covered[number] = table.rows
+            if self._folder is None:
+                file.close()
+            else:
+                self._use(number, Column(np.uint32, file=file))
 
         each(read, list(kept))
         return covered
@@ -306,12 +307,15 @@ class RowFinder:
             self._files.keep(number, sizes, lambda: self._pieces(number, entries))
 
     def _pieces(self, number: int, entries: int, *, fill: bool = False) -> Iterator[NDArray[np.uint8]]:
-        """Yield the bytes of a table's frozen segment: row numbers, tags, halves of tags, heads; with `fill` to be set."""
-        base, table, is_scratch = number * self._places, self.table, fill and self._rows.number >= 0
+        """Yield the bytes of a table's frozen segment: row numbers, tags, halves of tags, heads; with `fill` to be set.
+
+        Row numbers that stay in a file are filled in for nobody.
+        """
+        base, table = number * self._places, self.table
+        passing = np.empty(min(entries, _PIECE), np.uint32) if fill and self._folder is not None else None
         for first in range(0, entries, _PIECE):
             end = min(entries, first + _PIECE)
-            rows = np.empty(end - first, np.uint32) if is_scratch else self._frozen_rows(number, first, end)
-            yield rows.view(np.uint8)
+            yield (self._rows_at(number, first, end) if passing is None else passing[: end - first]).view(np.uint8)
         for part in (
             table.tags[base : base + entries],
             table.more[base // 2 : (base + entries + 1) // 2],
@@ -321,28 +325,43 @@ class RowFinder:
                 yield part[first : first + _PIECE]
 
     def to_file(self, folder: Path) -> None:
-        """Move the row numbers of the frozen segments to a file."""
-        if self._rows.number >= 0:
+        """Move the row numbers of the frozen segments to files."""
+        if self._folder is not None:
             return
-        rows = Column(np.uint32, folder=folder)
-        rows.renew(self._rows.count)
         for number, entries in enumerate(self.frozen.tolist()):
-            first = number * self._places
-            rows.write(first, self._rows.read(first, first + entries))
-        self._rows = rows
-        self.table = self.table._replace(rows=rows.array)
-        for number in range(self.count):
-            self._moved(number)
+            if entries:
+                column = Column(np.uint32, folder=folder)
+                column.write(0, self._rows_at(number, 0, entries))
+                self._use(number, column)
+        self._folder = folder
+        self.table = self.table._replace(rows=np.empty(0, np.uint32))
 
-    def _frozen_rows(self, number: int, first: int, end: int) -> NDArray[np.uint32]:
-        """Return some row numbers of a table's frozen segment."""
-        base, kept = number * self._places, self._read_in_place.get(number)
-        return self._rows.read(base + first, base + end) if kept is None else kept.read(first, end)
+    def _new_file(self, number: int) -> Column | None:
+        """Return a file for the row numbers of a table that is made anew, None if they lie in memory."""
+        if self._folder is None:
+            return None
+        return Column(np.uint32, folder=self._folder, path=None if self._files is None else self._files.new_file(number))
 
-    def _moved(self, number: int) -> None:
-        """Have the row numbers of a table read where they are written, no longer in the file that keeps the table."""
-        self._read_in_place.pop(number, None)
-        self.table.files[:, number] = self._rows.number, number * self._places * _ROW_BYTES
+    def _use(self, number: int, column: Column | None) -> None:
+        """Have the row numbers of a table in a file from now on, unless there is none."""
+        if column is not None:
+            self._in[number] = column
+            self.table.files[number] = column.number
+
+    def _rows_at(self, number: int, begin: int, end: int) -> NDArray[np.uint32]:
+        """Return the row numbers at some places of a table's frozen segment: a view in memory."""
+        rows, base = self.table.rows, number * self._places
+        column = self._in.get(number)  # looked for after the array, which is empty only once there are files
+        found: NDArray[np.uint32] = rows[base + begin : base + end] if column is None else column.read(begin, end)
+        return found
+
+    def _write_rows(self, number: int, first: int, rows: NDArray[np.uint32], column: Column | None) -> None:
+        """Set row numbers of a table from a place on, in the file that it is to have."""
+        if column is None:
+            base = number * self._places + first
+            self.table.rows[base : base + len(rows)] = rows
+        else:
+            column.write(first, rows)
 
     @property
     def frozen(self) -> NDArray[np.int64]:
@@ -353,15 +372,15 @@ class RowFinder:
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays hold; room that was never written to takes none."""
-        table, in_file = self.table, self._rows.number >= 0
-        written = int(self.frozen.sum() * (_TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES))
+        table = self.table
+        written = int(self.frozen.sum() * (_TAG_BYTES if self._folder is not None else _TAG_BYTES + ROW_BYTES))
         heads = sum(self.buckets(number) for number in range(self.count)) * _BUCKET_BYTES
         return written + heads + table.active_tags.nbytes + table.active_rows.nbytes
 
     @property
     def bytes_in_file(self) -> int:
-        """Bytes of the row numbers that lie in a file."""
-        return int(self.frozen.sum()) * _ROW_BYTES if self._rows.number >= 0 else 0
+        """Bytes of the row numbers that lie in files."""
+        return int(self.frozen.sum()) * ROW_BYTES if self._folder is not None else 0
 
     def lengths(self, number: int) -> NDArray[np.int64]:
         """Return how many entries each bucket of one table holds, (B,)."""
@@ -409,16 +428,14 @@ class RowFinder:
     def _empty(self, room: int) -> KeyTables:
         """Return tables without entries, with room for `room` buckets and as many entries as these may hold."""
         places = self.count * room * _BUCKET_ENTRIES
-        self._rows.renew(places)
-        self._read_in_place.clear()
-        begins = np.arange(self.count) * (places // self.count * _ROW_BYTES)
+        self._in.clear()
         return KeyTables(
             masks=np.full(self.count, _BUCKETS_MIN - 1, np.uint64),
             heads=unwritten((self.count, room + 1), np.uint32),
             tags=unwritten((places,), np.uint8),
             more=unwritten((places // 2,), np.uint8),
-            rows=self._rows.array,
-            files=np.stack([np.full(self.count, self._rows.number), begins]),
+            rows=unwritten((places if self._folder is None else 0,), np.uint32),
+            files=np.full(self.count, -1, np.int64),
             active_heads=unwritten((self.count, room // GROUP, 2), np.uint32),
             active_tags=np.zeros(_UNITS_MIN * UNIT, np.uint16),
             active_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
@@ -439,5 +456,5 @@ def _part_bits(buckets: int) -> int:
 
 def finder_bytes(tables: int, entries: int, active_share: float, *, in_file: bool = False) -> int:
     """Return how many bytes of memory `tables` take with `active_share` of their entries active; see `RowFinder.to_file`."""
-    frozen = _TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES
+    frozen = _TAG_BYTES if in_file else _TAG_BYTES + ROW_BYTES
     return int(tables * (entries * (frozen + active_share * _ACTIVE_BYTES) + buckets_for(entries) * _BUCKET_BYTES))

@@ -7,7 +7,7 @@ for each table, and by chance one entry in twenty tables passes once in eight se
 The frozen segment is sorted by bucket, without a gap; what came since lies in an arena of blocks, as in `arena_kernels`, which
 all tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. The frozen segments
 of the tables of one finder lie in one array, each with room for far more than it holds, so each is merged with its active
-segment, or gets twice as many buckets, by itself. The row numbers of the frozen segments may lie in a file.
+segment, or gets twice as many buckets, by itself. The row numbers of the frozen segments may lie in files, one a table.
 
 Invariants: within a bucket rows ascend, so the first that passes is the earliest; a tag never decides, who asks compares
 what it stands for; nothing here grows an array.
@@ -43,10 +43,9 @@ class KeyTables(NamedTuple):
 
     `masks` (T,) uint64: how many buckets each has, a power of two of at most B, less one. Frozen: `heads` (T, B + 1) uint32
     where each bucket begins, and after them where the last ends, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows`
-    (T * m,) uint32, or (0,) where they lie in files: those of a table in the file of number `files[0]`, from byte `files[1]`
-    on, `files` (2, T) int64. Active: `active_heads`
-    (T, B / 4, 2) uint32 first unit and length, `active_tags` uint16, `active_rows` uint32 (units * 4,), `free` (SIZES + 1,)
-    int64 the first free block of each size, plus one, and how many units were ever taken.
+    (T * m,) uint32, or (0,) where those of each table lie at the beginning of the file of number `files` (T,) int64, else -1.
+    Active: `active_heads` (T, B / 4, 2) uint32 first unit and length, `active_tags` uint16, `active_rows` uint32 (units * 4,),
+    `free` (SIZES + 1,) int64 the first free block of each size, plus one, and how many units were ever taken.
     """
 
     masks: NDArray[np.uint64]
@@ -113,13 +112,15 @@ def set_halves(more: Any, at: int, halves: Any) -> None:
 
 
 @inlined
-def frozen_row(table: Any, taken: Any, place: int) -> Any:
-    """Return the row number at a place of the frozen segment; where it cannot be read, `taken.failed` is set."""
-    if table.rows.shape[0] > 0:
+def frozen_row(table: Any, taken: Any, number: Any, place: Any) -> Any:
+    """Return the row number at a place of table `number`, of its frozen segment; if it cannot be read, `taken.failed` is set.
+
+    Places count through all tables.
+    """
+    if table.files[number] < 0:
         return int64(table.rows[place])
-    room = table.tags.shape[0] // table.heads.shape[0]
-    number = place // room
-    if read_at(table.files[0, number], table.files[1, number] + int64(place - number * room) * int64(4), taken.number) != 4:
+    own = int64(place) - int64(number) * int64(table.tags.shape[0] // table.heads.shape[0])
+    if read_at(table.files[number], own * int64(4), taken.number) != 4:
         taken.failed[0] = 1
         taken.number[0] = 0
     return int64(taken.number[0])
@@ -177,7 +178,7 @@ def row_at(table: Any, taken: Any, number: int, key: Any, at: int) -> int:
     heads, bucket = table.heads, bucket_of(table.masks[number], key)
     begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
     if at < end - begin:
-        return int(frozen_row(table, taken, number * (table.tags.shape[0] // heads.shape[0]) + begin + at))
+        return int(frozen_row(table, taken, number, number * (table.tags.shape[0] // heads.shape[0]) + begin + at))
     block = int64(table.active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT
     return int(table.active_rows[block + at - (end - begin)])
 

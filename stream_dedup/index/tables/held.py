@@ -7,6 +7,7 @@ they were first written: a state that changed is told by `beside`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,8 @@ from stream_dedup.index.tables.rows import HeldRows, StoredRows, no_row_taken
 _ROWS_MIN: Final = 2048
 GROWN: Final = 32
 """By such a part the room for rows grows: they are not copied, so small steps cost little."""
-_GROUPS_AT_ONCE: Final = 64
+_PART_BYTES: Final = 1 << 25  # of a file, which one thread reads: the system reads ahead of it
+_BYTES_AT_ONCE: Final = 1 << 18  # that are read of a file, and stay in a cache until they are digested
 TAGS: Final = ("digest_tags", "position_tags", "id_tags")
 _ALWAYS_BYTES: Final = 5  # of a row: its number and its state
 _IN_FILES: Final = ("sketches", "features", *TAGS)
@@ -142,15 +144,19 @@ class HeldColumns:
         if wanted[:, list(self._columns).index("scopes")].any():
             self._columns["scopes"].count = 1  # so that there is room for them too
         self.reserve(max(_ROWS_MIN, groups * GROUP_ROWS))
-        good = np.full(len(columns), groups)
+        steps = [max(1, _PART_BYTES // max(1, column.row_bytes * GROUP_ROWS)) for column in columns]
+        parts = [(at, slice(first, first + step)) for at, step in enumerate(steps) for first in range(0, groups, step)]
+        good = np.full(len(parts), groups)
 
-        def work(part: tuple[int, int]) -> None:
-            at, first = part
-            for group in range(first, min(groups, first + _GROUPS_AT_ONCE)):
-                if good[at] > group and not self._is_taken(columns[at], group, int(wanted[group, at])):
-                    good[at] = group
+        def work(number: int) -> None:
+            at, part = parts[number]
+            first, there = part.start, wanted[:groups, at][part].tolist()
+            if any(there):  # else there were no scopes yet
+                found = self._taken(columns[at], first, first + len(there))
+                bad = (group for group, (one, own) in enumerate(zip(there, found, strict=True), first) if one not in (0, own))
+                good[number] = next(bad, groups)
 
-        each(work, [(at, first) for first in range(0, groups, _GROUPS_AT_ONCE) for at in range(len(columns))])
+        each(work, range(len(parts)))
         return int(good.min())
 
     def as_kept(self, rows: int, base: int) -> RowsAsKept:
@@ -164,21 +170,25 @@ class HeldColumns:
 
     def _digests(self, group: int) -> NDArray[np.uint64]:
         """Return the digest of each column's part of 4,096 rows, as it lies in its file; 0 while there are no scopes."""
-        return np.array([self._digest(column, group) for column in self._columns.values()], np.uint64)
+        first, end = group * GROUP_ROWS, (group + 1) * GROUP_ROWS
+        columns = self._columns.values()
+        return np.array(
+            [self._digest(one.stored(first, end)) if one.count and one.row_bytes else 0 for one in columns], np.uint64
+        )
 
-    def _is_taken(self, column: Column, group: int, wanted: int) -> bool:
-        if not wanted:  # there were no scopes yet
-            return True
-        try:
-            return self._digest(column, group, take=True) == wanted
-        except StoreError:
-            return False
+    def _taken(self, column: Column, first: int, end: int, at_once: int = _BYTES_AT_ONCE) -> Iterator[int | None]:
+        """Yield the digests of a column's groups, which are held from now on where rows are held; None if one is unreadable."""
+        step = max(1, at_once // (column.row_bytes * GROUP_ROWS))
+        for at in range(first, end, step):
+            stop = min(end, at + step)
+            try:
+                rows = column.stored(at * GROUP_ROWS, stop * GROUP_ROWS, take=True)
+                yield from map(self._digest, np.split(rows, stop - at))
+            except StoreError:  # of one of them
+                yield from [None] if stop - at == 1 else self._taken(column, at, stop, 0)
 
     @staticmethod
-    def _digest(column: Column, group: int, *, take: bool = False) -> int:
-        if not column.count or not column.row_bytes:
-            return 0
-        rows = column.stored(group * GROUP_ROWS, (group + 1) * GROUP_ROWS, take=take)
+    def _digest(rows: NDArray[Any]) -> int:
         return digest_of(rows.reshape(-1).view(np.uint8)) or 1
 
     def to_files(self, folder: Path) -> None:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 GROUP_ROWS: Final = 4096
 """The rows of a column that have one digest."""
+ROW_BYTES: Final = 4
+"""Of a row number, with which the file of a table begins."""
 
 Pieces = Callable[[], Iterator[NDArray[np.uint8]]]
 """Returns the bytes of a table, piece by piece: to be read, or to be filled."""
@@ -57,11 +59,15 @@ class TablesKept(Protocol):
         ...
 
     def read(self, number: int, pieces: Pieces) -> FileIO | None:
-        """Fill a table from its file, and return this, open; None if the table has to be made anew. From any thread."""
+        """Fill a table from its file, and return it, still open; None if it has to be made anew. From any thread."""
         ...
 
     def changing(self, numbers: Iterable[int]) -> None:
         """Let nobody write these tables any more: they are about to change."""
+        ...
+
+    def new_file(self, number: int) -> Path:
+        """Return where a file for the row numbers of a table is to be made; the next `keep` of this table completes it."""
         ...
 
     def keep(self, number: int, sizes: Sizes, pieces: Pieces) -> None:

@@ -189,8 +189,8 @@ def _ends(passed: Any, number: int, best: Any) -> Any:
 def _resolve(table: Any, held: Any, passed: Any, gathered: int) -> None:
     """Turn places in the frozen rows, or -1 - places in the open ones, into rows, and ask for their prints."""
     for at in range(gathered):
-        place = passed[0, at]
-        passed[0, at] = frozen_row(table, held.taken, place) if place >= 0 else int64(table.active_rows[-1 - place])
+        place, number = passed[0, at], passed[1, at]
+        passed[0, at] = frozen_row(table, held.taken, number, place) if place >= 0 else int64(table.active_rows[-1 - place])
         if held.files[0] < 0:
             prefetch(held.prints, passed[0, at] * held.prints.shape[1])
 

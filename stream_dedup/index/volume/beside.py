@@ -8,8 +8,9 @@ column, of every table its file and its digest, of every entry whether it was re
 reads the files, and from the volume only the entries that came after them.
 
 How a table comes to be kept:
-  1  it was merged, or sorted anew, and has grown by an eighth since it was last kept
-  2  a thread beside the index writes it to a file of another name, syncs it and renames it
+  1  it was merged, or sorted anew, and has grown by an eighth since it was last kept; or its row numbers lie in files: then the
+     merge wrote them to a new one, and is kept always, or opening would have to merge again what was merged
+  2  a thread beside the index writes it, or the rest of it, to a file of another name, syncs it and renames it
   3  the next write of the volume that names all rows which the table covers also names the file
   4  the file before it goes
 
@@ -39,7 +40,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.disk import sync
 from stream_dedup.ground.errors import StoreError
-from stream_dedup.index.tables.kept import GROUP_ROWS, Pieces, RowsAsKept, Sizes, TableFile
+from stream_dedup.index.tables.kept import GROUP_ROWS, ROW_BYTES, Pieces, RowsAsKept, Sizes, TableFile
 from stream_dedup.index.tables.rows import REMOVED
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.layout import (
@@ -66,11 +67,12 @@ NAMES: Final = tuple((one, bytes([one[0] + 1])) for one in (PREFIX_BESIDE_ROWS, 
 
 @dataclass(slots=True)
 class _Writing:
-    """A table on its way into a file."""
+    """A table on its way into a file, of which the first bytes may be there."""
 
     number: int
     file: TableFile
     pieces: Pieces
+    bytes_there: int
     is_cancelled: bool = False
     done: Future[None] | None = None
 
@@ -101,6 +103,7 @@ class KeptFiles:
         self._thread = thread or ThreadPoolExecutor(1)
         self._reached = reached
         self._lock = threading.Lock()
+        self._begun: dict[int, int] = {}  # generations of files whose first bytes another one writes
         self._writing: dict[int, _Writing] = {}
         self._done: dict[int, TableFile] = {}
         self._tables: dict[int, TableFile] = {}
@@ -188,23 +191,23 @@ class KeptFiles:
             self._drop(number)
 
     def read(self, number: int, pieces: Pieces) -> FileIO | None:
-        """Fill a table from its file, and return this, open; None if the table has to be made anew. From any thread."""
+        """Fill a table from its file, and return it, still open; None if it has to be made anew. From any thread."""
         table = self._tables[number]
         path, digest = self._path(number, table), xxhash.xxh3_64()
         why = "is not what the volume says"
-        try:
-            with contextlib.ExitStack() as closing:
-                file = closing.enter_context(path.open("rb", buffering=0))
+        with contextlib.ExitStack() as opened:
+            try:
+                file = opened.enter_context(path.open("rb", buffering=0))
                 for piece in pieces():
                     if file.readinto(piece.data) != len(piece):
                         break
                     digest.update(piece.data)
                 else:
                     if digest.intdigest() == table.digest and not file.read(1):
-                        closing.pop_all()
+                        opened.pop_all()
                         return file
-        except OSError as error:
-            why = f"cannot be read ({error.strerror})"
+            except OSError as error:
+                why = f"cannot be read ({error.strerror})"
         with self._lock:
             self.refused.append(f"{path.name} {why}")
             self._drop(number)
@@ -216,31 +219,48 @@ class KeptFiles:
             writing = self._writing.pop(number, None)
             if writing is not None and writing.done is not None:
                 writing.is_cancelled = True
-                if not writing.done.cancel():
+                if writing.done.cancel():
+                    _remove(self._part(number, writing.file.generation))
+                else:
                     writing.done.result()
 
+    def new_file(self, number: int) -> Path:
+        """Return where a file for the row numbers of a table is to be made; the next `keep` of this table completes it."""
+        self._generation += 1
+        self._begun[number] = self._generation
+        return self._part(number, self._generation)
+
     def keep(self, number: int, plan: int, sizes: Sizes, pieces: Pieces) -> None:
-        """Write a table beside what the caller does, if it has grown; it does not change before `changing` is called."""
+        """Write a table beside what the caller does, if it has grown; it does not change before `changing` is called.
+
+        One whose file was begun is written always: little is left to write of it.
+        """
         last = self._done.get(number) or self._tables.get(number)
-        if last is not None and last.plan == plan:
+        if number not in self._begun and last is not None and last.plan == plan:
             grown = sizes.entries - last.entries
             if 0 <= grown < max(1, last.entries // _GROWN):
                 return
-        self._generation += 1
-        writing = self._writing[number] = _Writing(number, TableFile(plan, self._generation, *sizes, 0), pieces)
+        there = sizes.entries * ROW_BYTES if number in self._begun else 0
+        if not there:
+            self.new_file(number)
+        table = TableFile(plan, self._begun.pop(number), *sizes, 0)
+        writing = self._writing[number] = _Writing(number, table, pieces, there)
         writing.done = self._thread.submit(self._write, writing)
 
     def _write(self, writing: _Writing) -> None:
-        path = self._path(writing.number, writing.file)
-        part, digest = path.with_name(f"{path.name}.part"), xxhash.xxh3_64()
+        path, part = self._path(writing.number, writing.file), self._part(writing.number, writing.file.generation)
+        digest, at = xxhash.xxh3_64(), 0
         try:
-            with part.open("xb", buffering=0) as file:
+            with part.open("r+b" if writing.bytes_there else "xb", buffering=0) as file:
                 self._reached("table begun")
+                file.seek(writing.bytes_there)
                 for piece in writing.pieces():
                     if writing.is_cancelled:
                         break
-                    _write_all(file.fileno(), piece)
+                    if at >= writing.bytes_there:
+                        _write_all(file.fileno(), piece)
                     digest.update(piece.data)
+                    at += len(piece)
                 self._reached("table written")
                 if not writing.is_cancelled:
                     os.fsync(file.fileno())
@@ -269,6 +289,9 @@ class KeptFiles:
 
     def _path(self, number: int, table: TableFile) -> Path:
         return self.folder / f"table-{number}.{table.generation}"
+
+    def _part(self, number: int, generation: int) -> Path:
+        return self.folder / f"table-{number}.{generation}.part"
 
     # -- what the volume says
 
@@ -383,6 +406,10 @@ class FilesOfTables:
     def changing(self, numbers: Iterable[int]) -> None:
         """See `KeptFiles.changing`."""
         self.beside.changing([self.first + number for number in numbers])
+
+    def new_file(self, number: int) -> Path:
+        """See `KeptFiles.new_file`."""
+        return self.beside.new_file(self.first + number)
 
     def keep(self, number: int, sizes: Sizes, pieces: Pieces) -> None:
         """See `KeptFiles.keep`."""
