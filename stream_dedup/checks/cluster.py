@@ -13,6 +13,7 @@ from typing import Final
 from stream_dedup.checks.finding import CheckFinding, Problems, ok, refused, warning
 from stream_dedup.checks.reading import check_reading
 from stream_dedup.ground.document import ID_BYTES_MAX
+from stream_dedup.ground.printable import counted
 from stream_dedup.ground.topics import BEGUN, HEADER_BUDGET_BYTES, TopicNames, TopicState, log_problems
 from stream_dedup.log import epochs
 from stream_dedup.log.records import DOCUMENTS_MAX, RECORD_BYTES_MAX
@@ -64,7 +65,7 @@ def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
     elif missing:
         text = f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
     else:
-        yield ok("topics", f"All {len(facts.asked)} topics are there, on {_count(facts.brokers, 'broker')}.")
+        yield ok("topics", f"All {len(facts.asked)} topics are there, on {counted(facts.brokers, 'broker')}.")
         return
     yield refused("topics", text)
 
@@ -87,7 +88,7 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
             "not be rebuilt from it, and documents that were duplicates would be kept again. Restore it from a backup, or "
             "begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
         )
-    held = "" if facts.log is None else f"; it holds {_count(facts.log[1], 'record')}"
+    held = "" if facts.log is None else f"; it holds {counted(facts.log[1], 'record')}"
     yield from problems.or_ok(f"{names.fingerprints} is one order, kept for ever{held}.")
 
 
@@ -105,7 +106,7 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
         (safe if in_sync > 1 else unsafe).append(name)
         if in_sync > topic.replicas:
             problems.refuse(
-                f"The topic {name} has {_count(topic.replicas, 'replica')} and min.insync.replicas={in_sync}, so nothing "
+                f"The topic {name} has {counted(topic.replicas, 'replica')} and min.insync.replicas={in_sync}, so nothing "
                 "can be written to it. Add replicas, or lower min.insync.replicas."
             )
         elif name == names.fingerprints and topic.replicas == 1:
@@ -298,7 +299,7 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
             "without a question. Remove it."
         )
     waiting = sum(max(0, end - facts.committed.get(part, (low, None))[0]) for part, (low, end) in facts.source.items())
-    good = f"The group has offsets for {_count(len(facts.committed), 'partition')}; {_count(waiting, 'record')} to be read."
+    good = f"The group has offsets for {counted(len(facts.committed), 'partition')}; {counted(waiting, 'record')} to be read."
     yield from problems.or_ok(good)
 
 
@@ -354,10 +355,6 @@ def _remedy(names: TopicNames, name: str) -> str:
 def _number(topic: TopicState, setting: str, default: int) -> int:
     text = topic.config.get(setting, "")
     return int(text) if text.lstrip("-").isdigit() else default
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _time(milliseconds: int) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stream_dedup.checks.finding import CheckFinding, Problems, refused
+from stream_dedup.ground.printable import counted
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import answers, epochs, records
@@ -68,9 +69,8 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
             "workers wait. If no index runs, start one with: stream-dedup run index. One that runs says at /readyz what it "
             f"does. Where {names.verdicts} was deleted with the answer, workers ask anew within seconds."
         )
-    workers = f"{facts.workers} worker{'' if facts.workers == 1 else 's'}"
     problems.found += check_group(settings, names.documents, facts.reads)
-    yield from problems.or_ok(f"The group has {workers}; what was asked of the index has its answer.")
+    yield from problems.or_ok(f"The group has {counted(facts.workers, 'worker')}; what was asked of the index has its answer.")
 
 
 def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:

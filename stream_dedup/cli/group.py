@@ -10,7 +10,7 @@ import typer
 
 from stream_dedup.cli.find import SearchOption, ask_search, of_this_version
 from stream_dedup.cli.options import JsonOption, command
-from stream_dedup.ground.printable import printable
+from stream_dedup.ground.printable import counted, printable
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.settings.settings import Settings
 
@@ -92,7 +92,7 @@ def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: 
         print_json(answer)
         return 0
     print_table(["kept document", "copies", "bytes wasted", "first copy", "newest copy", "best copy", "position"], rows)
-    note(f"{len(rows)} {'group' if len(rows) == 1 else 'groups'}.")
+    note(f"{counted(len(rows), 'group')}.")
     return 0
 
 

@@ -24,5 +24,10 @@ def printable(text: str | bytes, limit: int = TEXT_CHARACTERS_MAX) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, in the plural unless it is one: `1 record`, `2,000 records`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")

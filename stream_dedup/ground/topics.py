@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.printable import counted
 
 HEADER_BUDGET_BYTES = 65_536
 NAME_CHARACTERS_MAX = 249
@@ -67,18 +68,11 @@ _LOG_SETTINGS = {
 }
 _FORGOTTEN = "what was begun would be forgotten, and when a group's offsets vanish its documents would leave twice"
 _LOOKED_UP = "a rebuild of the index would have to look up what was decided"
+_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _KEPT = {
     FINGERPRINTS: _LOG_SETTINGS,
-    DECISIONS: {
-        "cleanup.policy": ("delete", _LOOKED_UP),
-        "retention.ms": ("-1", _LOOKED_UP),
-        "retention.bytes": ("-1", _LOOKED_UP),
-    },
-    BEGUN: {
-        "cleanup.policy": ("delete", _FORGOTTEN),
-        "retention.ms": ("-1", _FORGOTTEN),
-        "retention.bytes": ("-1", _FORGOTTEN),
-    },
+    DECISIONS: {name: (value, _LOOKED_UP) for name, value in _FOR_EVER.items()},
+    BEGUN: {name: (value, _FORGOTTEN) for name, value in _FOR_EVER.items()},
 }
 
 
@@ -288,7 +282,7 @@ def plan(desired: Sequence[Topic], existing: Mapping[str, TopicState]) -> list[T
         topic = _follow(wanted, documents) if documents and wanted.kind in _OUTPUTS else wanted
         found = existing.get(topic.name)
         if found is None:
-            text = f"{topic.name} does not exist: create it with {_count(topic.partitions)}"
+            text = f"{topic.name} does not exist: create it with {counted(topic.partitions, 'partition')}"
             changes.append(TopicChange(topic, Action.CREATE, f"{text}.", (0, topic.partitions)))
         elif topic.kind != DOCUMENTS and not topic.is_given:
             changes += _changes(topic, found)
@@ -310,8 +304,8 @@ def replicas_problem(changes: Iterable[TopicChange], brokers: int) -> str | None
     if wanted <= brokers:
         return None
     return (
-        f"The topics are declared with {wanted} replicas, and the cluster shows {brokers} "
-        f"{'broker' if brokers == 1 else 'brokers'}. Start the others; or, for a cluster to play with, add --fit-brokers."
+        f"The topics are declared with {wanted} replicas, and the cluster shows {counted(brokers, 'broker')}. Start the "
+        "others; or, for a cluster to play with, add --fit-brokers."
     )
 
 
@@ -432,7 +426,7 @@ def _changes(topic: Topic, found: TopicState) -> list[TopicChange]:
         changes.append(TopicChange(topic, Action.REFUSE, sentence, counts))
     elif found.partitions < topic.partitions:
         counts = (found.partitions, topic.partitions)
-        sentence = f"{topic.name} has {_count(found.partitions)}: grow it to {topic.partitions}."
+        sentence = f"{topic.name} has {counted(found.partitions, 'partition')}: grow it to {topic.partitions}."
         changes.append(TopicChange(topic, Action.GROW, sentence, counts))
     # More in-sync replicas than a topic has would make it unwritable.
     fitting = {_MIN_ISR: str(min(int(topic.config[_MIN_ISR]), found.replicas))} if _MIN_ISR in topic.config else {}
@@ -463,7 +457,3 @@ def _too_many_partitions(name: str, partitions: int) -> str:
         f"The topic {name} has {partitions} partitions and must have one, because it is one order; partitions cannot "
         "be removed. Choose another STREAM_DEDUP_TOPIC_PREFIX, and the filter begins anew under that."
     )
-
-
-def _count(partitions: int) -> str:
-    return f"{partitions} partition" if partitions == 1 else f"{partitions} partitions"
