@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from bench.peers import Peers, peers_command
@@ -18,6 +20,9 @@ from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
 
 _STANDARD_OUTPUT = "-"
+FiguresOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+]
 
 
 def megabytes(size: int | None) -> str:

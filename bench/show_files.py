@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from bench.files import OURS, PEERS, measure, write_file
-from bench.show import stamped, write_figures
-from stream_dedup.cli.options import FiguresOption, command
+from bench.show import FiguresOption, stamped, write_figures
+from stream_dedup.cli.options import command
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.terminal import note, print_table
 

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from bench import find
 from bench.find import FindOptions
-from bench.show import number, out_of, stamped, table_of, write_figures
-from stream_dedup.cli.options import FiguresOption, command
+from bench.show import FiguresOption, number, out_of, stamped, table_of, write_figures
+from stream_dedup.cli.options import command
 from stream_dedup.ground.terminal import note
 
 _LANGUAGES: Final = {"en": "English", "zh": "Chinese", "ja": "Japanese"}

@@ -12,8 +12,8 @@ from rich.console import Console
 from bench import index
 from bench.index import IndexOptions
 from bench.nearness import candidates, generated, real
-from bench.show import megabytes, number, out_of, stamped, table_of, write_figures
-from stream_dedup.cli.options import FiguresOption, command
+from bench.show import FiguresOption, megabytes, number, out_of, stamped, table_of, write_figures
+from stream_dedup.cli.options import command
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note

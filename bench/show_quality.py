@@ -15,8 +15,8 @@ from bench import quality, sites
 from bench.bands import BANDS, BandCounts
 from bench.edits import measure_edits
 from bench.quality import QualityOptions, presets_named
-from bench.show import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
-from stream_dedup.cli.options import FiguresOption, command
+from bench.show import FiguresOption, about_peers, number, out_of, peers_of, stamped, table_of, write_figures
+from stream_dedup.cli.options import command
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.tables import FittedTable

@@ -10,7 +10,7 @@ import ast
 import importlib
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
@@ -135,11 +135,6 @@ def _options(
         ),
     ] = False,
 ) -> None: ...
-
-
-def all_commands() -> Iterator[Command]:
-    """Load and yield every command there is."""
-    yield from map(command_named, (name for names in PANELS.values() for name in names))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

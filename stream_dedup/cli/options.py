@@ -185,9 +185,6 @@ StrictOption = Annotated[
     bool, typer.Option("--strict", help="End with 1 if anything cannot be read, not only if a file or all of them cannot.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-FiguresOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
-]
 FitOption = Annotated[
     bool,
     typer.Option(

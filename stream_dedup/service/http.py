@@ -115,11 +115,6 @@ class HttpServer:
         """How many clients are connected."""
         return len(self._server.server_state.connections)
 
-    @property
-    def requests_waiting(self) -> int:
-        """How many requests wait for their answer, probes and metrics not counted."""
-        return self._pace.waiting
-
     def start(self) -> None:
         """Bind the port and serve.
 

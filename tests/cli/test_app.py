@@ -18,7 +18,7 @@ from stream_dedup import __main__ as program
 from stream_dedup import __version__
 from stream_dedup.cli import config as config_command
 from stream_dedup.cli import run as run_command
-from stream_dedup.cli.app import PANELS, all_commands
+from stream_dedup.cli.app import PANELS, command_named
 from tests.cli.commands_page import commands_page
 from tests.tiers import few
 
@@ -26,7 +26,7 @@ HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "numpy", "uvicorn", "
 
 
 COMMANDS = sorted(tuple(name.split()) for names in PANELS.values() for name in names)
-EXAMPLES = {one.name: one.example for one in all_commands()}
+EXAMPLES = {" ".join(name): command_named(" ".join(name)).example for name in COMMANDS}
 
 
 def in_a_child(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:

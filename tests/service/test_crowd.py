@@ -235,7 +235,7 @@ def test_answers_that_are_asked_for_and_not_taken_hold_no_place(server: HttpServ
         greedy.sendall(2 * b"GET /v1/much HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert greedy.recv(1, socket.MSG_PEEK)
         assert ask(server, "/v1/own")[0] == 200  # so that the second has had its turn
-        until(lambda: server.requests_waiting == 0, "the second holds a place")
+        until(lambda: server._pace.waiting == 0, "the second holds a place")
 
     monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
     with socket.socket() as greedy:
@@ -307,7 +307,7 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
     try:
         for thread in threads:
             thread.start()
-        until(lambda: server.requests_waiting == door.REQUESTS_MAX, "not all of them came")
+        until(lambda: server._pace.waiting == door.REQUESTS_MAX, "not all of them came")
         for _ in range(ROUTE_THREADS):  # no more of them are begun at a time
             assert inside.acquire(timeout=WAIT_SECONDS)
         status, body, headers = ask(server, "/v1/slow")
@@ -392,7 +392,7 @@ def test_stats_are_made_once_for_all_who_ask_at_a_time(tmp_path: Path, monkeypat
         for thread in threads:
             thread.start()
         assert entered.wait(WAIT_SECONDS)
-        until(lambda: server.requests_waiting == 40, "not all of them came")
+        until(lambda: server._pace.waiting == 40, "not all of them came")
         assert ask(server, "/livez")[0] == 200
         go_on.set()
         for thread in threads:
