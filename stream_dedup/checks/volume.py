@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
@@ -46,11 +47,8 @@ def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], 
         return
     try:
         folder = volume_in(folder)
-        store = RocksStore(folder, read_only=True)
-        try:
+        with closing(RocksStore(folder, read_only=True)) as store:
             found = contents.read(store)
-        finally:
-            store.close()
     except OtherFormatError as error:
         yield refused("volume", str(error))
         return

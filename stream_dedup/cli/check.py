@@ -40,7 +40,7 @@ from stream_dedup.ground.terminal import console, note, print_counts, print_json
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import columns_of, need_pyarrow
-from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.fields import field_at
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import (
@@ -383,9 +383,7 @@ def decode_documents(
         ConfigurationError: a setting cannot be used, or there is a web page, and no extractor is installed.
     """
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
-    fields = ("text_at", "id_field", "time_field", "scope_field")
-    plain = {"value_format": "raw", "text_encoding": "plain", **dict.fromkeys(fields)}
-    text_decoder = Decoder(settings.model_copy(update=plain))
+    text_decoder = Decoder(settings.model_copy(update=PLAIN_TEXT))
     remarks = Remarks(settings) if remarks is None else remarks
     equally_long = EquallyLong()
     with closing(Pages(settings.page_cpu.total_seconds())) as pages:

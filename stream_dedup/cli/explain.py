@@ -18,11 +18,11 @@ from stream_dedup.ground.better import BetterRule, beats
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.printable import counted, printable
+from stream_dedup.ground.printable import printable
 from stream_dedup.ground.sketch import alike, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
 from stream_dedup.index.rules.reasons import reason_of_duplicate
-from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.local.offline import check_widths
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -200,15 +200,7 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
 
 def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
     """Read a text file, or a .json file as a record with these input settings is read."""
-    plain: dict[str, object] = {
-        "value_format": "raw",
-        "text_at": None,
-        "text_encoding": "plain",
-        "id_field": None,
-        "time_field": None,
-        "scope_field": None,
-    }
-    form = {"value_format": "json"} if path.suffix == ".json" else plain
+    form = {"value_format": "json"} if path.suffix == ".json" else PLAIN_TEXT
     message = Message("file", 0, 0, str(path).encode("utf-8", "replace"), path.read_bytes(), None, [])
     return _decode(settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors)
 
@@ -285,8 +277,8 @@ def _similarity(found: dict[str, Any]) -> list[list[str]]:
 def _blocks(found: dict[str, Any]) -> str:
     blocks = found["blocks"]
     near = sum(1 for block in blocks if block["distance"] <= found["radius"])
-    differences = " ".join(str(one["distance"]) for one in blocks)
-    return f"{near} of {len(blocks)} within {counted(found['radius'], 'bit')}; differences {differences}"
+    bits = "1 bit" if found["radius"] == 1 else f"{found['radius']} bits"
+    return f"{near} of {len(blocks)} within {bits}; differences {' '.join(str(one['distance']) for one in blocks)}"
 
 
 def _weight(weight: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,18 +12,18 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.options import JsonOption, VolumeArgument, VolumeOption, command
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, InputError, OtherFormatError, VolumeError
+from stream_dedup.cli.replay import read_answers, read_log
+from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, OtherFormatError, VolumeError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.index import contents, report, snapshot, verify
-from stream_dedup.index.digest import StateDigest, state_digest
+from stream_dedup.index.digest import state_digest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import Snapshot
 from stream_dedup.index.volume.layout import answer_key
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
-from stream_dedup.kafka import Admin, LogReader
-from stream_dedup.log import answers
+from stream_dedup.kafka import Admin, Bounds, topic_bounds
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import parse_duration
 
@@ -31,8 +31,6 @@ PlaceArgument = Annotated[
     str | None,
     typer.Argument(metavar="PLACE", help="A folder or an address of snapshots.  [default: SNAPSHOTS]", show_default=False),
 ]
-_RECORDS_AT_ONCE = 64
-_SILENCE_SECONDS = 30.0
 
 
 @command("index stats", example="stream-dedup index stats --hottest 20 --no-digest", asks_kafka=False)
@@ -47,12 +45,9 @@ def index_stats_command(
 ) -> int:
     """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also while it runs."""
     directory = volume_in(volume or settings.index_dir)
-    store = RocksStore(directory, read_only=True)
-    try:
+    with closing(RocksStore(directory, read_only=True)) as store:
         index = LogIndex(store)
-        found = report.stats(index, hottest) | report.of_digest(_digest_of(store) if digest else None)
-    finally:
-        store.close()
+        found = report.stats(index, hottest) | report.of_digest(state_digest(store) if digest else None)
     if as_json:
         print_json({"volume": str(directory), **found})
     else:
@@ -131,8 +126,7 @@ def index_verify_command(
 ) -> int:
     """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends with 1 if they differ."""
     directory = volume_in(volume or settings.index_dir)
-    store = RocksStore(directory, read_only=True)
-    try:
+    with closing(RocksStore(directory, read_only=True)) as store:
         state = _read(store)
         applied = state.meta.applied
         end = applied if end is None else end
@@ -150,8 +144,6 @@ def index_verify_command(
             )
         with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
             result = _fold_and_compare(settings, store, state, Path(folder) / "fold", snapshots, first, end, name)
-    finally:
-        store.close()
     if as_json:
         print_json({"volume": str(directory), "from": first, "to": end, **asdict(result)})
     else:
@@ -201,10 +193,6 @@ def _log_name(settings: Settings) -> str:
             "STREAM_DEDUP_TOPIC_PREFIX as the roles have it."
         )
     return f"{admin.cluster_id()}/{found[names.fingerprints][0].hex()}"
-
-
-def _digest_of(store: RocksStore) -> StateDigest:
-    return state_digest(store)
 
 
 def _print_stats(volume: Path, found: dict[str, Any]) -> None:
@@ -274,77 +262,26 @@ def _fold_and_compare(
         (raw,) = store.get_many([answer_key(offset)])
         if raw is not None:
             given.add(offset, raw, "stored in the volume", of_volume=True)
-    index = LogIndex(RocksStore(folder))
-    try:
+    with closing(LogIndex(RocksStore(folder))) as index:
         index.bind(name)
         with progress("folding the log", None) as advance:
-            _read_given(settings, names.verdicts, given, max(first, index.applied), end)
-            groups = _log_groups(settings, names.fingerprints, index.applied, end, advance)
-            verify.fold(index, groups, given, first, result)
-    finally:
-        index.close()
-    again = RocksStore(folder, read_only=True)
-    try:
-        verify.compare(store, again, result)
-    except OtherFormatError:
-        raise
-    except FormatError as error:
-        raise VolumeError(f"The volume cannot be compared to its end: {error}") from error
-    finally:
-        again.close()
+            held = topic_bounds(settings, names.fingerprints, 1)[0]
+            if held.low > index.applied or held.end < end:
+                raise ConfigurationError(
+                    f"The log {names.fingerprints} holds offsets {held.low} to {held.end}, and {index.applied} to {end} are "
+                    "needed: records of it are gone. Restore the topic; to verify from later on, name where snapshots are with "
+                    "--snapshots."
+                )
+            read_answers(settings, topic_bounds(settings, names.verdicts, 1), given, max(first, index.applied), end)
+            verify.fold(index, read_log(settings, Bounds(index.applied, end), advance), given, first, result)
+    with closing(RocksStore(folder, read_only=True)) as again:
+        try:
+            verify.compare(store, again, result)
+        except OtherFormatError:
+            raise
+        except FormatError as error:
+            raise VolumeError(f"The volume cannot be compared to its end: {error}") from error
     return result
-
-
-def _log_groups(
-    settings: Settings, topic: str, start: int, end: int, advance: Callable[[int, int], None]
-) -> Iterator[list[tuple[int, int, bytes | None]]]:
-    """Yield the log records [start, end) in groups."""
-    reader = LogReader(settings, topic, "verify")
-    try:
-        low, high = reader.watermarks()
-        if low > start or high < end:
-            raise ConfigurationError(
-                f"The log {topic} holds offsets {low} to {high}, and {start} to {end} are needed: records of it are gone. "
-                "Restore the topic; to verify from later on, name where snapshots are with --snapshots."
-            )
-        yield from (
-            [(one.offset, one.timestamp_ms or 0, one.value) for one in messages]
-            for messages in _messages(reader, topic, start, end, advance)
-        )
-    finally:
-        reader.close()
-
-
-def _read_given(settings: Settings, topic: str, given: verify.GivenAnswers, first: int, end: int) -> None:
-    """Read the answers that are still on `verdicts`, of any replica."""
-    reader = LogReader(settings, topic, "verify-answers")
-    try:
-        low, high = reader.watermarks()
-        for messages in _messages(reader, topic, low, high, lambda _documents, _bytes: None):
-            for one in messages:
-                answer = answers.decode(one.value, f"The record {one.at}")
-                if not isinstance(answer, answers.Announce) and first <= answer.log_offset < end:
-                    given.add(answer.log_offset, one.value or b"", f"at {one.at}", of_volume=False)
-    finally:
-        reader.close()
-
-
-def _messages(reader: LogReader, topic: str, start: int, end: int, advance: Callable[[int, int], None]) -> Iterator[list[Any]]:
-    if start >= end:
-        return
-    reader.start(start)
-    following, heard = start, time.monotonic()
-    while following < end:
-        messages = [one for one in reader.take_messages(_RECORDS_AT_ONCE, 0.2) if one.offset < end]
-        if messages:
-            following, heard = messages[-1].offset + 1, time.monotonic()
-            yield messages
-            advance(0, sum(len(one.value or b"") for one in messages))
-        elif time.monotonic() - heard > _SILENCE_SECONDS:
-            raise BrokerError(
-                f"{topic} could not be read beyond offset {following} of {end}: nothing came for {_SILENCE_SECONDS:.0f} s. Is "
-                "its leader up?"
-            )
 
 
 def _print_comparison(volume: Path, first: int, end: int, result: verify.Comparison) -> None:

@@ -23,7 +23,7 @@ from stream_dedup.ground.failpoints import VARIABLE
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import progress
 from stream_dedup.ground.topics import TopicNames, log_problems
-from stream_dedup.kafka import Admin, LogAppender, LogReader, TransactionalOutput, read_partition, read_whole
+from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, read_partition, read_whole
 from stream_dedup.log import headers
 from stream_dedup.log.records import Batch, LogRecord
 from stream_dedup.settings.recipe import recipe_of
@@ -125,17 +125,14 @@ def record_at(around: OrderDependencies, settings: Settings, topic: str, partiti
         InputError: there is none, or none any more.
     """
     name = f"{topic}-{partition}@{offset}"
-    topics = around.make_admin(settings).topic_ids([topic])
+    admin = around.make_admin(settings)
+    topics = admin.topic_ids([topic])
     if topic not in topics:
         raise InputError(f"The topic {topic} does not exist, so {name} is nowhere.")
     partitions = topics[topic][1]
     if partition >= partitions:
         raise InputError(f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to {partitions - 1}.")
-    reader = LogReader(settings, topic, "lookup", partition)
-    try:
-        low, high = reader.watermarks()
-    finally:
-        reader.close()
+    low, high = admin.ends([(topic, partition)])[topic, partition]
     if offset < low:
         raise InputError(f"{name} is not in the topic any more: the first record still held is {low}. {gone}")
     if offset >= high:

@@ -29,7 +29,7 @@ from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_counts, print_json, print_table
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.insights.hosts import HostNames
-from stream_dedup.kafka import LogReader, Output, TransactionalOutput, sample
+from stream_dedup.kafka import Output, TransactionalOutput, sample
 from stream_dedup.log import headers
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Release, encode_release
@@ -186,9 +186,9 @@ class ReleaseOrder:
 
     def _check_tellable(self, documents: Sequence[tuple[Message, Trace]]) -> None:
         """Refuse where `unique` does not reach back to a release."""
-        lows = {part: self._low(part) for part in {trace.partition for _, trace in documents}}
+        ends = self.admin.ends(list({(self.names.unique, trace.partition) for _, trace in documents}))
         for message, trace in documents:
-            first, low = min(one for _, one in trace.releases), lows[trace.partition]
+            first, (low, _) = min(one for _, one in trace.releases), ends[self.names.unique, trace.partition]
             if low > first:
                 raise InputError(
                     f"{self.names.unique}-{trace.partition} holds nothing below {low} any more, and a release of "
@@ -207,13 +207,6 @@ class ReleaseOrder:
             records = self.around.read_partition(self.settings, self.names.unique, partition, min(begins), until=end)
             found |= {headers.text_of(one.headers, headers.LOG) for one in records}
         return found
-
-    def _low(self, partition: int) -> int:
-        reader = LogReader(self.settings, self.names.unique, "release", partition)
-        try:
-            return reader.watermarks()[0]
-        finally:
-            reader.close()
 
     def _output(self, message: Message, trace: Trace) -> Output:
         document, recipe = trace.judged[-1][2], self.recipe.id

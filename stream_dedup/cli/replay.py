@@ -10,7 +10,8 @@ import hashlib
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +21,8 @@ import typer
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.fingerprinting import format_prints, width_of
 from stream_dedup.ground.better import BETTER_LABELS
-from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Verdict
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Unreadable, Verdict
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.ground.sketch import share
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.index.index import LogIndex
@@ -159,30 +160,25 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
             for one in messages:
                 given.add(one)
             advance(len(messages), 0)
-    for messages in SpanReader(settings, names.verdicts, bounds[names.verdicts]).read_messages():
-        for one in messages:
-            answer = answers.decode(one.value, f"The record {one.at}")
-            if not isinstance(answer, answers.Announce) and answer.log_offset < bounds[names.fingerprints][0].end:
-                known.add(answer.log_offset, one.value or b"", f"at {one.at}", of_volume=False)
     result = Verified(log_end=bounds[names.fingerprints][0].end)
+    read_answers(settings, bounds[names.verdicts], known, 0, result.log_end)
     for messages in SpanReader(settings, names.decisions, bounds.get(names.decisions, {})).read_messages():
         for one in messages:
             log_offset = decisions.decode(one.value, f"The record {one.at}").log_offset
             if log_offset < result.log_end:
                 decided.add(log_offset, one.value or b"", f"at {one.at}", of_volume=False)
     wrong: list[tuple[str, Headers]] = []
-    with tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder:
-        index = LogIndex(RocksStore(Path(folder) / "index"))
+    with (
+        tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder,
+        closing(LogIndex(RocksStore(Path(folder) / "index"))) as index,
+    ):
         index.decide(0)
-        try:
-            for group in _log(settings, bounds[names.fingerprints][0], advance):
-                _compare_group(index, group, given, known, result, wrong, most)
-                for log_offset, raw in index.take_decisions():
-                    result.tell((f"The {line}." for line, _ in decided.differences(log_offset, raw)), most)
-                index.decisions_written(index.applied)
-            result.chain = index.chain.hex()
-        finally:
-            index.close()
+        for group in read_log(settings, bounds[names.fingerprints][0], advance):
+            _compare_group(index, group, given, known, result, wrong, most)
+            for log_offset, raw in index.take_decisions():
+                result.tell((f"The {line}." for line, _ in decided.differences(log_offset, raw)), most)
+            index.decisions_written(index.applied)
+        result.chain = index.chain.hex()
     result.answers_compared, result.decisions_compared = known.compared, decided.compared
     result.tell(
         (f"{where} names log record {log_offset}, which gives no verdicts." for log_offset, where in given.left()), most
@@ -267,15 +263,12 @@ def show_diff(settings: Settings, texts: Sequence[str], work: Path | None, most:
     difference = replay.Difference(most)
     with (
         tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder,
+        closing(LogIndex(RocksStore(Path(folder) / "log"))) as recorded,
+        closing(LogIndex(RocksStore(Path(folder) / "changed"))) as changed,
         progress("judging the log twice", None) as advance,
     ):
-        recorded, changed = LogIndex(RocksStore(Path(folder) / "log")), LogIndex(RocksStore(Path(folder) / "changed"))
-        try:
-            replay.compare(_log(settings, bounds, advance), recorded, changed, alternative, difference)
-            plan = None if changed.plan is None else changed.plan.id
-        finally:
-            recorded.close()
-            changed.close()
+        replay.compare(read_log(settings, bounds, advance), recorded, changed, alternative, difference)
+        plan = None if changed.plan is None else changed.plan.id
     if as_json:
         print_json(
             {
@@ -335,8 +328,25 @@ def _bounds(settings: Settings, topics: Sequence[str], optional: Sequence[str] =
     return found
 
 
-def _log(settings: Settings, bounds: Bounds, advance: Advance) -> Iterator[Group]:
+def read_answers(settings: Settings, bounds: Mapping[int, Bounds], given: GivenAnswers, first: int, end: int) -> None:
+    """Take in the answers to the log records from `first` to before `end` that are still on `verdicts`, of any replica."""
+    for messages in SpanReader(settings, settings.topic_names.verdicts, bounds).read_messages():
+        for one in messages:
+            answer = answers.decode(one.value, f"The record {one.at}")
+            if not isinstance(answer, answers.Announce) and first <= answer.log_offset < end:
+                given.add(answer.log_offset, one.value or b"", f"at {one.at}", of_volume=False)
+
+
+def read_log(settings: Settings, bounds: Bounds, advance: Advance) -> Iterator[Group]:
+    """Yield the log records within the bounds, as (log offset, LogAppendTime, bytes), in groups that are judged at once.
+
+    Raises:
+        BrokerError: one cannot be read, or they do not come.
+    """
     for messages in SpanReader(settings, settings.topic_names.fingerprints, {0: bounds}).read_messages():
+        for one in messages:
+            if isinstance(one, Unreadable):
+                raise BrokerError(f"The record {one.at} of the log cannot be read: {one.why}. Restore the topic from a backup.")
         for first in range(0, len(messages), _GROUP_RECORDS):
             part = messages[first : first + _GROUP_RECORDS]
             yield [(one.offset, one.timestamp_ms or 0, one.value) for one in part]

@@ -17,9 +17,8 @@ from stream_dedup.control import rewind
 from stream_dedup.control.marks import read_marks
 from stream_dedup.control.rewind import left_up_to
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
-from stream_dedup.ground.printable import counted
 from stream_dedup.ground.terminal import note, print_json, print_table
-from stream_dedup.kafka import Admin, LogReader
+from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
 
@@ -79,7 +78,8 @@ def rewind_group(
     found = admin.stable_committed(settings.group)
     committed = {part: value for (topic, part), value in found.items() if topic == names.documents}
     looked_at = [part for part in wanted if part < partitions] if texts else range(partitions)
-    bounds = {part: _bounds(settings, names.documents, part) for part in looked_at}
+    ends = admin.ends([(names.documents, part) for part in looked_at])
+    bounds = {part: span for (_, part), span in ends.items()}
     cluster = rewind.RewindTarget(names.documents, partitions, committed, bounds)
     left: dict[int, int] = {}
     marks = None
@@ -88,7 +88,7 @@ def rewind_group(
             marks = read_marks(settings, names, topic_id, advance, around.read_whole)
     if not texts and marks is not None:
         if not marks.is_made_anew:
-            left = _left(settings, bounds, around)
+            left = _left(admin, settings, bounds, around)
         wanted = rewind.restored(cluster, marks, left)
     changes, refusals = rewind.plan(wanted, cluster, marks, left)
     if refusals:
@@ -107,31 +107,21 @@ def _check_is_empty(admin: Admin, group: str) -> None:
     members = admin.group_members(group)
     if members:
         raise ConfigurationError(
-            f"The group {group} has {counted(members, 'member')}, and offsets can be set back only "
+            f"The group {group} has {members} {'member' if members == 1 else 'members'}, and offsets can be set back only "
             "while it has none: a running worker would commit over them. Stop the workers and run this again; one that "
             "was killed leaves the group at the end of its session (10 s unless set otherwise)."
         )
 
 
-def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
-    reader = LogReader(settings, topic, "rewind", partition)
-    try:
-        return reader.watermarks()
-    finally:
-        reader.close()
-
-
-def _left(settings: Settings, partitions: Iterable[int], around: OrderDependencies) -> dict[int, int]:
+def _left(admin: Admin, settings: Settings, partitions: Iterable[int], around: OrderDependencies) -> dict[int, int]:
     """Return how far the outputs prove each source partition to have left: the offset behind."""
-    names, found = settings.topic_names, {}
-    for part in partitions:
-        ends = [
-            left_up_to(around.read_partition(settings, topic, part, high - _OUTPUTS_LOOKED_AT), names.documents, part)
-            for topic in names.outputs
-            for _, high in [_bounds(settings, topic, part)]
-        ]
-        if any(ends):
-            found[part] = max(end or 0 for end in ends)
+    names = settings.topic_names
+    found: dict[int, int] = {}
+    for (topic, part), (_, high) in admin.ends([(topic, part) for part in partitions for topic in names.outputs]).items():
+        last = around.read_partition(settings, topic, part, high - _OUTPUTS_LOOKED_AT)
+        end = left_up_to(last, names.documents, part)
+        if end is not None:
+            found[part] = max(end, found.get(part, 0))
     return found
 
 

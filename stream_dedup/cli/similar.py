@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +19,6 @@ from stream_dedup.cli.options import Given, JsonOption, SimilarityOption, comman
 from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe, as_vector, number_of
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
 from stream_dedup.ground.plan import parse_similarity
-from stream_dedup.ground.printable import counted
 from stream_dedup.ground.sketch import apart_in_words, as_text
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.index import report
@@ -190,8 +190,7 @@ def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None =
         ConfigurationError: the volume has another recipe.
         StoreError: it cannot be read.
     """
-    store = RocksStore(volume, read_only=True)
-    try:
+    with closing(RocksStore(volume, read_only=True)) as store:
         index = LogIndex(store)
         declared = index.declared
         if declared is not None and declared.recipe != wanted.recipe.id:
@@ -201,8 +200,6 @@ def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None =
             )
         found = index.similar(wanted.limbs, wanted.digest, wanted.features, wanted.scope, limit, wanted.sketch, similarity)
         return report.similar(index, found, wanted.sketch)
-    finally:
-        store.close()
 
 
 def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
@@ -237,9 +234,13 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         return 0
     if rows:
         print_table(["similarity", "distance", "id", "position", "time", "log"], rows)
-    what = "with an equal text" if is_short else f"within reach of {answer['plan']}"
+    what = "an equal text" if is_short else f"within reach of {answer['plan']}"
     more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""
-    note(f"{counted(total, 'document')} {what}{more}.")
+    note(
+        f"{total:,} {'document' if total == 1 else 'documents'} with {what}{more}."
+        if is_short
+        else f"{total:,} {'document' if total == 1 else 'documents'} {what}{more}."
+    )
     for sentence in apart:
         note(sentence)
     if len(answer["apart"]) > len(apart):

@@ -6,6 +6,7 @@ nothing without it fails as a whole.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -143,10 +144,11 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
         why = " ".join(notices) or own.why or "it is a source record; its decision lies on unique or duplicates."
         raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
     # An index that is away is told on other pages; this one needs it for a sentence or two.
-    threshold = await _asked([], call, sources.threshold, "", "", None) if known.similarity is not None else None
-    witness, asked = None, sources.witness
-    if asked is not None and known.reason in _BESIDE_A_CROWD:
-        witness = await _asked([], call, partial(asked, known), "", "", None)
+    asked = sources.witness if known.reason in _BESIDE_A_CROWD else None
+    threshold, witness = await asyncio.gather(
+        _asked([], call, sources.threshold if known.similarity is not None else None, "", "", None),
+        _asked([], call, partial(asked, known) if asked else None, "", "", None),
+    )
     kept = None
     if named := known.of_position or (witness.position if witness else ""):
         kept = await _open(sources, call, named, notices, is_named_by_record=True)
@@ -211,7 +213,7 @@ async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str
     documents: Any = []
     search = sources.find
     if search is None:
-        notices.append("Texts are not searched here: this role has no full-text index.")
+        notices.append("Texts are not searched here: this role has no full-text index, and run search has one.")
     elif clue.strip():
         documents = await _asked(notices, call, lambda: search(clue, most + 1), "", "The search failed", [])
         if not documents and not notices:

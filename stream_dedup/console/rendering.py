@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from stream_dedup.console import pictures
 from stream_dedup.console.differences import shown
@@ -44,6 +44,7 @@ def environment() -> Environment:
         "query": query,
         "web": web,
         "key": key,
+        "breaking": breaking,
     }
     found.globals |= {"picture": pictures, "reasons": REASONS}
     return found
@@ -110,6 +111,12 @@ def key(reason: str) -> Markup:
 def web(identifier: str) -> str:
     """Return an id that is the address of a web page, or nothing: what a browser may be led to."""
     return identifier if _WEB.fullmatch(identifier) else ""
+
+
+def breaking(text: str) -> Markup:
+    """Return an address that may be broken behind its slashes, not within a word; any text goes."""
+    slash = Markup("/<wbr>")
+    return escape(text).replace("/", slash).replace(slash + slash, Markup("//<wbr>"))
 
 
 def query(values: dict[str, Any], **changes: Any) -> str:

@@ -23,6 +23,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +43,7 @@ from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.extras import lacking
 from stream_dedup.ground.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
-from stream_dedup.log.headers import text_of
+from stream_dedup.log.headers import place_of, text_of
 from stream_dedup.service import asking, logs
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
@@ -148,7 +149,8 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
         roles = "index, worker and search" if has_search else "index and worker"
         out.print(f"3  {roles} started; {len(pages)} pages in {languages}, seed {seed}")
         seen = _run_crawl(settings, pages, beside, out)
-        outcome = _Outcome(pages, seen, _read_all(settings, names.documents, len(pages)), settings)
+        came = filter(None, reader(settings, [names.documents], from_beginning=True))
+        outcome = _Outcome(pages, seen, list(islice(came, len(pages))), settings)
         if as_json:
             print_json(outcome.as_json(seed))
         else:
@@ -325,16 +327,6 @@ def _run_crawl(settings: Settings, pages: Sequence[CrawledPage], beside: Beside,
     return seen
 
 
-def _read_all(settings: Settings, topic: str, count: int) -> list[Message]:
-    found: list[Message] = []
-    for message in reader(settings, [topic], from_beginning=True):
-        if message is not None:
-            found.append(message)
-        if len(found) >= count:
-            break
-    return found
-
-
 _NEXT: Final = """
 Of two copies the one is kept that came onto the log first. Between partitions that is a matter of moments, so another run may
 name a pair the other way round.
@@ -451,8 +443,4 @@ def _number(one: Message) -> int:
 
 def _decided(one: Message) -> tuple[int, int]:
     """Return where in the log the verdict fell; pages that never went there come first, they resemble nothing."""
-    place = text_of(one.headers, "dedup.log")
-    if not place:
-        return (-1, 0)
-    offset, _, index = place.partition("/")
-    return int(offset), int(index)
+    return place_of(text_of(one.headers, "dedup.log")) or (-1, 0)

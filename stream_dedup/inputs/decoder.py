@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -45,6 +45,13 @@ from stream_dedup.settings.units import HEADER_PLACE
 
 NOT_FETCHED = "NotFetched"
 """The error class of a text that lies elsewhere where none is fetched."""
+
+PLAIN_TEXT: Final[Mapping[str, str | None]] = {
+    "value_format": "raw",
+    "text_encoding": "plain",
+    **dict.fromkeys(("text_at", "id_field", "time_field", "scope_field")),
+}
+"""The input settings of a value that is nothing but its text."""
 
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
 _Found = TypeVar("_Found")

@@ -159,7 +159,13 @@ class SourceConsumer:
 
     def low_watermark(self, key: TopicPartitionKey) -> int:
         """Return the first offset that the partition still holds."""
-        return self._watermarks(key)[0]
+        partition = TopicPartition(*key)
+        try:
+            low, _ = self._insist(lambda seconds: self._asker.get_watermark_offsets(partition, timeout=seconds))
+        except KafkaException as error:
+            doing = f"reading the first offset of {key[0]}-{key[1]}"
+            raise translate(error, doing, f"Describe on topic {key[0]}") from error
+        return int(low)
 
     def lag(self, key: TopicPartitionKey, offset: int) -> int | None:
         """Return how many records lie behind `offset`, from the last fetch; None before the first."""
@@ -168,15 +174,6 @@ class SourceConsumer:
         except KafkaException:
             return None
         return max(0, high - offset) if high >= 0 else None
-
-    def _watermarks(self, key: TopicPartitionKey) -> tuple[int, int]:
-        partition = TopicPartition(*key)
-        try:
-            low, high = self._insist(lambda seconds: self._asker.get_watermark_offsets(partition, timeout=seconds))
-        except KafkaException as error:
-            doing = f"reading the first and last offset of {key[0]}-{key[1]}"
-            raise translate(error, doing, f"Describe on topic {key[0]}") from error
-        return int(low), int(high)
 
     def _insist(self, question: Callable[[float], Any]) -> Any:
         """Return what is asked, anew while Kafka is away or a new partition is not known, and some times besides."""

@@ -11,7 +11,8 @@
     where      the place of the document; may be missing
     problem    null, or why it cannot be judged: stage, class and sentence; may be missing
 
-Invariant: a row is a function of its document and the recipe, so it is the same wherever it is made.
+Invariant: a row is a function of its document and the recipe, so it is the same wherever it is made. Who loads this module has
+asked `need_pyarrow` before.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from stream_dedup.fingerprinting import Prints, Recipe
 from stream_dedup.ground.document import DIGEST_BYTES, DeadLetter, shorten_id
@@ -64,8 +67,6 @@ def table_of(
     recipe: Recipe, batch: PrintedBatch, ids: Sequence[Any], outcomes: Sequence[tuple[str, DeadLetter | None]] | None = None
 ) -> Any:
     """Return a `pyarrow.Table` of a batch with these ids; with `outcomes` of rows that cannot be judged, too."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-
     if {type(one) for one in ids} not in ({int}, {bytes}):  # else columns of two kinds could not be put together
         ids = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in ids]
     made = batch.prints
@@ -159,9 +160,6 @@ def write_prints(path: Path, batches: Iterable[PrintedBatch], pending: Pending, 
 
     `pending` has the outcomes of a batch when that comes, as `rows_of` gives them back. `made_of`: see `is_made_of`.
     """
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
-
     nothing = PrintedBatch.empty(recipe)
     count = 0
 
@@ -187,16 +185,11 @@ def write_prints(path: Path, batches: Iterable[PrintedBatch], pending: Pending, 
 
 def is_made_of(path: Path, made_of: str) -> bool:
     """Return whether there is a file of prints that `write_prints` wrote with the same words."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
-
     return path.exists() and (pq.read_schema(path).metadata or {}).get(_MADE_OF) == made_of.encode()
 
 
 def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
     """Write verdicts as a Parquet file, whole or not at all, some thousands at a time."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
-
     kinds = {"distance": pa.int32(), "similarity": pa.float64(), "of_number": pa.int64()}
     names = ("where", "id", "verdict", "reason", "of", "of_number", "distance", "similarity", "fingerprint", "message")
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])

@@ -116,7 +116,7 @@ def _variable(name: str) -> str:
 def _row(name: str, field: FieldInfo) -> str:
     description = " ".join((field.description or "").split())
     default = _default(field)
-    value = _form(field) + ("" if default == "none" else f"; {default}")
+    value = _form_of(field.annotation, field.metadata) + ("" if default == "none" else f"; {default}")
     return f'- <a id="{name}"></a>`{_variable(name)}` ({value}): {description}\n'
 
 
@@ -127,10 +127,6 @@ def _default(field: FieldInfo) -> str:
     if field.default_factory is not None or field.default is None or field.default == "":
         return "none"
     return f"`{as_text(field.default)}`"
-
-
-def _form(field: FieldInfo) -> str:
-    return _form_of(field.annotation, field.metadata)
 
 
 def _form_of(annotation: Any, metadata: list[Any]) -> str:

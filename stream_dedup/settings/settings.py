@@ -1,14 +1,10 @@
-"""One frozen settings object, read from flags, the environment and a file, and checked as a whole at start.
+"""One frozen settings object, checked as a whole. Where it is read from: `layers`; how names are written: `environment`.
 
-    flag  >  environment STREAM_DEDUP_*  >  file (TOML or YAML, STREAM_DEDUP_CONFIG)  >  input preset  >  default
+Invariants: a `Settings` that exists is valid; every value knows its `Origin`; a secret appears neither in `repr`, nor in
+`shown()`, nor in an error.
 
-Invariants: a `Settings` that exists is valid; every value knows its `Origin`; everything that is wrong is reported at
-once, each in a sentence; an unknown STREAM_DEDUP_* variable or key is an error, because a misspelt setting that is
-silently ignored is the worst of all; a secret appears neither in `repr`, nor in `shown()`, nor in an error.
-
-`kafka` holds librdkafka properties. In the environment they follow the rule of the Apache Kafka image: `.` is written
-`_`, `_` is written `__`, `-` is written `___`; so STREAM_DEDUP_KAFKA_SASL_PASSWORD is `sasl.password`. For the secret
-ones, and for `sasl.username`, a variable that ends in `_FILE` names a file which holds the value.
+`kafka` holds librdkafka properties. For the secret ones, and for `sasl.username`, a variable that ends in `_FILE` names a file
+which holds the value.
 """
 
 from __future__ import annotations

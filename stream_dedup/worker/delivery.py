@@ -212,7 +212,7 @@ class Delivery:
             self._learn(result, transaction.amount, self._clock.monotonic() - began)
         for index in result.refused:
             emitted = leaving[index]
-            where = f"{emitted.message.topic}-{emitted.message.partition}@{emitted.message.offset}"
+            where = emitted.message.at
             if not emitted.is_judged:
                 raise ConfigurationError(
                     f"The topic {emitted.output.topic} refuses the record {where}: {result.why} Correct the topic's "

@@ -108,10 +108,17 @@ def test_a_decision_is_told_for_people_first() -> None:
     with serving(sources()) as port:
         page = get(port, address)[1]
     assert "<title>https://mirror.example/articles/8 " in page
+    assert "<h1>https://<wbr>mirror.example/<wbr>articles/<wbr>8</h1>" in page, "on a phone it breaks behind a slash"
     places = [
         page.index(one) for one in ("0.78 alike: from 0.65 on a text is a copy.", "<ins>", "<summary>", "0123456789abcdef")
     ]
     assert places == sorted(places)
+    assert "is a copy. And of what 31 others do not share, 0.74 is in both; a copy has 0.40 of it.</p>" in page
+    with serving(sources()) as port:
+        page = get(port, "decision?at=unique-0@30")[1]
+    said = "3 is 0.71 alike; of what 1 other does not share, 0.12: not a copy. A copy has 0.40 of it.</p>"
+    assert f"<p>Kept beside others like it: https://news.example/articles/{said}" in page, "the nearest of those before it"
+    assert "Most like it: <bdi>https://<wbr>news.example" in page
     for threshold in (0.8, None):
         with serving(sources(threshold=lambda threshold=threshold: threshold)) as port:
             assert "0.78 alike." in get(port, address)[1], "another plan judged it, or one without a similarity"
@@ -377,7 +384,7 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
         group = get(port, "group?at=documents-0@1")[1]
 
     assert re.search(r'>4</td><td class="number extra">1</td><td class="number extra">3</td>', page)
-    assert "Of those listed, 1 are the kept page fetched again, and 3 are copies; they come from 3 hosts." in group
+    assert "Of those listed, 1 is the kept page fetched again, the others copies; they come from 3 hosts." in group
 
 
 def test_a_host_that_only_signals_name_is_listed_first() -> None:

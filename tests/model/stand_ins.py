@@ -237,6 +237,10 @@ class Admin:
             offsets[topic, partition] = (offset, metadata)
         self._broker.changed()
 
+    def ends(self, keys: Sequence[kafka.Key]) -> dict[kafka.Key, tuple[int, int]]:
+        WORLD.scheduler.step()
+        return {key: (0, self._broker.end(*key)) for key in keys}
+
     def end_offset(self, topic: str, partition: int) -> int:
         WORLD.scheduler.step()
         return len(self._broker.topics[topic].partitions[partition])
