@@ -80,7 +80,7 @@ def show_path(options: PathOptions, *, target: str | None) -> int:
         StreamDedupError: the measurement failed.
     """
     options.check()
-    logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
+    logging.getLogger(logs.KAFKA_LOGGER).setLevel(logging.ERROR)  # what will be tried again is no news here
     out = out_of(target)
     report = run_path(options, note)
     _show(report, out)

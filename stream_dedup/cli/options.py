@@ -53,7 +53,7 @@ class Given:
         is_debug = settings.log_level == "debug"
         logs.configure("debug" if is_debug else "warning", settings.log_format)
         # librdkafka warns of each call that it will try again; a command says at its end whether it worked.
-        logs.kafka_logger().setLevel(logging.DEBUG if is_debug else logging.ERROR)
+        logging.getLogger(logs.KAFKA_LOGGER).setLevel(logging.DEBUG if is_debug else logging.ERROR)
         return settings
 
 

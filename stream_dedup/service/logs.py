@@ -85,11 +85,6 @@ def configure(
     logging.captureWarnings(True)
 
 
-def kafka_logger() -> logging.Logger:
-    """Return the logger to give to librdkafka clients; without one they print a line per reconnect attempt raw."""
-    return logging.getLogger(KAFKA_LOGGER)
-
-
 def neutralise(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Make every value of an event safe to show; a structlog processor."""
     for name, value in event.items():
@@ -167,7 +162,7 @@ class ConnectionLines(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the line is to be written, as it is by then."""
-        is_ours, is_theirs = record.name == "stream_dedup.kafka", record.name.startswith("aiokafka")
+        is_ours, is_theirs = record.name == KAFKA_LOGGER, record.name.startswith("aiokafka")
         if not (is_ours or is_theirs) or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
             return True
         found = reason_of(record.getMessage()) if is_ours else reason_of_aiokafka(record.getMessage())

@@ -29,13 +29,15 @@ def test_a_broker_that_is_away_is_one_sentence() -> None:
     logs.configure("info", "json", stream=stream)
 
     for _ in range(385):
-        logs.kafka_logger().error("%s", REFUSED)
-        logs.kafka_logger().error("ERROR [c#producer-1] [thrd:app]: c#producer-1: 1/1 brokers are down")
+        logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
+        logging.getLogger(logs.KAFKA_LOGGER).error("ERROR [c#producer-1] [thrd:app]: c#producer-1: 1/1 brokers are down")
         logging.getLogger("aiokafka").error(
             "Unable connect to node with id 1: [Errno 111] Connect call failed ('127.0.0.1', 1)"
         )
         logging.getLogger("aiokafka").error("Unable to update metadata from [1]")
-    logs.kafka_logger().warning("MAXPOLL [c#consumer-1] [thrd:main]: Application maximum poll interval exceeded")
+    logging.getLogger(logs.KAFKA_LOGGER).warning(
+        "MAXPOLL [c#consumer-1] [thrd:main]: Application maximum poll interval exceeded"
+    )
 
     first, other = lines(stream)
     assert first["event"].startswith("Connection refused: no connection to Kafka at 127.0.0.1:1.")
@@ -70,8 +72,8 @@ def test_debug_shows_every_line() -> None:
     stream = io.StringIO()
     logs.configure("debug", "json", stream=stream)
 
-    logs.kafka_logger().error("%s", REFUSED)
-    logs.kafka_logger().error("%s", REFUSED)
+    logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
+    logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
 
     assert [one["event"] for one in lines(stream)] == [REFUSED] * 2
 

@@ -28,7 +28,7 @@ def test_json_lines_from_structlog_and_the_standard_library_look_alike() -> None
     logs.configure("info", "auto", role="worker", stream=stream)
 
     structlog.get_logger("stream_dedup.worker").info("started", partitions=[1, 2])
-    logs.kafka_logger().warning("FAIL [%s] connection refused", "thrd:main")
+    logging.getLogger(logs.KAFKA_LOGGER).warning("FAIL [%s] connection refused", "thrd:main")
 
     ours, theirs = lines(stream)
     assert (ours["event"], ours["partitions"], ours["level"]) == ("started", [1, 2], "info")
@@ -44,7 +44,7 @@ def test_levels_are_kept_for_both() -> None:
     logs.configure("warning", "json", stream=stream)
 
     structlog.get_logger("stream_dedup.x").info("no")
-    logs.kafka_logger().info("no")
+    logging.getLogger(logs.KAFKA_LOGGER).info("no")
     logging.getLogger("uvicorn.error").info("no")
     structlog.get_logger("stream_dedup.x").error("yes")
     logging.getLogger("uvicorn.error").warning("yes")
@@ -60,7 +60,7 @@ def test_no_value_is_printed_raw(log_format: Any) -> None:
     log = structlog.get_logger("stream_dedup.x")
 
     log.info("a\x1b[2Jb\nforged line", id=b"\x1b]0;title\x07\xff", many={"k\x1b": ["\u202e"]}, huge="x" * 100_000)
-    logs.kafka_logger().error("from the network: \x1b[31m\nforged")
+    logging.getLogger(logs.KAFKA_LOGGER).error("from the network: \x1b[31m\nforged")
 
     text = stream.getvalue()
     assert text.count("\n") == 2
