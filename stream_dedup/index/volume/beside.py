@@ -81,7 +81,7 @@ class KeptFiles:
     """The files of one index, in a folder of their own.
 
     `refused` says what did not fit and is made anew, `unwritten` counts tables that could not be written. For the thread that
-    applies; another one writes the tables.
+    applies; another one writes the tables, and removes what they replace.
 
     Raises:
         StoreError: the folder cannot be made, or the volume failed.
@@ -360,8 +360,8 @@ class KeptFiles:
     def written(self) -> None:
         """Take note that what `collect` gave is written."""
         self._reached("names written")
-        for path in self._gone:
-            _remove(path)
+        for path in self._gone:  # beside the applying: a large file takes long
+            self._thread.submit(_remove, path)
         self._gone.clear()
 
     def _places(self, numbers: NDArray[np.uint32], segment: int) -> tuple[int, int, NDArray[np.int64]]:
