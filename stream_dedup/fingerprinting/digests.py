@@ -20,10 +20,10 @@ class Digester:
 
     def of(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the digests (n, 16) of texts in UTF-8; text i lies between `bounds` i and i + 1 (n + 1,) of `data`."""
-        found = bytearray()
+        found, texts = bytearray(), data.data
         for start, end in itertools.pairwise(bounds.tolist()):
             # A key is a block of its own in front of the text: a copy saves compressing it again.
             digest = self._hash.copy()
-            digest.update(data.data[start:end])
+            digest.update(texts[start:end])
             found += digest.digest()
         return np.frombuffer(found, np.uint8).reshape(-1, DIGEST_BYTES)
