@@ -1,16 +1,18 @@
 """Random faults for as long as asked, then healing, then every invariant: `make torture MINUTES=10`.
 
-Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes back with
-an empty volume, with an older copy of it, finds its disk full, or has too little memory for a plan that comes; the broker is
-killed and restarted, stops for a while, or is away for longer than any time-out; workers join and leave; two workers have one
-transactional id; connections are cut, go dark or lose one kind of answer (the second worker and the second index are behind a
-proxy); outputs are written slowly, by a quota; the topics `representatives` and `verdicts` are deleted and created again; the
-broker goes ten times in a row, which leaves no threads behind; documents of up to 900 kB come, and records that no output can
-hold or no client reads as a whole (`strange`); no worker may take more memory than it was given; a crowd of idle connections
-keeps no probe out. With `--elsewhere` every third text lies on a web server that is away at times. The seed is printed; the
-order of faults is a function of it, the moments at which they strike are not. At the end stands a table: how often each kind of
-fault struck, and for how many seconds documents stood still after it, by the median and at most; with `--singly` that is how
-long it took to heal. The last two lines are a summary, for people and as JSON.
+Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes back
+with an empty volume, with an older copy of it, finds its disk full, or has too little memory for a plan that comes; both
+volumes are lost, the second while the first is rebuilt; the broker is killed and restarted, stops for a while, or is away for
+longer than any time-out; workers join and leave; two workers have one transactional id; connections are cut, go dark or lose
+one kind of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by a quota; the
+topics `representatives` and `verdicts` are deleted and created again; the broker goes ten times in a row, which leaves no
+threads behind; documents of up to 900 kB come, and records that no output can hold or no client reads as a whole (`strange`);
+no worker may take more memory than it was given; a crowd of idle connections keeps no probe out. With `--elsewhere` every
+third text lies on a web server that is away at times. The seed is printed; the order of faults is a function of it, the
+moments at which they strike are not. At the end stands a table: how often each kind of fault struck, and for how many seconds
+documents stood still after it, by the median and at most; with `--singly` that is how long it took to heal. Below it stands
+for each loss of both volumes when verdicts flowed again, and SLOW where that took a minute longer than an index takes to
+start. The last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.ground.document import Headers
@@ -64,6 +67,7 @@ FAULTS = (
     "end index",
     "new volume",
     "older volume",
+    *("both volumes",) * 2,
     "disk full",
     "plan beyond memory",
     "kill broker",
@@ -90,6 +94,7 @@ LARGE_PLAN, LITTLE_MEMORY = "128:32:0:28~80:65%:64:40%", "545MB"
 AWAY_SECONDS = 70
 MEMORY_BYTES = 400 << 20
 QUOTA_BYTES = 20_000
+FLOW_SECONDS = 60
 # More than a role keeps (service/door.py).
 IDLE_CONNECTIONS = 600
 # A step of a transaction may hang still, in a thread of its own, with the five of its client; two producers take turns.
@@ -107,6 +112,18 @@ LOSABLE = (
 )
 
 
+class Flow(NamedTuple):
+    """Seconds from the loss of a second volume until verdicts flow, and of a start of an index; how many read `decisions`."""
+
+    seconds: float
+    start_seconds: float
+    with_decisions: int
+
+    @property
+    def slow(self) -> bool:
+        return self.seconds - self.start_seconds > FLOW_SECONDS
+
+
 class Nemesis:
     """One filter, two workers and two index replicas, and the faults that befall them."""
 
@@ -120,6 +137,7 @@ class Nemesis:
         self.unanswered: list[str] = []
         self.left_behind: list[str] = []
         self.beyond: list[str] = []
+        self.flows: list[Flow] = []
         self.broker = broker
         self.proxy = proxy
         self.crawl = crawl
@@ -195,7 +213,7 @@ class Nemesis:
 
     def _new_volume(self, at: int) -> None:
         self._kill(self.index[at])
-        shutil.rmtree(self._volume(at))
+        shutil.rmtree(self._volume(at), ignore_errors=True)
 
     def _older_volume(self, at: int) -> None:
         """Copy the volume as a crash would leave it, go on for a while, then put the copy in its place."""
@@ -208,6 +226,40 @@ class Nemesis:
         self._kill(self.index[at])
         shutil.rmtree(self._volume(at))
         older.rename(self._volume(at))
+
+    def _both_volumes(self, at: int) -> None:
+        """Lose one volume, and the other one while the first is rebuilt; go on once documents that came then are judged."""
+        self._new_volume(at)
+        began = time.monotonic()
+        self._until_says("index started", at)
+        start_seconds = time.monotonic() - began
+        self._new_volume(1 - at)
+        lost = time.monotonic()
+        self._until_ready()
+        before = self.crawl.committed()
+        self.sent += self.crawl.produce(large_documents(400, 2_000, self.dice.randrange(1 << 30), partitions=4))
+        wait_until(lambda: self.mend() or self.crawl.committed() > before, "verdicts flow again", 300)
+        decided = sum("what was decided is read" in role.log for role in self.index)
+        self.flows.append(Flow(round(time.monotonic() - lost, 1), round(start_seconds, 1), decided))
+
+    def _until_says(self, text: str, at: int) -> None:
+        def said() -> bool:
+            self.mend()
+            return text in self.index[at].log
+
+        wait_until(said, f"an index says {text}")
+
+    def _until_ready(self) -> None:
+        """Wait until one of the two has caught up with the log."""
+
+        def ready() -> bool:
+            self.mend()
+            for role in self.index:
+                with suppress(OSError, AssertionError):
+                    return bool(role.get("/readyz"))
+            return False
+
+        wait_until(ready, "an index has caught up", 300)
 
     def _disk_full(self, at: int) -> None:
         """No file may grow beyond a size (RLIMIT_FSIZE), which fails writes as a full disk does; then there is room again."""
@@ -515,6 +567,11 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     print("  times  median s  longest s  documents stood still after")
     for fault, one in stalls.table().items():
         print(f"{one.count:7}  {one.median:8.1f}  {one.longest:9.1f}  {fault}")
+    for flow in nemesis.flows:
+        print(
+            f"both volumes lost: verdicts flowed again after {flow.seconds} s, a start alone takes {flow.start_seconds} s; "
+            f"{flow.with_decisions} of 2 had decisions{'; SLOW' if flow.slow else ''}"
+        )
     summary = {
         "seed": asked.seed,
         "minutes": asked.minutes,
@@ -524,6 +581,8 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         "faults": dict(sorted(nemesis.faults.items())),
         "healing_seconds": round(healing, 1),
         "recovery_seconds": {fault: one._asdict() for fault, one in stalls.table().items()},
+        "flow_seconds": [flow.seconds for flow in nemesis.flows],
+        "flow_slow": sum(flow.slow for flow in nemesis.flows),
         "verdict": found or "clean",
     }
     faults = ", ".join(f"{count} {name}" for name, count in sorted(nemesis.faults.items()))
