@@ -535,6 +535,8 @@ RULES = [
          ("alarm", "twice", "lost"), ZOMBIES, first=15),
     Rule("what was decided is sent again, until it is written", _set(LogIndex, "unwritten_decisions", lambda _: iter(())),
          ("decisions",), ALONE),
+    Rule("answers that their topic lost are asked for anew", _set(role.Worker, "hear_anew", lambda _: None), ("stuck",),
+         Tuning(weights={**MANY, "verdicts": 30})),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
 ]  # fmt: skip
 
@@ -546,8 +548,6 @@ NOT_FOUND = [
     Rule("a producer that may have asked twice is thrown away", _doubts_nothing, ("twice", "lost", "order"), COMMITS),
     Rule("a stale answer nobody committed may be of a topic created again", _set(Assignment, "check_topics", lambda _: None),
          ("alarm",), Tuning(weights={**MANY, "recreate": 20}, aside=False)),
-    Rule("answers that their topic lost are asked for anew", _set(role.Worker, "hear_anew", lambda _: None), ("stuck",),
-         Tuning(weights={**MANY, "verdicts": 30})),
     Rule("nobody writes representatives who applied less than another before", _whatever_was_applied, ("back",), TOPIC),
     Rule("a worker asks again what was begun", _looks_once, ("twice",), VANISHED),
     Rule("of what was asked again only the last answer counts", _takes_an_older_answer, ("unemitted",)),
