@@ -31,6 +31,7 @@ from stream_dedup.cli.options import (
     TextFieldOption,
     VectorFieldOption,
     command,
+    local_folder,
 )
 from stream_dedup.cli.remarks import Losses, Remarks, told
 from stream_dedup.fingerprinting import Recipe
@@ -98,7 +99,10 @@ def check_command(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="FOLDER", help="Write kept rows and duplicates there; run again after a kill, it goes on."
+            "--to",
+            parser=local_folder,
+            metavar="FOLDER",
+            help="Write kept rows and duplicates there; run again after a kill, it goes on.",
         ),
     ] = None,
     written_as: Annotated[

@@ -32,6 +32,7 @@ from stream_dedup.cli.options import (
     TextFieldOption,
     VectorFieldOption,
     command,
+    local_folder,
 )
 from stream_dedup.cli.remarks import Losses, Remarks
 from stream_dedup.ground.document import DeadLetter
@@ -47,7 +48,12 @@ from stream_dedup.settings.recipe import recipe_of
 def prints_command(
     given: Given,
     targets: Annotated[list[str], typer.Argument(metavar="FILE|DIR...", help="Documents, as `check` takes them.")],
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where a file of prints is written for each of theirs.")],
+    to: Annotated[
+        Path,
+        typer.Option(
+            "--to", parser=local_folder, metavar="FOLDER", help="Where a file of prints is written for each of theirs."
+        ),
+    ],
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many processes work at once, each at a file of its own.")] = 1,
     document_format: FormatOption = DocumentFormat.AUTO,
     text_field: TextFieldOption = None,
@@ -101,7 +107,10 @@ def judge_command(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="FOLDER", help="Write the verdicts there, a Parquet file for each file, a row for each row."
+            "--to",
+            parser=local_folder,
+            metavar="FOLDER",
+            help="Write the verdicts there, a Parquet file for each file, a row for each row.",
         ),
     ] = None,
     strict: StrictOption = False,

@@ -24,6 +24,14 @@ from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 
 
+def local_folder(text: str) -> Path:
+    """Return the folder that an option names: one on this machine, also as `file://`."""
+    path = text.removeprefix("file://")
+    if "://" in path:
+        raise typer.BadParameter(f"{printable(text)} is an address, and what is written goes to a folder on this machine.")
+    return Path(path)
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """What `--config`, `--set` and `-b` say, of which the settings are made."""
@@ -175,7 +183,10 @@ RowsOption = Annotated[int, typer.Option("--rows", min=0, help="Most duplicates 
 IndexOption = Annotated[
     Path | None,
     typer.Option(
-        "--index", metavar="FOLDER", help="Keep the fingerprints there, and judge against those of earlier runs, too."
+        "--index",
+        parser=local_folder,
+        metavar="FOLDER",
+        help="Keep the fingerprints there, and judge against those of earlier runs, too.",
     ),
 ]
 SimilarityOption = Annotated[

@@ -208,3 +208,12 @@ def test_what_engines_are_given_on_the_page(tmp_path: Path) -> None:
     declared = re.search(r'SCHEMA = "(.*)"', page)
     assert declared is not None
     assert [column.split()[0] for column in declared[1].split(", ")] == batches[0].column_names
+
+
+def test_what_is_written_goes_to_a_folder_here(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+    """It may be written as `file://`; an address of elsewhere is refused, and no folder of its name is made."""
+    run("prints", data, "--to", f"file://{tmp_path / 'there'}")
+    assert list((tmp_path / "there").glob("*.parquet"))
+    for words in (("check", data, "--to"), ("prints", data, "--to"), ("judge", tmp_path / "there", "--index")):
+        ended = run(*words, "s3://bucket/prints")
+        assert (ended.code, "is an address, and what is written" in " ".join(ended.err.replace("│", " ").split())) == (2, True)
