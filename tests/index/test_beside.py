@@ -317,6 +317,18 @@ def shut(path: Path, _: random.Random) -> None:
     path.mkdir()
 
 
+def failing(write: Callable[..., Any], share: float, chance: random.Random) -> Callable[..., Any]:
+    """Return a write that fails at times as on a full disk, half done."""
+
+    def write_at_times(file: int, piece: Any, *at: int) -> Any:
+        if chance.random() < share:
+            write(file, piece[: len(piece) // 2], *at)
+            raise OSError(28, "No space left on device")
+        return write(file, piece, *at)
+
+    return write_at_times
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[bytes, bytes], Path, list[Any], tuple[bytes, str]]:
     """A volume, the files beside it, its log, and what an index says at the end of this."""
@@ -366,14 +378,18 @@ def test_damage_to_a_file_is_made_anew_from_the_volume(
 
 @pytest.mark.thorough
 def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
-    """At a random step of a random log a process dies, and its machine may lose what it wrote; `TEST_FAULTS` says how often."""
-    counts: Counter[tuple[str, str, str]] = Counter()
+    """At a random step of a random log a process dies, or its disk is full, and its machine may lose what it wrote.
+
+    `TEST_FAULTS` says how often.
+    """
+    counts: Counter[tuple[str, ...]] = Counter()
     known: dict[int, tuple[list[Any], tuple[bytes, str]]] = {}
+    pwrite, write_all = os.pwrite, beside._write_all
     while counts.total() < int(os.environ.get("TEST_FAULTS", "40")):
         chance = random.Random(f"{SEED} {counts.total()}")
         seed, step, which = SEED * 100 + chance.randrange(20), chance.choice(STEPS), chance.randrange(1, 6)
         damage = chance.choice([None, flip, cut, tear, lose, swap])
-        memory = chance.choice(["much", "little"])
+        memory, disk = chance.choice(["much", "little"]), chance.choice(["room", "room", "full"])
         if seed not in known:
             known[seed] = (records := records_of(seed)), chain_of(records)
         records, wanted = known[seed]
@@ -389,9 +405,18 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
             budget = little_memory(folder, patch) if memory == "little" else None
             patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce(), reached=reached))
             index = LogIndex(Dying(volume, reached), budget, keep_in=folder / "tables")
-            while index.applied < len(records) and len(left) < which:
-                index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
-            index.close()
+            if disk == "full":
+                patch.setattr(beside, "_write_all", failing(write_all, 0.2, chance))
+                patch.setattr(os, "pwrite", failing(pwrite, 0.01, chance))
+            try:
+                while index.applied < len(records) and len(left) < which:
+                    index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
+                index.close()
+            except StoreError:
+                left.append((dict(volume), shutil.copytree(folder / "tables", folder / "full")))
+                step = "a write of rows"
+            patch.setattr(os, "pwrite", pwrite)
+            patch.setattr(beside, "_write_all", write_all)
             if left:
                 stored, found = left[-1]
                 files = [path for path in sorted(found.iterdir()) if path.stat().st_size]
@@ -399,10 +424,10 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
                     damage(chance.choice(files), chance)
                 patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
                 opened = LogIndex(MemoryStore(stored), budget, keep_in=found)
-                told = f"TEST_SEED={SEED}, fault {counts.total()}: {step}, {damage and damage.__name__}, {memory} memory"
+                told = f"TEST_SEED={SEED}, fault {counts.total()}: {step}, {damage and damage.__name__}, {memory}, {disk}"
                 assert ended(opened, records) == wanted, told
         shutil.rmtree(folder)
-        counts[step if left else "nothing", damage.__name__ if damage else "whole", memory] += 1
+        counts[step if left else "nothing", damage.__name__ if damage else "whole", memory, disk] += 1
     for kind, count in sorted(counts.items()):
         print(count, *kind)
 
@@ -485,15 +510,7 @@ def test_files_of_another_version_are_made_anew(whole: Any, tmp_path: Path) -> N
 
 def test_a_disk_without_room_for_a_table_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables that cannot be written are counted, leave nothing on the disk, and are made anew at the next start."""
-    chance = random.Random(SEED)
-    real = beside._write_all
-
-    def full(file: int, piece: Any) -> None:
-        if chance.random() < 0.3:
-            raise OSError(28, "No space left on device")
-        real(file, piece)
-
-    monkeypatch.setattr(beside, "_write_all", full)
+    monkeypatch.setattr(beside, "_write_all", failing(beside._write_all, 0.3, random.Random(SEED)))
     records = records_of(9)
     volume: dict[bytes, bytes] = {}
     unwritten = 0
@@ -512,15 +529,7 @@ def test_a_disk_without_room_for_a_table_stops_nothing(tmp_path: Path, monkeypat
 
 def test_a_disk_without_room_for_rows_ends_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that cannot be written end the index, as the volume itself would; opened again it goes on to the same verdicts."""
-    chance = random.Random(SEED)
-    real = os.pwrite
-
-    def full(file: int, piece: Any, at: int) -> int:
-        if chance.random() < 0.01:
-            real(file, piece[: len(piece) // 2], at)
-            raise OSError(28, "No space left on device")
-        return real(file, piece, at)
-
+    real, full = os.pwrite, failing(os.pwrite, 0.01, random.Random(SEED))
     records = records_of(11)
     volume: dict[bytes, bytes] = {}
     ends: list[str] = []
