@@ -18,7 +18,7 @@ from stream_dedup.ground.better import BetterRule, beats
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.printable import printable
+from stream_dedup.ground.printable import counted, printable
 from stream_dedup.ground.sketch import alike, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
 from stream_dedup.index.rules.reasons import reason_of_duplicate
@@ -277,8 +277,8 @@ def _similarity(found: dict[str, Any]) -> list[list[str]]:
 def _blocks(found: dict[str, Any]) -> str:
     blocks = found["blocks"]
     near = sum(1 for block in blocks if block["distance"] <= found["radius"])
-    bits = "1 bit" if found["radius"] == 1 else f"{found['radius']} bits"
-    return f"{near} of {len(blocks)} within {bits}; differences {' '.join(str(one['distance']) for one in blocks)}"
+    differences = " ".join(str(one["distance"]) for one in blocks)
+    return f"{near} of {len(blocks)} within {counted(found['radius'], 'bit')}; differences {differences}"
 
 
 def _weight(weight: float) -> str:

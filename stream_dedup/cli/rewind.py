@@ -17,6 +17,7 @@ from stream_dedup.control import rewind
 from stream_dedup.control.marks import read_marks
 from stream_dedup.control.rewind import left_up_to
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.ground.printable import counted
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
@@ -107,7 +108,7 @@ def _check_is_empty(admin: Admin, group: str) -> None:
     members = admin.group_members(group)
     if members:
         raise ConfigurationError(
-            f"The group {group} has {members} {'member' if members == 1 else 'members'}, and offsets can be set back only "
+            f"The group {group} has {counted(members, 'member')}, and offsets can be set back only "
             "while it has none: a running worker would commit over them. Stop the workers and run this again; one that "
             "was killed leaves the group at the end of its session (10 s unless set otherwise)."
         )

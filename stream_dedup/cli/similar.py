@@ -19,6 +19,7 @@ from stream_dedup.cli.options import Given, JsonOption, SimilarityOption, comman
 from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe, as_vector, number_of
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
 from stream_dedup.ground.plan import parse_similarity
+from stream_dedup.ground.printable import counted
 from stream_dedup.ground.sketch import apart_in_words, as_text
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.index import report
@@ -234,13 +235,9 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         return 0
     if rows:
         print_table(["similarity", "distance", "id", "position", "time", "log"], rows)
-    what = "an equal text" if is_short else f"within reach of {answer['plan']}"
+    what = "with an equal text" if is_short else f"within reach of {answer['plan']}"
     more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""
-    note(
-        f"{total:,} {'document' if total == 1 else 'documents'} with {what}{more}."
-        if is_short
-        else f"{total:,} {'document' if total == 1 else 'documents'} {what}{more}."
-    )
+    note(f"{counted(total, 'document')} {what}{more}.")
     for sentence in apart:
         note(sentence)
     if len(answer["apart"]) > len(apart):
