@@ -100,11 +100,12 @@ def ended(index: LogIndex, records: list[tuple[int, int, bytes | None]]) -> tupl
 
 
 def tables_written(index: LogIndex) -> None:
-    """Wait until the other thread has written what it was given."""
+    """Wait until the other thread has written what it was given, and removed what was replaced."""
     assert index._beside is not None
     for writing in list(index._beside._writing.values()):
         assert writing.done is not None
         writing.done.result()
+    index._beside._thread.submit(lambda: None).result()
 
 
 def little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Budget:
