@@ -526,7 +526,7 @@ RULES = [
     Rule("that a partition was begun is written down once its offset is committed", _written_down_before_the_commit, ("alarm",),
          BEGINNINGS, first=24),
     Rule("the offset is asked again behind what was begun", _set(Assignment, "look_for_the_missing", _offset_asked_before),
-         ("alarm",), OVERTAKEN, first=170),
+         ("alarm",), OVERTAKEN),
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED, first=9),
     Rule("who is given its first partitions looks at its topic again", _keeps_the_id_of_its_start, ("lost",), Tuning(
