@@ -358,7 +358,7 @@ class KeptFiles:
             some.clear()
 
     def written(self) -> None:
-        """Take note that what `collect` gave is written."""
+        """Take note that what `add_writes` added is written."""
         self._reached("names written")
         for path in self._gone:  # beside the applying: a large file takes long
             self._thread.submit(_remove, path)
