@@ -27,7 +27,7 @@ from stream_dedup.ground.printable import printable
 from stream_dedup.ground.sketch import apart_in_words
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
-from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
+from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, not_read, read_documents
 from stream_dedup.kafka import Admin, read_partition, topic_bounds
 from stream_dedup.local.offline import OfflineDocument, check_widths
 from stream_dedup.local.threshold import (
@@ -130,7 +130,10 @@ def _documents(
     if target != STANDARD_INPUT and not Path(target).exists():
         settings = given.settings(text_field=text_field)
         return settings, _of_topic(settings, target, most)
-    files = find_files(target, form)
+    others: list[str] = []
+    files = find_files(target, form, others)
+    if others:
+        note(not_read(others))
     settings = settings_for(files, given, text_field=text_field)
     return settings, decode_documents(read_documents(files), settings, _Unreadable())
 

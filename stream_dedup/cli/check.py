@@ -126,7 +126,8 @@ def check_command(
     if vector_field is not None:
         text_field, recipe = vector_field, recipe or "vector"
     chosen = document_format.value
-    files, old = find_all(targets, chosen), find_all(against or [], chosen)
+    others: list[str] = []
+    files, old = find_all(targets, chosen, others), find_all(against or [], chosen, others)
     if old or index is not None:
         files, old = [whole_name(file) for file in files], [whole_name(file) for file in old]
     settings = settings_for(
@@ -136,13 +137,18 @@ def check_command(
         raise ConfigurationError("An index that is kept has kept what came first; leave out --keep or --index.")
     if written_as is WrittenAs.PARQUET:
         need_pyarrow("Parquet files")
-    task = CheckTask(settings, recipe_of(settings), targets, files, old, index, rows, as_json, strict, skip_damaged, keep)
+    task = CheckTask(
+        settings, recipe_of(settings), targets, files, old, index, rows, as_json, strict, skip_damaged, keep, others
+    )
     return check_files(task) if to is None else _check_into(task, to, written_as)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckTask:
-    """What is to be judged: `files`, against each other, `old` files, and an index that is kept; and what is shown of it."""
+    """What is to be judged: `files`, against each other, `old` files, and an index that is kept; and what is shown of it.
+
+    `others`: names of files that were found and are not read.
+    """
 
     settings: Settings
     recipe: Recipe
@@ -155,6 +161,7 @@ class CheckTask:
     is_strict: bool
     skips_damaged: bool = False
     keep: str = "first"
+    others: Sequence[str] = ()
 
     def progress(self) -> AbstractContextManager[Advance]:
         """Show how far it is."""
@@ -253,6 +260,7 @@ def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object
     """
     result, remarks = _Result(task.rows_max, write is not None or not task.as_json), Remarks(task.settings)
     first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
+    result.lost.pass_over(task.others)
     with contextlib.ExitStack() as stack:
         folder = task.index
         if folder is None:
@@ -307,6 +315,7 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
         "as": written_as,
     }
     remarks, lost = Remarks(settings), Losses(task.rows_max)
+    lost.pass_over(task.others)
     output = PartedOutput(folder, files, identity, task.index, written_as, lost.tell, remarks.passed_over)
     output.open()
     if output.resumed:

@@ -70,7 +70,8 @@ def prints_command(
     need_pyarrow("Files of prints")
     if vector_field is not None:
         text_field, recipe = vector_field, recipe or "vector"
-    files = [file for target in targets for file in find_files(target, document_format.value)]
+    others: list[str] = []
+    files = [file for target in targets for file in find_files(target, document_format.value, others)]
     names = [file.name for file in files]
     if any(file.path is None for file in files) or len(set(names)) < len(names):
         raise InputError("Prints are written by the names of files; name files or a folder, no two of the same name.")
@@ -81,6 +82,7 @@ def prints_command(
     if len(due) < len(files):
         note(f"{len(files) - len(due):,} files of prints were there already.")
     lost, count = Losses(50), 0
+    lost.pass_over(others)
     with progress(f"printing {' '.join(targets)}", sum(file.size_bytes for file in due)) as advance:
         for file, (documents, letters) in zip(due, _each(work, due, jobs), strict=True):
             count += documents

@@ -79,7 +79,8 @@ def load_command(
             "load cannot frame values for a schema registry, because it knows no schema id; load plain JSON into a filter with "
             "STREAM_DEDUP_VALUE_FORMAT=json, or let the producer with the schema send the documents."
         )
-    files = find_files(target, document_format.value)
+    others: list[str] = []
+    files = find_files(target, document_format.value, others)
     found = Admin(settings).topic_ids([topic])
     if topic not in found:
         raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
@@ -96,6 +97,7 @@ def load_command(
             "another one with STREAM_DEDUP_STATE_DIR."
         ) from error
     loading = Loading(settings, topic, key_field, LoadProducer(settings, told=note), journal, strict)
+    loading.lost.pass_over(others)
     return loading.run(files, as_json=as_json)
 
 

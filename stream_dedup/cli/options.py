@@ -193,7 +193,7 @@ SimilarityOption = Annotated[
     str | None, typer.Option("--similarity", metavar="SHARE", help="From which similarity on two texts are near: 0.65, or 65%.")
 ]
 StrictOption = Annotated[
-    bool, typer.Option("--strict", help="End with 1 if anything cannot be read, not only if a file or all of them cannot.")
+    bool, typer.Option("--strict", help="End with 1 if anything is not read, not only if a file or all of them cannot be.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FitOption = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stream_dedup.fingerprinting import Content
@@ -10,7 +11,7 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.terminal import note
 from stream_dedup.inputs.charset import looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar
-from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument
+from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, not_read
 from stream_dedup.settings.settings import Settings
 
 _FIELDS_NAMED = 20
@@ -68,6 +69,13 @@ class Losses:
     most: int
     count: int = 0
     damaged: int = 0
+    _others: int = 0
+
+    def pass_over(self, others: Sequence[str]) -> None:
+        """Take the files that were found and are not read, and name the first ones."""
+        self._others += len(others)
+        if others:
+            note(not_read(others))
 
     def add(self, letter: DeadLetter) -> None:
         """Count one."""
@@ -88,10 +96,10 @@ class Losses:
     def exit_code(self, read: int, *, is_strict: bool, skips_damaged: bool = False) -> int:
         """Return 1 if a file could not be read as a whole (unless it `skips_damaged`), or nothing of what there was.
 
-        With `is_strict` if anything could not be read.
+        With `is_strict` if anything could not be read, or was passed over.
         """
         is_too_much = is_strict or not read or (self.damaged and not skips_damaged)
-        return 1 if self.count and is_too_much else 0
+        return 1 if (self.count and is_too_much) or (self._others and is_strict) else 0
 
 
 def told(where: str, letter: DeadLetter) -> str:

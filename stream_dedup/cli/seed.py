@@ -127,7 +127,9 @@ def _topic(settings: Settings, target: str) -> list[str]:
 def _of_files(
     settings: Settings, target: str, form: str, key_field: str | None, totals: _Totals
 ) -> Iterator[tuple[Source, Iterator[Message]]]:
-    files = find_files(target, form)
+    others: list[str] = []
+    files = find_files(target, form, others)
+    totals.lost.pass_over(others)
     if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
         note("Each line is taken whole as its text, since VALUE_FORMAT is raw; if a field holds it: --set value_format=json.")
     hint_of_pages(settings, files)

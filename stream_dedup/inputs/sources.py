@@ -13,16 +13,17 @@ import io
 import itertools
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.printable import printable
+from stream_dedup.ground.printable import counted, printable
 from stream_dedup.inputs.addressed import GLOB, FileAt, copied, files_at, is_address
 from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, need_pyarrow, read_rows
 from stream_dedup.inputs.fields import field_at, scalar
@@ -30,6 +31,7 @@ from stream_dedup.inputs.packed import Stretch, need, read_stretches, suffixes_o
 from stream_dedup.inputs.warc import read_pages
 
 Format = Literal["jsonl", "text", "lines", "warc", "columns"]
+_Found: TypeAlias = tuple[Path, str, FileAt | None]
 STANDARD_INPUT = "-"
 DAMAGED_FILE = "DamagedFile"
 """The error class of what is lost of a file, be it one record or millions."""
@@ -47,6 +49,21 @@ _BY_SUFFIX: dict[str, Format] = {
     ".wet": "warc",
     **dict.fromkeys(SUFFIXES, "columns"),
 }
+_HIDDEN = (".", "_")
+# What Hugging Face's `save_to_disk` writes beside the rows.
+_DESCRIBED = frozenset({"dataset_dict.json", "dataset_info.json"})
+_DESCRIPTIONS = _DESCRIBED | {"state.json"}
+_OTHER_KINDS = {
+    rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]": "UTF-16; turn it into UTF-8, as by iconv -f utf-16 -t utf-8",
+    rb"\x1f\x8b": "gzip; unpack it, or call the file .gz",
+    rb"\x28\xb5\x2f\xfd": "zstd; unpack it, or call the file .zst",
+    rb"BZh[1-9]1AY&SY": "bzip2; unpack it",
+    rb"\xfd7zXZ\0": "xz; unpack it",
+    rb"PK\x03\x04": "zip; unpack it",
+    rb"PAR1": "Parquet; call the file .parquet",
+    rb"ARROW1\0": "Arrow; call the file .arrow",
+}
+"""How files begin that are neither JSON nor text, and what to do with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +140,22 @@ class RawDocument:
     lost: DeadLetter | None = None
 
 
-def find_files(target: str, form: str) -> list[SourceFile]:
+def find_files(target: str, form: str, others: list[str] | None = None) -> list[SourceFile]:
     """Return the files that `target` stands for: a path of a file or folder, or of several by `*`, `**` and `?`; an address of
     such; or `-`. `form` is a `Format` or `auto`.
+
+    Below a folder and by a pattern nothing hidden is found: what is called `.name` or `_name`, or lies in such a folder.
+    `others` gets what else is found there and not read, each by its name, and why if the name does not tell.
 
     Raises:
         InputError: there is nothing to read there, or its format cannot be told.
     """
+    others = [] if others is None else others
     if target == STANDARD_INPUT:
         return [SourceFile(None, "standard input", "jsonl" if form == "auto" else cast("Format", form))]
     path = Path(target)
     if is_address(target):
-        return _all_of([(Path(one.name), one.name, one) for one in files_at(target)], form, target)
+        return _all_of([(Path(one.name), one.name, one) for one in files_at(target)], form, target, others, target)
     try:
         is_there, is_folder = path.exists(), path.is_dir()
     except OSError as error:
@@ -142,20 +163,16 @@ def find_files(target: str, form: str) -> list[SourceFile]:
             f"{printable(target[:60])!r}... is no path ({error.strerror}); name a file or a folder, and give texts as a list."
         ) from error
     if is_folder:
-        failed: list[OSError] = []
-        found = sorted(Path(at, name) for at, _, names in os.walk(path, onerror=failed.append) for name in names)
-        files = [(one, one.relative_to(path).as_posix(), None) for one in found if one.is_file()]
-        shut = [
-            SourceFile(one, one.relative_to(path).as_posix(), "jsonl") for one in sorted(Path(one.filename) for one in failed)
-        ]
+        found, shut = _below(path)
         # A folder that cannot be read is told as such a file is; else its documents would be missing without a word.
-        return [*(_all_of(files, form, f"The folder {path}") if files or not shut else []), *shut]
+        return [*(_all_of(found, form, f"The folder {path}", others) if found or not shut else []), *shut]
     if not is_there and any(sign in target for sign in GLOB):
-        found = [Path(one) for one in sorted(glob.glob(target, recursive=True)) if Path(one).is_file()]  # noqa: PTH207 - also absolute
-        return _all_of([(one, one.as_posix(), None) for one in found], form, f"{target}, as a pattern,")
+        matches = [Path(one) for one in sorted(glob.glob(target, recursive=True))]  # noqa: PTH207 - also absolute
+        found = [(one, one.as_posix(), None) for one in matches if "**" not in target or not one.is_dir()]
+        return _all_of(found, form, f"{target}, as a pattern,", others, path.as_posix())
     if not is_there:
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
-    guessed = _guess(path) if form == "auto" else cast("Format", form)
+    guessed = form_of(path) if form == "auto" else cast("Format", form)
     if guessed is None:
         raise InputError(
             f"How {path} holds documents cannot be told from its name; add --format jsonl, text, lines, warc or columns."
@@ -163,28 +180,82 @@ def find_files(target: str, form: str) -> list[SourceFile]:
     return [SourceFile(path, path.name, guessed)]
 
 
-def _all_of(found: Sequence[tuple[Path, str, FileAt | None]], form: str, where: str) -> list[SourceFile]:
-    """Return the files among (path, name, where else it lies) that hold documents."""
-    files = [
-        SourceFile(path, name, _guess(path) or "text" if form == "auto" else cast("Format", form), elsewhere)
-        for path, name, elsewhere in found
-        if form != "auto" or _guess(path)
-    ]
+def _below(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
+    """Return what lies below a folder and may be a file of documents, in order, and the folders that cannot be read."""
+    failed: list[OSError] = []
+    found: list[Path] = []
+    for at, folders, names in os.walk(folder, onerror=failed.append):
+        described = _DESCRIPTIONS if _DESCRIBED.intersection(names) else ()
+        found += [Path(at, name) for name in names if name not in described]
+        found += [Path(at, name) for name in folders if Path(at, name).is_symlink()]
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+    shut = [Path(one.filename) for one in failed]
+    return (
+        [(one, one.relative_to(folder).as_posix(), None) for one in sorted(found)],
+        [SourceFile(one, one.relative_to(folder).as_posix(), "jsonl") for one in sorted(shut)],
+    )
+
+
+def _all_of(found: Sequence[_Found], form: str, where: str, others: list[str], asked: str = "") -> list[SourceFile]:
+    """Return the files among (path, name, where else it lies) that hold documents; `asked`: the pattern or address, if any."""
+    root = asked[: min(asked.find(sign) % (len(asked) + 1) for sign in GLOB)].rpartition("/")[0]
+    shows_hidden = any(sign in asked for sign in GLOB) and _is_hidden(asked.removeprefix(root))
+    files, names = [], list[str]()
+    for path, name, elsewhere in found:
+        if not shows_hidden and _is_hidden(name.removeprefix(root)) and not asked.endswith(f"/{name}"):
+            continue
+        why = _why_no_file(path) if elsewhere is None else ""
+        guessed = form_of(path) if form == "auto" else cast("Format", form)
+        if why or guessed is None:
+            names.append(f"{name} ({why})" if why else name)
+        else:
+            files.append(SourceFile(path, name, guessed, elsewhere))
     if not files:
         kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
-        raise InputError(f"{where} holds no {kinds} files (plain, .gz or .zst).")
+        there = f"; there is {_first_of(names)}. Say by --format how they hold documents" if names else ""
+        raise InputError(f"{where} holds no {kinds} files (plain, .gz or .zst){there}.")
+    others += names
     return files
 
 
-def find_all(targets: Sequence[str], form: str) -> list[SourceFile]:
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(_HIDDEN) for part in name.split("/"))
+
+
+def not_read(others: Sequence[str]) -> str:
+    """Return what is said of files that were found and are not read."""
+    were = "was" if len(others) == 1 else "were"
+    return (
+        f"{counted(len(others), 'file')} {were} not read: {_first_of(others)}. Name a file with its --format if its name does "
+        "not tell how it holds documents."
+    )
+
+
+def _first_of(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+
+
+def _why_no_file(path: Path) -> str:
+    """Return why what was found in a folder is no file to read; nothing if it is one."""
+    if path.is_dir():
+        return "a link to a folder" if path.is_symlink() else "a folder"
+    if not path.exists():
+        return "a link to nothing"
+    # To open a pipe would wait for who writes into it.
+    return "" if path.is_file() else "no regular file"
+
+
+def find_all(targets: Sequence[str], form: str, others: list[str] | None = None) -> list[SourceFile]:
     """Return the files of several targets, in their order; of more than one each is called by its target's name, too.
+
+    `others`: as `find_files` takes it.
 
     Raises:
         InputError: as `find_files` raises it.
     """
     if len(targets) == 1:
-        return find_files(targets[0], form)
-    return [whole_name(file) for target in targets for file in find_files(target, form)]
+        return find_files(targets[0], form, others)
+    return [whole_name(file) for target in targets for file in find_files(target, form, others)]
 
 
 def whole_name(file: SourceFile) -> SourceFile:
@@ -329,6 +400,8 @@ def _documents(
     """Yield the documents of `stream`; what `stretch` cuts off, because damage follows, is none."""
     if file.form == "text":
         raw = stream.read()
+        if not file.is_page and (kind := _other_kind(raw)):
+            raise InputError(f"{file.name} is {kind}.")
         if stretch is None or stretch.is_whole:
             advance(1, len(raw))
             yield RawDocument(file.name, raw, "text", is_page=file.is_page)
@@ -337,11 +410,18 @@ def _documents(
         if stretch is not None and stretch.damage and not stretch.is_whole and not line.endswith(b"\n"):
             return
         number = next(numbers)
+        if number == 1 and (kind := _other_kind(line)):
+            raise InputError(f"{file.name} is {kind}.")
         raw = line.rstrip(b"\r\n")
         is_blank = not raw.strip()
         if not is_blank:
             yield _line(file, f"{file.name}:{number}", raw)
         advance(0 if is_blank else 1, len(line))
+
+
+def _other_kind(raw: bytes) -> str:
+    """Return what bytes are that are neither JSON nor text, as they begin, and what to do; nothing if they may be."""
+    return next((kind for begins, kind in _OTHER_KINDS.items() if re.match(begins, raw)), "")
 
 
 def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
@@ -356,5 +436,6 @@ def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
     return RawDocument(name, raw, "jsonl", fields)
 
 
-def _guess(path: Path) -> Format | None:
+def form_of(path: Path) -> Format | None:
+    """Return how a file holds documents, by its name; None if that does not tell."""
     return _BY_SUFFIX.get(suffixes_of(path)[0])

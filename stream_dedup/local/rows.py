@@ -21,7 +21,7 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.html import Pages
-from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
+from stream_dedup.inputs.sources import RawDocument, find_files, key_of, not_read, read_documents
 from stream_dedup.local.offline import OfflineDocument
 
 _MISSING: Final = object()
@@ -161,7 +161,11 @@ class DocumentRows:
 
     def _rows(self) -> Iterable[object]:
         if isinstance(self.source, str | os.PathLike):
-            return read_documents(find_files(os.fspath(self.source), "auto"))
+            others: list[str] = []
+            files = find_files(os.fspath(self.source), "auto", others)
+            if others:
+                warnings.warn(not_read(others), stacklevel=5)
+            return read_documents(files)
         return self._rows_of(self.source)
 
     def _rows_of(self, source: Any) -> Iterator[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -144,3 +145,44 @@ def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -
     for to in ([], ["--to", tmp_path.parent / f"{tmp_path.name}-out"]):
         assert run("check", tmp_path, *to).code == 1
         assert run("check", tmp_path, *to, "--skip-damaged").code == 0
+
+
+def write_mixed(folder: Path) -> None:
+    """Write rows that are read beside what is not: files that no name tells the format of, odd ones, and hidden ones."""
+    for name in ("deep", ".git", "_delta_log", "saved"):
+        (folder / name).mkdir(parents=True)
+    for name in ("a.jsonl", "deep/b.jsonl", ".hidden.jsonl", "._a.jsonl", "_SUCCESS", ".git/c.jsonl", "_delta_log/d.jsonl"):
+        (folder / name).write_bytes(lines(ROWS[:1]))
+    for name in ("saved/data.json", "data.csv", "deep/e.jsonl.bz2", "saved/dataset_info.json", "saved/state.json"):
+        (folder / name).write_text("rows of another kind")
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "gone.jsonl").symlink_to(folder / "nothing")
+    (folder / "linked").symlink_to(folder / "deep")
+
+
+def test_what_a_folder_holds_beside_documents_is_named(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Each file is read, or named as one that is not; hidden ones are neither, unless they are asked for by name."""
+    data = tmp_path / "data"
+    write_mixed(data)
+    said = (
+        "6 files were not read: data.csv, deep/e.jsonl.bz2, gone.jsonl (a link to nothing), linked (a link to a folder), "
+        "pipe.jsonl (no regular file) and 1 more. Name a file with its --format if its name does not tell how it holds "
+        "documents.\n"
+    )
+
+    ended, strict = run("check", data, "--json"), run("check", data, "--to", tmp_path / "out", "--strict")
+    made = run("prints", data, "--to", tmp_path / "prints", "--strict", "--json")
+    with pytest.warns(UserWarning, match="^6 files were not read: data.csv"):
+        columns = dedup(data)
+
+    assert told(ended.out) == [("a.jsonl:1", "new", None), ("deep/b.jsonl:1", "unchanged", "a")]
+    assert (ended.code, ended.err) == (0, said)
+    assert (strict.code, strict.err, made.code, made.err) == (1, said, 1, said)
+    assert json.loads(made.out)["files"] == len(columns["id"]) == 2
+    assert told(run("check", data, "--format", "lines", "--json").out)[1][0] == "data.csv:1"
+    assert run("check", f"{data}/*", "--json").err.startswith(f"6 files were not read: {data}/data.csv, {data}/deep (a folder)")
+    assert run("check", f"{data}/**/*.jsonl", "--json").out.count("unchanged") == 2  # one by the link
+    for hidden in (".hidden.jsonl", "_delta_log", "_delta_log/*.jsonl", ".h*.jsonl"):
+        assert len(told(run("check", data / hidden, "--json").out)) == 1, hidden
+    only = run("check", data / "saved")
+    assert (only.code, only.err.count("data.json")) == (1, 1)

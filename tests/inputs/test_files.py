@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -223,3 +225,31 @@ def test_standard_input_is_no_warc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     with pytest.raises(InputError, match="give its name"):
         list(read_documents(find_files("-", "warc")))
+
+
+@pytest.mark.parametrize(
+    ("raw", "what"),
+    [
+        ('{"text": "a"}\n'.encode("utf-16"), "UTF-16"),
+        ('{"text": "a"}\n'.encode("utf-16-le"), "UTF-16"),
+        (gzip.compress(LINES[0]), "gzip"),
+        (zstandard.ZstdCompressor().compress(LINES[0]), "zstd"),
+        (bz2.compress(LINES[0]), "bzip2"),
+        (lzma.compress(LINES[0]), "xz"),
+        (b"PAR1\x15", "Parquet"),
+    ],
+)
+def test_bytes_of_another_kind_are_called_by_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes, what: str
+) -> None:
+    """On standard input, in a file with another name and packed, such a file is one that is lost, and no broken lines."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    (tmp_path / "a.jsonl").write_bytes(raw)
+    (tmp_path / "b.txt").write_bytes(raw)
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(raw))
+
+    for target in ("-", str(tmp_path)):
+        for one in read_documents(find_files(target, "auto")):
+            assert one.lost is not None
+            assert one.lost.message.startswith(f"{'standard input' if target == '-' else one.name} is {what}"), one.lost
+            assert one.lost.error_class == "DamagedFile"
