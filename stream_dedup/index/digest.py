@@ -98,23 +98,12 @@ def _row_type(limbs: int, values: int) -> np.dtype[Any]:
     """Return what of an entry goes into the digest; the fields are named as in `layout.row_type`."""
     return np.dtype(
         [
-            ("state", "u1"),
-            ("text_digest", "u1", (16,)),
-            ("print", "<u8", (limbs,)),
-            ("sketch", "u1", (values,)),
-            ("scope", "<u8"),
-            ("features", "<u4"),
-            ("source", "<u4"),
-            ("offset", "<i8"),
-            ("value_digest", "<u8"),
-            ("time_ms", "<i8"),
-            ("log_offset", "<u8"),
-            ("place", "<u4"),
-            ("append_ms", "<i8"),
-            ("rank", "<u4"),
+            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
+            ("scope", "<u8"), ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
+            ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u4"), ("append_ms", "<i8"), ("rank", "<u4"),
             ("id_bytes", "<u2"),
         ]
-    )
+    )  # fmt: skip
 
 
 def _head(state: Contents) -> bytes:
@@ -147,21 +136,6 @@ def _verdicts(sources: Sources, positions: Positions) -> bytes:
         of, of_bytes = judgement.of, b""
         if of is not None:
             of_bytes = _OF.pack(*sources.place(of.position), of.time_ms, len(of.id)) + of.id
-        decided = judgement.decided
-        parts.append(
-            _VERDICT.pack(
-                source,
-                offset,
-                value_digest,
-                judgement.reason,
-                judgement.distance,
-                judgement.similarity,
-                judgement.copies,
-                judgement.better,
-                decided.offset,
-                decided.place,
-                len(of_bytes),
-            )
-            + of_bytes
-        )
+        told = (judgement.reason, judgement.distance, judgement.similarity, judgement.copies, judgement.better)
+        parts.append(_VERDICT.pack(source, offset, value_digest, *told, *judgement.decided, len(of_bytes)) + of_bytes)
     return b"".join(parts)

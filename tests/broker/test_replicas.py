@@ -116,7 +116,7 @@ def spoil(volume: Path) -> None:
     spoilt = layout.decode_columns(rows, count, kind)
     spoilt["text_digest"] ^= 0xFF
     spoilt["print"] ^= np.uint64(0xFFFF0000FFFF0000)
-    store.write({layout.page_key(0): layout.encode_rows(layout.encode_columns(spoilt), count, ids)}, [])
+    store.write({layout.page_key(0): layout.encode_rows(layout.encode_parts(spoilt, 1)[0], count, ids)}, [])
     store.close()
 
 

@@ -32,7 +32,7 @@ def made(chance: random.Random, limbs: int) -> tuple[EntryPage | bytes, NDArray[
     rows["ids_end"] = np.cumsum([len(one) for one in ids])
     if chance.random() < 0.5:
         return EntryPage(rows.tobytes(), b"".join(ids)), rows, ids
-    return layout.encode_rows(layout.encode_columns(rows), count, b"".join(ids)), rows, ids
+    return layout.encode_rows(layout.encode_parts(rows, 1)[0], count, b"".join(ids)), rows, ids
 
 
 @seed(int(os.environ["TEST_SEED"]))
@@ -78,7 +78,7 @@ def test_a_damaged_page_is_an_error() -> None:
     kind = layout.row_type(2)
     rows = np.zeros(3, kind)
     rows["ids_end"] = [4, 4, 6]
-    value = layout.encode_rows(layout.encode_columns(rows), 3, b"abcdef")
+    value = layout.encode_rows(layout.encode_parts(rows, 1)[0], 3, b"abcdef")
     first = np.zeros(1, np.int64)
 
     assert gather([value], first, first + 2, kind, OFFSETS).ids()[0] == b"ef"
@@ -89,6 +89,6 @@ def test_a_damaged_page_is_an_error() -> None:
         gather([value], first, first + 3, kind, OFFSETS)
     rows["ids_end"] = [4, 3, 6]
     with pytest.raises(FormatError, match="damaged"):
-        gather([layout.encode_rows(layout.encode_columns(rows), 3, b"abcdef")], first, first + 1, kind, OFFSETS)
+        gather([layout.encode_rows(layout.encode_parts(rows, 1)[0], 3, b"abcdef")], first, first + 1, kind, OFFSETS)
     with pytest.raises(FormatError, match="damaged"):
         gather([EntryPage(rows.tobytes(), b"abc")], first, first, kind, OFFSETS)

@@ -94,9 +94,7 @@ def step(
 
 
 def gather(
-    state: IndexState,
-    records: Iterable[tuple[int, int, LogRecord | FormatError]],
-    decisions: Mapping[int, LogDecision],
+    state: IndexState, records: Iterable[tuple[int, int, LogRecord | FormatError]], decisions: Mapping[int, LogDecision]
 ) -> list[tuple[LoggedBatch, WholeRecord]]:
     """Return the first of some log records that can be applied at once, by `step_together`, which is owed for them from now on:
     batches of new documents on all of which is decided, within one generation.

@@ -77,14 +77,7 @@ class CopyCounts:
         self._dropped_below = 0
 
     def count(
-        self,
-        named: NDArray[np.int64],
-        first: Copies,
-        copies: Copies,
-        ids: Sequence[bytes],
-        rule: BetterRule,
-        *,
-        counts: bool,
+        self, named: NDArray[np.int64], first: Copies, copies: Copies, ids: Sequence[bytes], rule: BetterRule, *, counts: bool
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
         """Take in duplicates that name the entries `named` (n,); return how many copies each made it, and whether it is better.
 

@@ -89,14 +89,5 @@ def joined_decision(decisions: Sequence[LogDecision | None]) -> LogDecision | No
     known = [one for one in decisions if one is not None]
     if len(known) < 2:
         return known[0] if known else None
-    return LogDecision(
-        known[0].log_offset,
-        known[-1].chain,
-        np.concatenate([one.made for one in known]),
-        np.concatenate([one.reasons for one in known]),
-        np.concatenate([one.of for one in known]),
-        np.concatenate([one.distances for one in known]),
-        np.concatenate([one.similarity for one in known]),
-        np.concatenate([one.copies for one in known]),
-        np.concatenate([one.better for one in known]),
-    )
+    columns = (np.concatenate([getattr(one, name) for one in known]) for name in LogDecision.__slots__[2:])
+    return LogDecision(known[0].log_offset, known[-1].chain, *columns)

@@ -338,25 +338,17 @@ def _renew(state: IndexState, named: set[int]) -> None:
     old = sorted(entry for entry in named if entry < current)
     if not old:
         return
-    rows = np.zeros(len(old), row_type(state.print_limbs, state.sketch_bytes))
-    details = entries.details(old)
-    for row, detail in enumerate(details):
-        for name in rows.dtype.names or ():
-            if name not in ("ids_end", "print", "sketch", "text_digest"):
-                rows[name][row] = getattr(detail, name)
-        rows["print"][row] = np.frombuffer(detail.print, "<u8")
-        rows["sketch"][row] = np.frombuffer(detail.sketch, np.uint8)
-        rows["text_digest"][row] = np.frombuffer(detail.text_digest, np.uint8)
-    ids = Ids.of([detail.id for detail in details])
+    numbers = np.array(old)
+    rows, ids = entries.rows(numbers)
     columns, own = columns_of(rows, ids), np.flatnonzero(ids.sizes)
     latest = last_texts.latest_of(state.last_texts, state.rooms(), take_rows(columns, own), taken(ids, own))
-    neighbours.drop(np.array(old))
-    entries.drop(np.array(old))
+    neighbours.drop(numbers)
+    entries.drop(numbers)
     neighbours.add(columns, rows["state"] == STATE_FULL)
     state.generations.open(entries.count, state.window)
     state.copies.move(old, entries.count)
     state.last_texts.drop(old)
-    for number, detail in enumerate(details, entries.count):
-        if detail.id:
-            state.last_texts.set(IdText(number, detail.text_digest, latest[detail.scope, detail.id].last))
+    for row in own.tolist():
+        last = latest[int(columns.scopes[row]), ids[row]].last
+        state.last_texts.set(IdText(entries.count + row, columns.digests[row].tobytes(), last))
     entries.append(rows, ids)

@@ -131,12 +131,7 @@ def latest_of(
 
 
 def follow(
-    last: LastTexts,
-    rooms: Rooms,
-    columns: Columns,
-    ids: Ids,
-    named: NDArray[np.int64],
-    reasons: NDArray[np.uint8],
+    last: LastTexts, rooms: Rooms, columns: Columns, ids: Ids, named: NDArray[np.int64], reasons: NDArray[np.uint8]
 ) -> None:
     """Note what text each id has, document after document, and call `returned` what is `unchanged` and had another meanwhile.
 

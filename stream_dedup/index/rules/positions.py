@@ -130,10 +130,7 @@ class Positions:
     """Watermarks and redelivery cache of all source partitions."""
 
     def __init__(
-        self,
-        sources: Sources,
-        watermarks: Iterable[tuple[bytes, bytes]] = (),
-        kept: Iterable[tuple[bytes, bytes]] = (),
+        self, sources: Sources, watermarks: Iterable[tuple[bytes, bytes]] = (), kept: Iterable[tuple[bytes, bytes]] = ()
     ) -> None:
         self._sources = sources
         self._watermarks = {number_of(key): decode_watermark(value) for key, value in watermarks}
@@ -427,28 +424,14 @@ class Positions:
         record = KeptRecord(log_offset)
         record.is_stored = True
         for row, identifier in zip(rows.tolist(), ids, strict=True):
-            (
-                source,
-                offset,
-                value_digest,
-                reason,
-                distance,
-                similarity,
-                *told,
-                decided,
-                place,
-                about,
-                of_source,
-                of_offset,
-                of_time,
-                _,
-            ) = row
+            source, offset, value_digest, reason, distance, similarity, copies, better, *rest = row
+            decided, place, about, of_source, of_offset, of_time, _ = rest
             if offset < self._watermarks[source][1]:
                 continue
             of = None
             if Reason(reason).verdict is Verdict.DUPLICATE:
                 of = Representative(self._sources.position(of_source, of_offset), identifier, of_time)
-            judgement = Judgement(Reason(reason), LogPlace(decided, place), distance, of, similarity, *told)
+            judgement = Judgement(Reason(reason), LogPlace(decided, place), distance, of, similarity, copies, better)
             self.keep(record, [(source, offset, value_digest)], [judgement], [about])
         if record.keys:
             self._add_runs(sorted(record.keys))

@@ -21,7 +21,7 @@ from stream_dedup.index.tables import finder_kernels
 from stream_dedup.index.tables.arena_kernels import SIZES, UNIT
 from stream_dedup.index.tables.budget import Column, unreadable, unwritten
 from stream_dedup.index.tables.finder_kernels import GROUP, KeyTables
-from stream_dedup.index.tables.kept import ROW_BYTES, Sizes, TablesKept
+from stream_dedup.index.tables.kept import ROW_BYTES, FilesKept, Sizes
 from stream_dedup.index.tables.rows import no_row_taken
 
 _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
@@ -59,11 +59,13 @@ class _Piece(NamedTuple):
 class RowFinder:
     """`count` tables over the rows of one index; not safe for use by several threads at once.
 
-    `active` (T,) int64: how many rows lie in the active segment of each. With `files` their frozen segments are kept.
+    `active` (T,) int64: how many rows lie in the active segment of each. With `files` their frozen segments are kept, as those
+    of the tables from number `first` on, whose keys follow from `plan`.
     """
 
-    def __init__(self, count: int, files: TablesKept | None = None) -> None:
+    def __init__(self, count: int, files: FilesKept | None = None, first: int = 0, plan: str = "") -> None:
         self.count = count
+        self._first, self._plan = first, plan
         self.active = np.zeros(count, np.int64)
         self._files = files
         self._next_row = 0  # behind all that were added
@@ -71,36 +73,21 @@ class RowFinder:
         self._in: dict[int, Column] = {}  # those files, of each table that has row numbers there
         self.table = self._empty(_ROOM_BUCKETS)
 
-    def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
-        """Add rows (k,), later than all there, with their keys (k, T)."""
-        done = finder_kernels.add_open(self.table, 0, rows, keys, 0)
+    def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64], number: int = 0) -> None:
+        """Add rows (k,), later than all there, with their keys (k, t), to t tables from `number` on."""
+        table = self.table
+        done = finder_kernels.add_open(table, number, rows, keys, 0)
         while done < keys.size:
-            self._grow_open()
-            done = finder_kernels.add_open(self.table, 0, rows, keys, done)
-        self.active += len(rows)
+            places = len(table.active_rows) * 17 // 16 // UNIT * UNIT
+            table.active_rows.resize(places, refcheck=False)
+            table.active_tags.resize(places, refcheck=False)
+            done = finder_kernels.add_open(table, number, rows, keys, done)
+        self.active[number : number + keys.shape[1]] += len(rows)
         if len(rows):
             self._next_row = int(rows[-1]) + 1
 
-    def _add_to(self, number: int, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
-        """Add rows (k,) to one table, with their keys (k, 1)."""
-        done = finder_kernels.add_open(self.table, number, rows, keys, 0)
-        while done < keys.size:
-            self._grow_open()
-            done = finder_kernels.add_open(self.table, number, rows, keys, done)
-        self.active[number] += len(rows)
-
-    def _grow_open(self) -> None:
-        places = len(self.table.active_rows) * 17 // 16 // UNIT * UNIT
-        self.table.active_rows.resize(places, refcheck=False)
-        self.table.active_tags.resize(places, refcheck=False)
-
     def find(
-        self,
-        number: int,
-        keys: NDArray[np.uint64],
-        states: NDArray[np.uint8],
-        at: NDArray[np.int64],
-        below: int | None = None,
+        self, number: int, keys: NDArray[np.uint64], states: NDArray[np.uint8], at: NDArray[np.int64], below: int | None = None
     ) -> NDArray[np.int64]:
         """Return the next live row of each key in one table, or -1, and move on where each search stands, `at`: 0 to begin.
 
@@ -267,15 +254,18 @@ class RowFinder:
             numbers = np.flatnonzero(covered < end).tolist()
             for number, keys in zip(numbers, keys_of(numbers, first, end), strict=True):
                 later = rows[rows >= covered[number]]
-                self._add_to(number, later, keys[later - first, np.newaxis])
+                self.add(later, keys[later - first, np.newaxis], number)
             beat()
         self._next_row = len(states)
 
     def _take(self, entries: int, each: Each) -> NDArray[np.int64]:
         """Read the tables that were kept; return how many rows each covers (T,), -1 where there is no such file."""
         covered = np.full(self.count, -1, np.int64)
-        kept = {} if self._files is None else self._files.kept(self.count)
-        if self._files is None or not kept:
+        if self._files is None:
+            return covered
+        own = range(self._first, self._first + self.count)
+        kept = {number - self._first: table for number, table in self._files.kept(self._plan).items() if number in own}
+        if not kept:
             return covered
         files, room = self._files, max(buckets_for(entries), *(table.buckets for table in kept.values()))
         if room > self._room:
@@ -284,7 +274,7 @@ class RowFinder:
         def read(number: int) -> None:
             table = kept[number]
             self.table.masks[number] = table.buckets - 1
-            file = files.read(number, lambda: self._pieces(number, table.entries, fill=True))
+            file = files.read(self._first + number, lambda: self._pieces(number, table.entries, fill=True))
             if file is None:
                 return
             covered[number] = table.rows
@@ -298,13 +288,13 @@ class RowFinder:
 
     def _changing(self, numbers: Sequence[int]) -> None:
         if self._files is not None:
-            self._files.changing(numbers)
+            self._files.changing([self._first + number for number in numbers])
 
     def _keep(self, number: int) -> None:
         """Have the frozen segment of a table written to a file."""
         if self._files is not None and (entries := int(self.frozen[number])):
             sizes = Sizes(self._next_row, entries, self.buckets(number))
-            self._files.keep(number, sizes, lambda: self._pieces(number, entries))
+            self._files.keep(self._first + number, self._plan, sizes, lambda: self._pieces(number, entries))
 
     def _pieces(self, number: int, entries: int, *, fill: bool = False) -> Iterator[NDArray[np.uint8]]:
         """Yield the bytes of a table's frozen segment: row numbers, tags, halves of tags, heads; with `fill` to be set.
@@ -340,7 +330,9 @@ class RowFinder:
         """Return a file for the row numbers of a table that is made anew, None if they lie in memory."""
         if self._folder is None:
             return None
-        return Column(np.uint32, folder=self._folder, path=None if self._files is None else self._files.new_file(number))
+        return Column(
+            np.uint32, folder=self._folder, path=None if self._files is None else self._files.new_file(self._first + number)
+        )
 
     def _use(self, number: int, column: Column | None) -> None:
         """Have the row numbers of a table in a file from now on, unless there is none."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import StoreError
 from stream_dedup.index.tables.budget import Column
 from stream_dedup.index.tables.finder import Each, finder_bytes
-from stream_dedup.index.tables.kept import GROUP_ROWS, RowsAsKept, RowsKept, digest_of
+from stream_dedup.index.tables.kept import GROUP_ROWS, FilesKept, RowsAsKept, digest_of
 from stream_dedup.index.tables.rows import HeldRows, StoredRows, no_row_taken
 
 _ROWS_MIN: Final = 2048
@@ -37,7 +37,7 @@ class HeldColumns:
     files where there is a `folder`, and with `beside` all columns do.
     """
 
-    def __init__(self, limbs: int, values: int, folder: Path | None, beside: RowsKept | None = None) -> None:
+    def __init__(self, limbs: int, values: int, folder: Path | None, beside: FilesKept | None = None) -> None:
         self._beside = beside
         kept_in = None if beside is None else beside.folder
         kinds: dict[str, tuple[Any, ...]] = {

@@ -51,32 +51,8 @@ class RowsAsKept(NamedTuple):
     digests: Callable[[int], NDArray[np.uint64]]
 
 
-class TablesKept(Protocol):
-    """The files of the tables of one finder, which numbers them from 0."""
-
-    def kept(self, count: int) -> Mapping[int, TableFile]:
-        """Return the files that count of the first `count` tables."""
-        ...
-
-    def read(self, number: int, pieces: Pieces) -> FileIO | None:
-        """Fill a table from its file, and return it, still open; None if it has to be made anew. From any thread."""
-        ...
-
-    def changing(self, numbers: Iterable[int]) -> None:
-        """Let nobody write these tables any more: they are about to change."""
-        ...
-
-    def new_file(self, number: int) -> Path:
-        """Return where a file for the row numbers of a table is to be made; the next `keep` of this table completes it."""
-        ...
-
-    def keep(self, number: int, sizes: Sizes, pieces: Pieces) -> None:
-        """Write a table beside what the caller does, if it has grown; it does not change before `changing` is called."""
-        ...
-
-
-class RowsKept(Protocol):
-    """The files of one index, in a folder of their own.
+class FilesKept(Protocol):
+    """The files of one index, in a folder of their own; its tables are numbered from 0, those of rows by digest, id, .. first.
 
     `digests` (groups, columns) uint64 says what the columns of each 4,096 rows must be, `base` from which entry their numbers
     count.
@@ -110,8 +86,24 @@ class RowsKept(Protocol):
         """Let the files of all tables from number `first` on count no more: they are made anew for another plan."""
         ...
 
-    def tables_of(self, first: int, plan: str) -> TablesKept:
-        """Return the files of the tables of one finder, from number `first` on, whose keys follow from `plan`."""
+    def kept(self, plan: str) -> Mapping[int, TableFile]:
+        """Return the files that count of the tables whose keys follow from `plan`."""
+        ...
+
+    def read(self, number: int, pieces: Pieces) -> FileIO | None:
+        """Fill a table from its file, and return it, still open; None if it has to be made anew. From any thread."""
+        ...
+
+    def changing(self, numbers: Iterable[int]) -> None:
+        """Let nobody write these tables any more: they are about to change."""
+        ...
+
+    def new_file(self, number: int) -> Path:
+        """Return where a file for the row numbers of a table is to be made; the next `keep` of this table completes it."""
+        ...
+
+    def keep(self, number: int, plan: str, sizes: Sizes, pieces: Pieces) -> None:
+        """Write a table beside what the caller does, if it has grown; it does not change before `changing` is called."""
         ...
 
 

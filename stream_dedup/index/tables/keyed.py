@@ -15,7 +15,7 @@ from stream_dedup.index.tables import key_kernels, keyed_kernels, walk_kernels
 from stream_dedup.index.tables.blocks import Tables, table_count
 from stream_dedup.index.tables.budget import unreadable
 from stream_dedup.index.tables.finder import KeysOf, RowFinder
-from stream_dedup.index.tables.kept import TablesKept
+from stream_dedup.index.tables.kept import FilesKept
 from stream_dedup.index.tables.rows import (
     NONE,
     AlikeRows,
@@ -40,11 +40,11 @@ ReadRows = Callable[[str, int, int], NDArray[np.generic]]
 class Keyed:
     """The tables of a plan over the rows of one index; not safe for use by several threads at once."""
 
-    def __init__(self, tables: Tables, files: TablesKept | None = None) -> None:
-        """With `files` the frozen segments are kept."""
+    def __init__(self, tables: Tables, files: FilesKept | None = None, first: int = 0, plan: str = "") -> None:
+        """See `RowFinder`."""
         self._tables = tables
         self.count = table_count(tables)
-        self.finder = RowFinder(self.count, files)
+        self.finder = RowFinder(self.count, files, first, plan)
 
     def keys(self, batch: Columns) -> NDArray[np.uint64]:
         """Return the hashed keys (n, T) of documents."""

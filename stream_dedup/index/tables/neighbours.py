@@ -29,7 +29,7 @@ from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder
 from stream_dedup.index.tables.held import GROWN, TAGS, HeldColumns
-from stream_dedup.index.tables.kept import RowsAsKept, RowsKept
+from stream_dedup.index.tables.kept import FilesKept, RowsAsKept
 from stream_dedup.index.tables.keyed import Keyed
 from stream_dedup.index.tables.rows import (
     FEATURES_UNKNOWN,
@@ -87,7 +87,7 @@ class Neighbours:
         budget: Budget | None = None,
         values: int = 0,
         beat: Callable[[], None] = lambda: None,
-        beside: RowsKept | None = None,
+        beside: FilesKept | None = None,
     ) -> None:
         """`limbs` of a print, `values` bytes of a sketch; 0 for recipes without. `beat` says that what takes long goes on.
 
@@ -108,7 +108,7 @@ class Neighbours:
         self._rows = 0
         self._beside = beside
         self._columns = HeldColumns(limbs, values, budget.folder if budget else None, beside)
-        self._known = RowFinder(len(TAGS), beside.tables_of(0, "") if beside else None)
+        self._known = RowFinder(len(TAGS), beside)
         self._in_files = False
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
         self._candidates = 0
@@ -326,7 +326,7 @@ class Neighbours:
 
     def _lay_tables(self) -> None:
         """Make empty tables for the plan."""
-        self._tables = Keyed(tables_of(self.plan), self._beside.tables_of(len(TAGS), self.plan.id) if self._beside else None)
+        self._tables = Keyed(tables_of(self.plan), self._beside, len(TAGS), self.plan.id)
         (self._longest, self._full), self._next_table = np.zeros((2, self._tables.count), np.int64), 0
 
     def _fit(self, rows: int, full: int) -> None:
@@ -469,17 +469,13 @@ class Neighbours:
 
     def _seal_if_due(self) -> None:
         """Freeze active segments that have grown, table by table: verdicts wait meanwhile."""
-        finder, again = self._tables.finder, MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
-        for number in self._known.due(_ACTIVE_MIN, again):
-            self._fit(self._rows, self.full)
-            if not self._known.merge(number):
-                self._seal_known([number])
-            self._beat()
-        for number in finder.due(_ACTIVE_MIN, again):
-            self._fit(self._rows, self.full)
-            if not finder.merge(number):
-                self._seal([number])
-            self._beat()
+        again = MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
+        for finder, seal in (self._known, self._seal_known), (self._tables.finder, self._seal):
+            for number in finder.due(_ACTIVE_MIN, again):
+                self._fit(self._rows, self.full)
+                if not finder.merge(number):
+                    seal([number])
+                self._beat()
 
     def _seal_known(self, numbers: Sequence[int] | None = None) -> None:
         """Sort what finds rows by digest, position and id, or some of these tables, from nothing."""

@@ -88,11 +88,7 @@ class KeptFiles:
     """
 
     def __init__(
-        self,
-        store: Store,
-        folder: Path,
-        thread: Executor | None = None,
-        reached: Callable[[str], None] = lambda _: None,
+        self, store: Store, folder: Path, thread: Executor | None = None, reached: Callable[[str], None] = lambda _: None
     ) -> None:
         """`thread` writes tables; `reached` is told each step."""
         self.folder = folder
@@ -173,13 +169,9 @@ class KeptFiles:
 
     # -- tables
 
-    def tables_of(self, first: int, plan: str) -> FilesOfTables:
-        """Return the files of the tables of one finder, from number `first` on, whose keys follow from `plan`."""
-        return FilesOfTables(self, first, int.from_bytes(blake2b(plan.encode(), digest_size=8).digest(), "little"))
-
-    def kept(self, plan: int) -> dict[int, TableFile]:
-        """Return the files of tables of a plan that count."""
-        return {number: table for number, table in self._tables.items() if table.plan == plan}
+    def kept(self, plan: str) -> dict[int, TableFile]:
+        """Return the files that count of the tables whose keys follow from `plan`."""
+        return {number: table for number, table in self._tables.items() if table.plan == _number_of_plan(plan)}
 
     def drop(self, first: int) -> None:
         """Let the files of all tables from number `first` on count no more: they are made anew for another plan."""
@@ -230,20 +222,20 @@ class KeptFiles:
         self._begun[number] = self._generation
         return self._part(number, self._generation)
 
-    def keep(self, number: int, plan: int, sizes: Sizes, pieces: Pieces) -> None:
+    def keep(self, number: int, plan: str, sizes: Sizes, pieces: Pieces) -> None:
         """Write a table beside what the caller does, if it has grown; it does not change before `changing` is called.
 
         One whose file was begun is written always: little is left to write of it.
         """
-        last = self._done.get(number) or self._tables.get(number)
-        if number not in self._begun and last is not None and last.plan == plan:
+        last, of_plan = self._done.get(number) or self._tables.get(number), _number_of_plan(plan)
+        if number not in self._begun and last is not None and last.plan == of_plan:
             grown = sizes.entries - last.entries
             if 0 <= grown < max(1, last.entries // _GROWN):
                 return
         there = sizes.entries * ROW_BYTES if number in self._begun else 0
         if not there:
             self.new_file(number)
-        table = TableFile(plan, self._begun.pop(number), *sizes, 0)
+        table = TableFile(of_plan, self._begun.pop(number), *sizes, 0)
         writing = self._writing[number] = _Writing(number, table, pieces, there)
         writing.done = self._thread.submit(self._write, writing)
 
@@ -387,33 +379,8 @@ class KeptFiles:
         self._thread.shutdown()
 
 
-@dataclass(frozen=True, slots=True)
-class FilesOfTables:
-    """The files of the tables of one finder, which numbers them from 0."""
-
-    beside: KeptFiles
-    first: int
-    plan: int
-
-    def kept(self, count: int) -> dict[int, TableFile]:
-        """Return the files that count of the first `count` tables."""
-        return {n - self.first: one for n, one in self.beside.kept(self.plan).items() if 0 <= n - self.first < count}
-
-    def read(self, number: int, pieces: Pieces) -> FileIO | None:
-        """See `KeptFiles.read`."""
-        return self.beside.read(self.first + number, pieces)
-
-    def changing(self, numbers: Iterable[int]) -> None:
-        """See `KeptFiles.changing`."""
-        self.beside.changing([self.first + number for number in numbers])
-
-    def new_file(self, number: int) -> Path:
-        """See `KeptFiles.new_file`."""
-        return self.beside.new_file(self.first + number)
-
-    def keep(self, number: int, sizes: Sizes, pieces: Pieces) -> None:
-        """See `KeptFiles.keep`."""
-        self.beside.keep(self.first + number, self.plan, sizes, pieces)
+def _number_of_plan(plan: str) -> int:
+    return int.from_bytes(blake2b(plan.encode(), digest_size=8).digest(), "little")
 
 
 def _write_all(file: int, piece: NDArray[np.uint8]) -> None:

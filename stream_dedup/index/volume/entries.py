@@ -89,18 +89,14 @@ class Origins(NamedTuple):
     ids: Ids
 
 
-# What is said of an entry that a duplicate names, but for its id.
+# What is said of an entry that a duplicate names, but for its id: as it is stored, and as columns.
 _ORIGIN: Final = np.dtype(
     [
-        ("source", "<u4"),
-        ("offset", "<i8"),
-        ("time_ms", "<i8"),
-        ("log_offset", "<u8"),
-        ("place", "<u2"),
-        ("features", "<u4"),
+        ("source", "<u4"), ("offset", "<i8"), ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("features", "<u4"),
         ("rank", "<u4"),
     ]
-)
+)  # fmt: skip
+_ORIGIN_COLUMNS: Final = tuple(zip(_ORIGIN.names or (), ("u4", "i8", "i8", "i8", "i8", "u4", "u4"), strict=True))
 # What tells entries with equal prints apart: the text in its scope, and the position with the value that stood there.
 _IDENTITY: Final = np.dtype(
     [("text_digest", "u1", (16,)), ("scope", "<u8"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8")]
@@ -269,17 +265,13 @@ class Entries:
     def origins(self, numbers: NDArray[np.int64]) -> Origins:
         """Return what is to be said of the entries of these numbers, in their order."""
         found = self._gathered(numbers, _ORIGIN)
-        rows = found.rows
-        return Origins(
-            rows["source"].copy(),
-            rows["offset"].copy(),
-            rows["time_ms"].copy(),
-            rows["log_offset"].astype(np.int64),
-            rows["place"].astype(np.int64),
-            rows["features"].copy(),
-            rows["rank"].copy(),
-            found.ids(),
-        )
+        columns: list[Any] = [*(found.rows[name].astype(kind) for name, kind in _ORIGIN_COLUMNS), found.ids()]
+        return Origins(*columns)
+
+    def rows(self, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], Ids]:
+        """Return (rows, ids) of the entries of these numbers, in their order."""
+        found = self._gathered(numbers, self._type)
+        return found.rows, found.ids()
 
     def texts(self, numbers: NDArray[np.int64]) -> list[tuple[int, bytes, bytes]]:
         """Return (scope, id, text digest) of the entries of these numbers, in their order."""

@@ -63,9 +63,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,17 +126,10 @@ KEPT: Final = np.dtype(
 )  # fmt: skip
 COPIES: Final = np.dtype(
     [
-        ("copies", "<u4"),
-        ("first_ms", "<i8"),
-        ("last_ms", "<i8"),
-        ("features", "<u4"),
-        ("time_ms", "<i8"),
-        ("rank", "<u4"),
-        ("rule", "u1"),
-        ("source", "<u4"),
-        ("offset", "<i8"),
+        ("copies", "<u4"), ("first_ms", "<i8"), ("last_ms", "<i8"), ("features", "<u4"), ("time_ms", "<i8"), ("rank", "<u4"),
+        ("rule", "u1"), ("source", "<u4"), ("offset", "<i8"),
     ]
-)
+)  # fmt: skip
 """What `index.rules.copies` keeps of a representative; its docstring tells the fields."""
 
 
@@ -169,8 +161,7 @@ def segment_type(limbs: int, values: int = 0) -> np.dtype[Any]:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(NamedTuple):
     """What a volume knows of itself, written with every step.
 
     `applied` is the next log offset to read; answers below `answered` were delivered; `entries` were ever made, `live` are
@@ -219,79 +210,25 @@ def check_format(value: bytes) -> None:
         )
 
 
-def source_key(source: int) -> bytes:
-    """Return the key of a source partition."""
-    return PREFIX_SOURCE + _U32.pack(source)
+def _key(number_type: struct.Struct, prefix: bytes, number: int) -> bytes:
+    return prefix + number_type.pack(number)
 
 
-def watermark_key(source: int) -> bytes:
-    """Return the key of a source partition's watermark."""
-    return PREFIX_WATERMARK + _U32.pack(source)
-
-
-def page_key(page: int) -> bytes:
-    """Return the key of a page of entries."""
-    return PREFIX_PAGE + _U64.pack(page)
-
-
-def segment_key(segment: int) -> bytes:
-    """Return the key of a segment of entries."""
-    return PREFIX_SEGMENT + _U64.pack(segment)
-
-
-def id_tags_key(segment: int) -> bytes:
-    """Return the key of the tags of a segment's ids."""
-    return PREFIX_ID_TAGS + _U64.pack(segment)
-
-
-def kept_key(log_offset: int) -> bytes:
-    """Return the key of the verdicts kept of one log record."""
-    return PREFIX_KEPT + _U64.pack(log_offset)
-
-
-def copies_key(entry: int) -> bytes:
-    """Return the key of what is kept of an entry's copies."""
-    return PREFIX_COPIES + _U64.pack(entry)
-
-
-def best_id_key(entry: int) -> bytes:
-    """Return the key of the id of an entry's best copy."""
-    return PREFIX_BEST_ID + _U64.pack(entry)
-
-
-def last_text_key(entry: int) -> bytes:
-    """Return the key of the text that the id of an entry had last."""
-    return PREFIX_LAST_TEXT + _U64.pack(entry)
-
-
-def published_key(entry: int) -> bytes:
-    """Return the key of what is kept of an entry for the topic `representatives`."""
-    return PREFIX_PUBLISHED + _U64.pack(entry)
-
-
-def beside_rows_key(group: int) -> bytes:
-    """Return the key of the digests of a group of rows beside the volume."""
-    return PREFIX_BESIDE_ROWS + _U64.pack(group)
-
-
-def beside_table_key(number: int) -> bytes:
-    """Return the key of what is said of a table's file."""
-    return PREFIX_BESIDE_TABLE + _U64.pack(number)
-
-
-def removed_key(segment: int) -> bytes:
-    """Return the key of which entries of a segment were removed since the rows beside the volume were laid out."""
-    return PREFIX_REMOVED + _U64.pack(segment)
-
-
-def answer_key(log_offset: int) -> bytes:
-    """Return the key of the answer to one log record."""
-    return PREFIX_ANSWER + _U64.pack(log_offset)
-
-
-def decision_key(log_offset: int) -> bytes:
-    """Return the key of the decision on one log record."""
-    return PREFIX_DECISION + _U64.pack(log_offset)
+source_key: Final = partial(_key, _U32, PREFIX_SOURCE)
+watermark_key: Final = partial(_key, _U32, PREFIX_WATERMARK)
+page_key: Final = partial(_key, _U64, PREFIX_PAGE)
+segment_key: Final = partial(_key, _U64, PREFIX_SEGMENT)
+id_tags_key: Final = partial(_key, _U64, PREFIX_ID_TAGS)
+kept_key: Final = partial(_key, _U64, PREFIX_KEPT)
+copies_key: Final = partial(_key, _U64, PREFIX_COPIES)
+best_id_key: Final = partial(_key, _U64, PREFIX_BEST_ID)
+last_text_key: Final = partial(_key, _U64, PREFIX_LAST_TEXT)
+published_key: Final = partial(_key, _U64, PREFIX_PUBLISHED)
+beside_rows_key: Final = partial(_key, _U64, PREFIX_BESIDE_ROWS)
+beside_table_key: Final = partial(_key, _U64, PREFIX_BESIDE_TABLE)
+removed_key: Final = partial(_key, _U64, PREFIX_REMOVED)
+answer_key: Final = partial(_key, _U64, PREFIX_ANSWER)
+decision_key: Final = partial(_key, _U64, PREFIX_DECISION)
 
 
 def number_of(key: bytes) -> int:
@@ -301,18 +238,7 @@ def number_of(key: bytes) -> int:
 
 def encode_meta(meta: Meta) -> bytes:
     """Return the bytes of a volume's meta value."""
-    return _META.pack(
-        meta.applied,
-        meta.answered,
-        meta.chain,
-        meta.entries,
-        meta.live,
-        meta.rejected,
-        meta.rejected_at,
-        meta.ignored,
-        meta.print_limbs,
-        meta.sketch_bytes,
-    )
+    return _META.pack(*meta)
 
 
 def decode_meta(value: bytes) -> Meta:
@@ -382,13 +308,8 @@ def decode_watermark(value: bytes) -> tuple[int, int]:
     return epoch, committed
 
 
-def encode_columns(rows: NDArray[Any]) -> bytes:
-    """Return the bytes of structured rows (n,), column by column."""
-    return encode_parts(rows, 1)[0]
-
-
 def encode_parts(rows: NDArray[Any], parts: int) -> list[bytes]:
-    """Return the same of each of `parts` equal parts of the rows."""
+    """Return the bytes of each of `parts` equal parts of structured rows (n,), column by column."""
     columns = [np.ascontiguousarray(rows[name]).view(np.uint8) for name in rows.dtype.names or ()]
     size = len(rows) // max(1, parts)
     laid = [column.reshape(parts, size * column.size // max(1, len(rows))) for column in columns]
@@ -416,7 +337,7 @@ def decode_columns(raw: bytes, count: int, kind: np.dtype[Any]) -> NDArray[Any]:
 
 def encode_segment(rows: NDArray[Any]) -> bytes:
     """Return the value of a segment; `rows` (n,) of the segment type."""
-    return encode_rows(encode_columns(rows), len(rows), b"")
+    return encode_rows(encode_parts(rows, 1)[0], len(rows), b"")
 
 
 def view_segment(value: bytes, limbs: int, values: int = 0) -> dict[str, NDArray[Any]]:
