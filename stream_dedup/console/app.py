@@ -78,10 +78,9 @@ class ConsolePages:
         return found
 
     async def _page(self, name: str, answer: PageAnswer, request: Request) -> Response:
-        is_part = request.query_params.get("part") == "rows"
         try:
             values = await self._values(answer, request)
-            template, status = ("rows.html" if is_part and name == "decisions" else f"{name}.html"), 200
+            template, status = f"{name}.html", 200
         except PageError as error:
             template, status = "problem.html", error.status
             values = {"sentence": str(error), "title": title_of(status)}

@@ -22,6 +22,7 @@ from stream_dedup.console.nouns import DeadLetters, LetterKind, ListedLetter, Re
 from stream_dedup.console.outputs import all_of, ends_of, waiting
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.insights.record import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
 from stream_dedup.proof.letters import Letter, RedriveProgress, letter_of, redrive_group
 from stream_dedup.settings.settings import Settings
@@ -52,6 +53,9 @@ class Attention:
         """The dead letters. Raises StreamDedupError: they cannot be read."""
         self.events = _Kept(self._read_events)
         """What goes on at each host, by the signals of the last day; None where nobody writes any. Raises as `letters`."""
+        self.unwatched = _Kept(self._read_unwatched)
+        """That nobody reads any more what the workers count at hosts; nothing where somebody does, or nobody did. Raises as
+        `letters`."""
         self.remarks = _Kept(self._look)
         """What to look at; each look that fails is a remark itself."""
 
@@ -86,8 +90,9 @@ class Attention:
             Remark("warning", f"{host}: {'; '.join(said)}", "decisions?" + urlencode({"host": host}))
             for host, said in list(events.items())[:_HOSTS_SAID]
         ]
-        more = len(events) - len(found)
-        return [*found, Remark("warning", f"Something goes on at {more:,} hosts more.", "hosts")] if more else found
+        if more := len(events) - len(found):
+            found.append(Remark("warning", f"Something goes on at {more:,} hosts more.", "hosts"))
+        return [*found, Remark("warning", unwatched)] if (unwatched := self.unwatched()) else found
 
     def _read_letters(self) -> DeadLetters:
         topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
@@ -109,6 +114,19 @@ class Attention:
         )
         listed = tuple(_listed(one, is_sent=is_sent(one)) for one in letters[:_LISTED])
         return DeadLetters(len(letters), is_whole, kinds, listed)
+
+    def _read_unwatched(self) -> str:
+        topic, group = self._settings.topic_names.insights, reading_group(self._settings.group)
+        ends = self._kafka.ask(lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {})
+        done = self._kafka.ask(lambda admin: admin.committed(group))
+        # Where it never ran it is not wanted. The mark of a transaction counts as a record, and nobody reads it.
+        waiting = [high - done[key][0] for key, (_, high) in ends.items() if key in done]
+        if max(waiting, default=0) <= 1 or self._kafka.ask(lambda admin: admin.group_members(group)):
+            return ""
+        return (
+            f"What goes on at hosts is told no more: nobody reads {topic}, as the group {group} has no member. Start one with: "
+            "stream-dedup run insights"
+        )
 
     def _read_events(self) -> Mapping[str, tuple[str, ...]] | None:
         topic = self._settings.topic_names.host_signals

@@ -25,7 +25,7 @@ from stream_dedup.log.records import Batch
 from stream_dedup.service import asking
 from stream_dedup.settings.settings import Settings
 
-_ANSWER_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 2.0
 _ANSWER_BYTES_MAX: Final = 4_000_000
 _CROWD_LISTED: Final = 1_000
 _NOWHERE: Final = LogPlace(1 << 63, 0)
@@ -50,6 +50,7 @@ def sources_of(settings: Settings, stop: threading.Event, engine: TextAnswers | 
         remarks=attention.remarks,
         letters=attention.letters,
         events=attention.events,
+        unwatched=attention.unwatched,
         index=index,
         threshold=None if index is None else threshold_in(index),
         witness=None if settings.console_index is None else witness_at(settings.console_index, records.judged),

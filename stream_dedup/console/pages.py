@@ -52,7 +52,7 @@ PageAnswer = Callable[[ConsoleSources, Query, Calling], Awaitable[dict[str, Any]
 
 
 async def _asked(notices: list[str], call: Calling, source: Callable[[], T] | None, lacking: str, what: str, otherwise: T) -> T:
-    """Return what a source says; `otherwise`, with a notice, if there is none or it cannot."""
+    """Return what a source says; `otherwise`, with a notice that begins with `what`, if there is none or it cannot."""
     if source is None:
         notices.append(lacking)
         return otherwise
@@ -61,7 +61,7 @@ async def _asked(notices: list[str], call: Calling, source: Callable[[], T] | No
     except InputError:
         raise
     except (StreamDedupError, PageError) as error:
-        notices.append(f"{what}: {error}")
+        notices.append(f"{what}: {error}" if what else str(error))
         return otherwise
 
 
@@ -90,7 +90,7 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
     notices, sources = await _begin(sources, call)
     lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
     remarks = await _asked(notices, call, sources.remarks, "", "What to look at is not known", None)
-    threshold = await _asked(notices, call, sources.threshold, "", "The threshold is not known", None)
+    threshold = await _asked(notices, call, sources.threshold, "", "", None)
     duplicates = sum(figures.by_reason.get(one, 0) for one in DUPLICATES)
     return {
         "notices": [one for one in notices if one],
@@ -168,8 +168,7 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
 
 
 def _compared(sources: ConsoleSources, known: Decision, own: Opened, kept: Opened | None) -> dict[str, Any]:
-    kept_ones = sources.recent.select(filter_of({"verdict": "unique", "id": known.of_id[:500]}), 1 << 30) if known.of_id else []
-    of = next((one for one in kept_ones if one.id == known.of_id), None)
+    of = None if kept is None or kept.is_forgotten else sources.recent.kept(known.of_position)
     both = kept is not None and own.text and kept.text
     return {
         "comparison": differences.compare(kept.text, own.text) if both and kept else None,
@@ -273,6 +272,7 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     del query
     notices, sources = await _begin(sources, call)
     told = await _asked(notices, call, sources.events, "", "What goes on at hosts is not known", None)
+    notices.append(await _asked(notices, call, sources.unwatched, "", "Whether hosts are watched is not known", ""))
     events = told or {}
     found = {one.host: one for one in sources.recent.hosts()}
     found |= {host: HostFigures(host, 0, 0, 0, 0) for host in events if host not in found}
@@ -298,9 +298,7 @@ async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     """Answer with what the index holds."""
     del query
     notices: list[str] = []
-    stats = await _asked(
-        notices, call, sources.index, "This console was not told where the index answers.", "The index does not answer", None
-    )
+    stats = await _asked(notices, call, sources.index, "This console was not told where the index answers.", "", None)
     return {"notices": notices, "stats": stats}
 
 
@@ -337,7 +335,7 @@ PAGES: Final[dict[str, PageAnswer]] = {
     "dead-letters": dead_letters,
     "index": index,
 }
-_OF_DECISIONS: Final = (*FILTERS, "before", "sort", "part")
+_OF_DECISIONS: Final = (*FILTERS, "before", "sort")
 _PARAMETERS: Final[dict[PageAnswer, tuple[str, ...]]] = dict.fromkeys(PAGES.values(), ()) | {
     now: ("span",),
     decisions: _OF_DECISIONS,

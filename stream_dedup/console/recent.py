@@ -178,6 +178,11 @@ class Recent:
         """Return the decision that lies there, if it is remembered."""
         return next((one for one in self._newest_first() if one.at == at), None)
 
+    def kept(self, position: str) -> Decision | None:
+        """Return the decision on the kept document that lies there in the source, if it is remembered."""
+        kept = (one for one in self._newest_first() if not one.is_duplicate)
+        return next((one for one in kept if one.position == position), None) if position else None
+
     @property
     def remembered(self) -> int:
         """How many decisions are remembered."""

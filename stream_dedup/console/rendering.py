@@ -116,7 +116,7 @@ def web(identifier: str) -> str:
 def breaking(text: str) -> Markup:
     """Return an address that may be broken behind its slashes, not within a word; any text goes."""
     slash = Markup("/<wbr>")
-    return escape(text).replace("/", slash).replace(slash + slash, Markup("//<wbr>"))
+    return escape(text).replace("/", slash).replace(slash + slash, "//")
 
 
 def query(values: dict[str, Any], **changes: Any) -> str:

@@ -38,7 +38,7 @@ class ConsoleSources:
     without waiting, what keeps decisions from coming, or nothing. `opened` gives a record by its position, with its text or
     why there is none. `find` takes a clue and how many documents at most; `groups` takes `largest` or `newest` and how many.
     `lag`: how many source records of each partition no worker has committed. `events`: what goes on at each host, None where
-    nobody tells it. `threshold`: similarity from which on the plan in force calls two documents near, None if it asks for none.
+    nobody tells it; `unwatched` says that nobody does now, or nothing. `threshold`: similarity from which on the plan in force calls two documents near, None if it asks for none.
     `witness`: what a decision's crowd says, None if it has none.
     """
 
@@ -50,6 +50,7 @@ class ConsoleSources:
     group: Callable[[str], DocumentGroup | None] | None = None
     groups: Callable[[str, int], Sequence[DocumentGroup]] | None = None
     events: Callable[[], Mapping[str, Sequence[str]] | None] | None = None
+    unwatched: Callable[[], str] = str
     letters: Callable[[], DeadLetters] | None = None
     index: Callable[[], Mapping[str, Any]] | None = None
     lag: Callable[[], Mapping[int, int]] | None = None
@@ -59,4 +60,4 @@ class ConsoleSources:
 
     def without_kafka(self) -> Self:
         """Return those that stand while Kafka does not answer."""
-        return replace(self, opened=None, lag=None, remarks=None, letters=None, events=None, witness=None)
+        return replace(self, opened=None, lag=None, remarks=None, letters=None, events=None, witness=None, unwatched=str)

@@ -155,7 +155,8 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
             print_json(outcome.as_json(seed))
         else:
             outcome.show(out)
-            out.print(_NEXT)
+            out.print(_ORDER)
+            out.print("Next: " + "\n      ".join(_NEXT[serve:]))
         for complaint in outcome.complaints:
             sys.stderr.write(complaint + "\n")
         if has_search:
@@ -327,14 +328,16 @@ def _run_crawl(settings: Settings, pages: Sequence[CrawledPage], beside: Beside,
     return seen
 
 
-_NEXT: Final = """
+_ORDER: Final = """
 Of two copies the one is kept that came onto the log first. Between partitions that is a matter of moments, so another run may
 name a pair the other way round.
-
-Next: stream-dedup demo --serve    the same, to look into with a browser
-      stream-dedup check FILE      your own documents, without Kafka
-      stream-dedup broker          a Kafka to play with, for a topic of your own (see "Your own topic" in README)
 """
+# The first is for those who did not do it already.
+_NEXT: Final = (
+    "stream-dedup demo --serve    the same, to look into with a browser",
+    "stream-dedup check FILE      your own documents, without Kafka",
+    'stream-dedup broker          a Kafka to play with, for a topic of your own (see "Your own topic" in README)',
+)
 
 
 class _Outcome:

@@ -51,6 +51,11 @@ class InsightsRecord:
     other: ReasonCounts = NOTHING
 
 
+def reading_group(group: str) -> str:
+    """Return the consumer group of the role that reads these records, in the deployment whose workers have that group."""
+    return f"{group}-insights"
+
+
 def encode(record: InsightsRecord) -> bytes:
     """Return the record's bytes."""
     body = {

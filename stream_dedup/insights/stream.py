@@ -81,7 +81,7 @@ class HostStream:
             "allow_empty": True,
         }
         self.app: Any = faust.App(
-            group_of(settings),
+            reading_group(settings.group),
             broker=";".join(f"aiokafka://{one.strip()}" for one in settings.kafka_bootstrap_servers.split(",")),
             broker_client_id=client,
             broker_credentials=_credentials(security_of(settings.kafka)),
@@ -218,11 +218,6 @@ class HostStream:
         if new:
             # What it threw away meanwhile would wait for the next start.
             await self.app.consumer.seek_wait(await self.app.consumer.earliest_offsets(*new))
-
-
-def group_of(settings: Settings) -> str:
-    """Return the consumer group of the role."""
-    return f"{settings.group}-insights"
 
 
 def _credentials(security: Security) -> Any:

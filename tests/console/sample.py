@@ -90,6 +90,7 @@ def decision(place: int, reason: str | None = None, **given: object) -> Decision
         "partition": place % 3,
         "offset": place,
         "id": f"https://{host}/articles/{place}",
+        "position": f"documents-0@{place}",
         "host": host,
         "verdict": "duplicate" if is_duplicate else "unique",
         "reason": reason,

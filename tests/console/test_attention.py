@@ -30,6 +30,8 @@ class FakeCluster:
         self.redriven: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self.roles = RoleFacts(workers=1, waiting=0)
         self.away = ""
+        self.watchers = 0
+        self.watched: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self.reads = 0
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
@@ -40,8 +42,12 @@ class FakeCluster:
             raise BrokerError(f"{self.away} is away.")
         return {key: (0, len(self.topics[key[0]])) for key in keys}
 
+    def group_members(self, group: str) -> int:
+        assert group.endswith("-insights")
+        return self.watchers
+
     def committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
-        return self.redriven if group.endswith("-redrive") else {}
+        return self.redriven if group.endswith("-redrive") else self.watched
 
     def read(self, _: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]) -> Iterator[Message]:
         self.reads += 1
@@ -86,6 +92,15 @@ def test_a_system_in_order_has_nothing_to_look_at(cluster: FakeCluster, looking:
     assert looking().events() == {}
     del cluster.topics["host-signals"]
     assert (said(looking), looking().events()) == ([], None)
+
+
+def test_that_nobody_watches_hosts_is_said(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+    """While more than the mark of a transaction waits for a role that was there and has gone."""
+    cluster.topics["insights"] = [Message("insights", 0, 0, b"", b"", 0, [])] * 5
+    for read, watchers, warns in ((None, 0, False), (3, 1, False), (4, 0, False), (3, 0, True)):
+        cluster.watched, cluster.watchers = {} if read is None else {("insights", 0): (read, None)}, watchers
+        assert said(looking) == [one for one in [looking().unwatched()] if one]
+        assert ("nobody reads insights, as the group stream-dedup-insights has no member" in looking().unwatched()) == warns
 
 
 def test_records_that_wait_for_nobody_are_said(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:

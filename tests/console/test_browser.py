@@ -119,7 +119,8 @@ def test_hostile_texts_do_not_run(chrome: Chrome) -> None:
 
 def test_rows_are_live_until_paused(chrome: Chrome) -> None:
     """A decision appears by itself; after Pause none does; the filter of the address holds for those that appear."""
-    given = sources()
+    away = [""]
+    given = sources(away=lambda: away[0])
     with serving(given) as port:
         chrome.get(f"http://127.0.0.1:{port}/decisions?reason=near")
         given.recent.saw([decision(700, "near", id="appeared"), decision(701, "new", id="unasked")])
@@ -136,6 +137,8 @@ def test_rows_are_live_until_paused(chrome: Chrome) -> None:
         assert "hidden" not in chrome.find_element("id", "rows").text
         chrome.find_element("id", "pause").click()
         wait_for(chrome, "document.getElementById('rows').textContent.includes('hidden')")
+        away[0] = "Kafka does not answer."
+        wait_for(chrome, "document.querySelector('.notice')?.textContent.includes('Kafka does not answer.')")
 
 
 def test_both_texts_of_a_decision_move_together(chrome: Chrome) -> None:
@@ -159,13 +162,16 @@ def test_both_texts_of_a_decision_move_together(chrome: Chrome) -> None:
 
 
 def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
-    """What was decided meanwhile stands there without a click."""
+    """What was decided meanwhile stands there without a click, and after one that meant nothing; what is read is held still."""
     given = sources()
     with serving(given) as port:
         chrome.get(f"http://127.0.0.1:{port}/")
         wait_for(chrome, "document.querySelector('main').textContent.includes('500')")
+        chrome.find_element("css selector", "h1").click()
         given.recent.saw(decision(place) for place in range(500, 1_277))
         wait_for(chrome, "document.querySelector('main').textContent.includes('1,277')")
+        chrome.execute_script("document.querySelector('main a').focus()")
+        wait_for(chrome, "document.getElementById('live').textContent.startsWith('Held still')")
 
 
 def test_keys_and_names(chrome: Chrome) -> None:

@@ -47,6 +47,7 @@ def demo(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
         said = out.read_text()
         assert running.poll() is None, said + err.read_text()
         roles = psutil.Process(running.pid).children(recursive=True)
+        assert re.findall(r"^(?:Next:)? +stream-dedup (\w+) ", said, re.MULTILINE) == ["check", "broker", "find"]
         (console,) = re.findall(r"The console: (http://127\.0\.0\.1:\d+)/", said)
         (typed,) = re.findall(r"^ *stream-dedup (find .*)$", said, re.MULTILINE)
         yield DemoSays(console, typed)
@@ -88,7 +89,7 @@ def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
         assert chrome.find_elements("css selector", ".found mark")
         assert article.id in chrome.find_element("css selector", ".found").text
         chrome.find_element("link text", "its group").click()
-        wait_for(chrome, "document.title.startsWith('Group')")
+        wait_for(chrome, "document.title.startsWith('Copies')")
         # Which of the two came first, and so was kept, is not the same in each run.
         chrome.find_element("xpath", "//main//tr[td='near']//a").click()
         wait_for(chrome, "document.querySelectorAll('.sides ins, .sides del').length > 0")

@@ -83,7 +83,7 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, port: int) -> None:
     assert "rained" not in chrome.find_element("css selector", ".found").text
 
     first.find_element("link text", "its group").click()
-    wait_for(chrome, "document.title.startsWith('Group')")
+    wait_for(chrome, "document.title.startsWith('Copies')")
     rows = [one.text for one in chrome.find_elements("css selector", "tbody tr")]
     assert sorted(one.split()[2] for one in rows) == ["exact", "near", "near", "revised"]
     said = chrome.find_element("css selector", "main").text

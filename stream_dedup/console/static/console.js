@@ -1,5 +1,5 @@
 "use strict";
-// Live rows on the page Decisions, a page Now that draws itself anew, Ctrl+Enter on Find, both
+// The pages Decisions and Now that draw themselves anew, Ctrl+Enter on Find, both
 // texts of a decision scrolled together, from one difference to the next; everything works without this.
 (() => {
   const box = document.querySelector("[data-submit]");
@@ -46,59 +46,62 @@
   if (places.length) steps.append(" ", button("Previous", () => step(at < 0 ? 0 : -1)), " ", button("Next", () => step(1)));
 })();
 (() => {
-  const main = document.querySelector("main[data-refresh]");
-  if (!main) return;
-  const look = async () => {
-    // Nothing is drawn anew from under the keyboard, a selection or an open table, nor fetched for a page that nobody sees.
-    const used = main.contains(document.activeElement) || String(getSelection()) || main.querySelector("details[open]");
-    if (!document.hidden && !used) {
-      try {
-        const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-        if (!answer.ok) throw new Error(String(answer.status));
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        main.replaceChildren(...page.querySelector("main").childNodes);
-      } catch {
-        const live = document.getElementById("live");
-        if (live) live.textContent = "The console does not answer; these figures are old.";
-      }
-    }
-    setTimeout(look, 1000 * Number(main.dataset.refresh));
-  };
-  setTimeout(look, 1000 * Number(main.dataset.refresh));
-})();
-(() => {
-  const rows = document.getElementById("rows");
+  const main = document.querySelector("main");
+  const rows = document.querySelector("#rows[data-live]");
   const pause = document.getElementById("pause");
-  const live = document.getElementById("live");
-  if (!rows || !rows.dataset.live || !pause) return;
-  const address = new URL(location.href);
-  address.searchParams.set("part", "rows");
+  const every = 1000 * Number(rows ? 2 : main.dataset.refresh);
+  if (!every) return;
+  const LIVE = "Drawn anew every 2 s.";
   let paused = false;
-  let wait = 2000;
-  pause.hidden = false;
-  live.textContent = "Live.";
-  pause.addEventListener("click", () => {
-    paused = !paused;
-    pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Go on" : "Pause";
-    live.textContent = paused ? "Paused." : "Live.";
-  });
+  let wait = every;
+  const say = (text, isBad = false) => {
+    const live = document.getElementById("live");
+    live.replaceChildren(text);
+    live.classList.toggle("level", isBad);
+  };
+  if (rows) {
+    pause.hidden = false;
+    say(LIVE);
+    pause.addEventListener("click", () => {
+      paused = !paused;
+      pause.setAttribute("aria-pressed", String(paused));
+      pause.textContent = paused ? "Go on" : "Pause";
+      say(paused ? "Paused." : LIVE);
+    });
+  }
+  // Nothing is drawn anew from under the keyboard, a selection or an open table; a click on the page itself holds nothing.
+  const held = () => {
+    const active = document.activeElement;
+    return (active !== main && (rows ?? main).contains(active)) || String(getSelection()) || main.querySelector("details[open]");
+  };
+  let drawn = "";
+  const draw = (page) => {
+    drawn = new Date().toISOString().slice(11, 19);
+    if (!page) return;
+    if (!rows) return main.replaceChildren(...page.querySelector("main").childNodes);
+    for (const id of ["notices", "rows"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
+    say(LIVE);
+  };
   const look = async () => {
-    // Rows are not taken away from under the keyboard, nor fetched for a page that nobody sees.
-    if (!paused && !document.hidden && !rows.contains(document.activeElement)) {
+    if (!paused && !document.hidden) {
       try {
-        const answer = await fetch(address, { headers: { Accept: "text/html" } });
-        if (!answer.ok) throw new Error(String(answer.status));
-        const text = await answer.text();
-        if (!paused) rows.innerHTML = text; // escaped by the server, and the policy lets no script of it run
-        if (wait !== 2000) live.textContent = "Live.";
-        wait = 2000;
+        if (held()) {
+          say("Held still while something here has the focus, is selected or is open.");
+        } else {
+          // A role that is frozen takes the question and never answers.
+          const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(10000) });
+          if (!answer.ok) throw new Error(String(answer.status));
+          const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+          if (!paused && !held()) draw(page);
+        }
+        wait = every;
       } catch {
         wait = Math.min(2 * wait, 30000);
-        if (!paused) live.textContent = "The console does not answer; it is asked again.";
+        if (!paused) say(`The console does not answer; this is as it was at ${drawn}Z.`, true);
       }
     }
     setTimeout(look, wait);
   };
+  draw(null);
   setTimeout(look, wait);
 })();
