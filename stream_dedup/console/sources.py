@@ -38,7 +38,8 @@ class ConsoleSources:
     without waiting, what keeps decisions from coming, or nothing. `opened` gives a record by its position, with its text or
     why there is none. `find` takes a clue and how many documents at most; `groups` takes `largest` or `newest` and how many.
     `lag`: how many source records of each partition no worker has committed. `events`: what goes on at each host, None where
-    nobody tells it; `unwatched` says that nobody does now, or nothing. `threshold`: similarity from which on the plan in force calls two documents near, None if it asks for none.
+    nobody tells it; `unwatched` says that nobody does any more, or nothing. `threshold`: similarity from which on the plan in
+    force calls two documents near, None if it asks for none.
     `witness`: what a decision's crowd says, None if it has none.
     """
 

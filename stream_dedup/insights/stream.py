@@ -24,6 +24,7 @@ from faust.auth import GSSAPICredentials, SASLCredentials, SSLCredentials
 
 from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.ground.topics import TopicNames
+from stream_dedup.insights.record import reading_group
 from stream_dedup.insights.row import Stamp
 from stream_dedup.kafka.security import Security, security_of, ssl_context
 from stream_dedup.settings.settings import Settings
