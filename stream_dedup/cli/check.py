@@ -16,6 +16,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from stream_dedup.cli.keep import FIRST, Ranks, check_keep
 from stream_dedup.cli.options import (
     DocumentFormat,
     FormatOption,
@@ -42,12 +43,12 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import columns_of, need_pyarrow
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
-from stream_dedup.inputs.fields import field_at
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import (
     RawDocument,
     SourceFile,
     find_all,
+    first_of,
     hold_objects,
     key_of,
     need_packages,
@@ -115,7 +116,7 @@ def check_command(
             metavar="WHICH",
             help="Of copies: first, longest, newest (TIME_FIELD), or the greatest in a COLUMN.",
         ),
-    ] = "first",
+    ] = FIRST,
     strict: StrictOption = False,
     skip_damaged: Annotated[
         bool, typer.Option("--skip-damaged", help="End with 0 though files cannot be read as a whole.")
@@ -133,8 +134,9 @@ def check_command(
     settings = settings_for(
         [*files, *old], given, text_field=text_field, id_field=id_field, recipe=recipe, plan=plan, similarity=similarity
     )
-    if keep != "first" and index is not None:
+    if keep != FIRST and index is not None:
         raise ConfigurationError("An index that is kept has kept what came first; leave out --keep or --index.")
+    check_keep(keep, files, settings.time_field)
     if written_as is WrittenAs.PARQUET:
         need_pyarrow("Parquet files")
     task = CheckTask(
@@ -160,7 +162,7 @@ class CheckTask:
     as_json: bool
     is_strict: bool
     skips_damaged: bool = False
-    keep: str = "first"
+    keep: str = FIRST
     others: Sequence[str] = ()
 
     def progress(self) -> AbstractContextManager[Advance]:
@@ -168,39 +170,53 @@ class CheckTask:
         return progress(f"checking {' '.join(self.targets)}", sum(file.size_bytes for file in (*self.files, *self.old)))
 
     def batches(
-        self, files: Sequence[SourceFile], pending: Pending, remarks: Remarks, advance: Advance
+        self, files: Sequence[SourceFile], pending: Pending, remarks: Remarks, advance: Advance, keep: str = FIRST
     ) -> Iterator[PrintedBatch]:
-        """Yield the documents of files with their prints; `pending` as `decode_documents` takes it."""
+        """Yield the documents of files with their prints, ranked by `keep`; `pending` as `decode_documents` takes it."""
         raws = read_documents(files, advance, remarks.passed_over)
         takes_vectors = self.recipe.method.takes_vectors
-        rank = rank_by(self.keep)
-        documents = decode_documents(raws, self.settings, pending, takes_vectors=takes_vectors, remarks=remarks, rank=rank)
-        return fingerprinted(documents, self.recipe)
+        ranks = Ranks(keep, self.settings.time_field)
+        documents = decode_documents(raws, self.settings, pending, takes_vectors=takes_vectors, remarks=remarks, rank=ranks.of)
+        return ranks.told(fingerprinted(documents, self.recipe))
 
     def judged(self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int) -> Iterator[Judged]:
         """Yield the verdicts on documents that begin with a number, in their order."""
-        if self.keep == "first":
+        if self.keep == FIRST:
             return judge_batches(batches, self.recipe, index, run=run, first=first)
         return iter(judge_ranked(batches, self.recipe, index))
 
     def take_old(self, index: LogIndex, remarks: Remarks, lost: Losses, advance: Advance) -> None:
-        """Judge the documents of the old files; nothing is said of them but what cannot be read."""
+        """Judge the documents of the old files; nothing is said of them but what cannot be read.
+
+        Raises:
+            InputError: there are such files, and nothing in them can be judged.
+        """
         pending: Pending = deque()
         batches = self.batches(self.old, pending, remarks, advance)
+        count = 0
         for _ in judge_batches(batches, self.recipe, index, run=secrets.token_bytes(TOPIC_ID_BYTES)):
+            count += 1
             while (letter := pending[0][1]) is not None:
                 lost.tell(pending.popleft()[0], letter)
             pending.popleft()
         for where, letter in pending:
             if letter is not None:
                 lost.tell(where, letter)
+        if self.old and not count:
+            names = first_of([file.name for file in self.old])
+            raise InputError(f"Nothing in --against ({names}) can be judged; name other files, or leave it out.")
+
+    def need_any(self, count: int) -> None:
+        """Raise InputError if no document, nor anything that cannot be read, was found."""
+        if not count:
+            raise InputError(f"There is no document in {first_of(self.targets)}.")
 
     def ranked(self, advance: Advance) -> list[Judged]:
         """Return the verdicts on all documents, which are read once for that."""
         index = open_index(MemoryStore(), self.recipe, self.settings.judging_plan)
         remarks, nothing = Remarks(self.settings), Losses(1)
         self.take_old(index, remarks, nothing, advance)
-        return judge_ranked(self.batches(self.files, deque(), remarks, advance), self.recipe, index)
+        return judge_ranked(self.batches(self.files, deque(), remarks, advance, self.keep), self.recipe, index)
 
 
 class WrittenAs(enum.StrEnum):
@@ -273,7 +289,7 @@ def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object
         task.take_old(index, remarks, result.lost, advance)
         for files in [task.files] if write is None else [[file] for file in task.files]:
             pending: Pending = deque()
-            batches = task.batches(files, pending, remarks, advance)
+            batches = task.batches(files, pending, remarks, advance, task.keep)
             rows = result.told(task.judged(batches, index, run, first), pending)
             if write is not None:
                 write(files[0].name, rows)
@@ -287,7 +303,9 @@ def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object
     elif result.names_letters:
         _print(result)
     remarks.close()
-    return result.lost.exit_code(sum(result.verdicts.values()), is_strict=task.is_strict, skips_damaged=task.skips_damaged)
+    count = sum(result.verdicts.values())
+    task.need_any(count + result.lost.count)
+    return result.lost.exit_code(count, is_strict=task.is_strict, skips_damaged=task.skips_damaged)
 
 
 def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> int:
@@ -326,7 +344,7 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
             takes_vectors = recipe.method.takes_vectors
             decode = partial(decode_documents, settings=settings, takes_vectors=takes_vectors, remarks=remarks)
             judge: Judge
-            if task.keep == "first":
+            if task.keep == FIRST:
                 index = stack.enter_context(output.opened_index(recipe, plan))
                 if not output.judged:
                     task.take_old(index, remarks, lost, advance)
@@ -341,6 +359,7 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
     remarks.close()
     lost.count, lost.damaged = counts["unreadable"], output.counts["damaged"]  # of earlier runs, too
     lost.close()
+    task.need_any(sum(counts.values()))
     return lost.exit_code(counts["kept"] + counts["duplicates"], is_strict=task.is_strict, skips_damaged=task.skips_damaged)
 
 
@@ -432,21 +451,6 @@ def decode_documents(
                 yield OfflineDocument(decoded.id, decoded.text, decoded.scope, rank(raw, decoded))
             else:
                 raise InvariantError(f"{raw.name} was passed on as {decoded.label}, which a file cannot ask for.")
-
-
-def rank_by(keep: str) -> Callable[[RawDocument, DecodedDocument], float]:
-    """Return what says how high a document stands, by what `--keep` names; one without such a value comes last."""
-
-    def of_column(raw: RawDocument, _decoded: DecodedDocument) -> float:
-        found = field_at(raw.fields, keep)
-        return float(found) if isinstance(found, int | float) and found == found else float("-inf")
-
-    ranks: dict[str, Callable[[RawDocument, DecodedDocument], float]] = {
-        "first": lambda _raw, _decoded: 0.0,
-        "longest": lambda _raw, decoded: float(len(decoded.text)),
-        "newest": lambda _raw, decoded: float(decoded.time_ms),
-    }
-    return ranks.get(keep, of_column)
 
 
 def _as_json(where: str, judged: Judged) -> dict[str, object]:

@@ -17,6 +17,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from stream_dedup.cli.check import Advance, CheckTask, Pending, check_files, reading_of, settings_for
+from stream_dedup.cli.keep import FIRST
 from stream_dedup.cli.options import (
     DocumentFormat,
     FormatOption,
@@ -139,6 +140,7 @@ class _PrintsTask(CheckTask):
         pending: Pending,
         remarks: Remarks,  # noqa: ARG002 - who made the prints said what was remarkable
         advance: Advance,
+        keep: str = FIRST,  # noqa: ARG002 - prints have no rank
     ) -> Iterator[PrintedBatch]:
         """Yield what the files hold, in their order."""
         from stream_dedup.local.columns import batches_of, rows_of

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from stream_dedup.fingerprinting import Content
 from stream_dedup.ground.document import DeadLetter
+from stream_dedup.ground.printable import counted
 from stream_dedup.ground.terminal import note
-from stream_dedup.inputs.charset import looks_like_markup
+from stream_dedup.inputs.charset import REPLACED, looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, not_read
 from stream_dedup.settings.settings import Settings
@@ -25,21 +26,33 @@ class Remarks:
     passed_over: Counter[str] = field(default_factory=Counter)
     _documents: int = 0
     _without_id: int = 0
+    _no_utf8: int = 0
+    _first_no_utf8: str = ""
     _sentences: dict[str, str] = field(default_factory=dict)
+    _read: str = ""
+    _refused: str = ""
 
     def refused(self, raw: RawDocument, letter: DeadLetter) -> None:
-        """Take a document that has no text; of the first one is said which fields it has."""
-        if letter.error_class == "MissingField" and raw.fields:
+        """Take a document that has no text; of a file in which none has it is said which fields the first one has."""
+        file = _file_of(raw)
+        if letter.error_class == "MissingField" and raw.fields and file != self._read and "fields" not in self._sentences:
+            self._refused = file
             names = [str(name) for name in raw.fields]
             more = f" and {len(names) - _FIELDS_NAMED:,} more" if len(names) > _FIELDS_NAMED else ""
-            self._sentences.setdefault(
-                "fields",
+            self._sentences["fields"] = (
                 f"{raw.name} has the fields {', '.join(names[:_FIELDS_NAMED])}{more}. Name the one with the text by "
-                "STREAM_DEDUP_TEXT_FIELD (--text-field, --set text_field=).",
+                "STREAM_DEDUP_TEXT_FIELD (--text-field, --set text_field=)."
             )
 
     def read(self, raw: RawDocument, text: Content) -> None:
         """Take a document that can be judged."""
+        self._read = _file_of(raw)
+        if self._read == self._refused:
+            self._refused = ""
+            del self._sentences["fields"]
+        if isinstance(text, str) and REPLACED in text and not raw.is_page and raw.form != "warc" and not _is_utf8(raw.raw):
+            self._no_utf8 += 1
+            self._first_no_utf8 = self._first_no_utf8 or raw.name
         if raw.form == "jsonl" and self.settings.id_field:
             self._documents += 1
             self._without_id += scalar(field_at(raw.fields, self.settings.id_field)) is None
@@ -54,12 +67,29 @@ class Remarks:
         """Say what was remarkable."""
         for sentence in self._sentences.values():
             note(sentence)
+        if self._no_utf8:
+            note(
+                f"Bytes that are no UTF-8 were judged as U+FFFD, in {counted(self._no_utf8, 'document')}; the first is "
+                f"{self._first_no_utf8}."
+            )
         if self._without_id:
             note(
                 f"{self._without_id:,} of {self._documents:,} documents have no {self.settings.id_field!r} "
                 "(STREAM_DEDUP_ID_FIELD, --id-field); they are known by their id, url or place in the file instead."
             )
         say_passed_over(self.passed_over)
+
+
+def _file_of(raw: RawDocument) -> str:
+    return raw.name.rpartition(":")[0] or raw.name
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @dataclass(slots=True)

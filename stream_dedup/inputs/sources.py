@@ -212,7 +212,7 @@ def _all_of(found: Sequence[_Found], form: str, where: str, others: list[str], a
             files.append(SourceFile(path, name, guessed, elsewhere))
     if not files:
         kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
-        there = f"; there is {_first_of(names)}. Say by --format how they hold documents" if names else ""
+        there = f"; there is {first_of(names)}. Say by --format how they hold documents" if names else ""
         raise InputError(f"{where} holds no {kinds} files (plain, .gz or .zst){there}.")
     others += names
     return files
@@ -226,12 +226,13 @@ def not_read(others: Sequence[str]) -> str:
     """Return what is said of files that were found and are not read."""
     were = "was" if len(others) == 1 else "were"
     return (
-        f"{counted(len(others), 'file')} {were} not read: {_first_of(others)}. Name a file with its --format if its name does "
+        f"{counted(len(others), 'file')} {were} not read: {first_of(others)}. Name a file with its --format if its name does "
         "not tell how it holds documents."
     )
 
 
-def _first_of(names: Sequence[str]) -> str:
+def first_of(names: Sequence[str]) -> str:
+    """Return names for a sentence, the first five of them."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 

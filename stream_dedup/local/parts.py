@@ -108,10 +108,8 @@ class PartedOutput:
                 self.resumed = sum(self.counts[kind] for kind in KINDS)
             elif any(self.folder.iterdir()):
                 raise InputError(f"{self.folder} is not empty, and was not begun by this command; name another folder.")
-            else:
-                if self.index is not None:  # which numbers documents of other runs, too
-                    self.run_id = secrets.token_bytes(TOPIC_ID_BYTES)
-                self._save()
+            elif self.index is not None:  # which numbers documents of other runs, too
+                self.run_id = secrets.token_bytes(TOPIC_ID_BYTES)
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.folder / _PROGRESS} is damaged; remove the folder, and begin anew.") from error
         except OSError as error:
@@ -125,6 +123,7 @@ class PartedOutput:
             ConfigurationError: the index that is kept has another recipe or plan.
             StoreError: it is damaged, or another process has it open.
         """
+        self._save()  # before anything else is in the folder
         with contextlib.closing(store_at(self.index or self.folder / "index")) as store:
             yield open_index(store, recipe, plan)
         if self.is_done and self.index is None:
@@ -132,6 +131,7 @@ class PartedOutput:
 
     def run(self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]) -> None:
         """Judge and write what a former run did not. `judge` yields the verdicts on documents that begin with a number."""
+        self._save()
         part: list[_Row] = []
         size = 0
         for row in self._rows(decode, judge, advance):

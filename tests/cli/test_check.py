@@ -7,6 +7,7 @@ import io
 import json
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,8 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callabl
     assert "rude.jsonl:1: The value is not JSON" in as_text.err
     *letters, remark = as_text.err.splitlines()
     assert len(letters) == 6
-    assert remark.startswith("rude.jsonl:2 has the fields id. Name the one with the text by STREAM_DEDUP_TEXT_FIELD")
+    # The field of the text is there, so that nothing is said of it.
+    assert remark == "Bytes that are no UTF-8 were judged as U+FFFD, in 1 document; the first is rude.jsonl:5."
     assert run("check", path, "--rows", 2).err.splitlines()[2:] == ["... and 4 dead letters more; --rows 0 names all.", remark]
     assert run("check", path, "--rows", 0).err == as_text.err
     assert "\x1b" not in as_json.out + as_text.out + as_text.err
@@ -225,16 +227,34 @@ def test_files_that_cannot_be_read(
     assert "Traceback" not in ended.err
 
 
-def test_an_empty_folder_and_an_empty_file(run: Callable[..., Any], tmp_path: Path) -> None:
-    """A folder without documents is an error, because the path is surely wrong; an empty file has no documents."""
-    empty = tmp_path / "empty.jsonl"
-    empty.write_bytes(b"\n\n")
+@pytest.mark.parametrize("more", [[], ["--json"], ["--keep", "longest"], ["--to", "out"]])
+def test_nothing_to_judge_is_a_failure(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    """A folder without documents, an empty file, and one of blank lines, also as what the others are judged against."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in {
+        "empty.jsonl": "",
+        "blank.txt.jsonl": "\n\n",
+        "a.jsonl": jsonl(DOCUMENTS),
+        "odd.jsonl": "odd\n",
+    }.items():
+        Path(name).write_text(content)
+    Path("folder").mkdir()
 
-    assert run("check", empty, "--json") == (0, "", "")
-    empty.unlink()
-    ended = run("check", tmp_path)
-    assert ended.code == 1
-    assert "holds no .jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet files" in ended.err
+    nothing = run("check", "empty.jsonl", "blank.txt.jsonl", *more)
+    against = []
+    for name in ("empty.jsonl", "odd.jsonl"):
+        shutil.rmtree("out", ignore_errors=True)  # it was begun with other files
+        against.append(run("check", "a.jsonl", "--against", name, *more))
+    folder = run("check", "folder", *more)
+
+    assert (nothing.code, nothing.err) == (1, "There is no document in empty.jsonl, blank.txt.jsonl.\n")
+    for ended, name in zip(against, ("empty.jsonl", "odd.jsonl"), strict=True):
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err.splitlines()[-1] == f"Nothing in --against ({name}) can be judged; name other files, or leave it out."
+    assert folder.code == 1
+    assert "holds no .jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet files" in folder.err
 
 
 def test_new_documents_are_judged_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 import os
 import random
@@ -16,6 +18,7 @@ import pytest
 
 from stream_dedup import dedup, judge
 from stream_dedup.ground.errors import InputError
+from tests.inputs.warc_files import http, page, record
 
 DICE = random.Random(5)
 PAGE, OTHER, THIRD = (" ".join(f"word{DICE.randrange(500)}" for _ in range(120)) for _ in range(3))
@@ -109,6 +112,78 @@ def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, 
     assert "".join(one["id"] for one in written) == kept
     again = run("check", tmp_path / "data", *options, "--to", tmp_path / "out")
     assert "complete" in again.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "keep", "more", "says"),
+    [
+        ("parquet", "Stars", [], "the columns are id, text, stars, when"),
+        ("parquet", "LONGEST", [], "the columns are id, text, stars, when"),
+        ("parquet", "newest", [], "time_field=PATH"),
+        ("parquet", "newest", ["--set", "time_field=nosuch"], "the columns are id, text, stars, when"),
+        ("txt", "stars", [], "the files hold texts without any"),
+        ("jsonl", "LONGEST", [], "did you mean longest"),
+        (
+            "jsonl",
+            "Stars",
+            [],
+            "None of 4 documents has a number in 'Stars'; the first one has the fields id, text, stars, when",
+        ),
+        ("jsonl", "when", [], "None of 4 documents has a number in 'when'"),
+        ("jsonl", "newest", ["--set", "time_field=id"], "None of 4 documents has a time in 'id'"),
+    ],
+)
+def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
+    run: Callable[..., Any], tmp_path: Path, kind: str, keep: str, more: list[str], says: str
+) -> None:
+    """What `--keep` names is there, or it is a wrong use, before anything is written; the folder can be used again."""
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), path)
+    else:
+        path.write_bytes(lines(ROWS))
+
+    for to in ([], ["--to", tmp_path / "out"]):
+        ended = run("check", path, "--keep", keep, *more, *to)
+        assert (ended.code, ended.out) == (2, "")
+        assert says in " ".join(ended.err.replace("│", " ").split())
+    assert run("check", path, "--to", tmp_path / "out").code == 0
+
+
+def test_copies_without_a_number_come_last_and_are_counted(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Numbers may be written as strings, and be columns of decimals; a page of a WARC file has its own time."""
+    rows = [row | {"stars": str(row["stars"]) if row["stars"] else "none", "when": None if row["id"] == "b" else row["when"]}
+            for row in ROWS]  # fmt: skip
+    (tmp_path / "a.jsonl").write_bytes(lines([*rows, {"id": "e", "text": THIRD, "stars": 10**400}]))
+    kinds = {"stars": pa.decimal128(3, 1), "when": pa.date32()}
+    columns = {name: [row[name] for row in ROWS] for name in ("id", "text")} | {
+        "stars": pa.array([None if row["stars"] is None else decimal.Decimal(row["stars"]) for row in ROWS], kinds["stars"]),
+        "when": pa.array([dt.date.fromisoformat(row["when"][:10]) for row in ROWS], kinds["when"]),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "b.parquet")
+    days = ("WARC-Date: 2026-05-01T10:00:00Z", "WARC-Date: 2026-06-01T10:00:00Z")
+    pages = [
+        record(name, http(page("a"))).replace(days[0].encode(), day.encode()) for name, day in zip("xy", days, strict=True)
+    ]
+    (tmp_path / "c.warc").write_bytes(b"".join(pages))
+
+    by = {
+        (file, keep): run("check", tmp_path / file, "--keep", keep, "--set", "time_field=when", "--json")
+        for file in ("a.jsonl", "b.parquet")
+        for keep in ("stars", "newest")
+    } | {("c.warc", "newest"): run("check", tmp_path / "c.warc", "--keep", "newest", "--json")}
+
+    kept = {of: [one["id"] for one in map(json.loads, ended.out.splitlines()) if not one["of"]] for of, ended in by.items()}
+    assert kept == {
+        ("a.jsonl", "stars"): ["c", "d", "e"],
+        ("a.jsonl", "newest"): ["c", "d", "e"],
+        ("b.parquet", "stars"): ["c", "d"],
+        ("b.parquet", "newest"): ["b", "c"],
+        ("c.warc", "newest"): ["http://y.example/"],
+    }
+    assert by["a.jsonl", "stars"].err == "--keep stars: 2 of 5 documents have no number in 'stars'; they come last.\n"
+    assert by["a.jsonl", "newest"].err == "--keep newest: 2 of 5 documents have no time in 'when'; they come last.\n"
+    assert by["b.parquet", "newest"].err == by["c.warc", "newest"].err == ""
 
 
 def test_an_index_that_is_kept_keeps_what_came_first(run: Callable[..., Any], tmp_path: Path) -> None:
