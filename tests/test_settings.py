@@ -15,7 +15,7 @@ from stream_dedup.ground.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.settings.environment import environment_name
 from stream_dedup.settings.layers import check_settings, load_settings
-from stream_dedup.settings.page import reference_page
+from stream_dedup.settings.page import GROUPS, reference_page
 from stream_dedup.settings.properties import FROM_FILE_PROPERTIES, MASK, is_secret
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import format_duration, parse_duration, parse_size
@@ -214,21 +214,31 @@ class TestSecrets:
         assert "s3cret" not in repr(settings)
         assert {one.value for one in settings.shown() if one.name.startswith("kafka.")} == {MASK}
 
-    def test_secrets_are_not_in_errors(self) -> None:
-        """A wrong value of a secret property never makes it into the error."""
-        environ = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "s3cret", "STREAM_DEDUP_HTTP_PORT": "no"}
 
-        with pytest.raises(ConfigurationError) as caught:
-            load_settings(environ=environ)
-
-        assert "s3cret" not in str(caught.value)
+NO_PAIRS = ["broker", "http://broker:9092", "a:1,,b:2"]
+NO_BROKERS = [
+    "broker:0",
+    "broker:99999",
+    "999.1.1.1:9092",
+    "1.2.3:9092",
+    "a..b:9092",
+    "-a:9092",
+    "::1:9092",
+    "[::g]:9092",
+    "good:9092, bad!:9092",
+    "[broker]:9092,:::1",
+]
+NO_BROKERS += [f"{'a' * 64}:9092", "http:9092:9092"]
+BROKERS = ["localhost:1", "10.0.0.1:65535", "[::1]:9092", "a_b.c-d.svc:9092 , kafka.:9092", "kafka-0.kafka:9092"]
+BROKERS += ["[fe80::1%eth0]:1"]
 
 
 class TestErrors:
     def test_all_errors_at_once(self, tmp_path: Path) -> None:
-        """Flags, environment and file are checked as a whole; every problem is one sentence, and the exit code is 78."""
+        """Flags, environment and file are checked as a whole; each problem is a sentence without a secret; exit code 78."""
         file = write(tmp_path, "s.toml", 'grup = "x"\nbatch_documents = 0\n')
         environ = {"STREAM_DEDUP_HTTP_PORT": "70000", "STREAM_DEDUP_NONSENSE": "1", "STREAM_DEDUP_VALUE_FORMAT": "jsn"}
+        environ |= {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "s3cret"}
 
         with pytest.raises(ConfigurationError) as caught:
             load_settings({"plan": "blok"}, file, environ)
@@ -236,6 +246,7 @@ class TestErrors:
         text = str(caught.value)
         assert caught.value.exit_code == 78
         assert "for 6 reasons" in text
+        assert "s3cret" not in text
         assert f"grup in {file} is not a setting; did you mean group?" in text
         assert f"batch_documents in {file} is 0, but must be at least 1." in text
         assert "STREAM_DEDUP_HTTP_PORT is '70000', but must be at most 65535." in text
@@ -272,14 +283,14 @@ class TestErrors:
             ("TOPIC_PREFIX", "a_b", "must consist of letters, digits, dots and hyphens"),
             ("TOPIC_PREFIX", ".a", "must begin with a letter or digit"),
             ("TOPIC_PREFIX", "x" * 249, "must leave topic names of at most 249 characters"),
-            ("KAFKA_BOOTSTRAP_SERVERS", "broker", "must be host:port"),
-            ("KAFKA_BOOTSTRAP_SERVERS", "http://broker:9092", "must be host:port"),
-            ("KAFKA_BOOTSTRAP_SERVERS", "a:1,,b:2", "must be host:port"),
+            *(("KAFKA_BOOTSTRAP_SERVERS", brokers, "must be host:port") for brokers in NO_PAIRS),
+            *(("KAFKA_BOOTSTRAP_SERVERS", brokers, "', but ") for brokers in NO_BROKERS),
             ("TEXT_FIELD", "a..b", "must be a dotted path"),
             ("LIVEZ_AFTER", "60", "must be a time with its unit"),
             ("LIVEZ_AFTER", "10ms", "must be at least 1 second"),
             ("LIVEZ_AFTER", "9" * 400 + "d", "must be a time"),
             ("HTTP_HOST", "a b", "must be a host name or an address"),
+            *(("HTTP_HOST", host, "', but ") for host in ("999.0.0.1", ":::", "-")),
             ("KEY_FILE", "/does/not/exist", "must name a file that exists"),
             ("KEY_FILE", "/", "must name a file that exists"),
             ("STATE_DIR", "~nobody-of-that-name/x", "must not begin with the home folder of a user who has none"),
@@ -288,6 +299,7 @@ class TestErrors:
             ("MODE", "dry-run", "must be"),
             ("FAIL_OPEN", "10ms", "must be at least 1 second"),
             ("PLAN", "64:4:9:3", "must be a whole number from 0 to 3"),
+            ("SIMILARITY", "8", "a similarity is written as a share from 0 to 1"),
         ],
     )
     def test_wrong_values_say_what_they_must_be(self, name: str, value: str, must: str) -> None:
@@ -300,6 +312,13 @@ class TestErrors:
         assert must in problem
         assert len(problem) < 500
         assert problem.endswith(".")
+
+    def test_addresses_that_can_be(self) -> None:
+        """Names of compose (with underscores) and of Kubernetes, and both kinds of addresses."""
+        given = [("KAFKA_BOOTSTRAP_SERVERS", one) for one in BROKERS]
+        given += [("HTTP_HOST", one) for one in ("0.0.0.0", "::", "pod-1.svc")]  # noqa: S104 - a text, nothing is bound
+
+        assert [(name, value) for name, value in given if problems({f"STREAM_DEDUP_{name}": value})] == []
 
     def test_a_shadow_commits_for_a_group_of_its_own(self) -> None:
         """In shadow mode the group is never the one that delivers, whatever it was given; twice changes nothing."""
@@ -403,78 +422,20 @@ class TestErrors:
             assert not found
 
 
-class TestAddresses:
-    @pytest.mark.parametrize(
-        "brokers",
-        [
-            "broker:0",
-            "broker:99999",
-            "999.1.1.1:9092",
-            "1.2.3:9092",
-            "a..b:9092",
-            "-a:9092",
-            "::1:9092",
-            "[::g]:9092",
-            "good:9092, bad!:9092",
-            "[broker]:9092,:::1",
-            f"{'a' * 64}:9092",
-            "http:9092:9092",
-        ],
-    )
-    def test_brokers_that_cannot_be(self, brokers: str) -> None:
-        """No port, no host name and no address that nobody can have."""
-        (problem,) = problems({"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": brokers})
-
-        assert problem.startswith("STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS is ")
-
-    @pytest.mark.parametrize(
-        "brokers",
-        [
-            "localhost:1",
-            "10.0.0.1:65535",
-            "[::1]:9092",
-            "a_b.c-d.svc:9092 , kafka.:9092",
-            "kafka-0.kafka:9092",
-            "[fe80::1%eth0]:1",
-        ],
-    )
-    def test_brokers_that_can(self, brokers: str) -> None:
-        """Names of compose (with underscores) and of Kubernetes, and both kinds of addresses."""
-        assert problems({"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": brokers}) == []
-
-    @pytest.mark.parametrize(
-        ("host", "is_good"),
-        [("0.0.0.0", True), ("::", True), ("pod-1.svc", True), ("999.0.0.1", False), (":::", False), ("-", False)],  # noqa: S104 - a text, nothing is bound
-    )
-    def test_the_address_of_the_probes(self, host: str, is_good: bool) -> None:
-        """It is found before a role starts, not when it binds."""
-        assert (problems({"STREAM_DEDUP_HTTP_HOST": host}) == []) == is_good
-
-
 class TestUnits:
     @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("250ms", timedelta(milliseconds=250)),
-            ("30s", timedelta(seconds=30)),
-            ("15m", timedelta(minutes=15)),
-            ("12h", timedelta(hours=12)),
-            ("30d", timedelta(days=30)),
-            ("2w", timedelta(weeks=2)),
-            ("1h30m", timedelta(minutes=90)),
-            ("1.5h", timedelta(minutes=90)),
-            (" 15 M ", timedelta(minutes=15)),
-        ],
+        ("text", "minutes"),
+        [("250ms", 0.25 / 60), ("30s", 0.5), ("15m", 15), ("12h", 720), ("30d", 43_200), ("2w", 20_160)]
+        + [("1h30m", 90), ("1.5h", 90), (" 15 M ", 15)]
+        + [(text, None) for text in ("", "5", "m", "5x", "-5s", "5s5", "1e3s")],
     )
-    def test_times(self, text: str, expected: timedelta) -> None:
-        """Times are a number and a unit, or several."""
-        assert parse_duration(text) == expected
-
-    @pytest.mark.parametrize("text", ["", "5", "m", "5x", "-5s", "5s5", "1e3s"])
-    def test_what_is_no_time(self, text: str) -> None:
-        """A time without its unit, or with another, is refused."""
-        with pytest.raises(ValueError, match="must be a time"):
-            parse_duration(text)
+    def test_times(self, text: str, minutes: float | None) -> None:
+        """A number and a unit, or several; a time without its unit, or with another, is refused."""
+        if minutes is not None:
+            assert parse_duration(text) == timedelta(minutes=minutes)
+        else:
+            with pytest.raises(ValueError, match="must be a time"):
+                parse_duration(text)
 
     @given(st.integers(0, 10**14))
     def test_a_written_time_reads_back(self, milliseconds: int) -> None:
@@ -483,33 +444,31 @@ class TestUnits:
         assert parse_duration(format_duration(value)) == value
 
     @pytest.mark.parametrize(
-        ("text", "expected"), [("500MB", 500 * 10**6), ("1GiB", 2**30), ("64 KiB", 2**16), ("65536", 65536), (7, 7)]
+        ("text", "size"),
+        [("500MB", 500 * 10**6), ("1GiB", 2**30), ("64 KiB", 2**16), ("65536", 65536), (7, 7)]
+        + [(text, None) for text in ("", "MB", "-1MB", "1 parsec", "1e999")],
     )
-    def test_sizes(self, text: object, expected: int) -> None:
-        """MB counts in thousands, MiB in 1024; a bare number is bytes."""
-        assert parse_size(text) == expected
-
-    @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1 parsec", "1e999"])
-    def test_what_is_no_size(self, text: str) -> None:
-        """Anything else is refused."""
-        with pytest.raises(ValueError, match="must be a size"):
-            parse_size(text)
+    def test_sizes(self, text: object, size: int | None) -> None:
+        """MB counts in thousands, MiB in 1024; a bare number is bytes; anything else is refused."""
+        if size is not None:
+            assert parse_size(text) == size
+        else:
+            with pytest.raises(ValueError, match="must be a size"):
+                parse_size(text)
 
 
 class TestReferencePage:
     def test_page_and_code_agree(self) -> None:
-        """The page in the repository is what the code prints; `stream-dedup config reference` writes it anew."""
-        page = ROOT / "docs" / "reference" / "configuration.md"
-
-        assert page.read_text(encoding="utf-8") == reference_page()
-
-    def test_every_setting_has_a_row_with_a_description(self) -> None:
-        """No setting is missing from the page, and each says something."""
+        """The page in the repository is what the code prints; each setting stands on it once, below a heading."""
         page = reference_page()
 
+        assert (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8") == page
+        assert next(iter(GROUPS.values())) == next(iter(Settings.model_fields))
+        for heading, first in GROUPS.items():
+            assert f"\n## {heading}\n" in page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n-")[0] + "\n"
         for name, field in Settings.model_fields.items():
             variable = "STREAM_DEDUP_KAFKA_<PROP>" if name == "kafka" else environment_name(name)
-            assert f'\n- <a id="{name}"></a>`{variable}` (' in page
+            assert page.count(f'<a id="{name}"></a>') == page.count(f'\n- <a id="{name}"></a>`{variable}` (') == 1
             assert len(field.description or "") > 40, name
 
     def test_the_recipes_that_can_be_set_exist(self) -> None:
@@ -537,18 +496,8 @@ class TestReferencePage:
             settings = load_settings({"plan": "bands"}, None, {"STREAM_DEDUP_SIMILARITY": text})
             assert (settings.similarity, settings.judging_plan.id) == ("0.80", "128:4:0:28~16:80%:64:40%")
         assert load_settings({"plan": "bands"}, None, {}).judging_plan == PLANS["bands"]
-
-    @pytest.mark.parametrize(
-        ("plan", "similarity", "says"),
-        [
-            ("blocks", "0.8", "the plan blocks compares no sketches"),
-            ("bands", "8", "a similarity is written as a share from 0 to 1"),
-        ],
-    )
-    def test_a_similarity_that_cannot_be_asked_for_is_refused(self, plan: str, similarity: str, says: str) -> None:
-        """Of a plan without sketches, and one that is no share."""
-        with pytest.raises(ConfigurationError, match=f"STREAM_DEDUP_SIMILARITY is '{similarity}', but {says}"):
-            load_settings({"plan": plan}, None, {"STREAM_DEDUP_SIMILARITY": similarity})
+        with pytest.raises(ConfigurationError, match=r"SIMILARITY is '0[.]8', but the plan blocks compares no sketches"):
+            load_settings({"plan": "blocks"}, None, {"STREAM_DEDUP_SIMILARITY": "0.8"})
 
 
 MISTYPED = "hunter2"

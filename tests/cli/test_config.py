@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.settings.page import GROUPS, reference_page
-from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.page import reference_page
 
 
 def test_check_says_that_all_is_well(run: Callable[..., Any]) -> None:
@@ -73,16 +72,6 @@ def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypat
     assert as_json["http_port"] == {"value": "8080", "source": "default", "where": ""}
     assert "flag --bootstrap-servers" in as_text.out
     assert "s3cret" not in as_text.out
-
-
-def test_each_setting_stands_on_the_page_once_below_a_heading() -> None:
-    page = reference_page()
-
-    assert next(iter(GROUPS.values())) == next(iter(Settings.model_fields))
-    for heading, first in GROUPS.items():
-        assert f"\n## {heading}\n" in page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n-")[0] + "\n"
-    for name in Settings.model_fields:
-        assert page.count(f'<a id="{name}"></a>') == 1
 
 
 def test_reference_prints_the_page(run: Callable[..., Any]) -> None:
