@@ -189,7 +189,6 @@ def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
 
 
 def test_a_print_keeps_its_value() -> None:
-    """Prints are plain values: equal, hashable, and shown with what one wants to see."""
     one = fingerprint("Grüße")
 
     assert one == fingerprint("GRÜSSE")
@@ -218,7 +217,6 @@ def test_a_print_keeps_its_value() -> None:
     ],
 )
 def test_what_is_no_document_is_a_sentence(use: Callable[[Index], object], sentence: str) -> None:
-    """Each argument of the wrong kind is named with what was given, and nothing is kept."""
     index = Index()
     with pytest.raises(InputError, match=sentence):
         use(index)

@@ -47,7 +47,6 @@ def _forget() -> None:
 
 
 def test_the_users_cache_is_the_ordinary_place(tmp_path: Path) -> None:
-    """Without settings kernels are kept below the home directory, closed to others."""
     directory = compiled.cache_directory(SOURCE)
 
     assert directory is not None
@@ -81,7 +80,6 @@ def test_a_directory_open_to_others_is_passed_over(mode: int, tmp_path: Path, mo
 
 
 def test_a_link_to_elsewhere_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cache should be somebody put a link: it is not followed."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "link"))
@@ -101,7 +99,6 @@ def test_no_home_falls_back_to_the_temporary_directory(tmp_path: Path, monkeypat
 
 
 def test_nowhere_to_write_means_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing can be written there is no cache directory, and no error."""
     (tmp_path / "home").write_text("a file")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "home"))
 
@@ -261,7 +258,6 @@ def test_the_users_cache_serves_the_second_start(nowhere: Path, tmp_path: Path) 
 
 
 def test_the_command_names_a_folder_that_cannot_be_written_to(nowhere: Path) -> None:
-    """A folder that cannot be made ends the command with a sentence and 78."""
     command = [sys.executable, "-m", "stream_dedup", "compile", "--to", str(nowhere)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 

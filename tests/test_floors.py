@@ -116,7 +116,6 @@ def imports_of_files() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("library", sorted(ONLY))
 def test_one_room_knows_a_library(library: str) -> None:
-    """Each of these libraries is imported in its room only, so that it can be replaced there."""
     files = imports_of_files().items()
     users = {name for name, found in files if any(one == library or one.startswith(library + ".") for one in found)}
 
@@ -125,7 +124,6 @@ def test_one_room_knows_a_library(library: str) -> None:
 
 @pytest.mark.parametrize("room", FLOORS)
 def test_imports_fall(room: str) -> None:
-    """A room imports itself and the rooms below it, and nothing else of ours."""
     allowed = FLOORS[: FLOORS.index(room) + 1]
     files = {name: found for name, found in imports_of_files().items() if name.startswith(f"{room}/")}
     assert files, f"there is no room {room}"

@@ -49,7 +49,6 @@ def test_columns_are_the_records(seed: int) -> None:
 
 
 def test_two_topics_are_refused() -> None:
-    """What lies in columns is of one topic."""
     with pytest.raises(ValueError, match="several topics"):
         Messages.of([Message(topic, 0, 0, None, None, None, []) for topic in ("a", "b")])
 

@@ -28,12 +28,10 @@ def test_documents_are_taken_as_verdicts_are_taken() -> None:
 
 
 def test_nothing_in_nothing_out() -> None:
-    """No documents, no verdicts."""
     assert list(judge_documents([], RECIPE, PLANS["blocks"])) == []
 
 
 def test_a_long_id_is_shortened_as_on_the_log() -> None:
-    """An id of a megabyte is judged, and named by its prefix and hash."""
     (one,) = judge_documents([OfflineDocument(b"x" * 1_000_000, "text")], RECIPE, PLANS["blocks"])
 
     assert len(one.id) == 512

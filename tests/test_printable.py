@@ -13,7 +13,6 @@ ANYTHING = st.text(st.characters(blacklist_categories=()))
 
 @given(ANYTHING | st.binary(), st.integers(1, 50))
 def test_what_comes_out_is_printable_and_short(text: str | bytes, limit: int) -> None:
-    """Whatever goes in, what comes out has printable characters only and keeps to the limit."""
     shown = printable(text, limit)
 
     assert shown.isprintable()
@@ -22,7 +21,6 @@ def test_what_comes_out_is_printable_and_short(text: str | bytes, limit: int) ->
 
 @given(st.text(st.characters(whitelist_categories=("L", "N", "P", "S")), max_size=40))
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
-    """Letters, digits and signs of any script pass unchanged, as text and as UTF-8."""
     assert printable(text) == text == printable(text.encode())
 
 
@@ -38,5 +36,4 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_what_a_terminal_would_obey_is_written_out(text: str | bytes, shown: str) -> None:
-    """Escape sequences, line breaks, direction overrides, surrogates and stray bytes are shown as escapes."""
     assert printable(text) == shown

@@ -112,7 +112,6 @@ def test_the_same_plan_changes_nothing() -> None:
     "text", ["plan", "colour=red", "threshold=many", "by_length=3", "threshold", "window=long", "better=shortest"]
 )
 def test_what_is_no_setting_of_a_plan_is_refused(text: str) -> None:
-    """With a sentence that says how it is written."""
     with pytest.raises(
         (InputError, ConfigurationError),
         match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window is written|What is better is longest",

@@ -37,7 +37,6 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 class TestOrder:
     def test_flag_over_environment_over_file_over_default(self, tmp_path: Path) -> None:
-        """The first place that has a value wins, and each value knows where it came from."""
         file = write(tmp_path, "s.toml", 'group = "file"\nhttp_port = 1\nlog_level = "error"\n')
         environ = {"STREAM_DEDUP_GROUP": "environment", "STREAM_DEDUP_HTTP_PORT": "2", "STREAM_DEDUP_CONFIG": str(file)}
 
@@ -268,7 +267,6 @@ class TestErrors:
         ],
     )
     def test_an_unknown_variable_names_the_nearest(self, variable: str, nearest: str) -> None:
-        """A misspelt variable is an error that names the one that was meant."""
         assert problems({variable: "1"}) == [f"The environment variable {variable} is not a setting; did you mean {nearest}?"]
 
     @pytest.mark.parametrize(
@@ -303,7 +301,6 @@ class TestErrors:
         ],
     )
     def test_wrong_values_say_what_they_must_be(self, name: str, value: str, must: str) -> None:
-        """Each kind of wrong value ends in one sentence that names the variable and what it must be."""
         environ = {f"STREAM_DEDUP_{name}": value, "STREAM_DEDUP_VALUE_FORMAT": "json"}
 
         (problem,) = problems(environ)
@@ -359,7 +356,6 @@ class TestErrors:
         ],
     )
     def test_rude_files(self, tmp_path: Path, name: str, text: str, says: str) -> None:
-        """A file that is no settings file ends in one sentence that names it."""
         file = write(tmp_path, name, text)
 
         (problem,) = problems(file=file)
@@ -369,7 +365,6 @@ class TestErrors:
         assert "\n" not in problem
 
     def test_files_that_cannot_be_read(self, tmp_path: Path) -> None:
-        """A missing file, a folder and bytes that are no UTF-8 are each one sentence."""
         binary = tmp_path / "b.toml"
         binary.write_bytes(b"\xff\xfe\x00")
 
@@ -399,7 +394,6 @@ class TestErrors:
         assert problems({FAILPOINT_VARIABLE: "worker.begin", "STREAM_DEDUP_CACHE_DIR": "/var/cache/stream-dedup"}) == []
 
     def test_hostile_text_is_shown_harmless(self) -> None:
-        """A variable with escape sequences in its name cannot repaint the terminal through the error."""
         (problem,) = problems({"STREAM_DEDUP_\x1b[31m\u202e" + "A" * 5000: "1"})
 
         assert problem.isprintable()
@@ -407,7 +401,6 @@ class TestErrors:
 
     @given(st.dictionaries(st.sampled_from(sorted(Settings.model_fields)), st.text(max_size=30)))
     def test_no_text_at_all_makes_loading_raise_anything_else(self, values: dict[str, str]) -> None:
-        """Whatever the environment says, the outcome is settings or sentences."""
         environ = {environment_name(name): value for name, value in values.items() if "\0" not in value}
 
         checked = check_settings(None, None, environ)

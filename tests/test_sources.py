@@ -218,7 +218,6 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
 
 
 def test_what_other_libraries_say_is_said_in_our_words() -> None:
-    """A text where a path belongs, an unknown word for a choice, a path whose rows are to come back, a missing column."""
     with pytest.raises(InputError, match=r"is no path .*give texts as a list"):
         dedup(ONE * 10)
     with pytest.raises(ConfigurationError, match=r"^nulls='skip' says nothing; it may be 'error', 'keep', 'drop'\.$"):

@@ -66,7 +66,6 @@ SINGLE = ("fingerprints", "decisions", "verdicts", "begun", "insights", "represe
 
 class TestNames:
     def test_a_prefix_with_or_without_its_dot(self) -> None:
-        """`crawl` and `crawl.` are one prefix; a hyphen is kept; no prefix changes nothing."""
         assert TopicNames("crawl").documents == TopicNames("crawl.").documents == "crawl.documents"
         assert TopicNames("crawl-").dead_letters == "crawl-dlq.documents"
         assert TopicNames().all() == topics.ALL
@@ -166,7 +165,6 @@ class TestFiles:
         ],
     )
     def test_files_that_cannot_be(self, tmp_path: Path, kind: str, change: Any, says: str) -> None:
-        """A wrong file is named, with what is wrong, before anything reaches a cluster."""
         path = copy_files(tmp_path) / f"{kind}.yaml"
         if change == "gone":
             path.unlink()
@@ -182,7 +180,6 @@ class TestFiles:
         assert says in str(caught.value)
 
     def test_all_wrong_files_are_named_at_once(self, tmp_path: Path) -> None:
-        """An empty folder is eight problems, not one after another."""
         with pytest.raises(ConfigurationError) as caught:
             topics.read_topics(folder=tmp_path)
 
@@ -191,7 +188,6 @@ class TestFiles:
 
 class TestPlan:
     def test_documents_is_the_crawler_s(self) -> None:
-        """An existing documents topic is never touched, whatever it looks like."""
         existing = {**as_declared(), "documents": Found(12, {"retention.ms": "1", "cleanup.policy": "compact"})}
 
         assert topics.plan(topics.read_topics(), existing) == []
@@ -251,7 +247,6 @@ class TestPlan:
         assert "if that has happened already, the log is incomplete" in change.sentence
 
     def test_a_log_with_several_partitions_is_no_log(self) -> None:
-        """Two partitions are not one order."""
         log = declared()["fingerprints"]
 
         (problem,) = topics.log_problems("fingerprints", Found(2, dict(log.config)))
@@ -322,7 +317,6 @@ class TestFitting:
             assert topics.replicas_problem(changes, 3) is None
 
     def test_partitions_on_request(self) -> None:
-        """Another number of partitions goes for documents and the outputs, never for the one order."""
         changed = topics.with_partitions(topics.read_topics(), 5)
 
         assert {topic.partitions for topic in changed if topic.kind in ("documents", "unique")} == {5}

@@ -11,7 +11,6 @@ OTHER = [" ".join(f"other{sentence}x{word}" for word in range(12)) + "." for sen
 
 
 def test_each_kind_of_edit_is_what_it_says() -> None:
-    """Another headline and end; the first six of ten words; one letter in fifty misread."""
     dice = np.random.default_rng(1)
 
     agency, abridged, scanned = (edited(kind, TEXT, OTHER, dice) for kind in ("agency", "abridged", "scanned"))

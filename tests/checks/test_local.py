@@ -213,7 +213,6 @@ class TestVolume:
         return Settings(index_dir=folder)
 
     def test_none_is_not_called_well(self, tmp_path: Path) -> None:
-        """Where there is no index on this machine, that is said."""
         (one,) = check_volume(Settings(index_dir=tmp_path / "none"), None, lambda: None)
 
         assert one.state is CheckState.NOT_CHECKED
@@ -232,7 +231,6 @@ class TestVolume:
         assert states("cluster/topic", 0)[1] is CheckState.WARNING
 
     def test_a_damaged_volume_is_a_refusal(self, tmp_path: Path) -> None:
-        """With the cause, never a traceback."""
         settings = self.make(tmp_path / "v")
         (tmp_path / "v" / "CURRENT").write_text("nonsense\n")
 

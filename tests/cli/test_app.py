@@ -127,7 +127,6 @@ def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_ends_with_2(run: Callable[..., Any], arguments: list[str]) -> None:
-    """What cannot be understood is said on standard error, and nothing runs."""
     ended = run(*arguments)
 
     assert ended.code == 2
@@ -159,8 +158,6 @@ def test_debug_shows_the_traceback_too(run: Callable[..., Any], monkeypatch: pyt
 
 
 def test_a_fault_of_the_program_keeps_its_traceback(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that is not ours ends with 1, its traceback and a sentence that calls it a fault."""
-
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("odd\x1b[31m")
 
@@ -174,8 +171,6 @@ def test_a_fault_of_the_program_keeps_its_traceback(run: Callable[..., Any], mon
 
 
 def test_ctrl_c_is_no_traceback(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interrupted command ends quietly with a failure."""
-
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -212,7 +207,6 @@ def test_set_takes_every_way_of_writing_a_name(run: Callable[..., Any]) -> None:
 
 
 def test_the_version(run: Callable[..., Any]) -> None:
-    """Ours, the formats of the log, and the versions of the libraries that decide what happens."""
     found = dict(line.split(maxsplit=1) for line in run("--version").out.splitlines())
 
     assert found["stream-dedup"] == __version__
@@ -221,7 +215,6 @@ def test_the_version(run: Callable[..., Any]) -> None:
 
 class TestRoles:
     def test_what_ends_a_role_is_one_log_line(self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        """An error of ours is its sentence in the log, with the exit code, without a traceback."""
         monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
         monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
 
@@ -250,8 +243,6 @@ class TestRoles:
     def test_a_fault_in_a_role_is_logged_with_its_traceback(
         self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """An unexpected error ends the role with 1; its traceback is part of the log line."""
-
         def fail(*_: object) -> None:
             raise ZeroDivisionError("odd")
 

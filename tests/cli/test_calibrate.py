@@ -121,7 +121,6 @@ def test_a_large_site_proposes_nothing(run: Callable[..., Any], tmp_path: Path) 
 def test_what_says_nothing_is_told_in_a_sentence(
     run: Callable[..., Any], tmp_path: Path, content: str, more: tuple[str, ...], code: int, says: str
 ) -> None:
-    """An empty file, one text again and again, a recipe without sketches."""
     path = tmp_path / "pages.txt"
     path.write_text(content)
 

@@ -61,7 +61,6 @@ def verdicts(out: str) -> list[tuple[Any, ...]]:
 
 
 def test_each_reason_from_jsonl(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Near, unchanged, empty, too short and exact are told apart, and each duplicate names the kept document."""
     path = tmp_path / "pages.jsonl"
     path.write_text(jsonl(DOCUMENTS))
 
@@ -73,7 +72,6 @@ def test_each_reason_from_jsonl(run: Callable[..., Any], tmp_path: Path) -> None
 
 
 def test_the_table_counts_and_lists(run: Callable[..., Any], tmp_path: Path) -> None:
-    """People get the duplicates and the totals; the number of rows can be limited."""
     path = tmp_path / "pages.jsonl"
     path.write_text(jsonl(DOCUMENTS))
 
@@ -89,7 +87,6 @@ def test_the_table_counts_and_lists(run: Callable[..., Any], tmp_path: Path) -> 
 def test_standard_input_gzip_and_folders_say_the_same(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However the lines arrive, the verdicts are equal."""
     content = jsonl(DOCUMENTS).encode()
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "deep" / "er" / "pages.jsonl").write_bytes(content)
@@ -122,7 +119,6 @@ def test_plain_text_by_lines_and_by_files(run: Callable[..., Any], tmp_path: Pat
 
 
 def test_fields_plan_and_scope(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Text and id are found at dotted paths, the plan decides what is near, and scopes are judged apart."""
     path = tmp_path / "pages.jsonl"
     path.write_text(
         jsonl(
@@ -159,7 +155,6 @@ def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Pa
 
 
 def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Broken JSON, a missing text, a number for a text, invalid UTF-8 and a lone surrogate each have one outcome, in order."""
     path = tmp_path / "rude.jsonl"
     lines = [
         b"{broken",
@@ -215,7 +210,6 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callabl
 def test_files_that_cannot_be_read(
     run: Callable[..., Any], tmp_path: Path, name: str, content: bytes | None, says: str
 ) -> None:
-    """A path that holds nothing usable is one sentence and exit code 1."""
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)

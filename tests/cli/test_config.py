@@ -13,7 +13,6 @@ from stream_dedup.settings.page import reference_page
 
 
 def test_check_says_that_all_is_well(run: Callable[..., Any]) -> None:
-    """A usable configuration ends with 0, as text and as JSON."""
     assert run("config", "check").code == 0
     assert json.loads(run("config", "check", "--json").out) == {"ok": True, "problems": []}
 
@@ -56,7 +55,6 @@ def test_check_finds_bad_properties_beside_bad_values(run: Callable[..., Any], m
 
 
 def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each value is shown with where it came from, and a password never."""
     file = tmp_path / "settings.toml"
     file.write_text('group = "crawl"\n')
     monkeypatch.setenv("STREAM_DEDUP_KAFKA_SASL_PASSWORD", "s3cret")
@@ -75,5 +73,4 @@ def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypat
 
 
 def test_reference_prints_the_page(run: Callable[..., Any]) -> None:
-    """The page in the repository is made with this command."""
     assert run("config", "reference").out == reference_page()

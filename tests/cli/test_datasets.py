@@ -61,7 +61,6 @@ def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_dataset_is_a_sentence(source: object, arguments: dict[str, str], sentence: str) -> None:
-    """Null, nested, missing and foreign values are named with their row."""
     with pytest.raises(InputError, match=sentence):
         dedup(source, **arguments)
 

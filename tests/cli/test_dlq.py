@@ -74,7 +74,6 @@ def test_a_letter_that_lacks_something_is_not_sent_back(lacks: tuple[str, bytes]
 
 
 def test_filters_look_at_stage_class_and_reason() -> None:
-    """All that are given must fit; upper and lower case are the same in the reason."""
     letter = letter_of(dead([]))
 
     assert Filter().takes(letter)

@@ -40,7 +40,6 @@ CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
 
 @pytest.mark.parametrize("what", CASES)
 def test_the_verdict_and_its_reason(run: Callable[..., Any], files: Callable[..., Any], what: str) -> None:
-    """Each outcome has its verdict, its reason as on the header, and a sentence."""
     one, other, verdict, reason, why, plan = CASES[what]
     found = json.loads(run("explain", *files(one, other), "--plan", plan, "--json").out)
     assert (found["verdict"], found["reason"]) == (verdict, reason)
@@ -132,7 +131,6 @@ def test_the_recipe_is_that_of_the_settings(
 
 
 def test_vectors_are_explained_by_their_numbers(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Two files with a list of numbers each, under the recipe of vectors; a text is refused."""
     for name, numbers in {"a": [1.0, 2.0, -1.0], "b": [1.0, 2.0, -1.5]}.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"text": numbers}))
     (tmp_path / "c.txt").write_text(PAGE)
@@ -144,7 +142,6 @@ def test_vectors_are_explained_by_their_numbers(run: Callable[..., Any], tmp_pat
 
 
 def test_what_is_neither_file_nor_position_is_said(run: Callable[..., Any], tmp_path: Path) -> None:
-    """A misspelt name is not taken for anything else."""
     ended = run("explain", tmp_path / "none.txt", "documents-3")
 
     assert (ended.code, "neither a file nor a record's position" in ended.err) == (1, True)

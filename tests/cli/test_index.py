@@ -43,7 +43,6 @@ def test_stats_as_a_table_and_as_json(run: Callable[..., Any], volume: Path) -> 
 
 
 def test_stats_of_nothing_is_an_error(run: Callable[..., Any], tmp_path: Path) -> None:
-    """A directory without an index is not one without entries."""
     ended = run("index", "stats", tmp_path / "none")
 
     assert (ended.code, "no index volume" in ended.err) == (1, True)
@@ -70,7 +69,6 @@ def test_a_snapshot_goes_there_and_back(
 
 
 def test_bad_arguments(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
-    """A time without a unit, no place, a snapshot that is none, and a running index that brings none."""
     assert run("index", "snapshot", tmp_path / "s", "--wait", "5").code == 2
     nowhere = run("index", "snapshot")
     ended = run("index", "restore", volume, tmp_path / "new", "--offline")

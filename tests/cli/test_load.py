@@ -44,12 +44,10 @@ def test_a_line_of_jsonl_is_sent_byte_for_byte() -> None:
     ],
 )
 def test_the_key(fields: dict[str, object] | None, key_field: str | None, key: str | None) -> None:
-    """The key is what stands at the field, or at `id`, or at `url`; only texts and numbers are keys."""
     assert key_of(fields, key_field) == key
 
 
 def test_a_text_file_becomes_what_the_worker_decodes(tmp_path: Path) -> None:
-    """Raw, JSON at the configured fields, and base64, as a crawler with these settings would send it."""
     document = RawDocument("a/b.txt", "Grüße \x00".encode(), "text")
 
     assert record_of(Settings(), document, None) == (b"a/b.txt", document.raw)

@@ -189,7 +189,6 @@ def test_tables_of_prints_are_judged_as_the_documents_are(tmp_path: Path) -> Non
     ],
 )
 def test_what_is_no_table_of_prints_is_a_sentence(source: object, error: type[Exception], sentence: str) -> None:
-    """Documents, prints of another recipe, and bytes that are no prints are told apart."""
     with pytest.raises(error, match=sentence):
         judge(source)
 

@@ -195,7 +195,6 @@ def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], vol
 
 
 def test_what_check_has_kept_is_found(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Documents in files are asked by the index that `check` makes of them."""
     pages = [{"url": f"http://{number}/", "text": page} for number, page in enumerate([edited(PAGE), FAR, OTHER])]
     (tmp_path / "pages.jsonl").write_text(jsonl(pages))
     assert run("check", tmp_path / "pages.jsonl", "--index", tmp_path / "kept").code == 0
@@ -204,7 +203,6 @@ def test_what_check_has_kept_is_found(run: Callable[..., Any], tmp_path: Path) -
 
 
 def test_what_cannot_be_asked_is_a_sentence(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
-    """No index, no text, no volume, another recipe, two places at once: each says what to do."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
     (tmp_path / "key").write_text("0123456789abcdef" * 4)

@@ -32,7 +32,6 @@ def line_of(tapped: Tapped) -> str:
 
 
 def test_a_duplicate_names_the_kept_document() -> None:
-    """Verdict, reason, distance, both ids and the position are read from our headers."""
     own = headers.of_verdict(HERE, Reason.NEAR, "words:128", b"00ff", LogPlace(5, 6), 7, OF)
 
     tapped = describe(message("duplicates", own), "dlq.documents")
@@ -75,14 +74,12 @@ def test_no_part_is_broken_on_a_terminal(width: int) -> None:
 
 
 def test_somebody_else_s_record_is_shown_as_such() -> None:
-    """A record without our headers is no crash."""
     tapped = describe(Message("unique", 0, 0, None, None, None, []), "dlq.documents")
     assert (tapped.verdict, tapped.time, tapped.id) == ("unknown", None, None)
     assert "unknown" in line_of(tapped)
 
 
 def test_a_dead_letter_says_why() -> None:
-    """The stage is the reason, and the sentence is shown."""
     letter = DeadLetter("field", "MissingField", "The value has no field 'text'.")
     own = headers.of_dead_letter(letter, OF.position, "group", 5)
 

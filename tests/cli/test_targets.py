@@ -52,7 +52,6 @@ def told(out: str) -> list[tuple[str, str, str | None]]:
 
 
 def test_addresses_are_read_as_files_are(run: Callable[..., Any], tmp_path: Path, bucket: str) -> None:
-    """A folder, a pattern, one file; also for `dedup`, with a folder of output, and for prints."""
     expected = [
         ("a.jsonl:1", "new", None),
         ("a.jsonl:2", "near", "a"),
@@ -77,7 +76,6 @@ def test_addresses_are_read_as_files_are(run: Callable[..., Any], tmp_path: Path
 
 
 def test_patterns_and_several_targets(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Files of several targets are told apart by their whole names."""
     for name, rows in (("one", ROWS[:2]), ("two", ROWS[2:])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jsonl").write_bytes(lines(rows))
@@ -94,7 +92,6 @@ def test_patterns_and_several_targets(run: Callable[..., Any], tmp_path: Path) -
 
 @pytest.mark.parametrize(("keep", "kept"), [("first", "ac"), ("longest", "bc"), ("newest", "bc"), ("stars", "cd")])
 def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, kept: str) -> None:
-    """The one that came first, the longest, the newest, or that of the greatest number; each duplicate names it."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_bytes(lines(ROWS[:3]) + b"no JSON\n")
     (tmp_path / "data" / "b.jsonl").write_bytes(lines(ROWS[3:]) + b"no JSON\n")
@@ -213,7 +210,6 @@ def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
 
 
 def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -> None:
-    """They cost nothing else, and with --skip-damaged not the exit code either."""
     (tmp_path / "a.jsonl").write_bytes(lines(ROWS))
     (tmp_path / "b.jsonl.gz").write_bytes(b"no gzip")
 

@@ -65,7 +65,6 @@ def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
 
 
 def test_an_index_s_row() -> None:
-    """Log records a second, what it holds, and how many prints a search compares."""
     metrics = IndexMetrics()
     state = FIGURES | {"applied": 70, "candidates": 0}
     metrics.state(state, (0,) * 33)
@@ -85,7 +84,6 @@ def test_an_index_s_row() -> None:
 
 
 def test_a_search_s_row() -> None:
-    """Records a second, what it holds, and how long answers took in the interval."""
     metrics = SearchMetrics()
     metrics.read.inc(10)
     metrics.answers.observe(9.0)
@@ -117,7 +115,6 @@ def test_a_restart_or_a_first_reading_gives_no_rates() -> None:
 
 
 def test_what_is_no_role_says_so() -> None:
-    """Another program's metrics, and an address that did not answer."""
     assert row_of("a", "", parse("go_threads 5\n", 1.0)).problem == "is no role of stream-dedup"
     assert row_of("a", "", "Connection refused").problem == "Connection refused"
 
@@ -175,7 +172,6 @@ def served() -> Iterator[str]:
 
 
 def test_once_over_http(run: Callable[..., Any], served: str) -> None:
-    """A table or a JSON line of what answers and what does not; 1 only if nobody does."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{held.getsockname()[1]}"
@@ -237,7 +233,6 @@ def test_what_is_not_ready_says_why(run: Callable[..., Any]) -> None:
 
 
 def test_an_address_that_cannot_be_is_a_sentence(run: Callable[..., Any]) -> None:
-    """No traceback for a typing error."""
     for url in ("ftp://a:1", "http://", "http://a:99999999"):
         ended = run("top", url, "--once")
         assert ended.code == 1

@@ -104,7 +104,6 @@ def test_that_nobody_watches_hosts_is_said(cluster: FakeCluster, looking: Callab
 
 
 def test_records_that_wait_for_nobody_are_said(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
-    """A dead worker and a dead index, in the words of doctor."""
     cluster.roles = RoleFacts(workers=0, waiting=12, asked={5: 60_000})
 
     worker, index = said(looking)
@@ -135,7 +134,6 @@ def test_dead_letters_count_until_they_are_sent_back(cluster: FakeCluster, looki
 def test_of_many_dead_letters_the_newest_are_read(
     cluster: FakeCluster, looking: Callable[[], Attention], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the page says that there are more."""
     monkeypatch.setattr(attention, "LETTERS", 2)
     for _ in range(3):
         cluster.add_letter("decode", "X")
@@ -201,7 +199,6 @@ def test_who_asks_while_somebody_looks_anew_gets_what_was_found_before(monkeypat
 
 
 def test_however_many_ask_it_is_looked_once(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
-    """Within the time for which findings are kept."""
     cluster.add_letter("decode", "X")
     one = looking()
 

@@ -23,7 +23,6 @@ def test_only_what_differs_is_marked() -> None:
 
 
 def test_both_sides_are_whole_for_random_texts() -> None:
-    """Unfolded, the pieces of each side are that side, whatever the texts."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -36,7 +35,6 @@ def test_both_sides_are_whole_for_random_texts() -> None:
 
 
 def test_long_equal_stretches_are_folded() -> None:
-    """A long text with one difference shows what is beside it."""
     words = [f"w{place}" for place in range(2000)]
     found = compare(" ".join(words), " ".join([*words[:1000], "other", *words[1001:]]))
 

@@ -196,7 +196,6 @@ def test_hostile_texts_are_text() -> None:
 
 @pytest.mark.parametrize("address", ["decision?at=duplicates-2@900008", "decision?at=unique-1@999999"])
 def test_a_text_kept_no_longer_is_said(address: str) -> None:
-    """The page says what the topic still holds; what is remembered of the decision is shown all the same."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.saw([decision(900_008, "near", at="duplicates-2@900008", of_position="documents-0@900001")])
     with serving(sources(0, recent=recent)) as port:
@@ -272,7 +271,6 @@ def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
 
 
 def test_the_lag_is_told_of_each_partition() -> None:
-    """The one that waits longest first, and none that does not wait; of many, twelve."""
     with serving(sources()) as port:
         assert "Lag by partition: 2: 30, 0: 12</p>" in get(port, "")[1]
         assert json.loads(get(port, "now.json")[1])["lag"] == 42
@@ -295,7 +293,6 @@ def test_nothing_to_look_at_is_said_only_by_who_looked() -> None:
 
 
 def test_dead_letters_with_what_sends_them_back() -> None:
-    """Each kind with its count and command; each letter with its reason and where its record lay."""
     with serving(sources()) as port:
         page, twin = get(port, "dead-letters")[1], json.loads(get(port, "dead-letters.json")[1])
 
@@ -493,7 +490,6 @@ def test_rude_requests_get_a_problem() -> None:
 
 
 def test_a_fault_is_no_stack_trace(caplog: pytest.LogCaptureFixture) -> None:
-    """A bug of a source is a sentence for the reader."""
     del caplog
     with serving(sources(find=lambda *_: 1 // 0)) as port:
         status, page, _ = get(port, "find?q=a")

@@ -35,13 +35,11 @@ def test_filters_are_joined() -> None:
     "query", [{"from": "nan"}, {"to": "-1"}, {"from": "much"}, {"to": "1e9"}, {"header": "=x"}, {"id": "x" * 501}]
 )
 def test_filters_that_are_none_are_refused(query: dict[str, str]) -> None:
-    """A sentence says what was wrong."""
     with pytest.raises(InputError, match=r"\.$"):
         filter_of(query)
 
 
 def test_the_newest_come_first_and_older_ones_by_number() -> None:
-    """A page ends where the next begins."""
     recent = sources().recent
 
     first = recent.select(filter_of({}), 10)
@@ -51,7 +49,6 @@ def test_the_newest_come_first_and_older_ones_by_number() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    """Old decisions and old minutes go."""
     recent = Recent(keep=10, now_ms=lambda: HOUR_MS)
 
     recent.saw(decision(place, seen_ms=HOUR_MS - (2 * MINUTES - place) * 60_000) for place in range(2 * MINUTES))
@@ -129,7 +126,6 @@ def test_figures_of_the_hour() -> None:
 
 
 def test_groups_and_hosts_are_those_of_the_decisions() -> None:
-    """Sums agree with what was put in."""
     recent = sources().recent
 
     groups, hosts = recent.groups(), recent.hosts()

@@ -11,7 +11,6 @@ from stream_dedup.ground.extras import lacking
 
 
 def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One package, and several; roles that need none of them lack nothing."""
     assert [lacking(role) for role in ("worker", "index", "insights", "search", "console")] == [""] * 5
 
     monkeypatch.setitem(sys.modules, "tantivy", None)

@@ -14,7 +14,6 @@ HOSTILE = "a\x1b[31m\u202e\x9b2J\nb\ud800"
 
 @pytest.mark.parametrize("value", [{"id": HOSTILE}, [HOSTILE], HOSTILE])
 def test_json_is_one_harmless_line_with_the_value_unchanged(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever a terminal could obey is escaped, and the reader gets the very value back."""
     print_json(value)
 
     line = capsys.readouterr().out
@@ -24,14 +23,12 @@ def test_json_is_one_harmless_line_with_the_value_unchanged(value: Any, capsys: 
 
 
 def test_json_of_ordinary_text_stays_readable(capsys: pytest.CaptureFixture[str]) -> None:
-    """Other scripts are not escaped."""
     print_json({"text": "Grüße, 世界"})
 
     assert capsys.readouterr().out == '{"text": "Grüße, 世界"}\n'
 
 
 def test_tables_and_notes_are_harmless_and_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    """A hostile cell is escaped, and a long one is folded rather than lost."""
     print_table(["id", "[bold]x[/bold]"], [[HOSTILE, "y" * 500]])
     note(HOSTILE)
 

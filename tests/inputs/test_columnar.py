@@ -47,7 +47,6 @@ def rows(path: Path, first: int = 0) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.arrow"])
 def test_rows_are_objects_whatever_the_format(tmp_path: Path, name: str) -> None:
-    """Null stays null, nested stays nested, bytes that are text are text; NaN is null, other bytes are left out."""
     write(tmp_path / name)
 
     found = rows(tmp_path / name)
@@ -91,7 +90,6 @@ def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str, damage: str) ->
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What to install stands in the sentence."""
     write(tmp_path / "a.parquet")
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
 

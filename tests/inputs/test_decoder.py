@@ -38,12 +38,10 @@ def as_json(value: Any, **settings: Any) -> Any:
 
 
 def test_raw_value_is_the_text() -> None:
-    """Without a format the value is the text, the key the id, the record's timestamp the time."""
     assert DecodedDocument("Grüße", b"k", 1_790_000_000_000, 0) == decode("Grüße".encode())
 
 
 def test_null_value_is_a_tombstone() -> None:
-    """A record without a value is passed on unjudged."""
     assert decode(None) is Reason.TOMBSTONE
     assert decode(None, value_format="json") is Reason.TOMBSTONE
 
@@ -79,7 +77,6 @@ def test_a_record_without_its_headers_is_a_dead_letter(value: bytes | None, sett
 
 
 def test_invalid_utf8_is_replaced() -> None:
-    """The same damaged bytes give the same text."""
     assert decode(b"caf\xe9 \xff").text == "caf\ufffd \ufffd"
     assert decode(b"caf\xe9 \xff") == decode(b"caf\xe9 \xff")
     assert as_json(b'\xef\xbb\xbf{"text": "caf\xe9"}').text == "caf\ufffd"
@@ -150,7 +147,6 @@ def test_confluents_frame_goes_and_is_never_guessed() -> None:
 
 
 def test_json_fields() -> None:
-    """Text, id, time and scope stand at dotted paths; a list of texts is joined."""
     value = {"page": {"body": ["one", "two"], "id": 17}, "at": "2026-03-01T00:00:00Z", "site": "a.example"}
     found = as_json(value, text_field="page.body", id_field="page.id", time_field="at", scope_field="site")
 
@@ -163,12 +159,10 @@ def test_json_fields() -> None:
 
 
 def test_a_name_with_dots_wins_over_the_path() -> None:
-    """A field whose own name holds the dots is found."""
     assert as_json({"a.b": "flat", "a": {"b": "deep"}}, text_field="a.b").text == "flat"
 
 
 def test_missing_id_and_time_fall_back() -> None:
-    """Without its id field a document has the key as id; an unreadable time gives way to the record's."""
     found = as_json({"text": "x", "at": "yesterday"}, id_field="url", time_field="at")
 
     assert (found.id, found.time_ms) == (b"k", 1_790_000_000_000)
@@ -189,7 +183,6 @@ def test_missing_id_and_time_fall_back() -> None:
     ],
 )
 def test_times(time: Any, time_ms: int) -> None:
-    """Times are seconds, milliseconds or RFC 3339; anything else is the record's own timestamp, and never an error."""
     assert time_ms == as_json({"text": "x", "at": time}, time_field="at").time_ms
 
 

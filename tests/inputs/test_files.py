@@ -86,7 +86,6 @@ def test_the_first_documents_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_zstd_in_several_frames(tmp_path: Path) -> None:
-    """A file put together of packed pieces is read to its end."""
     pieces = [zstandard.ZstdCompressor().compress(b'{"id":%d}\n' % number) for number in range(3)]
     (tmp_path / "a.jsonl.zst").write_bytes(b"".join(pieces))
     told: list[tuple[int, int]] = []
@@ -151,7 +150,6 @@ def test_lines_of_unhurt_members_come_out(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_text_that_is_cut_off_is_lost(tmp_path: Path) -> None:
-    """Half of it is not judged as if it were the text."""
     (tmp_path / "a.txt.gz").write_bytes(gzipped(b"".join(LINES))[:-20])
     (tmp_path / "b.txt").write_bytes(b"whole")
 
@@ -177,7 +175,6 @@ def test_what_follows_the_last_member_costs_no_line(tmp_path: Path, pack: Callab
 
 
 def test_a_file_that_cannot_be_opened_costs_no_other(tmp_path: Path) -> None:
-    """It is one that is lost, with the reason of the system."""
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_bytes(LINES[0])
     files = find_files(str(tmp_path), "auto")
@@ -212,7 +209,6 @@ def test_the_encoding_of_a_page(raw: bytes, said: str | None, text: str) -> None
 
 
 def test_a_missing_library_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra, WARC and zstd files say what to install."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     for name in ("a.warc", "a.jsonl.zst"):
         (tmp_path / name).write_bytes(b"")

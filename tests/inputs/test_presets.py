@@ -77,7 +77,6 @@ def test_a_preset_is_named_where_it_does_not_fit() -> None:
 
 
 def test_presets_hold_settings() -> None:
-    """Each value of a preset is one that its setting takes."""
     for name, values in PRESETS.items():
         settings = load_settings({"input_preset": name}, environ={})
         assert {field: getattr(settings, field) for field in values} == dict(values)

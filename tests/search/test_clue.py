@@ -47,7 +47,6 @@ def test_a_clue_of_ten_megabytes_is_refused_and_a_long_one_cut() -> None:
     ],
 )
 def test_the_words_that_match_are_marked(text: str, clue: str, marked: list[str]) -> None:
-    """In the text's own spelling, in scripts with spaces and without."""
     snippet = snippet_of(text, clue_of(clue, LANGUAGES), LANGUAGES)
 
     assert "".join(piece for piece, _ in snippet) == text
