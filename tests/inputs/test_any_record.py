@@ -11,7 +11,6 @@ import logging
 import pkgutil
 import random
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.elsewhere import FetchLimits, TextFetcher
 from stream_dedup.inputs.packed import unpack
 from stream_dedup.settings.layers import load_settings
-from tests.inputs import registry_server, store_server
 from tests.inputs.registry_server import SchemaServer, classes_of
 from tests.inputs.store_server import Pages, Reply
 
@@ -66,18 +64,6 @@ def seed() -> int:
     return seed
 
 
-@pytest.fixture
-def registry() -> Iterator[SchemaServer]:
-    with registry_server.serving() as registry:
-        yield registry
-
-
-@pytest.fixture
-def pages() -> Iterator[Pages]:
-    with store_server.serving() as pages:
-        yield pages
-
-
 def said_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """Return what was logged, but for clients that another test left to themselves."""
     return [one for one in caplog.records if not one.name.startswith("stream_dedup.kafka")]
@@ -112,14 +98,14 @@ def avro_value() -> bytes:
     return out.getvalue()
 
 
-def settings_of(kind: str, registry: SchemaServer, tmp_path: Path) -> tuple[dict[str, str], list[bytes]]:
+def settings_of(kind: str, stand: SchemaServer, tmp_path: Path) -> tuple[dict[str, str], list[bytes]]:
     """Return the settings of a kind of input, and good values."""
     fields = {"text": "some words", "at": "2026-01-02T03:04:05Z", "scope": 7, "page": {"text": ["a", "b"]}}
     as_json = json.dumps(fields).encode()
     in_json = {"time_field": "at", "scope_field": "scope", "id_field": "page.text"}
     if kind in ("avro", "protobuf"):
-        registry.has(7, AVRO if kind == "avro" else PROTOBUF, schemaType=kind.upper())
-        given = {"value_format": kind, "registry_url": registry.url, "time_field": "at", "id_field": "meta.text"}
+        stand.has(7, AVRO if kind == "avro" else PROTOBUF, schemaType=kind.upper())
+        given = {"value_format": kind, "registry_url": stand.url, "time_field": "at", "id_field": "meta.text"}
         if kind == "avro":
             return given, [struct.pack(">bI", 0, 7) + avro_value()]
         page = classes_of(tmp_path, PROTOBUF)["Page"](text="some words", meta={"text": {"text": "b"}}, free={"text": 1.5})
@@ -141,10 +127,10 @@ def settings_of(kind: str, registry: SchemaServer, tmp_path: Path) -> tuple[dict
     ["raw", "html", "base64", "json", "plain json", "framed json", "html in json", "vector", "avro", "protobuf"],
 )
 def test_any_value_is_a_document_or_a_dead_letter_that_was_foreseen(
-    kind: str, registry: SchemaServer, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+    kind: str, stand: SchemaServer, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = random.Random(seed)
-    given, good = settings_of(kind, registry, tmp_path)
+    given, good = settings_of(kind, stand, tmp_path)
     by = Decoder(load_settings(given, environ={}), takes_vectors=kind == "vector")
     values = [spoilt(rng.choice(good), rng) for _ in range(ROUNDS)]
 
@@ -283,13 +269,13 @@ def test_what_is_away_want_of_memory_and_the_stop_are_no_fault_of_the_record(wha
 
 @pytest.mark.parametrize("form", ["json", "avro"])
 def test_want_of_memory_within_a_library_is_no_fault_of_the_record(
-    form: str, registry: SchemaServer, monkeypatch: pytest.MonkeyPatch
+    form: str, stand: SchemaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_memory(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    registry.has(7, AVRO)
-    more = {"registry_url": registry.url} if form == "avro" else {}
+    stand.has(7, AVRO)
+    more = {"registry_url": stand.url} if form == "avro" else {}
     by = Decoder(load_settings({"value_format": form, "id_field": "a.b", **more}, environ={}))
     if form == "avro":
         by._registry._readers[7] = no_memory  # type: ignore[union-attr]
@@ -312,7 +298,6 @@ def test_what_nobody_foresaw_of_a_fetched_text_costs_no_other(
     monkeypatch.setattr(
         f"stream_dedup.inputs.{'elsewhere.unpack' if where == 'unpack' else 'stores.TextStores._told'}", raise_it
     )
-    monkeypatch.setattr("stream_dedup.inputs.elsewhere._RETRY_SECONDS", 0.001)
     by = TextFetcher([pages.url], FetchLimits(4, 1000, 5.0))
     first, second = by.check(f"{pages.url}/{'a' if where == 'unpack' else 'b'}"), by.check(f"{pages.url}/c")
     assert not isinstance(first, DeadLetter)

@@ -37,13 +37,10 @@ def as_json(value: Any, **settings: Any) -> Any:
     return decode(raw, value_format="json", **settings)
 
 
-def test_raw_value_is_the_text() -> None:
+def test_a_raw_value_is_the_text_and_none_is_a_tombstone() -> None:
+    """The key is the id, the record's timestamp the time."""
     assert DecodedDocument("Grüße", b"k", 1_790_000_000_000, 0) == decode("Grüße".encode())
-
-
-def test_null_value_is_a_tombstone() -> None:
-    assert decode(None) is Reason.TOMBSTONE
-    assert decode(None, value_format="json") is Reason.TOMBSTONE
+    assert decode(None) is decode(None, value_format="json") is Reason.TOMBSTONE
 
 
 def test_a_record_that_cannot_be_read_is_no_tombstone() -> None:
@@ -156,16 +153,9 @@ def test_json_fields() -> None:
     assert as_json({"text": "x"}, scope_field="site").scope == 0
     found = as_json({"page": {"body": "one", "id": "seventeen"}}, text_field="page.body", id_field="page.id")
     assert (found.text, found.id) == ("one", b"seventeen")
-
-
-def test_a_name_with_dots_wins_over_the_path() -> None:
     assert as_json({"a.b": "flat", "a": {"b": "deep"}}, text_field="a.b").text == "flat"
-
-
-def test_missing_id_and_time_fall_back() -> None:
     found = as_json({"text": "x", "at": "yesterday"}, id_field="url", time_field="at")
-
-    assert (found.id, found.time_ms) == (b"k", 1_790_000_000_000)
+    assert (found.id, found.time_ms) == (b"k", 1_790_000_000_000), "without its own, those of the record"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,19 +14,16 @@ from stream_dedup.cli.tap import ids_of
 from stream_dedup.ground.document import DeadLetter, Headers, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, TextAwayError
 from stream_dedup.ground.messages import Messages
-from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
-from tests.inputs.store_server import Pages, Reply, serving
+from tests.inputs.store_server import Pages, Reply
 
 
 @pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
-    with serving() as pages:
-        pages.by_path["/a"] = Reply(b"the text")
-        yield pages
+def pages(pages: Pages) -> Pages:
+    pages.by_path["/a"] = Reply(b"the text")
+    return pages
 
 
 def settings_for(pages: Pages, **more: str) -> Settings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from stream_dedup.ground.errors import RegistryAwayError
 from stream_dedup.inputs import protobuf
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
-from tests.inputs.registry_server import SchemaServer, classes_of, message, read, refused, serving
+from tests.inputs.registry_server import SchemaServer, classes_of, message, read, refused
 
 PAGE = """
 syntax = "proto3";
@@ -44,12 +43,6 @@ message Page {
   message Content { string html = 1; Content inner = 2; }
 }
 """
-
-
-@pytest.fixture
-def stand() -> Iterator[SchemaServer]:
-    with serving() as stand:
-        yield stand
 
 
 def decoder(stand: SchemaServer, text_field: str = "body", **more: str) -> Decoder:
@@ -159,35 +152,14 @@ def test_what_clients_take_for_granted_is_there(stand: SchemaServer, imported: s
     assert read(decoder(stand), framed(stand, text, b"\0\x0a\x03abc")).text == "abc"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"\x80",
-        b"\x01",
-        b"\xff\xff\xff\xff\x0f",
-        b"\x02",
-        b"\x02\x08",
-        b"\x02\x01",
-        b"\x04\0\x02",
-        b"\0\x0a\xff",
-        b"\0\x0a\x01\xff",
-    ],
-    ids=[
-        "none",
-        "half",
-        "negative",
-        "many",
-        "broken off",
-        "no such",
-        "the last",
-        "no such within",
-        "a length that lies",
-        "no UTF-8",
-    ],
-)
-def test_what_does_not_follow_the_schema_is_a_dead_letter(stand: SchemaServer, body: bytes) -> None:
-    found = refused(decoder(stand), framed(stand, PAGE, body))
+BODIES = {"none": b"", "half": b"\x80", "negative": b"\x01", "many": b"\xff\xff\xff\xff\x0f", "broken off": b"\x02"}
+BODIES |= {"no such": b"\x02\x08", "the last": b"\x02\x01", "no such within": b"\x04\0\x02"}
+BODIES |= {"a length that lies": b"\0\x0a\xff", "no UTF-8": b"\0\x0a\x01\xff"}
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_what_does_not_follow_the_schema_is_a_dead_letter(stand: SchemaServer, what: str) -> None:
+    found = refused(decoder(stand), framed(stand, PAGE, BODIES[what]))
     assert (found.stage, found.error_class in {"ValueError", "DecodeError"}) == ("decode", True), found
 
 

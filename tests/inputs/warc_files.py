@@ -23,7 +23,14 @@ def http(body: bytes, *headers: str, kind: str = "text/html; charset=utf-8") -> 
     return "\r\n".join(["HTTP/1.1 200 OK", f"Content-Type: {kind}", *headers]).encode() + b"\r\n\r\n" + body
 
 
-def record(name: str, block: bytes, *more: str, length: int | None = None, kind: str = "response") -> bytes:
+def record(
+    name: str,
+    block: bytes,
+    *more: str,
+    length: int | None = None,
+    kind: str = "response",
+    content: str = "application/http; msgtype=response",
+) -> bytes:
     """Return a record, by its head as long as its block, unless `length` says otherwise."""
     head = [
         "WARC/1.1",
@@ -31,7 +38,7 @@ def record(name: str, block: bytes, *more: str, length: int | None = None, kind:
         f"WARC-Target-URI: http://{name}.example/",
         "WARC-Date: 2026-05-01T10:00:00Z",
         f"WARC-Record-ID: <urn:uuid:{zlib.crc32(name.encode()):08x}-0000-0000-0000-000000000000>",
-        "Content-Type: application/http; msgtype=response",
+        f"Content-Type: {content}",
         *more,
         f"Content-Length: {len(block) if length is None else length}",
     ]

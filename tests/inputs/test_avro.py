@@ -1,0 +1,327 @@
+"""Avro values by a registry: each schema, anybody's text, is read, or is the dead letter of its records; none takes long."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import struct
+import sys
+from functools import partial
+from typing import Any
+
+import fastavro
+import pytest
+
+from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
+from stream_dedup.inputs.avro import TYPES_MAX, AvroSchemas
+from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.settings.layers import load_settings
+from tests.inputs.registry_server import SchemaServer, message, read, refused
+
+PAGE = {
+    "type": "record",
+    "name": "Page",
+    "fields": [
+        {"name": "url", "type": "string"},
+        {"name": "body", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+RECURSIVE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+EMPTY_ITEMS = {"type": "record", "name": "Lie", "fields": [{"name": "body", "type": {"type": "array", "items": "null"}}]}
+
+
+def decoder(stand: SchemaServer, **more: str) -> Decoder:
+    given = {"value_format": "avro", "registry_url": stand.url, "text_field": "body", "id_field": "url", **more}
+    return Decoder(load_settings(given, environ={}))
+
+
+def framed(number: int, schema: Any, fields: Any) -> bytes:
+    out = io.BytesIO(struct.pack(">bI", 0, number))
+    out.seek(5)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), fields)
+    return out.getvalue()
+
+
+FIRST = {"url": "u1", "body": "one text", "at": 1_700_000_000_123}
+
+
+def test_reads_by_the_schema_and_asks_for_it_once(stand: SchemaServer) -> None:
+    stand.has(7, PAGE)
+    by = decoder(stand, time_field="at")
+    for _ in range(3):
+        assert read(by, framed(7, PAGE, FIRST))[:3] == ("one text", b"u1", 1_700_000_000_123)
+    assert stand.asked == ["/schemas/ids/7"]
+
+
+def test_an_unknown_id_is_a_dead_letter_and_not_asked_for_each_time(stand: SchemaServer) -> None:
+    by = decoder(stand)
+    for _ in range(3):
+        found = refused(by, framed(3, PAGE, FIRST))
+        assert (found.stage, found.error_class) == ("decode", "UnknownSchema")
+    assert len(stand.asked) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
+def test_a_registry_that_is_away_is_no_fault_of_the_record(stand: SchemaServer, status: int) -> None:
+    stand.has(7, PAGE)
+    by = decoder(stand)
+    stand.status = status
+    with pytest.raises(RegistryAwayError, match="the records wait"):
+        by.decode(message(framed(7, PAGE, FIRST)))
+    stand.status = None
+    assert read(by, framed(7, PAGE, FIRST)).text == "one text"
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_an_id_or_a_version_that_the_registry_refuses_is_the_records_fault(stand: SchemaServer, status: int) -> None:
+    """The id comes with each value, and whoever writes one would stop the worker for ever."""
+    stand.has(7, PAGE)
+    stand.has(8, {"type": "record", "name": "Doc", "fields": []}, references=[{"name": "W", "subject": "w", "version": 0}])
+    stand.refused = {"/schemas/ids/4294967295": status, "/subjects/w/versions/0": status}
+    by = decoder(stand)
+    assert refused(by, b"\0\xff\xff\xff\xff").error_class == "UnknownSchema"
+    found = refused(by, struct.pack(">bI", 0, 8))
+    assert (found.error_class, "version 0 of 'w', which the registry does not have" in found.message) == ("BadSchema", True)
+    assert read(by, framed(7, PAGE, FIRST)).text == "one text"
+
+
+def test_a_registry_that_is_not_there_is_away() -> None:
+    settings = load_settings({"value_format": "avro", "registry_url": "http://127.0.0.1:9"}, environ={})
+    with pytest.raises(RegistryAwayError):
+        Decoder(settings).decode(message(framed(7, PAGE, FIRST)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "error_class"),
+    [
+        (RECURSIVE, b"\x02" * 1_000_000, "RecursionError"),
+        (EMPTY_ITEMS, b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00", "BadSchema"),
+        (json.dumps(PAGE) + " " * (1 << 20), b"", "BadSchema"),
+        ("[" * 5_000, b"", "BadSchema"),
+        ('{"type":"array","items":' * 200 + '"int"' + "}" * 200, b"", "BadSchema"),
+        ("not a schema", b"", "BadSchema"),
+        (PAGE, b"\xfe\xff\xff\xff\x0f", "EOFError"),
+    ],
+    ids=["recursive", "items of no bytes", "long", "brackets", "deep", "no schema", "a length that lies"],
+)
+def test_bad_schemas_and_values_are_dead_letters(stand: SchemaServer, schema: Any, body: bytes, error_class: str) -> None:
+    stand.has(7, schema)
+    found = refused(decoder(stand), struct.pack(">bI", 0, 7) + body)
+    assert (found.stage, found.error_class) == ("decode", error_class), found
+
+
+def test_what_is_kept_of_schemas_is_bounded(stand: SchemaServer) -> None:
+    """Each has a megabyte; the first is asked for anew when it comes again, and read all the same."""
+    long = {**PAGE, "doc": "x" * 1_000_000}
+    by = decoder(stand)
+    for number in [*range(1, 7), 6, 1]:
+        stand.has(number, long)
+        assert read(by, framed(number, long, FIRST)).text == "one text"
+    asked = [path.rsplit("/", 1)[1] for path in stand.asked]
+    assert asked == ["1", "2", "3", "4", "5", "6", "1"]
+    assert len(by._registry._readers) < 6  # type: ignore[union-attr]
+    assert by._registry._kept_bytes < 6 << 20  # type: ignore[union-attr]
+
+
+def test_what_a_schema_refers_to_counts_as_its_own(stand: SchemaServer) -> None:
+    word = {"type": "record", "name": "Word", "doc": "x" * 600_000, "fields": [{"name": "body", "type": "string"}]}
+    page = {"type": "record", "name": "Doc", "doc": "x" * 600_000, "fields": [{"name": "page", "type": "Word"}]}
+    stand.has(90, word, "word")
+    stand.has(9, page, references=[{"name": "Word", "subject": "word", "version": 1}])
+    found = refused(decoder(stand), struct.pack(">bI", 0, 9) + b"\x06abc")
+    assert (found.error_class, "with what it refers to" in found.message) == ("BadSchema", True)
+
+
+def test_without_a_frame_or_of_another_type(stand: SchemaServer) -> None:
+    stand.has(7, 'syntax = "proto3";', schemaType="PROTOBUF")
+    by = decoder(stand)
+    assert refused(by, b'{"body": "a"}').error_class == "NotFramed"
+    assert refused(by, framed(7, PAGE, FIRST)).error_class == "NotAvro"
+
+
+def test_the_address_is_needed() -> None:
+    with pytest.raises(ConfigurationError, match="STREAM_DEDUP_REGISTRY_URL"):
+        Decoder(load_settings({"value_format": "avro"}, environ={}))
+
+
+# -- schemas that are anybody's text
+
+TEXT = b"\x0asmall"
+
+
+def having(stand: SchemaServer, schema: Any, body: bytes, **others: Any) -> bytes:
+    stand.has(7, schema, **others)
+    return struct.pack(">bI", 0, 7) + body
+
+
+def record(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
+
+
+def page_of(*kinds: Any, **more: Any) -> dict[str, Any]:
+    """Return a record of a text, and of a field that may hold one of some types."""
+    return record("Page", text="string", x=["null", *kinds], **more)
+
+
+def chained(count: int, *, by_union: bool = False) -> list[Any]:
+    """Return types each of which holds the one before it."""
+    wrap = (lambda name: ["null", name]) if by_union else (lambda name: name)
+    return [record("A0", n="int"), *(record(f"A{number}", a=wrap(f"A{number - 1}")) for number in range(1, count))]
+
+
+def hub(count: int) -> list[Any]:
+    """Return types that all refer to one, which refers to as many others."""
+    inner = {f"b{number}": f"B{number}" for number in range(count)}
+    return [
+        *(record(f"B{number}", n="int") for number in range(count)),
+        record("H", **inner),
+        *(record(f"X{number}", h="H") for number in range(count)),
+    ]
+
+
+def nulls(name: str, count: int, **inner: Any) -> dict[str, Any]:
+    return record(name, **inner, **{f"f{number}": "null" for number in range(count)})
+
+
+def doubled(count: int, **inner: Any) -> list[Any]:
+    """Return types each of which holds the one before it twice."""
+    return [record("A0", **inner), *(record(f"A{n}", a=f"A{n - 1}", b=f"A{n - 1}") for n in range(1, count))]
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        chained(TYPES_MAX - 1, by_union=True),
+        hub(300),
+        doubled(300, n="int"),
+        [record("Many", **{f"f{n}": "int" for n in range(20_000)})],
+    ],
+    ids=["a chain", "a hub", "two of two of two", "many fields"],
+)
+def test_a_schema_of_many_types_is_read(stand: SchemaServer, kinds: list[Any]) -> None:
+    assert read(decoder(stand, text_field="text"), having(stand, page_of(*kinds), TEXT + b"\0")).text == "small"
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (page_of(*chained(TYPES_MAX)), f"{TYPES_MAX + 1} named types"),
+        (page_of(*doubled(25)), "records and nulls in 0 bytes"),
+        (page_of(nulls("Nulls", 40, n="int")), "41 records and nulls in 1 bytes"),
+        (page_of({"type": "array", "items": nulls("Nulls", 40, n="int")}), "41 records"),
+        (page_of(*doubled(25, n="int"), {"type": "map", "values": nulls("M", 18)}), "19 records and nulls in 0 bytes"),
+        (page_of({"type": "array", "items": record("Empty", n="null")}), "the items of an array take no bytes"),
+        (page_of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "the items of an array take no bytes"),
+        (page_of({"type": "array", "items": {"type": "fixed", "name": "F", "size": -1}}), "'F' has fewer than no bytes"),
+        (page_of(record("Endless", a="int", b="Endless")), "'Endless' holds itself without end"),
+        (page_of(record("One", b=record("Other", a="One"))), "holds itself without end"),
+        ({**page_of("Page"), "__fastavro_parsed": True, "__named_schemas": {}, "fields": 7}, "cannot be used"),
+        ([], "cannot be used"),
+        (7, "cannot be used"),
+    ],
+    ids=lambda found: found[:30] if isinstance(found, str) else "",
+)
+def test_a_schema_without_bounds_is_refused(stand: SchemaServer, schema: Any, why: str) -> None:
+    found = refused(decoder(stand, text_field="text"), having(stand, schema, TEXT + b"\0"))
+    assert found.stage == "decode"
+    assert why in found.message or (not schema and found.stage == "decode")
+
+
+def test_a_value_that_is_nested_deep_costs_nobody_but_itself(stand: SchemaServer) -> None:
+    by = decoder(stand, text_field="text")
+    value = having(stand, page_of(*chained(TYPES_MAX - 1, by_union=True)), TEXT)
+    deep = (
+        value + struct.pack("<H", 0x80 | (2 * (TYPES_MAX - 1)) & 0x7F | (2 * (TYPES_MAX - 1)) >> 7 << 8) + b"\x02" * TYPES_MAX
+    )
+    assert refused(by, deep).error_class == "RecursionError"
+    assert read(by, value + b"\0").text == "small"
+
+
+def test_what_is_done_with_a_schema_grows_with_its_text_and_not_faster() -> None:
+    """Python's calls are counted: twice the types, twice the work, and some."""
+
+    def calls(kinds: list[Any]) -> int:
+        count = 0
+
+        def note(_frame: Any, event: str, _argument: Any) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        text = json.dumps(page_of(*kinds))
+        sys.setprofile(note)
+        try:
+            AvroSchemas().parsed(text, {})
+        finally:
+            sys.setprofile(None)
+        return count
+
+    for kinds in (hub, partial(doubled, n="int"), partial(chained, by_union=True)):
+        assert calls(kinds(400)) < 2.5 * calls(kinds(200))
+
+
+def test_a_decimal_is_not_worked_out(stand: SchemaServer) -> None:
+    """To write one of a megabyte in digits takes minutes, and nothing of the filter reads it."""
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    by = decoder(stand, text_field="text")
+    value = having(stand, record("Page", text="string", price=price), TEXT + b"\x04\x01\x02")
+    assert by._registry is not None
+    assert by._registry.read_value(value) == {"text": "small", "price": b"\x01\x02"}
+
+
+def test_a_union_of_types_that_are_referred_to_is_read(stand: SchemaServer) -> None:
+    """As in topics that hold records of several kinds."""
+    stand.has(90, record("Page", text="string"), "page")
+    stand.has(91, record("Note", text="string", n="int"), "note")
+    references = [{"name": name, "subject": name.lower(), "version": 1} for name in ("Page", "Note")]
+    by = decoder(stand, text_field="text")
+    value = having(stand, ["Page", "Note"], b"\0" + TEXT, references=references)
+    assert read(by, value).text == "small"
+    assert read(by, value[:5] + b"\x02" + TEXT + b"\x04").text == "small"
+
+
+def any_kind(rng: random.Random, names: list[str], depth: int = 0) -> Any:
+    """Return a type, or what looks like one; `names` are those of the types before it."""
+
+    def name() -> str:
+        names.append(f"N{len(names)}")
+        return names[-1]
+
+    primitives = ["null", "int", "long", "string", "bytes", "float", "double", "boolean"]
+    match rng.randrange(12) if depth < 5 else 0:
+        case 0 | 1:
+            return rng.choice(primitives)
+        case 2:
+            return rng.choice(names or primitives)
+        case 3:
+            return {"type": "array", "items": any_kind(rng, names, depth + 1)}
+        case 4:
+            return {"type": "map", "values": any_kind(rng, names, depth + 1)}
+        case 5:
+            return [any_kind(rng, names, depth + 1) for _ in range(rng.randrange(4))]
+        case 6:
+            return {"type": "fixed", "name": name(), "size": rng.choice([0, 1, 3, -1, 10**6, 10**30, 1.5, "x"])}
+        case 7:
+            return {"type": "enum", "name": name(), "symbols": rng.choice([[], ["A"], ["A", "B"], ["A", "A"], 7])}
+        case 8:
+            logical = rng.choice(["decimal", "uuid", "date", "time-millis", "timestamp-micros", "nope", 7])
+            return {"type": rng.choice(primitives), "logicalType": logical, "precision": 4, "scale": 2}
+        case _:
+            own = name()
+            fields = {f"f{number}": any_kind(rng, names, depth + 1) for number in range(rng.randrange(5))}
+            return record(own, **fields) | {"type": rng.choice(["record", "error"])}
+
+
+def test_any_schema_is_read_or_refused_and_so_is_any_value(stand: SchemaServer, caplog: pytest.LogCaptureFixture) -> None:
+    seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    by = decoder(stand, text_field="text")
+    kinds = set()
+    for number in range(300):
+        stand.has(number, page_of(any_kind(rng, [])) if rng.random() < 0.8 else any_kind(rng, []))
+        for body in (rng.randbytes(rng.choice((1, 5, 40, 400))), TEXT + b"\2" * 300, TEXT + b"\xfe" + b"\xff" * 7 + b"\x7f"):
+            kinds.add(getattr(by.decode(message(struct.pack(">bI", 0, number) + body)), "error_class", "read"))
+    assert {"read", "BadSchema"} < kinds
+    assert caplog.records == [], "the decoder knows no such error, and should"
