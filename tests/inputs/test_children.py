@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ExtractorAwayError
-from stream_dedup.inputs import children, protobuf
+from stream_dedup.ground.document import DeadLetter, Message
+from stream_dedup.ground.errors import ConfigurationError, ExtractorAwayError
+from stream_dedup.inputs import protobuf
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.html import Extractor, Failure
 from stream_dedup.settings.layers import load_settings
-from tests.inputs.registry_server import framed_protobuf, read, refused, serving
+from tests.inputs.registry_server import SchemaServer, framed_protobuf, read, refused
 
 SECRETS = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "of Kafka", "AWS_SECRET_ACCESS_KEY": "of a store"}
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="prlimit and /proc are Linux's")
@@ -52,28 +54,23 @@ def look(found: list[dict[str, Any]]) -> None:
             one["limits"] = [resource.prlimit(one["child"].pid, limit) for limit in limits]
 
 
+def protobuf_decoder(stand: SchemaServer) -> Decoder:
+    given = {"value_format": "protobuf", "registry_url": stand.url, "text_field": "text"}
+    return Decoder(load_settings(given, environ={}))
+
+
 @LINUX
-def test_the_extractor_has_nothing_of_ours_and_bounds(started: list[dict[str, Any]]) -> None:
+def test_children_have_nothing_of_ours_and_bounds(started: list[dict[str, Any]], stand: SchemaServer) -> None:
     extractor = Extractor()
     assert extractor.extract("<p>some words</p>") == "some words"
     look(started)
     extractor.close()
-    (one,) = started
-    assert one["environment"] == {"PYTHONPATH": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}
-    memory, core, cpu = one["limits"]
-    assert (memory, core) == ((2 << 30, 2 << 30), (0, 0))
-    assert cpu == resource.getrlimit(resource.RLIMIT_CPU)  # each page has a timer of its own
-
-
-@LINUX
-def test_protoc_has_nothing_of_ours_and_bounds(started: list[dict[str, Any]]) -> None:
-    with serving() as stand:
-        given = {"value_format": "protobuf", "registry_url": stand.url, "text_field": "text"}
-        by = Decoder(load_settings(given, environ={}))
-        assert read(by, framed_protobuf(stand)).text == "abc"
-    (one,) = started
-    assert one["environment"] == {"PYTHONPATH": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}
-    assert one["limits"] == [(1 << 30, 1 << 30), (0, 0), (20, 20)]
+    assert read(protobuf_decoder(stand), framed_protobuf(stand)).text == "abc"
+    assert [one["environment"] for one in started] == [{"PYTHONPATH": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}] * 2
+    of_extractor, of_protoc = (one["limits"] for one in started)
+    any_time = resource.getrlimit(resource.RLIMIT_CPU)  # each page has a timer of its own
+    assert of_extractor == [(2 << 30, 2 << 30), (0, 0), any_time]
+    assert of_protoc == [(1 << 30, 1 << 30), (0, 0), (20, 20)]
 
 
 @LINUX
@@ -87,29 +84,14 @@ def test_a_child_that_takes_more_memory_or_time_than_it_may_is_ended() -> None:
 
 
 def test_a_schema_that_takes_protoc_more_than_it_may_is_a_dead_letter_that_is_retracted(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, stand: SchemaServer
 ) -> None:
     """What decided is a limit, so another worker may have judged the record."""
-    known = children.start_child
-
-    def start(_: Any, *limits: Any, **options: Any) -> Any:
-        return known([sys.executable, "-c", "import os; os.abort()"], *limits, **options)
-
-    monkeypatch.setattr(protobuf, "start_child", start)
-    with serving() as stand:
-        given = {"value_format": "protobuf", "registry_url": stand.url, "text_field": "text"}
-        found = refused(Decoder(load_settings(given, environ={})), framed_protobuf(stand))
+    abort = [sys.executable, "-c", "import os; os.abort()"]
+    monkeypatch.setattr(protobuf, "start_child", lambda _, *limits, **options: start_child(abort, *limits, **options))
+    found = refused(protobuf_decoder(stand), framed_protobuf(stand))
     assert (found.error_class, found.is_timed) == ("BadSchema", True)
     assert "it breaks protoc, or takes it more than 1024 MB of memory" in found.message
-
-
-def test_a_page_for_which_there_was_no_memory_is_retracted(tmp_path: Path) -> None:
-    program = tmp_path / "answers.py"
-    program.write_text("import sys; sys.stdin.buffer.read(8); sys.stdout.buffer.write(b'\\1\\0\\0\\0\\x0bMemoryError')")
-    extractor = Extractor(command=(sys.executable, str(program)))
-    found = extractor.extract("<p>p")
-    extractor.close()
-    assert found == Failure("MemoryError", "The extractor failed on the page: MemoryError.", is_timed=True)
 
 
 def test_an_extractor_that_cannot_be_started_is_no_fault_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,3 +108,83 @@ def test_an_extractor_that_cannot_be_started_is_no_fault_of_the_page(monkeypatch
     found = by.decode(page)
     assert isinstance(found, DecodedDocument)
     assert found.text == "some words"
+
+
+# -- pages that break or hang the extractor
+
+
+@pytest.fixture
+def extractor() -> Iterator[Extractor]:
+    one = Extractor()
+    yield one
+    one.close()
+
+
+def extracted_by(program: str) -> str | Failure:
+    """Return what becomes of a page where a program takes the place of the extractor's own."""
+    extractor = Extractor(command=(sys.executable, "-c", program))
+    found = extractor.extract("<p>page</p>")
+    extractor.close()
+    return found
+
+
+def test_a_page_for_which_there_was_no_memory_is_retracted() -> None:
+    found = extracted_by(r"import sys; sys.stdin.buffer.read(8); sys.stdout.buffer.write(b'\1\0\0\0\x0bMemoryError')")
+    assert found == Failure("MemoryError", "The extractor failed on the page: MemoryError.", is_timed=True)
+
+
+@pytest.mark.parametrize(
+    ("end", "starts"), [("os.kill(os.getpid(), signal.SIGPROF)", 1), ("sys.stdin.buffer.read(4)", 2)], ids=["time", "fault"]
+)
+def test_a_page_that_ends_the_process_is_tried_twice_unless_it_used_its_time_up(tmp_path: Path, end: str, starts: int) -> None:
+    log = tmp_path / "starts"
+    found = extracted_by(f"import os, signal, sys; open({str(log)!r}, 'a').write('x'); {end}")
+    assert isinstance(found, Failure)
+    assert log.read_text() == "x" * starts
+
+
+# The work grows with the square of the depth: 5,000 take a second, these more than five minutes.
+HANGS = "<div>" * 100_000 + "text"
+
+
+def test_any_bytes_are_a_page(extractor: Extractor) -> None:
+    """Where no main content is found, all that is visible counts; nothing raises, whatever the page is."""
+    found = extractor.extract("<html><body><nav><a href='/'>Only a menu</a></nav><script>x()</script></body></html>")
+    assert found == "Only a menu"
+    for page in ("", "\0", "<", "<!--", "&#xD800;", "\ud800", "<p>" * 1000, "no tags at all"):
+        assert isinstance(extractor.extract(page), str)
+
+
+def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
+    """The kernel ends the process that uses up its time; the page is a dead letter, and remembered as one."""
+    decoder = Decoder(load_settings({"text_is": "html"}, environ={}))
+    decoder._extractor = extractor = Extractor(cpu_seconds=0.3)
+    before = extractor.extract("<p>before</p>")
+    child = extractor._child
+
+    letter = decoder.decode(Message("documents", 0, 0, None, HANGS.encode(), None, []))
+    after = decoder.decode(Message("documents", 0, 1, None, b"<p>after</p>", None, []))
+
+    assert before == "before"
+    assert isinstance(letter, DeadLetter)
+    assert (letter.stage, letter.error_class, letter.is_timed) == ("fingerprint", "PageGivenUp", True)
+    assert "0.3 s of CPU (STREAM_DEDUP_PAGE_CPU)" in letter.message
+    assert isinstance(after, DecodedDocument)
+    assert after.text == "after"
+    assert child is not None
+    assert child.returncode == -signal.SIGPROF
+    working = extractor._child
+    assert isinstance(extractor.extract(HANGS), Failure)
+    assert extractor._child is working  # nobody was asked
+    extractor.close()
+    asked = Decoder(load_settings({"text_is": "html", "page_cpu": "500ms"}, environ={}))._extractor
+    assert asked is not None
+    assert asked._command[-1] == "0.5"
+
+
+def test_a_missing_extractor_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra the worker does not start, and says what to install."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+
+    with pytest.raises(ConfigurationError, match=r"crawl-dedup\[html\]"):
+        Decoder(load_settings({"text_is": "html"}, environ={}))
