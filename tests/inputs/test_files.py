@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from stream_dedup.cli.load import record_of
 from stream_dedup.ground.errors import InputError

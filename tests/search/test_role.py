@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import MagicMock
@@ -25,10 +26,13 @@ from stream_dedup.ground.document import Message, digest_id
 from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError, StreamDedupError
 from stream_dedup.inputs import elsewhere
 from stream_dedup.log.records import Control, encode_control
+from stream_dedup.search import kept_texts
 from stream_dedup.search import role as search_role
 from stream_dedup.search.finding import Finder
+from stream_dedup.search.kept_texts import OutputTexts
 from stream_dedup.search.role import TextFiller
 from stream_dedup.service.health import Health
+from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 from tests.inputs.store_server import Pages, Reply, serving
 from tests.search.kafka import KEPT, MemoryOutputs, copy_of, crawl, forget_later, long_crawl, make_filler
@@ -66,23 +70,22 @@ def all_of(finder: Finder) -> tuple[list[str], dict[str, int]]:
     }
 
 
+def killed(folder: Path, step: str, *given: object, commit: int | None = None) -> None:
+    """Have a search kill itself at a step; it commits after so many documents."""
+    code = "import runpy; from stream_dedup.search import role; "
+    code += f"role.COMMIT_DOCUMENTS = {commit or search_role.COMMIT_DOCUMENTS}; "
+    code += "runpy.run_module('tests.search.kafka', run_name='__main__', alter_sys=False)"
+    command = [sys.executable, "-c", code, str(folder), step, *map(str, given)]
+    ended = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
 @pytest.mark.parametrize("step", few(["search.before-commit:1:1", "search.after-commit:1:1", "search.before-commit:2:1"]))
 def test_a_killed_search_goes_on_from_its_last_commit(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed with SIGKILL in front of a commit or behind it: every record once, every copy counted once."""
     folder = tmp_path / "engine"
-    code = (
-        "import runpy, sys; from stream_dedup.search import role; role.COMMIT_DOCUMENTS = 20; "
-        "runpy.run_module('tests.search.kafka', run_name='__main__', alter_sys=False)"
-    )
     for kept, copies in ((30, 30), (50, 40)):
-        ended = subprocess.run(
-            [sys.executable, "-c", code, str(folder), step, str(kept), str(copies)],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            check=False,
-            timeout=120,
-        )
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        killed(folder, step, kept, copies, commit=20)
 
     found, groups = run_until_ready(crawl(60, 60), folder, all_of)
 
@@ -96,14 +99,7 @@ def test_a_killed_search_goes_on_from_its_last_commit(step: str, tmp_path: Path,
 def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> None:
     """Killed at the commit in front of it or at its own; also once the folder was deleted: what is forgotten is not shown."""
     folder = tmp_path / "engine"
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.search.kafka", str(folder), step, "20", "21", "kept4", "copy3", "kept3", "late"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    killed(folder, step, 20, 21, "kept4", "copy3", "kept3", "late")
     outputs = crawl(20, 21)
     forget_later(outputs, b"kept4", b"copy3", b"kept3", b"late")
 
@@ -284,19 +280,14 @@ def test_what_leaves_later_is_found_soon(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(search_role, "_LOOK_SECONDS", 0.01)
     outputs, health = crawl(2, 0), Health()
     filler = make_filler(outputs, tmp_path, health)
-    stop = threading.Event()
-    thread = threading.Thread(target=filler.run, args=(stop,))
-    thread.start()
-    try:
-        outputs.records |= {("duplicates", 2): []}
-        outputs.write("duplicates", 2, b"x", "quick brown fox", copy_of(1))
-        until = time.monotonic() + 60
-        while "duplicates-2@0" not in all_of(filler.finder)[0]:
-            assert time.monotonic() < until, "waited in vain"
-            threading.Event().wait(0.01)
-    finally:
-        stop.set()
-        thread.join(60)
+
+    def is_found() -> bool:
+        if health.ready_state().ok and ("duplicates", 2) not in outputs.records:
+            outputs.records |= {("duplicates", 2): []}
+            outputs.write("duplicates", 2, b"x", "quick brown fox", copy_of(1))
+        return "duplicates-2@0" in all_of(filler.finder)[0]
+
+    run_until(filler, is_found)
 
 
 def test_memory_that_is_free_goes_back_while_it_reads_and_while_nothing_comes(
@@ -395,18 +386,7 @@ def test_the_newest_stay_over_kills_where_the_engine_may_grow_no_larger(
     """Killed at a commit of documents, or at that of documents that leave: the newest are found, each once, and none that is
     older than one that is not found; they take what they may, and not much less."""
     documents, folder = 5000, tmp_path / "engine"
-    code = (
-        "import runpy, sys; from stream_dedup.search import role; role.COMMIT_DOCUMENTS = 500; "
-        "runpy.run_module('tests.search.kafka', run_name='__main__', alter_sys=False)"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(folder), step, str(documents)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    killed(folder, step, documents, commit=500)
     monkeypatch.setattr(search_role, "COMMIT_DOCUMENTS", 500)
     filler = make_filler(long_crawl(documents), folder, search_bytes="1MB")
     while not filler._is_caught_up or filler._is_grown:
@@ -462,14 +442,10 @@ def elsewhere_in(pages: Pages) -> dict[str, str]:
     return {"value_format": "json", "text_at": "at", "text_prefixes": pages.url, "id_field": "url", "text_timeout": "5s"}
 
 
-def ids_of(finder: Finder) -> list[str]:
-    return sorted(one.id for one in finder.find(CLUE, 1000))
-
-
 def test_texts_that_lie_elsewhere_are_fetched_many_at_once(tmp_path: Path, pages: Pages) -> None:
     outputs = crawl_of(pages, 24)
     pages.delay_seconds = 0.02
-    found = run_until_ready(outputs, tmp_path, ids_of, **elsewhere_in(pages))
+    found = run_until_ready(outputs, tmp_path, list_ids, **elsewhere_in(pages))
     assert found == sorted(f"kept{number}" for number in range(24))
     assert pages.at_once_max > 1
     assert len(pages.asked) == 24
@@ -491,7 +467,7 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
     def gauge() -> float | None:
         return filler._metrics.registry.get_sample_value("stream_dedup_texts_away")
 
-    before = run_until(filler, lambda: gauge() == 1.0 and pages.asked.count("/9") > 9, ids_of)
+    before = run_until(filler, lambda: gauge() == 1.0 and pages.asked.count("/9") > 9, list_ids)
     assert not {"kept9", "kept10"} & set(before)
     assert "kept0" in before
     assert [call.args[0] for call in logger.warning.call_args_list] == [
@@ -505,11 +481,11 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
         if pages.asked.count("/9") > 20 and not done.is_set():
             outputs.forget(b"kept0", b"kept23")
             done.set()
-        if done.is_set() and "kept0" not in ids_of(filler.finder):
+        if done.is_set() and "kept0" not in list_ids(filler.finder):
             pages.by_path.update(there)
         return health.ready_state().ok and gauge() == 0.0
 
-    found = run_until(filler, go_on, ids_of)
+    found = run_until(filler, go_on, list_ids)
     assert found == sorted({f"kept{number}" for number in range(24)} - {"kept0", "kept23"})
     assert [call.args[0] for call in logger.info.call_args_list if "again" in call.args[0]] == [
         "texts that lie elsewhere come again"
@@ -550,4 +526,54 @@ def test_a_registry_that_is_away_is_waited_for_too(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(search_role, "_ASK_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(filler._kept.texts._decoder, "decode", decode)
-    assert run_until(filler, lambda: health.ready_state().ok, ids_of) == sorted(f"kept{number}" for number in range(9))
+    assert run_until(filler, lambda: health.ready_state().ok, list_ids) == sorted(f"kept{number}" for number in range(9))
+
+
+# -- texts by where their records lie, for whoever asks at a page
+
+
+def texts_of(pages: Pages, monkeypatch: pytest.MonkeyPatch, count: int, timeout: str = "500ms") -> OutputTexts:
+    """Return texts of records that a topic keeps, each of which names a page."""
+
+    def sample(_: Any, spans: Any, __: float) -> Iterator[Message]:
+        for (topic, partition), own in spans.items():
+            for offset, _ in own:
+                value = json.dumps({"at": f"{pages.url}/{offset}"}).encode()
+                yield Message(topic, partition, offset, b"k", value, 1, [])
+
+    for number in range(count):
+        pages.by_path[f"/{number}"] = Reply(b"text %d" % number)
+    monkeypatch.setattr(kept_texts, "sample", sample)
+    given = {"value_format": "json", "text_at": "at", "text_prefixes": pages.url, "text_timeout": timeout}
+    return OutputTexts(load_settings(given, environ={}))
+
+
+def test_those_that_do_not_come_keep_no_other_back(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_texts, "_PATIENCE_SECONDS", 1.0)
+    by = texts_of(pages, monkeypatch, 6)
+    pages.by_path |= {"/1": Reply(status=503), "/2": Reply(status=404), "/4": Reply(worse=pages.silent)}
+    found = by.at(f"unique-0@{number}" for number in range(6))
+    assert found == {f"unique-0@{number}": "" if number == 2 else f"text {number}" for number in (0, 2, 3, 5)}
+
+
+def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The role waits for a page that never comes, and keeps what it fetched ahead."""
+    monkeypatch.setattr(kept_texts, "_PATIENCE_SECONDS", 60.0)  # a busy machine is no silent page
+    by = texts_of(pages, monkeypatch, 4, timeout="60s")
+    pages.by_path["/1"] = Reply(worse=pages.silent)
+    values = [json.dumps({"at": f"{pages.url}/{number}"}).encode() for number in range(4)]
+    messages = [Message("unique", 0, number, b"k", value, 1, []) for number, value in enumerate(values)]
+    asked: list[Future[Any]] = []
+    with ThreadPoolExecutor() as others:
+
+        def is_hurried() -> bool:
+            if not asked and len(pages.asked) == len(messages):
+                asked.append(others.submit(by.at, ["unique-0@3"]))
+            return bool(asked) and asked[0].done()
+
+        with pytest.raises(kept_texts.AwayError):
+            list(by.of_each(messages, is_hurried))
+    assert asked[0].result() == {"unique-0@3": "text 3"}
+    pages.by_path["/1"] = Reply(b"late")
+    assert [said.text for said in by.of_each(messages[2:], lambda: False)] == ["text 2", "text 3"]
+    assert [pages.asked.count(path) for path in ("/2", "/3")] == [1, 2], "each has what it fetched for itself"

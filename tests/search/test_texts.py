@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -19,7 +20,6 @@ from stream_dedup.search.clue import Clue, clue_of, pairs_of, words_of
 from stream_dedup.search.facts import EnginePlace, GroupFacts, TextFacts
 from stream_dedup.search.forgotten import ForgottenId, ForgottenIds, key_of, shown_key_of
 from stream_dedup.search.texts import TextIndex
-from tests.search.scan import scan
 from tests.tiers import few
 
 LANGUAGES = Languages()
@@ -31,16 +31,29 @@ TEXTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=12)
 SIGNS = st.sampled_from([" ", ", ", "* ", " AND ", ' "', " -", "~2 ", ": ", "\u200f ", "\n"])
 
 
+def scan(texts: Mapping[str, list[str]], clue: list[str], least: float) -> dict[str, Fraction]:
+    """Return the texts (by name, in words) that hold at least that share of a clue, each with its share: all are looked at."""
+
+    def runs(words: list[str]) -> set[tuple[str, ...]]:
+        return {tuple(words[at : at + length]) for at in range(len(words) - length + 1)}
+
+    length = min(2, len(clue))
+    wanted = runs(clue)
+    shares = {name: Fraction(len(wanted & runs(words)), len(wanted)) for name, words in texts.items()}
+    return {name: share for name, share in shares.items() if share >= Fraction(str(least)) and share > 0}
+
+
 def facts(number: int, **changed: object) -> TextFacts:
     return TextFacts(f"unique-0@{number}", f"id{number}", number, 10, "unique", "new")._replace(**changed)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def make_engine(tmp_path: Path) -> Iterator[Callable[[], TextIndex]]:
+def make_engine(tmp_path: Path) -> Iterator[Callable[..., TextIndex]]:
+    """Make engines in folders of their own, or in a named one; all are closed at the end."""
     made: list[TextIndex] = []
 
-    def make() -> TextIndex:
-        made.append(TextIndex(tmp_path / f"engine-{len(made)}"))
+    def make(folder: Path | None = None, *now: Callable[[], int]) -> TextIndex:
+        made.append(TextIndex(folder or tmp_path / f"engine-{len(made)}", *now))
         return made[-1]
 
     yield make
@@ -51,7 +64,7 @@ def make_engine(tmp_path: Path) -> Iterator[Callable[[], TextIndex]]:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=TEXTS, clue=st.lists(WORDS, min_size=1, max_size=8), sign=SIGNS, least=st.sampled_from([0.01, 0.5, 0.75, 1.0]))
 def test_a_clue_is_found_as_a_scan_finds_it(
-    make_engine: Callable[[], TextIndex], texts: list[list[str]], clue: list[str], sign: str, least: float
+    make_engine: Callable[..., TextIndex], texts: list[list[str]], clue: list[str], sign: str, least: float
 ) -> None:
     """The same documents with the same shares, best first, whatever pieces it is in and whatever stands between words."""
     engine = make_engine()
@@ -75,7 +88,7 @@ def test_a_clue_is_found_as_a_scan_finds_it(
 
 @pytest.mark.parametrize("limit", few([1, 2, 3]))
 def test_the_best_are_found_however_many_hold_a_part(
-    make_engine: Callable[[], TextIndex], limit: int, monkeypatch: pytest.MonkeyPatch
+    make_engine: Callable[..., TextIndex], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked for few, where more hold the rarest pairs than are looked at: none that is better is left out."""
     monkeypatch.setattr(text_engine, "_LOOKED_AT", 1)
@@ -98,7 +111,7 @@ def test_the_best_are_found_however_many_hold_a_part(
         engine.close()
 
 
-def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(make_engine: Callable[[], TextIndex]) -> None:
+def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(make_engine: Callable[..., TextIndex]) -> None:
     """A hundred copies do not hide what they are copies of."""
     engine = make_engine()
     for number in range(100):
@@ -109,19 +122,7 @@ def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(make_
     assert next(one.facts.at for one in engine.find(Clue((("one", "two"),), 2), 3)) == "unique-0@100"
 
 
-def test_a_copy_of_the_text_is_kept_where_it_is_given(make_engine: Callable[[], TextIndex]) -> None:
-    engine = make_engine()
-    engine.add_text(facts(1), ["one"], "One!\n")
-    engine.add_text(facts(2), ["one"])
-    engine.commit(PLACE)
-
-    assert {one.facts.at: one.text for one in engine.find(Clue((("one",),), 1), 9)} == {
-        "unique-0@1": "One!\n",
-        "unique-0@2": "",
-    }
-
-
-def test_groups_count_every_copy_once_over_commits(make_engine: Callable[[], TextIndex]) -> None:
+def test_groups_count_every_copy_once_over_commits(make_engine: Callable[..., TextIndex]) -> None:
     """A group adds up over commits; the largest and the newest come first; its copies are listed, the newest first."""
     engine = make_engine()
     groups = [3, 1, 2, 1, 3, 1, 1, 2, 3, 3, 3, 4]
@@ -166,7 +167,7 @@ def forgotten_id(identifier: str, log_offset: int) -> ForgottenId:
     return ForgottenId(key_of(identifier.encode()), shown_key_of(identifier), log_offset, 1000)
 
 
-def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[[], TextIndex]) -> None:
+def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., TextIndex]) -> None:
     """With the next commit: copies leave their groups' counts, a group without any is gone, a forgotten root has no id."""
     engine = make_engine()
     for number in range(6):
@@ -195,7 +196,7 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[[], Tex
 
 
 @pytest.mark.parametrize("seed", few(range(10)))
-def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callable[[], TextIndex], seed: int) -> None:
+def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callable[..., TextIndex], seed: int) -> None:
     """The first and the last time of its copies, what the log has counted, and the last copy in the log that beat all before
     it; in whatever order they are read, and also once some were forgotten. A copy without a time has none to tell."""
     dice, engine = Dice("groups", seed), make_engine()
@@ -245,7 +246,7 @@ def test_of_two_take_downs_the_later_holds() -> None:
     assert not known.covers_shown("", 0, 0)
 
 
-def test_the_old_leave_and_take_downs_stay(make_engine: Callable[[], TextIndex]) -> None:
+def test_the_old_leave_and_take_downs_stay(make_engine: Callable[..., TextIndex]) -> None:
     engine = make_engine()
     for number in range(4):
         engine.add_text(facts(number, group=f"documents-0@{number}", of_id=f"kept{number}"), ["one"])
@@ -261,7 +262,7 @@ def test_the_old_leave_and_take_downs_stay(make_engine: Callable[[], TextIndex])
 
 
 @pytest.mark.parametrize("seed", few(range(6)))
-def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[[], TextIndex], seed: int) -> None:
+def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[..., TextIndex], seed: int) -> None:
     """As a plain list of documents by their times would have it: all that are newer than the last that went are there, in
     whatever order they came, and none that is older; they take no more than they may, and not much less; groups as old as what
     went go; take-downs and the place stay."""
@@ -300,12 +301,10 @@ def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[[]
     assert engine.place == PLACE
 
 
-def test_documents_of_one_time_leave_one_by_one(make_engine: Callable[[], TextIndex]) -> None:
+def test_documents_of_one_time_leave_one_by_one(make_engine: Callable[..., TextIndex]) -> None:
     """A crawl whose records all say the same time is bounded all the same, and not emptied."""
     engine = make_engine()
-    for number in range(400):
-        engine.add_text(facts(number, time_ms=0), [f"w{number}{place}" for place in range(20)])
-    engine.commit(PLACE)
+    fill(engine, range(400), 0)
     most = engine.live_bytes // 2
 
     gone = engine.drop_beyond(most)
@@ -319,60 +318,53 @@ def test_documents_of_one_time_leave_one_by_one(make_engine: Callable[[], TextIn
 YEAR_9999_MS = 253_402_300_000_000
 
 
-def test_a_time_that_lies_ahead_shuts_nobody_out(tmp_path: Path) -> None:
-    """Producers may write any time: documents of the year 9999 are as old as their reading, and leave in their turn."""
-    clock, numbers = [1_000_000], iter(range(10_000))
-    engine = TextIndex(tmp_path, lambda: clock[0])
-
-    def add(count: int, time_ms: int) -> list[str]:
-        added = [facts(next(numbers), time_ms=time_ms) for _ in range(count)]
-        for one in added:
-            engine.add_text(one, [f"w{one.at}{place}" for place in range(20)])
+def fill(engine: TextIndex, numbers: range, time_ms: int, most: int = 0) -> list[int]:
+    """Add documents of twenty words of their own, and let go of the oldest beyond so many bytes; return their numbers."""
+    for number in numbers:
+        engine.add_text(facts(number, time_ms=time_ms), [f"w{number}{place}" for place in range(20)])
+    engine.commit(PLACE)
+    while most and engine.drop_beyond(most):
         engine.commit(PLACE)
-        while most and engine.drop_beyond(most):
-            engine.commit(PLACE)
-        return [one.at for one in added]
+    return [number for number in numbers if engine.facts_at(f"unique-0@{number}")]
 
-    most = 0
-    before = add(200, clock[0] - 1)
+
+def test_a_time_that_lies_ahead_shuts_nobody_out(make_engine: Callable[..., TextIndex]) -> None:
+    """Producers may write any time: documents of the year 9999 are as old as their reading, and leave in their turn."""
+    clock = [1_000_000]
+    engine = make_engine(None, lambda: clock[0])
+
+    def left(numbers: range) -> list[int]:
+        return [number for number in numbers if engine.facts_at(f"unique-0@{number}")]
+
+    before, ahead, after = range(200), range(200, 600), range(600, 700)
+    fill(engine, before, clock[0] - 1)
     most = engine.live_bytes
     clock[0] += 1000
-    ahead = add(400, YEAR_9999_MS)
+    fill(engine, ahead, YEAR_9999_MS, most)
     clock[0] += 1000
-    after = add(100, clock[0] - 1)
-
-    found = {at for at in (*before, *ahead, *after) if engine.facts_at(at)}
-    assert found.issuperset(after)
-    assert found.isdisjoint(before)
-    assert max(engine.facts_at(at).time_ms for at in found) < clock[0]  # type: ignore[union-attr]
+    assert fill(engine, after, clock[0] - 1, most) == [*after]
+    assert left(before) == []
+    assert max(engine.facts_at(f"unique-0@{one}").time_ms for one in left(range(700))) < clock[0]  # type: ignore[union-attr]
     clock[0] += 1000
-    add(400, clock[0])
-    assert not any(engine.facts_at(at) for at in ahead)
-    engine.close()
+    fill(engine, range(700, 1100), clock[0], most)
+    assert left(ahead) == []
 
 
-def test_a_clock_that_was_ahead_shuts_nobody_out(tmp_path: Path) -> None:
+def test_a_clock_that_was_ahead_shuts_nobody_out(make_engine: Callable[..., TextIndex], tmp_path: Path) -> None:
     """What a search let in meanwhile goes first once the clock is right, and what comes then is taken in."""
     clock = [YEAR_9999_MS]
-    engine = TextIndex(tmp_path, lambda: clock[0])
-    for number in range(200):
-        engine.add_text(facts(number, time_ms=clock[0] - 1), [f"w{number}{place}" for place in range(20)])
-    engine.commit(PLACE)
+    engine = make_engine(tmp_path, lambda: clock[0])
+    fill(engine, range(200), clock[0] - 1)
     most = engine.live_bytes * 4 // 5
     assert engine.drop_beyond(most)
     engine.commit(PLACE)
     engine.close()
     clock[0] = 2_000_000
-    engine = TextIndex(tmp_path, lambda: clock[0])
-    for number in range(200, 400):
-        engine.add_text(facts(number, time_ms=clock[0]), [f"w{number}{place}" for place in range(20)])
-    engine.commit(PLACE)
-    while engine.drop_beyond(most):
-        engine.commit(PLACE)
+    engine = make_engine(tmp_path, lambda: clock[0])
 
-    left = [number for number in range(400) if engine.facts_at(f"unique-0@{number}")]
-    assert (min(left) >= 200, len(left) > 100) == (True, True)
-    engine.close()
+    left = fill(engine, range(200, 400), clock[0], most)
+    assert len(left) > 100
+    assert not any(engine.facts_at(f"unique-0@{number}") for number in range(200))
 
 
 def test_a_take_down_holds_for_what_no_log_decided_and_is_dated_ahead() -> None:
