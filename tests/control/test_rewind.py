@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,15 +54,18 @@ def cluster(committed: dict[int, tuple[int, str | None]], low: int = 0, high: in
     return RewindTarget(TOPIC, 3, committed, dict.fromkeys(range(3), (low, high)))
 
 
-@pytest.mark.parametrize("text", ["3@8812", "crawl.documents-3@8812", "03@08812"])
-def test_a_position_is_written_with_or_without_the_topic(text: str) -> None:
-    """The source topic may be left out, or be written as it is named."""
-    assert rewind.parse([text], TOPIC) == {3: 8812}
-
-
-def test_a_topic_may_hold_hyphens_and_numbers() -> None:
-    """The last hyphen parts the topic from the partition."""
-    assert rewind.parse(["a-7-documents-3@1", "4@2"], "a-7-documents") == {3: 1, 4: 2}
+@pytest.mark.parametrize(
+    ("texts", "topic", "found"),
+    [
+        (["3@8812"], TOPIC, {3: 8812}),
+        (["crawl.documents-3@8812"], TOPIC, {3: 8812}),
+        (["03@08812"], TOPIC, {3: 8812}),
+        (["a-7-documents-3@1", "4@2"], "a-7-documents", {3: 1, 4: 2}),
+    ],
+)
+def test_a_position_is_written_with_or_without_the_topic(texts: list[str], topic: str, found: dict[int, int]) -> None:
+    """The last hyphen parts the topic, which may hold hyphens and numbers, from the partition."""
+    assert rewind.parse(texts, topic) == found
 
 
 @pytest.mark.parametrize(
@@ -87,58 +92,53 @@ def test_all_wrong_positions_are_named_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("offset", [10, 40, 59])
-def test_the_epoch_rises_by_one(offset: int) -> None:
-    """From the first offset held up to the committed one, without a look at the log."""
-    committed = {1: (60, epochs.to_metadata(4))}
-    assert not rewind.needs_log([1], committed)
-
-    changes, refusals = rewind.plan({1: offset}, cluster(committed, low=10), None)
-
-    assert refusals == []
-    assert changes == [OffsetChange(1, 60, 4, offset, 5)]
-
-
-def test_where_the_committed_offset_is_asked_for_the_epoch_stays() -> None:
-    """Under a higher epoch what was judged and not yet committed would be judged anew, and its copies counted twice."""
-    committed = {1: (60, epochs.to_metadata(4)), 2: (60, "")}
-
-    changes, refusals = rewind.plan({1: 60, 2: 60}, cluster(committed), marks())
-
-    assert refusals == []
-    assert [(one.partition, one.new_offset, one.new_epoch, one.is_one) for one in changes] == [
-        (1, 60, 4, False),
-        (2, 60, 1, True),
-    ]
-    assert "nothing changes" in (changes[0].warning or "")
-
-
-# what is committed (offset, epoch; - for none), first offset held, end, offset asked for: part of the refusal
-REFUSALS = """
-60 4   10 100    9    lies below 10, the first offset that the topic still holds
-60 4   10 100   61    lies above the committed offset 60: the documents between would never be judged
-60 -   10 100    9    lies below 10, the first offset that the topic still holds
-60 -   10 100   61    lies above the committed offset 60: the documents between would never be judged
--  -   10 100    9    lies below 10, the first offset that the topic still holds
--  -   10 100  101    lies above 100, the partition's end
-5  4   10 100    9    lies below 10, the first offset that the topic still holds
-5  4   10 100   11    lies above the committed offset 5: the documents between would never be judged
-60 4    0   7    8    lies above 7, the partition's end, though the committed offset is 60: the topic was created again
+# What is committed (offset, epoch; - for none), first offset held, end, the log's mark (epoch/offset), offset asked for: the
+# new epoch, or no, and what is said of it. The log is looked at where no epoch is committed.
+ANSWERS = """
+60 4   10 100 -      10  5
+60 4   10 100 -      40  5
+60 4   10 100 -      59  5
+60 4   10 100 -      60  4  The committed offset is there already; nothing changes.
+60 -    0 100 -      60  1  from 0 to 59 have left already; if not, they are lost. crawl.documents-1@0 is sure to skip none.
+60 -    0 100 2/41   60  3  from 41 to 59 have left already; if not, they are lost. crawl.documents-1@41 is sure to skip none.
+5  4   10 100 -      10  5  The topic lost the records from 5 to 9 before they were judged.
+60 4    0   7 -       7  5
+-  -   10 100 -      10  1
+-  -   10 100 -      40  1  from 10 to 39
+-  -    0 100 0/50   50  1
+-  -    0 100 3/70   70  4
+60 4   10 100 -       9  no lies below 10, the first offset that the topic still holds
+60 4   10 100 -      61  no lies above the committed offset 60: the documents between would never be judged
+60 -   10 100 -       9  no lies below 10, the first offset that the topic still holds
+60 -   10 100 -      61  no lies above the committed offset 60: the documents between would never be judged
+-  -   10 100 -       9  no lies below 10, the first offset that the topic still holds
+-  -   10 100 -     101  no lies above 100, the partition's end
+5  4   10 100 -       9  no lies below 10, the first offset that the topic still holds
+5  4   10 100 -      11  no lies above the committed offset 5: the documents between would never be judged
+60 4    0   7 -       8  no lies above 7, the partition's end, though the committed offset is 60: the topic was created again
 """
 
 
-@pytest.mark.parametrize("row", REFUSALS.strip().splitlines())
-def test_an_offset_outside_is_refused(row: str) -> None:
-    """Nothing that would lose documents, and nothing where a worker could not begin."""
-    offset, epoch, low, high, asked, sentence = row.split(None, 5)
-    committed = {} if offset == "-" else {1: (int(offset), "" if epoch == "-" else epochs.to_metadata(int(epoch)))}
+@pytest.mark.parametrize("row", ANSWERS.strip().splitlines())
+def test_an_offset_is_written_under_its_epoch_or_refused(row: str) -> None:
+    """Nothing that would lose documents, and nothing where a worker could not begin; what is in doubt is warned of."""
+    offset, epoch, low, high, mark, asked, new, *says = row.split(None, 7)
+    known = None if epoch == "-" else int(epoch)
+    committed = {} if offset == "-" else {1: (int(offset), "" if known is None else epochs.to_metadata(known))}
+    assert rewind.needs_log([1], committed) == (known is None)
+    log = None if known is not None else marks(*(batch((1, *map(int, one.split("/")))) for one in [mark] if one != "-"))
 
-    changes, refusals = rewind.plan({1: int(asked)}, cluster(committed, int(low), int(high)), marks())
+    changes, refusals = rewind.plan({1: int(asked)}, cluster(committed, int(low), int(high)), log)
 
-    assert changes == []
-    assert len(refusals) == 1
-    assert refusals[0].startswith(f"{TOPIC}-1@{asked} ")
-    assert sentence in refusals[0]
+    if new == "no":
+        assert (changes, [one.split(" ")[0] for one in refusals]) == ([], [f"{TOPIC}-1@{asked}"])
+        assert says[0] in refusals[0]
+        return
+    old = None if offset == "-" else int(offset)
+    assert refusals == []
+    assert [replace(one, warning=None) for one in changes] == [OffsetChange(1, old, known, int(asked), int(new))]
+    assert changes[0].is_one == ((int(asked), int(new)) != (old, known))
+    assert says[0] in str(changes[0].warning) if says else changes[0].warning is None
 
 
 def test_a_partition_that_does_not_exist_is_refused_beside_the_others() -> None:
@@ -148,21 +148,6 @@ def test_a_partition_that_does_not_exist_is_refused_beside_the_others() -> None:
     _, refusals = rewind.plan({0: 5, 1: 70, 3: 0}, cluster(committed), None)
 
     assert [one.split(" ", 1)[0] for one in refusals] == [f"{TOPIC}-1@70", f"{TOPIC}-3"]
-
-
-def test_what_the_topic_lost_may_be_passed() -> None:
-    """A committed offset that retention has overtaken may move up to the first record held, and the loss is said."""
-    changes, refusals = rewind.plan({1: 10}, cluster({1: (5, epochs.to_metadata(4))}, low=10), None)
-
-    assert refusals == []
-    assert changes == [OffsetChange(1, 5, 4, 10, 5, "The topic lost the records from 5 to 9 before they were judged.")]
-
-
-def test_a_topic_created_again_begins_at_its_own_offsets() -> None:
-    """A committed offset beyond the end is of the topic before; any offset that the new one has may be written."""
-    changes, refusals = rewind.plan({1: 7}, cluster({1: (60, epochs.to_metadata(4))}, high=7), None)
-
-    assert (changes, refusals) == ([OffsetChange(1, 60, 4, 7, 5)], [])
 
 
 @pytest.mark.parametrize("metadata", ["", None, "somebody else's", "stream-dedup epoch=", "stream-dedup epoch=4 "])
@@ -177,44 +162,12 @@ def test_a_lost_epoch_comes_from_the_log(metadata: str | None) -> None:
     assert (changes, refusals) == ([OffsetChange(1, 60, None, 20, 7)], [])
 
 
-def test_an_offset_that_nobody_vouches_for_is_warned_of() -> None:
-    """Without an epoch the committed offset may have been moved ahead by anybody; the log knows how far is certain."""
-    log = marks(batch((1, 2, 30)), batch((1, 2, 41)))
+def test_a_partition_may_be_set_alone() -> None:
+    """One of those whose offsets vanished, because a worker refuses what was begun and has no offset; and a new one."""
+    log, held = marks(batch((0, 0, 50), (1, 3, 70))), {0: (50, epochs.to_metadata(1))}
 
-    (change,), _ = rewind.plan({1: 60}, cluster({1: (60, "")}), log)
-
-    assert change.new_epoch == 3
-    assert change.warning == (
-        "Nothing here tells whether the documents from 41 to 59 have left already; if not, they are lost. "
-        "crawl.documents-1@41 is sure to skip none."
-    )
-
-
-def test_before_the_first_start_any_offset_may_be_chosen() -> None:
-    """Without a commit and without documents in the log a partition begins wherever the topic has records; others too."""
-    changes, refusals = rewind.plan({1: 10, 2: 40}, cluster({}, low=10), marks())
-
-    assert refusals == []
-    assert changes[0] == OffsetChange(1, None, None, 10, 1)
-    assert (changes[1].new_offset, changes[1].new_epoch) == (40, 1)
-    assert "from 10 to 39" in str(changes[1].warning)
-
-
-def test_vanished_offsets_may_be_restored_one_by_one() -> None:
-    """What is left out is not read meanwhile: a worker refuses a partition that was begun and has no offset."""
-    log = marks(batch((0, 0, 50), (1, 3, 70)))
-
-    assert rewind.plan({0: 50}, cluster({}), log) == ([OffsetChange(0, None, None, 50, 1)], [])
-    assert rewind.plan({1: 70}, cluster({0: (50, epochs.to_metadata(1))}), log) == ([OffsetChange(1, None, None, 70, 4)], [])
-
-
-def test_a_new_partition_is_no_vanished_one() -> None:
-    """A partition without a commit that the log does not know may be set alone, and left out alone."""
-    committed = {0: (60, epochs.to_metadata(0))}
-
-    changes, refusals = rewind.plan({2: 0}, cluster(committed), marks(batch((0, 0, 50))))
-
-    assert (changes, refusals) == ([OffsetChange(2, None, None, 0, 1)], [])
+    assert rewind.plan({1: 70}, cluster(held), log) == ([OffsetChange(1, None, None, 70, 4)], [])
+    assert rewind.plan({2: 0}, cluster(held), log) == ([OffsetChange(2, None, None, 0, 1)], [])
 
 
 def test_marks_are_those_of_the_index() -> None:

@@ -205,37 +205,27 @@ class Print(NamedTuple):
 
 def fingerprint(text: str, key: bytes) -> Print:
     """The recipe `words`, 128 bits."""
-    derived = hashlib.blake2b(key, digest_size=48, person=b"simhash secrets").digest()
-    secrets = [int.from_bytes(derived[start : start + 8], "little") for start in range(0, 48, 8)]
-    key_0, key_1, high, first_factor, second_factor, offset = secrets
-    first_factor |= 1
-    second_factor |= 1
-
+    made, features = print_of("words", 128, text, key)
     normalised = normalise(text)
-    hashes = [sip_hash(word.encode(), key_0, key_1) for word in spelt_words(normalised)]
-    weights: Counter[int] = Counter()
-    for value, count in Counter(hashes).items():
-        weights[value] += round(256 * (1 + math.log(min(count, 1024))))
-    bigrams = Counter(
-        _mix((first * first_factor + second * second_factor + offset) & WORD_BITS) for first, second in pairwise(hashes)
-    )
-    for value, count in bigrams.items():
-        weights[value] += 2 * round(256 * (1 + math.log(min(count, 1024))))
-    wide = [_mix((value + high) & WORD_BITS) << 64 | value for value in weights]
-    _, made = simhash_reference(wide, list(weights.values()), 128)
-
     digest_key = hashlib.blake2b(key, person=b"text digest").digest()
     digest = hashlib.blake2b(normalised.encode(), digest_size=16, key=digest_key).digest()
-    return Print(made, len(weights), digest, not normalised)
+    return Print(made, features, digest, not normalised)
+
+
+def _secrets(key: bytes, size: int, person: bytes) -> list[int]:
+    derived = hashlib.blake2b(key, digest_size=size, person=person).digest()
+    return [int.from_bytes(derived[start : start + 8], "little") for start in range(0, size, 8)]
+
+
+def _hashed_words(normalised: str, key: bytes) -> list[int]:
+    key_0, key_1, *_ = _secrets(key, 48, b"simhash secrets")
+    return [sip_hash(word.encode(), key_0, key_1) for word in spelt_words(normalised)]
 
 
 def sketch(text: str, key: bytes) -> bytes:
     """The sketch of a text under the recipes `words` and `shingles`: run by run, bin by bin."""
-    derived = hashlib.blake2b(key, digest_size=48, person=b"simhash secrets").digest()
-    key_0, key_1 = int.from_bytes(derived[:8], "little"), int.from_bytes(derived[8:16], "little")
-    hashes = [sip_hash(word.encode(), key_0, key_1) for word in spelt_words(normalise(text))]
-    derived = hashlib.blake2b(key, digest_size=32, person=b"sketch secrets").digest()
-    *factors, offset = (int.from_bytes(derived[start : start + 8], "little") for start in range(0, 32, 8))
+    hashes = _hashed_words(normalise(text), key)
+    *factors, offset = _secrets(key, 32, b"sketch secrets")
     runs = [hashes[start : start + 3] for start in range(max(len(hashes) - 2, 1))] if hashes else []
     first: list[list[int]] = [[] for _ in range(80)]
     second: list[list[int]] = [[] for _ in range(80)]
@@ -306,8 +296,7 @@ def _log_weight(count: int) -> int:
 
 def _weighed(preset: str, text: str, key: bytes) -> list[tuple[int, int]]:
     """Hashes of 128 bits and weights of a text under one of the presets of texts."""
-    derived = hashlib.blake2b(key, digest_size=48, person=b"simhash secrets").digest()
-    key_0, key_1, high, first, second, offset = (int.from_bytes(derived[i : i + 8], "little") for i in range(0, 48, 8))
+    _, _, high, first, second, offset = _secrets(key, 48, b"simhash secrets")
     if preset in {"keywords", "textrank"}:
         found = jieba_keywords(preset, raw_form(text), 22)
         return [(fnv1a(word.encode()), round(weight * 2**24)) for word, weight in found]
@@ -321,11 +310,14 @@ def _weighed(preset: str, text: str, key: bytes) -> list[tuple[int, int]]:
         ]
         groups = [(1, hashed)]
     else:
-        single = [sip_hash(word.encode(), key_0, key_1) for word in spelt_words(normalised)]
-        pairs = [_mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in pairwise(single)]
-        triples = [
-            _mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in zip(pairs, single[2:], strict=False)
-        ]
+
+        def joined(before: list[int], after: list[int]) -> list[int]:
+            both = zip(before, after, strict=False)
+            return [_mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in both]
+
+        single = _hashed_words(normalised, key)
+        pairs = joined(single, single[1:])
+        triples = joined(pairs, single[2:])
         groups = [(1, single), (2, pairs)] if preset == "words" else [(1, triples)]
     return [
         (_mix((value + high) & WORD_BITS) << 64 | value, scale * _log_weight(count))

@@ -22,6 +22,7 @@ from stream_dedup.fingerprinting import (
     Languages,
     Recipe,
     explain_features,
+    format_prints,
     grammar,
     hashes,
 )
@@ -82,7 +83,7 @@ def golden_rows() -> dict[str, dict[str, str]]:
 
 
 ROWS: dict[str, dict[str, str]] = json.loads(FILE.read_text("ascii")) if FILE.exists() else {}
-IDS = {
+IDS = {  # which logs carry
     "words:32": "words:32:jieba-0.42.1:2c9f84",
     "words:64": "words:64:jieba-0.42.1:573273",
     "words:128": "words:128:jieba-0.42.1:a47d34",
@@ -114,7 +115,23 @@ def test_prints_are_those_frozen(name: str) -> None:
     assert IDS[name] == recipe.id
 
 
-@pytest.mark.parametrize("preset", ["words", "chars", "shingles", "keywords", "textrank"])
+@pytest.mark.parametrize("key_name", sorted(golden.KEYS))
+def test_the_default_makes_what_is_frozen(key_name: str) -> None:
+    """Prints, feature counts and digests of sixty texts in every script, under two keys."""
+    prints = Fingerprinter(Recipe(key=golden.KEYS[key_name])).fingerprint(list(golden.TEXTS.values()))
+    rows = zip(format_prints(prints.prints, 128), prints.features.tolist(), prints.digests, strict=True)
+    found = [f"{written.decode()} {features} {digest.tobytes().hex()}" for written, features, digest in rows]
+
+    assert dict(zip(golden.TEXTS, found, strict=True)) == {name: row[key_name] for name, row in golden.ROWS.items()}
+    assert Recipe(key=golden.KEYS["other"]).id == "words:128:jieba-0.42.1:6dc88a"
+
+
+def test_the_reference_still_makes_what_is_frozen() -> None:
+    """So a difference tells which of the two changed."""
+    assert json.loads(golden.freeze()) == golden.ROWS
+
+
+@pytest.mark.parametrize("preset", ["chars", "shingles", "keywords", "textrank"])  # `words`: `test_recipe`
 @hypothesis.settings(max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 @hypothesis.given(texts=st.lists(TEXTS, max_size=4))
 def test_every_preset_equals_plain_python(preset: str, texts: list[str]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import hypothesis
@@ -25,6 +28,7 @@ from stream_dedup.fingerprinting import (
     recipe,
     simhash,
 )
+from stream_dedup.fingerprinting.digests import Digester
 from stream_dedup.ground.errors import ConfigurationError
 from tests.fingerprinting import reference
 from tests.fingerprinting.texts import OTHER_KEY, TEXTS, rows
@@ -43,10 +47,11 @@ def fingerprinter() -> Fingerprinter:
 @hypothesis.settings(max_examples=150, deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 @hypothesis.given(texts=st.lists(TEXTS, max_size=6))
 def test_compiled_path_equals_plain_python(fingerprinter: Fingerprinter, texts: list[str]) -> None:
-    """On random Unicode (surrogates, marks, NULs, all scripts) prints, counts and digests are those of plain Python."""
-    expected = [reference.fingerprint(text, OTHER_KEY) for text in texts]
+    """On random Unicode (surrogates, marks, NULs, all scripts): prints, counts, digests and sketches."""
+    made = fingerprinter.fingerprint(texts)
 
-    assert expected == rows(fingerprinter.fingerprint(texts))
+    assert rows(made) == [reference.fingerprint(text, OTHER_KEY) for text in texts]
+    assert [row.tobytes() for row in made.sketches] == [reference.sketch(text, OTHER_KEY) for text in texts]
 
 
 def test_compiled_path_equals_plain_python_on_running_text(fingerprinter: Fingerprinter) -> None:
@@ -137,10 +142,11 @@ SHORT = (
 )
 
 
-@pytest.mark.parametrize("text", SHORT)
-def test_short_texts_are_below_the_floor(fingerprinter: Fingerprinter, text: str) -> None:
+def test_short_texts_are_below_the_floor(fingerprinter: Fingerprinter) -> None:
     """Error pages, cookie banners and bare navigation in any script are told apart by their digest alone."""
-    assert 0 < fingerprinter.fingerprint([text]).features[0] < Recipe().floor
+    features = fingerprinter.fingerprint(SHORT).features.tolist()
+
+    assert {text: count for text, count in zip(SHORT, features, strict=True) if not 0 < count < Recipe().floor} == {}
 
 
 def test_features_are_counted_once_each(fingerprinter: Fingerprinter) -> None:
@@ -255,3 +261,33 @@ def test_the_room_starts_without_importing_jieba() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
+
+
+@hypothesis.given(st.binary(min_size=1, max_size=64), st.lists(st.binary(max_size=400), max_size=5))
+def test_digests_equal_hashlib(key: bytes, texts: list[bytes]) -> None:
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    bounds = np.array([0, *itertools.accumulate(map(len, texts))], np.int64)
+
+    found = Digester(key).of(data, bounds)
+
+    assert found.shape == (len(texts), 16)
+    assert [row.tobytes() for row in found] == [hashlib.blake2b(text, digest_size=16, key=key).digest() for text in texts]
+
+
+def test_a_flood_made_with_the_public_key_spreads_under_another() -> None:
+    """Of 4,000 texts those that share a block under the public key share it no more than any others do under a secret key."""
+    dice = random.Random(17)
+    texts = [" ".join(f"{dice.getrandbits(24):x}" for _ in range(20)) for _ in range(4000)]
+
+    def blocks(recipe: Recipe) -> list[int]:
+        prints = Fingerprinter(recipe).fingerprint(texts).prints
+        return (prints[:, 0] & np.uint64(255)).tolist()  # 8 bits of the 16 of a block: some thousand texts are search enough
+
+    known, secret = blocks(Recipe()), blocks(Recipe(key=OTHER_KEY))
+    bucket, crafted = Counter(known).most_common(1)[0]
+    flood = [other for own, other in zip(known, secret, strict=True) if own == bucket]
+    assert crafted == len(flood) > len(texts) / 256
+
+    fullest = Counter(flood).most_common(1)[0][1]
+    print(f"{crafted} texts in one bucket under the known key, at most {fullest} under another")
+    assert fullest < crafted / 3

@@ -6,16 +6,13 @@ import json
 import random
 from pathlib import Path
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.fingerprinting.sketch import walks
 from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES, similarity
 from tests.fingerprinting import golden, reference
-from tests.fingerprinting.texts import OTHER_KEY, TEXTS
 
 FILE = Path(__file__).parent.parent / "golden" / "sketches.json"
 
@@ -39,13 +36,6 @@ def test_sketches_are_those_frozen(key_name: str) -> None:
     made = sketches([golden.TEXTS[name] for name in rows], Recipe(key=golden.KEYS[key_name]))
 
     assert {name: one.hex() for name, one in zip(rows, made, strict=True)} == rows
-
-
-@hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-@hypothesis.given(texts=st.lists(TEXTS, max_size=4))
-def test_sketches_equal_plain_python(texts: list[str]) -> None:
-    """On random Unicode sketches are those of plain Python, whatever else stands in the batch."""
-    assert sketches(texts, Recipe(key=OTHER_KEY)) == [reference.sketch(text, OTHER_KEY) for text in texts]
 
 
 def test_texts_of_few_words() -> None:
