@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
 
 from stream_dedup.ground.document import Reason
-from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.log import decisions
 from stream_dedup.log.decisions import LogDecision
 
@@ -55,23 +53,3 @@ def test_the_largest_is_as_large_as_is_said() -> None:
     )
 
     assert len(decisions.encode(many)) == 30 + 125 + 16 * 1000
-
-
-@pytest.mark.parametrize("size", range(0, len(decisions.encode(DECISION)), 5))
-def test_what_is_cut_is_damaged(size: int) -> None:
-    """Also where somebody gave it a checksum: no field is read past the end."""
-    raw = decisions.encode(DECISION)[:size]
-
-    for cut in (raw, raw + zlib.crc32(raw).to_bytes(4, "little")):
-        with pytest.raises(FormatError) as found:
-            decisions.decode(cut)
-        assert not isinstance(found.value, OtherFormatError)
-
-
-def test_a_reason_of_a_newer_program_stops() -> None:
-    """It is not passed over as damage: who wrote it knows more."""
-    raw = bytearray(decisions.encode(DECISION)[:-4])
-    raw[6 + 20 + 2] = 99
-
-    with pytest.raises(OtherFormatError, match="a reason that this program does not know"):
-        decisions.decode(bytes(raw) + zlib.crc32(raw).to_bytes(4, "little"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import random
 import zlib
 from dataclasses import fields
 from typing import Any
@@ -18,6 +21,7 @@ from stream_dedup.log.frame import framed
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from tests.log.golden import FOLDER
 from tests.log.test_answers import ANSWER
+from tests.log.test_decisions import DECISION
 from tests.log.test_records import make_batch
 
 FORMATS = sorted(int(path.name) for path in FOLDER.iterdir())
@@ -26,6 +30,10 @@ FORMATS = sorted(int(path.name) for path in FOLDER.iterdir())
 def golden(form: int, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((FOLDER / str(form) / f"{name}.json").read_text())
     return found
+
+
+KINDS = {"records": records.decode, "answers": answers.decode, "decisions": decisions.decode}
+RAWS = {f"{one} of {form}": (KINDS[kind], raw) for form in FORMATS for kind in KINDS for one, raw in golden(form, kind).items()}
 
 
 def written_again(raw: bytes, form: int) -> bytes:
@@ -160,6 +168,36 @@ def test_another_format_is_told_from_damage(magic: bytes, decode: Any, form: int
     assert type(found.value) is FormatError
 
 
+def checked(raw: bytes) -> bytes:
+    """Return this with a right checksum."""
+    return raw + zlib.crc32(raw).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("name", RAWS)
+def test_what_is_cut_or_flipped_anywhere_is_damaged(name: str) -> None:
+    """Also where somebody gave what is cut a checksum: no field is read past the end."""
+    decode, raw = RAWS[name][0], bytes.fromhex(RAWS[name][1])
+    for at in range(len(raw)):
+        for bad in (raw[:at] + bytes([raw[at] ^ 0x41]) + raw[at + 1 :], raw[:at], checked(raw[: min(at, len(raw) - 5)])):
+            with pytest.raises(FormatError) as found:
+                decode(bad)
+        assert type(found.value) is FormatError, at
+
+
+@pytest.mark.parametrize("name", RAWS)
+def test_a_hostile_body_is_read_or_refused(name: str) -> None:
+    """One that claims what it does not hold ends in no other error, though its checksum is right."""
+    print("seed", os.environ["TEST_SEED"])
+    generator = random.Random(f"{os.environ['TEST_SEED']} {name}")
+    decode, raw = RAWS[name][0], bytes.fromhex(RAWS[name][1])
+    for _ in range(400):
+        hostile = bytearray(raw[:-4])
+        for _ in range(generator.randint(1, 4)):
+            hostile[generator.randrange(6, len(hostile))] = generator.getrandbits(8)
+        with contextlib.suppress(FormatError):
+            decode(checked(bytes(hostile[: generator.choice([len(hostile), generator.randint(6, len(hostile))])])))
+
+
 @pytest.mark.parametrize("mark", [b"SDF1", b"SDF3", b"SDV4"])
 def test_what_came_before_the_first_release_is_told(mark: bytes) -> None:
     """Its magic was its version: a whole record of it stops the role; rubbish that begins so is rubbish."""
@@ -188,13 +226,15 @@ def test_what_a_newer_program_says_stops(raw: bytes, says: str) -> None:
 
 
 def test_an_answer_that_says_more_stops() -> None:
-    """A worker that meets a reason or a kind of a newer index ends, instead of waiting for an answer that came."""
+    """A worker that meets a reason or a kind of a newer index ends instead of waiting; no decision is passed over."""
     raw = bytearray(answers.encode(ANSWER, answers.CHAIN_START)[0])
     raw[6 + 32 + 4] = 250  # the first reason
-    raw[-4:] = zlib.crc32(raw[:-4]).to_bytes(4, "little")
+    decision = bytearray(decisions.encode(DECISION))
+    decision[6 + 20 + 2] = 99
 
-    with pytest.raises(OtherFormatError, match="a reason that this program does not know: upgrade"):
-        answers.decode(bytes(raw))
+    for decode, one in ((answers.decode, raw), (decisions.decode, decision)):
+        with pytest.raises(OtherFormatError, match="a reason that this program does not know: upgrade"):
+            decode(checked(bytes(one[:-4])))
     with pytest.raises(OtherFormatError, match="of kind 9"):
         answers.decode(framed(answers.MAGIC, 1, 9, b""))
 

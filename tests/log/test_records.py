@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -79,55 +81,20 @@ def test_seeds_and_releases_lead_back() -> None:
         records.decode(framed(records.MAGIC, 1, records.KIND_RELEASE, bytes(8) + body))
 
 
-def test_every_cut_and_every_flipped_byte_is_refused() -> None:
-    """A record that was cut anywhere, or has one byte changed anywhere, is a FormatError and nothing else."""
-    raw = records.encode_batch(make_batch())
-    for size in range(len(raw)):
-        with pytest.raises(FormatError):
-            records.decode(raw[:size])
-    for place in range(len(raw)):
-        broken = bytearray(raw)
-        broken[place] ^= 0x41
-        with pytest.raises(FormatError):
-            records.decode(bytes(broken))
-
-
-def test_hostile_bodies_with_a_right_checksum_are_refused() -> None:
-    """A body that claims what it does not hold is a FormatError even though its checksum is right."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
-    body = records.encode_batch(make_batch())[6:-4]
-    for _ in range(2000):
-        hostile = bytearray(body)
-        for _ in range(generator.randint(1, 4)):
-            hostile[generator.randrange(len(hostile))] = generator.getrandbits(8)
-        hostile = hostile[: generator.randint(0, len(hostile))] if generator.random() < 0.3 else hostile
-        raw = framed(records.MAGIC, 1, generator.choice([1, 2, 3, 4]), bytes(hostile))
-        try:
-            records.decode(raw)
-        except FormatError:
-            continue
-
-
-def test_no_value_is_refused() -> None:
-    """A tombstone on the log is a FormatError."""
-    with pytest.raises(FormatError, match="no value"):
-        records.decode(None)
-
-
-def test_limits_hold() -> None:
-    """More documents or bytes than a record holds are refused when written."""
-    with pytest.raises(FormatError, match="1001"):
-        records.encode_batch(make_batch(1001))
-    with pytest.raises(FormatError, match="at most 300000 bytes"):
-        records.encode_batch(make_batch(1000, 2, 400))
-
-
-def test_an_id_longer_than_any_is_refused() -> None:
-    """A record with an id that no worker would write is damaged or hostile."""
-    with pytest.raises(FormatError, match="more than 512 bytes"):
-        records.decode(records.encode_batch(make_batch(1, 2, 513)))
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: records.decode(None), "no value"),
+        (lambda: records.encode_batch(make_batch(1001)), "1001"),
+        (lambda: records.encode_batch(make_batch(1000, 2, 400)), "at most 300000 bytes"),
+        (lambda: records.decode(records.encode_batch(make_batch(1, 2, 513))), "more than 512 bytes"),
+        (lambda: records.encode_batch(replace(make_batch(3), sketches=make_batch(2).sketches)), "has 2 of 120 bytes"),
+    ],
+)
+def test_limits_hold(make: Callable[[], object], says: str) -> None:
+    """More documents or bytes than a record holds, or fewer sketches, are not written; what no worker writes is not read."""
+    with pytest.raises(FormatError, match=says):
+        make()
 
 
 def test_split_sizes_fills_records_within_the_limits() -> None:
@@ -142,11 +109,8 @@ def test_split_sizes_fills_records_within_the_limits() -> None:
         assert max(pieces) <= records.DOCUMENTS_MAX
         at = 0
         for piece in pieces:
-            batch = make_batch(piece)
-            ids = tuple(bytes(size) for size in sizes[at : at + piece])
+            records.encode_batch(replace(make_batch(piece), ids=tuple(map(bytes, sizes[at : at + piece]))))
             at += piece
-            fields = {name: getattr(batch, name) for name in records.Batch.__dataclass_fields__} | {"ids": ids}
-            records.encode_batch(records.Batch(**fields))
 
 
 @pytest.mark.parametrize("size", [1, 80, 119, 121, 255])
@@ -160,14 +124,6 @@ def test_a_sketch_of_a_wrong_length_is_refused(size: int) -> None:
     body[place] = size
     with pytest.raises(FormatError, match=f"claims sketches of {size} bytes; a sketch has 120"):
         records.decode(framed(records.MAGIC, 1, records.KIND_BATCH, bytes(body)))
-
-
-def test_every_document_needs_a_sketch() -> None:
-    """A batch with fewer sketches than documents is refused when written."""
-    batch = make_batch(3)
-    fields = {name: getattr(batch, name) for name in records.Batch.__dataclass_fields__} | {"sketches": batch.sketches[:2]}
-    with pytest.raises(FormatError, match="has 2 of 120 bytes"):
-        records.encode_batch(records.Batch(**fields))
 
 
 def test_position_of_a_document() -> None:
