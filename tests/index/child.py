@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -40,12 +39,10 @@ class DyingStore(RocksStore):
 
     dies: str | None = None
 
-    def write(
-        self, puts: Mapping[bytes, bytes], deletes: Collection[bytes], ranges: Collection[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def write(self, *given: Any) -> None:
         if self.dies == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        super().write(puts, deletes, ranges)
+        super().write(*given)
         if self.dies == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -15,6 +15,8 @@ from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.index.volume import layout
+from stream_dedup.log import answers
+from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.records import (
     Batch,
     Control,
@@ -47,6 +49,18 @@ def read(raw: bytes | None) -> Batch | Control | Seed | Release | None:
 def append_time(offset: int) -> int:
     """When the record at an offset was appended: some 40 ms after the one before, never in order, and now and then late."""
     return APPEND_MS + 40 * offset + offset * 7919 % 97 + (5000 if offset % 50 == 49 else 0)
+
+
+def number(log: Sequence[bytes | None]) -> list[tuple[int, int, bytes | None]]:
+    """Return (log offset, append time, record) of a whole log."""
+    return [(offset, append_time(offset), value) for offset, value in enumerate(log)]
+
+
+def judged(raw: bytes) -> Sequence[Judgement]:
+    """Return what an answer says."""
+    answer = answers.decode(raw)
+    assert isinstance(answer, LogAnswer), answer
+    return answer.judgements
 
 
 @dataclass(frozen=True)

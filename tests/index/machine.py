@@ -31,9 +31,8 @@ from stream_dedup.ground.document import Reason
 from stream_dedup.ground.plan import Plan, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.log.answers import LogAnswer, decode
 from tests.index.child import Child
-from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, random_sketch, retract
+from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, judged, random_sketch, retract
 from tests.index.oracle import BYTES, near
 
 KINDS = (
@@ -250,9 +249,7 @@ class AgainstAPlainScan(RuleBasedStateMachine):
 
 def verdicts(raw: bytes) -> list[tuple[Reason, int, int | None]]:
     """Return (reason, distance, offset of the representative) of each judgement in an answer."""
-    answer = decode(raw)
-    assert isinstance(answer, LogAnswer), answer
-    return [(one.reason, one.distance, None if one.of is None else one.of.position.offset) for one in answer.judgements]
+    return [(one.reason, one.distance, None if one.of is None else one.of.position.offset) for one in judged(raw)]
 
 
 def run(plan: Plan, steps: int, seed: int) -> Counter[str]:

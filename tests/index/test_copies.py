@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,18 +11,13 @@ import pytest
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import Position
 from stream_dedup.ground.errors import VolumeError
-from stream_dedup.ground.plan import PLANS, Plan, parse
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.log.answers import LogAnswer, decode
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import PlainScan
-from tests.index.held import folded, held, named
-from tests.index.logs import APPEND_MS, TOPIC, TOPIC_ID, Doc, RandomLog, append_time, batch, declare, forget, read
-from tests.tiers import few
+from tests.index.held import held, named
+from tests.index.logs import APPEND_MS, TOPIC, TOPIC_ID, Doc, batch, declare, forget, judged
 
-PLAN = PLANS["classic"]
 KEPT = Doc(0, 0, 0, b"k" * 16, 7, features=100, id=b"kept", time_ms=1000, rank=50)
 
 
@@ -40,20 +34,14 @@ def copy(offset: int, **more: Any) -> Doc:
 def told(index: LogIndex, docs: Sequence[Doc], watermarks: Any = None) -> list[tuple[int, int]]:
     """Return (copies, better) of each judgement on these documents."""
     ((_, raw),) = index.apply([(index.applied, APPEND_MS + index.applied, batch(docs, watermarks))])
-    answer = decode(raw)
-    assert isinstance(answer, LogAnswer)
-    return [(one.copies, one.better) for one in answer.judgements]
-
-
-def order(index: LogIndex, raw: bytes, append_ms: int = 0) -> None:
-    index.apply([(index.applied, append_ms or APPEND_MS + index.applied, raw)])
+    return [(one.copies, one.better) for one in judged(raw)]
 
 
 def opened(volume: dict[bytes, bytes], **declared: Any) -> LogIndex:
     index = LogIndex(MemoryStore(volume))
     index.bind("log")
     if not index.applied:
-        order(index, declare(PLAN, **{"count_copies": True, **declared}))
+        index.apply([(0, APPEND_MS, declare(PLANS["classic"], **{"count_copies": True, **declared}))])
     return index
 
 
@@ -107,30 +95,6 @@ def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:
         at(0): (at(1), b""),
         at(50): (at(51), b""),
     }
-
-
-@pytest.mark.parametrize("seed_number", few([*range(8), int(os.environ["TEST_SEED"])], 2))
-@pytest.mark.parametrize("kind", ["64:4:0:3", "128:4:0:28~16:65%:3"])
-def test_a_random_log_leads_to_what_the_fold_says(seed_number: int, kind: str) -> None:
-    """Of every representative: copies, first and last time, and the best with its id; also when the volume is opened anew."""
-    print(f"seed {seed_number}")
-    plan: Plan = parse(kind)
-    volume: dict[bytes, bytes] = {}
-    index, fold = opened_plain(volume), Fold(PlainScan())
-    for offset, raw in enumerate(RandomLog(seed_number, plan, plan_changes=True, windows=seed_number % 2 == 0).records(120)):
-        index.apply([(offset, append_time(offset), raw)])
-        fold.judge(offset, append_time(offset), read(raw))
-        if offset % 40 == 39:
-            index.close()
-            index = opened_plain(volume)
-
-    assert held(volume) == folded(fold)
-
-
-def opened_plain(volume: dict[bytes, bytes]) -> LogIndex:
-    index = LogIndex(MemoryStore(volume))
-    index.bind("log")
-    return index
 
 
 def test_a_damaged_row_is_an_error() -> None:

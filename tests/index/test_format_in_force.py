@@ -21,8 +21,7 @@ from stream_dedup.log import answers, records
 from stream_dedup.log.frame import format_of
 from stream_dedup.proof.fold import Fold
 from stream_dedup.worker.questions import Questions, WrittenFormat
-from tests.index.logs import APPEND_MS, Doc, batch, batch_of, control, declare
-from tests.index.test_index import number
+from tests.index.logs import APPEND_MS, Doc, batch, batch_of, control, declare, number
 from tests.worker.parts import context
 
 DOCS = [Doc(0, at, at, bytes([at]) * 16, at << 60) for at in range(4)]

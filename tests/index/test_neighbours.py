@@ -343,6 +343,27 @@ def strangers(numbers: NDArray[np.int64]) -> Columns:
     return no_columns(2, len(numbers))._replace(sources=np.full(len(numbers), 9, np.uint32))
 
 
+def random_columns(count: int, seed: int | None = None) -> Columns:
+    """Return texts of random prints and sketches, each with a digest and a position of its own."""
+    chance = np.random.default_rng(int(os.environ["TEST_SEED"]) if seed is None else seed)
+    columns = no_columns(2, count, SKETCH_BYTES)
+    columns.prints[:] = chance.integers(0, 1 << 63, (count, 2), np.uint64)
+    columns.sketches[:] = chance.integers(0, 256, (count, SKETCH_BYTES), np.uint8)
+    columns.digests[:, 0] = columns.offsets[:] = np.arange(count)
+    return columns
+
+
+def filled(columns: Columns, *, is_frozen: bool) -> Neighbours:
+    """Return tables that hold these texts."""
+    tables, count = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES), len(columns.prints)
+    if is_frozen:
+        tags = np.arange(count, dtype=np.uint32)
+        tables.load([stored(columns.prints, tags)._replace(sketches=columns.sketches)], count, count)
+    else:
+        tables.add(columns, np.ones(count, np.bool_))
+    return tables
+
+
 def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
     """Return texts of enough features, in no scope and without sketches, with such tags of their digests and positions."""
     count = len(prints)
@@ -362,16 +383,9 @@ def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_a_look_at_the_buckets_looks_at_one_table(is_frozen: bool) -> None:
     """A bucket of 300 in the last of twenty tables is seen when that table has its turn, and from then on."""
-    chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
-    columns = no_columns(2, 300, SKETCH_BYTES)
-    columns.prints[:] = chance.integers(0, 1 << 63, (300, 2), np.uint64)
-    columns.sketches[:] = chance.integers(0, 256, (300, SKETCH_BYTES), np.uint8)
+    columns = random_columns(300)
     columns.sketches[:, SKETCH_VALUES - 5 : SKETCH_VALUES] = 7
-    tables = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES)
-    if is_frozen:
-        tables.load([stored(columns.prints, np.arange(300, dtype=np.uint32))._replace(sketches=columns.sketches)], 300, 300)
-    else:
-        tables.add(columns, np.ones(300, np.bool_))
+    tables = filled(columns, is_frozen=is_frozen)
     seen = [tables.look_at_buckets() for _ in range(25)]
 
     assert max(seen[:19]) < 300
@@ -384,17 +398,10 @@ def test_a_look_at_the_buckets_looks_at_one_table(is_frozen: bool) -> None:
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_blocks_that_more_share_than_are_asked_are_counted(is_frozen: bool) -> None:
     """A block of 60 is not full, one of 65 is; none is where all are asked. (Tags tell keys apart but for a chance.)"""
-    chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
-    columns = no_columns(2, 300, SKETCH_BYTES)
-    columns.prints[:] = chance.integers(0, 1 << 63, (300, 2), np.uint64)
-    columns.sketches[:] = chance.integers(0, 256, (300, SKETCH_BYTES), np.uint8)
+    columns = random_columns(300)
     columns.sketches[:60, :5], columns.sketches[:65, 5:10], columns.sketches[:, 10:15] = 1, 2, 3
     columns.sketches[100:170, 5:10] = 4
-    tables = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES)
-    if is_frozen:
-        tables.load([stored(columns.prints, np.arange(300, dtype=np.uint32))._replace(sketches=columns.sketches)], 300, 300)
-    else:
-        tables.add(columns, np.ones(300, np.bool_))
+    tables = filled(columns, is_frozen=is_frozen)
 
     for _ in range(2):  # what is counted leaves no trace
         assert [tables.full_blocks(table) for table in range(20)] == [0] * 5 + [2, 1] + [0] * 13
@@ -459,13 +466,10 @@ def test_tables_are_frozen_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 1 << 12)
     index = Neighbours(PLANS[plan], 2, strangers, values=SKETCH_BYTES)
     tables = index._tables.finder
-    chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
-    frozen = np.zeros((steps, tables.count), np.bool_)
+    columns, frozen = random_columns(step * steps), np.zeros((steps, tables.count), np.bool_)
     for number in range(steps):
-        batch = no_columns(2, step, SKETCH_BYTES)
-        batch.prints[:], batch.digests[:] = chance.integers(0, 1 << 64, (2, step, 2), np.uint64)
-        batch.sketches[:] = chance.integers(0, 256, batch.sketches.shape, np.uint8)
         before = tables.active.copy()
+        batch = take_rows(columns, slice(step * number, step * number + step))
         index.judge(batch, np.full(step, FLOOR, np.uint32), FLOOR)
         frozen[number] = tables.active < before + step
         assert tables.active.sum() <= (tables.count + 1) * limit / 2
@@ -500,22 +504,18 @@ def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -
 def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With some or all tables in files, look-ups find what they find in memory; what cannot be held is refused."""
     monkeypatch.setattr(budget, "_OTHER_BYTES", 0)
-    chance = np.random.default_rng(4)
-    prints = chance.integers(0, 1 << 63, (40_000, 2), dtype=np.uint64)
-    sketches = chance.integers(0, 256, (len(prints), SKETCH_BYTES), np.uint8)
-    asked = no_columns(2, 300, SKETCH_BYTES)
-    asked.prints[:], asked.sketches[:] = prints[:300] ^ np.uint64(3), sketches[:300]
-    asked.digests[:] = 5
-    asked.digests[:, 1] = np.arange(300)
+    kept = random_columns(40_000, seed=4)
+    asked = take_rows(kept, slice(0, 300))
+    asked = asked._replace(prints=asked.prints ^ np.uint64(3), digests=asked.digests + np.uint64(1 << 20))
+    rows = stored(kept.prints, np.arange(40_000, dtype=np.uint32))._replace(sketches=kept.sketches)
     found, mapped = [], []
 
     def look_up(memory: int) -> None:
         tables = Neighbours(plan, 2, strangers, budget=budget.Budget(memory, tmp_path), values=SKETCH_BYTES)
-        rows = stored(prints, np.arange(len(prints), dtype=np.uint32))._replace(sketches=sketches)
-        tables.load([rows], len(prints), len(prints))
+        tables.load([rows], 40_000, 40_000)
         one = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
         found.append(one.entry.tolist())
-        mapped.append(tables.bytes_mapped - sketches.nbytes - 16 * len(prints))
+        mapped.append(tables.bytes_mapped - kept.sketches.nbytes - kept.prints.nbytes)
 
     look_up(0)
     look_up(60 << 20)
@@ -579,12 +579,7 @@ def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("lost", ["prints", "features", "sketches", "rows", "known"])
 def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
     """Whatever of an index lies in files: a search that misses it ends with a sentence, not with another answer."""
-    chance = np.random.default_rng(5)
-    documents = no_columns(2, 3_000, SKETCH_BYTES)
-    documents.prints[:] = chance.integers(0, 1 << 63, (3_000, 2), dtype=np.uint64)
-    documents.sketches[:] = chance.integers(0, 256, (3_000, SKETCH_BYTES), np.uint8)
-    documents.digests[:, 0] = np.arange(3_000)
-    documents.offsets[:] = np.arange(3_000)
+    documents = random_columns(3_000, seed=5)
     plan = PLANS["blocks" if lost == "features" else "bands"]  # which looks at lengths
     tables = Neighbours(plan, 2, strangers, budget=HoldsNoTable(1, tmp_path), values=SKETCH_BYTES)
     tables.judge(documents, np.full(3_000, FLOOR, np.uint32), FLOOR)

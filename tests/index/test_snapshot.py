@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -36,15 +37,11 @@ from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.storage import Storage, storage_at
 from tests.index.golden import NAME, SNAPSHOT, half_of_the_log
-from tests.index.logs import APPEND_MS, RandomLog
+from tests.index.logs import RandomLog, number
 
 SEED = int(os.environ["TEST_SEED"])
 LOG = "cluster/0123"
 DATETIME = dt.datetime
-
-
-def numbered(records: list[bytes | None], first: int, end: int) -> list[tuple[int, int, bytes | None]]:
-    return [(offset, APPEND_MS + offset, records[offset]) for offset in range(first, end)]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +58,7 @@ def stages(records: list[bytes | None], tmp_path_factory: pytest.TempPathFactory
     index.bind(LOG)
     found = {}
     for end in (60, 75, 90):
-        index.apply(numbered(records, index.applied, end))
+        index.apply(number(records)[index.applied : end])
         index.answered(20)
         index.flush()
         index.checkpoint(folder / str(end))
@@ -113,7 +110,7 @@ def goes_on(volume: Path, records: list[bytes | None]) -> tuple[list[tuple[int, 
     """Apply the rest of the log to a volume; return the answers and the state digest."""
     index = LogIndex(RocksStore(volume))
     index.bind(LOG)
-    answers = index.apply(numbered(records, index.applied, len(records)))
+    answers = index.apply(number(records)[index.applied :])
     digest = index.state_digest().digest
     index.close()
     return answers, digest
@@ -121,6 +118,10 @@ def goes_on(volume: Path, records: list[bytes | None]) -> tuple[list[tuple[int, 
 
 def names(place: str) -> list[str]:
     return [one.name for one in whole(storage_at(place))]
+
+
+def is_empty(folder: Path) -> bool:
+    return not folder.exists() or list(folder.iterdir()) == []
 
 
 def at(days: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +236,15 @@ class Faulty:
         return call
 
 
+@contextlib.contextmanager
+def faulty(monkeypatch: pytest.MonkeyPatch, place: str, number: int, happens: Callable[..., None]) -> Iterator[Faulty]:
+    """Have the store of a place be one with which something happens."""
+    store = Faulty(place, number, happens)
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "storage_at", lambda _: store)
+        yield store
+
+
 def fails(_: Storage, name: str, __: tuple[Any, ...]) -> None:
     raise StoreError(f"{name} failed")
 
@@ -262,27 +272,21 @@ def test_a_writer_that_ends_at_any_step_harms_nothing(
     if place.startswith("s3:"):
         pytest.skip("the steps are those of memory, and take minutes")
     monkeypatch.setattr(snapshot, "_COPIES_AT_ONCE", 1)
-    number, struck, states = 0, set(), {end: state_of(path) for end, path in stages.items()}
-    while True:
-        number += 1
-        here = f"{place}-{number}"
+    struck, states = set(), {end: state_of(path) for end, path in stages.items()}
+    for step in itertools.count(1):
+        here, new, given_up = f"{place}-{step}", tmp_path / f"new-{step}", True
         take(stages[60], here)
-        with monkeypatch.context() as faulty:
-            store = Faulty(here, number, happens)
-            faulty.setattr(snapshot, "storage_at", lambda _, store=store: store)
-            given_up = True
-            with contextlib.suppress(StoreError, KilledError):
-                given_up = take(stages[75], here, keep=1) is None
+        with faulty(monkeypatch, here, step, happens) as store, contextlib.suppress(StoreError, KilledError):
+            given_up = take(stages[75], here, keep=1) is None
         if not store.struck:
             break
         struck.add(store.struck)
-        new = tmp_path / f"new-{number}"
         found = restore(here, new, log=LOG)
         assert state_of(new) == states[found.manifest.applied]
         assert given_up or found.manifest.applied == 75
         take(stages[90], here, keep=1)
-        restore(here, tmp_path / f"next-{number}", log=LOG)
-        assert state_of(tmp_path / f"next-{number}") == states[90]
+        restore(here, tmp_path / f"next-{step}", log=LOG)
+        assert state_of(tmp_path / f"next-{step}") == states[90]
         assert len(names(here)) == 1
 
     assert struck == {"folders", "read_file", "copy", "put", "sizes", "write", "remove"}
@@ -312,10 +316,9 @@ def test_two_writers_at_one_place(stages: dict[int, Path], place: str, tmp_path:
     if place.startswith("s3:"):
         pytest.skip("the steps are those of memory, and take minutes")
     monkeypatch.setattr(snapshot, "_COPIES_AT_ONCE", 1)
-    number, states = 0, {end: state_of(path) for end, path in stages.items()}
-    while True:
-        number += 1
-        here = f"{place}-{number}"
+    states = {end: state_of(path) for end, path in stages.items()}
+    for step in itertools.count(1):
+        here = f"{place}-{step}"
         take(stages[60], here)
 
         def other(*_: Any, here: str = here) -> None:
@@ -323,15 +326,13 @@ def test_two_writers_at_one_place(stages: dict[int, Path], place: str, tmp_path:
                 plain.setattr(snapshot, "storage_at", storage_at)
                 take(stages[90], here, by="other", keep=1)
 
-        with monkeypatch.context() as faulty:
-            store = Faulty(here, number, other)
-            faulty.setattr(snapshot, "storage_at", lambda _, store=store: store)
+        with faulty(monkeypatch, here, step, other) as store:
             take(stages[75], here, by="one", keep=2)
         if not store.struck:
             break
         assert {one.rpartition("-")[2] for one in names(here)} >= {"other"}
         for one in names(here):
-            new = tmp_path / f"{number}-{one}"
+            new = tmp_path / f"{step}-{one}"
             restore(here, new, name=one, log=LOG)
             assert state_of(new) == states[90 if one.endswith("other") else 75]
 
@@ -343,40 +344,32 @@ def test_a_restore_that_is_killed_begins_again(
     """After the kill the volume is whole, or nothing of it is left once the next start has looked."""
     place = str(tmp_path / "s")
     take(stages[60], place)
-    number, found = 0, set()
-    while True:
-        number += 1
-        new = tmp_path / f"new-{number}"
-        struck = False
-        with monkeypatch.context() as faulty:
-            faulty.setattr(snapshot, "_clear", lambda _: None)
-            store = Faulty(place, number if steps == "store" else 0, tears)
-            faulty.setattr(snapshot, "storage_at", lambda _, store=store: store)
+    rename = Path.rename
+    for step in itertools.count(1):
+        new, count, struck = tmp_path / f"new-{step}", iter(range(step)), False
+
+        def move(self: Path, target: Path, count: Any = count) -> Path:
+            if next(count, None) is None:
+                raise KilledError
+            return rename(self, target)
+
+        with monkeypatch.context() as killed, faulty(killed, place, step if steps == "store" else 0, tears):
+            killed.setattr(snapshot, "_clear", lambda _: None)
             if steps == "move":
-                count = iter(range(number))
-                rename = Path.rename
-
-                def move(self: Path, target: Path, count: Any = count, rename: Any = rename) -> Path:
-                    if next(count, None) is None:
-                        raise KilledError
-                    return rename(self, target)  # type: ignore[no-any-return]
-
-                faulty.setattr(Path, "rename", move)
+                killed.setattr(Path, "rename", move)
             try:
                 restore(place, new, log=LOG)
             except KilledError:
                 struck = True
         snapshot.clear_unfinished(new)
-        is_whole = (new / "CURRENT").exists()
-        found.add(is_whole)
-        if not is_whole:
-            assert not new.exists() or list(new.iterdir()) == []
+        if not (new / "CURRENT").exists():
+            assert is_empty(new)
             restore(place, new, log=LOG)
         assert not (new / RESTORING).exists()
         assert state_of(new) == state_of(stages[60])
         if not struck:
             break
-    assert number > 2
+    assert step > 2
 
 
 # -- what is refused
@@ -447,7 +440,7 @@ def test_a_bad_snapshot_is_refused_and_the_one_before_is_offered(
     spoil(copied)
     with pytest.raises(error, match=f"(?s){sentence}.*--snapshot {before.name}"):
         restore(tmp_path / "s", tmp_path / "new", log=LOG)
-    assert not (tmp_path / "new").exists() or list((tmp_path / "new").iterdir()) == []
+    assert is_empty(tmp_path / "new")
 
     told: list[str] = []
     found = restore_any(str(tmp_path / "s"), tmp_path / "new", LOG, told.append)
@@ -458,7 +451,7 @@ def test_a_bad_snapshot_is_refused_and_the_one_before_is_offered(
     (tmp_path / "alone").mkdir()
     copied.rename(tmp_path / "alone" / spoilt.name)
     assert restore_any(str(tmp_path / "alone"), tmp_path / "empty", LOG, told.append) is None
-    assert not (tmp_path / "empty").exists() or list((tmp_path / "empty").iterdir()) == []
+    assert is_empty(tmp_path / "empty")
 
 
 def test_without_a_manifest_it_is_no_snapshot(stages: dict[int, Path], tmp_path: Path) -> None:

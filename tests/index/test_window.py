@@ -9,16 +9,19 @@ from dataclasses import replace
 import pytest
 
 from stream_dedup.ground.errors import ConfigurationError, StoreError
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
 from stream_dedup.index.tables import neighbours
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log import answers
-from stream_dedup.log.answers import LogAnswer
-from tests.index.logs import Doc, RandomLog, append_time, batch, control, declare, forget
-from tests.index.test_index import check_against_fold
+from stream_dedup.log.answers import LogAnswer, Rejected
+from stream_dedup.log.records import Batch
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.scan import PlainScan
+from tests.index.held import folded, held
+from tests.index.logs import Doc, RandomLog, batch, control, declare, forget, judged, number, read
 from tests.tiers import few
 
 SEEDS = [*range(6), int(os.environ["TEST_SEED"])]
@@ -26,29 +29,35 @@ BLOCKS = PLANS["blocks"]
 
 
 @pytest.mark.parametrize("seed", few(SEEDS))
-@pytest.mark.parametrize("name", PLANS)
-def test_verdicts_equal_a_plain_scan_over_what_stands(name: str, seed: int) -> None:
-    """With windows that change, seeds, releases and take-downs, opened anew between any two records or not at all."""
+@pytest.mark.parametrize("kind", [*PLANS, "128:4:0:28~16:65%:3"])
+def test_verdicts_and_copies_equal_a_plain_scan_over_what_stands(kind: str, seed: int) -> None:
+    """With windows and plans that change, seeds, releases and take-downs, opened anew between any two records or not at all."""
     print(f"seed {seed}")
-    log = RandomLog(seed, PLANS[name], windows=True).records(200)
-    records = [(offset, append_time(offset), value) for offset, value in enumerate(log)]
+    log = RandomLog(seed, parse(kind), windows=True, plan_changes=seed % 2 == 1).records(200)
     volume: dict[bytes, bytes] = {}
-    given = []
-    for record in records:
+    whole, plain, given = LogIndex(MemoryStore()), Fold(PlainScan()), []
+    for offset, append_ms, raw in number(log):
         index = LogIndex(MemoryStore(volume))
-        given += index.apply([record])
+        answered = index.apply([(offset, append_ms, raw)])
         index.close()
-    whole = LogIndex(MemoryStore())
-    running = whole.apply(records)
+        given += answered
+        record = read(raw)
+        expected = plain.judge(offset, append_ms, record)
+        got = answers.decode(answered[0][1]) if answered else None
+        if expected is None:
+            assert isinstance(got, Rejected) if record is None or isinstance(record, Batch) else got is None, offset
+        else:
+            assert isinstance(got, LogAnswer), offset
+            assert (got.log_offset, got.judgements) == (offset, expected), offset
 
-    plain, _ = check_against_fold(log, given)
+    assert whole.apply(number(log)) == given
+    assert held(volume) == folded(plain)
     figures = whole.statistics()
-    assert running == given
     assert figures["representatives_full"] + figures["representatives_digest_only"] == len(plain._by_position)
     assert figures["evicted_window"] > 0 or seed not in range(6)  # in another seed's log windows may outlast it
     reopened = LogIndex(MemoryStore(volume)).statistics()
     for figure in ("entries", "removed", "representatives_full", "kept_verdicts", "generations", "log_time_ms"):
-        assert whole.statistics()[figure] == reopened[figure], figure
+        assert figures[figure] == reopened[figure], figure
 
 
 def documents(step: int, count: int) -> list[Doc]:
@@ -91,9 +100,7 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
     assert 16 * 200 < last[0] < 18 * 200 + 200
     for early, late in zip(second, last, strict=True):
         assert late <= 1.1 * early, (second, last)
-    answer = answers.decode(index.apply([(index.applied, 80_000, batch([replace(regulars[0], partition=2)]))])[0][1])
-    assert isinstance(answer, LogAnswer)
-    of = answer.judgements[0].of
+    of = judged(index.apply([(index.applied, 80_000, batch([replace(regulars[0], partition=2)]))])[0][1])[0].of
     assert of is not None
     assert (of.position.offset == 50) is refresh  # kept by what names it since the first step, or new again since
 

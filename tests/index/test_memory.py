@@ -1,20 +1,24 @@
-"""An order that the log holds and one index has not the memory for: it stops in front of it, and gives no wrong verdict."""
+"""What an index needs of memory, and what it does in front of an order that it has not the memory for: no wrong verdict."""
 
 from __future__ import annotations
 
+import os
 import random
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.tables.held import bytes_for
+from stream_dedup.index.tables.neighbours import MERGED_AGAIN_IN_FILES, Neighbours
+from stream_dedup.index.tables.rows import no_columns, take_rows
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.log import answers
-from stream_dedup.log.answers import LogAnswer
-from tests.index.logs import APPEND_MS, Doc, batch, control, declare, random_sketch, retract
+from tests.index.logs import APPEND_MS, Doc, batch, control, declare, judged, random_sketch, retract
 
 _MANY = Plan(128, 8, 0, 24, key_blocks=2)  # 28 tables
 
@@ -75,9 +79,7 @@ def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
     index = LogIndex(MemoryStore(volume), Budget(needed, tmp_path))
     assert applied(index, log) == chain
     ((_, raw),) = whole.answers_since(4)
-    answer = answers.decode(raw)
-    assert isinstance(answer, LogAnswer)
-    assert [one.reason.label for one in answer.judgements] == ["near"] * 5
+    assert [one.reason.label for one in judged(raw)] == ["near"] * 5
     assert index.statistics()["ignored_control_records"] == 0
 
 
@@ -101,3 +103,46 @@ def test_what_changes_no_table_needs_no_memory(docs: list[Doc], tmp_path: Path) 
     index = LogIndex(MemoryStore(), Budget(8 << 30, tmp_path))
     applied(index, [declare(plan), batch(docs)])
     assert index.memory_for(plan.with_similarity(70)).needed_bytes == index.memory_for(plan).needed_bytes
+
+
+def test_memory_of_a_process_beside_it_is_asked_for_too(tmp_path: Path) -> None:
+    def least(beside_bytes: int) -> int:
+        with pytest.raises(ConfigurationError) as refused:
+            Budget(512 << 20, tmp_path, beside_bytes).demand(1 << 30)
+        return int(re.findall(r"at least (\d+) MiB", str(refused.value))[0])
+
+    assert least(320 << 20) == least(0) + 320
+
+
+class Tight(Budget):
+    """Holds what has to be in memory, and nothing that may lie in files."""
+
+    def room(self, bytes_needed: int) -> int:
+        """Return that there is none."""
+        return -bytes_needed
+
+    def demand(self, bytes_needed: int) -> None:
+        """Refuse nothing."""
+
+
+def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
+    """What the least budget is told from bounds an index that grows, and is not far off."""
+    dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
+    plan, count, shares = PLANS["bands"], 1_200_000, []
+    columns = no_columns(2, count, 120)
+    columns.sketches[:] = dice.integers(0, 256, (count, 120), np.uint8)
+    columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
+    columns.offsets[:] = np.arange(count)
+    index = Neighbours(plan, 2, lambda numbers: take_rows(columns, numbers), budget=Tight(1, tmp_path), values=120)
+    for first in range(0, count, 5_000):
+        part = take_rows(columns, slice(first, first + 5_000))
+        index.add(part, np.ones(5_000, np.bool_))
+        index.judge(take_rows(part, slice(0, 1)), np.full(1, 100, np.uint32), 1)  # which sorts when it is due
+        shares.append(
+            index.bytes_used
+            / bytes_for(plan.tables, index.live, index.live, 16, in_files=True, active_share=1 / MERGED_AGAIN_IN_FILES)
+        )
+
+    assert max(shares[-40:]) < 1.0
+    assert min(shares[-40:]) > 0.7
+    assert index.bytes_mapped > 150 * index.live
