@@ -196,7 +196,7 @@ class DecisionTopic:
             self._say(f"cannot be read; the index judges: {error}")
             found = {}
             self._end_reading()
-        self._metrics.decisions_applied(len(found))
+        self._metrics.decisions_applied.inc(len(found))
         lacks = len(found) < len(wanted)
         if lacks and not self._lacks:
             self._say(f"lacks decisions from log record {min(set(wanted) - found.keys())} on: the index judges what it lacks")

@@ -184,7 +184,7 @@ class Indexer:
         api.serve(self._index)
         for what in self._index.made_anew:
             self._logger.warning("made anew from the volume, which is slower and loses nothing", what=what)
-        metrics.made_anew(len(self._index.made_anew))
+        metrics.made_anew.inc(len(self._index.made_anew))
         self._logger.info("index started", folder=str(folder), applied=self._index.applied, log_end=self._catch_up_to)
 
     def _begin(self, folder: Path, log_id: str, low: int, topic: str) -> None:
@@ -204,7 +204,7 @@ class Indexer:
         # Every index announces itself before it answers: where nothing was said before, no volume can have been lost, however
         # much a worker has asked already.
         if not applied and self._catch_up_to and self._announced_at != 0:
-            self._metrics.restored_empty()
+            self._metrics.restored_empty.inc()
             self._logger.warning(
                 "the volume is empty and the log was answered before: the index is rebuilt from the log's beginning. If this "
                 "is not a new replica, its volume was lost; with STREAM_DEDUP_SNAPSHOTS it would begin with a copy",
@@ -254,7 +254,7 @@ class Indexer:
             dependencies.make_last_reader,
             dependencies.pace,
         )
-        self._metrics.representatives_behind(publisher.behind)
+        self._metrics.representatives_behind.set(publisher.behind)
         return publisher
 
     def _answers_from(self, applied: int) -> int:
@@ -349,7 +349,7 @@ class Indexer:
             )
         if self._log in found:
             self._decisions.begin(lambda: self._decisions.topic in found, lambda: self._log_reader.watermarks()[1])
-        self._metrics.decisions_behind(self._decisions.behind)
+        self._metrics.decisions_behind.set(self._decisions.behind)
         if self._snapshots is not None:
             self._snapshots.turn(
                 self._index,
@@ -360,10 +360,10 @@ class Indexer:
         applied = self._index.applied
         statistics = self._index.statistics()
         self._metrics.state(statistics, self._index.searches())
-        self._metrics.threshold(0.0 if self._index.plan is None else self._index.plan.similarity / 100)
+        self._metrics.threshold.set(0.0 if self._index.plan is None else self._index.plan.similarity / 100)
         self._warn(statistics)
         if self._publisher is not None:
-            self._metrics.representatives_behind(self._publisher.behind)
+            self._metrics.representatives_behind.set(self._publisher.behind)
         declared = self._index.declared
         if declared is not None and declared.recipe != self._recipe:
             self._recipe = declared.recipe

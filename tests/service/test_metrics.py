@@ -152,9 +152,9 @@ def test_the_index_s_metrics_move() -> None:
     metrics.state(FIGURES)
     metrics.state(FIGURES | {"evicted_window": 5}, (4, 1, 2, *[0] * 29, 1))
     metrics.recipe("words:128:y")
-    metrics.restored_empty()
-    metrics.made_anew(3)
-    metrics.threshold(0.65)
+    metrics.restored_empty.inc()
+    metrics.made_anew.inc(3)
+    metrics.threshold.set(0.65)
 
     found = metrics.registry
     assert value(found, "similarity_threshold") == 0.65
