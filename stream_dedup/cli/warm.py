@@ -84,7 +84,7 @@ def use_index() -> None:
         index.find_ids(batch.ids, batch.scopes, lambda asked, _: asked >= 0, 0)
         index.bucket_lengths(0)
         index.look_at_buckets()
-        index.alike(batch.prints[0], 0, None, bytes(SKETCH_BYTES))
+        index.alike(batch.prints[0], 0, 48, bytes(SKETCH_BYTES))
         index._tables.finder.merge(0)
         index._seal([0])
         index.change_plan(plan)

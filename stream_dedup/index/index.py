@@ -11,7 +11,7 @@ Invariants: the volume always holds the state after a whole number of log record
 can be read back until its delivery was confirmed; after any failure between 3 and 5 memory may be ahead of the volume,
 so the index refuses all further work until it is opened again.
 
-Threads: one thread applies; `neighbours` and `statistics` may be called from others at any time. A lock is held for
+Threads: one thread applies; `similar` and `statistics` may be called from others at any time. A lock is held for
 one log record at a time (some milliseconds), so a look-up never waits for a whole backlog; it may see entries whose
 write is still under way.
 """
@@ -24,9 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import (
@@ -41,7 +38,6 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.look_up import (
-    Entry,
     Similar,
     asked_limbs,
     beside_itself,
@@ -371,27 +367,6 @@ class LogIndex:
         """What the topic `representatives` is owed; for the applying thread, between two calls of `apply`."""
         published = self._state.copies.published
         return None if published is None else Outbox(self._state, published, lambda: self._writes, self._lock)
-
-    def neighbours(
-        self, print_limbs: Sequence[int] | NDArray[np.uint64], scope: int = 0, features: int | None = None, sketch: bytes = b""
-    ) -> list[tuple[int, Entry]]:
-        """Return (distance in bits, entry) of every representative within reach in a scope, nearest first.
-
-        `print_limbs` are the print's 64-bit limbs, low limb first. Without `features`, where they count, the
-        text is as long as each that it is compared with. Safe from any thread.
-
-        Raises:
-            ConfigurationError: the print has not as many limbs as those in the index.
-        """
-        self._check()
-        with self._lock:
-            state, tables, entries = self._state, self._state.neighbours, self._state.entries
-            if tables is None or entries is None:
-                return []
-            limbs = asked_limbs(tables, print_limbs)
-            check_sketch(state.plan, tables, sketch)
-            alike = tables.alike(limbs, scope, features, sketch)
-            return described(entries, state.sources, near_of(alike, tables.plan))
 
     def similar(
         self,

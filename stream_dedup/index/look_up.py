@@ -66,7 +66,7 @@ class Similar:
     apart: tuple[Apart, ...] = ()
 
 
-def asked_limbs(tables: Neighbours, limbs: Sequence[int] | NDArray[np.uint64]) -> NDArray[np.uint64]:
+def asked_limbs(tables: Neighbours, limbs: Sequence[int]) -> NDArray[np.uint64]:
     """Return the limbs of a print, low limb first; ConfigurationError if those in the index have more or fewer."""
     asked = np.array(limbs, np.uint64)
     if asked.shape != (tables.limbs,):

@@ -21,8 +21,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables import held, neighbours
@@ -65,8 +63,8 @@ class Volume:
         return list(self._index.answers_since(offset))
 
     def neighbours(self, limbs: list[int], scope: int, features: int, sketch: bytes = b"") -> list[tuple[int, int]]:
-        """Return (distance, source offset) of everything within reach."""
-        found = self._index.neighbours(np.array(limbs, np.uint64), scope, features, sketch)
+        """Return (distance, source offset) of everything within reach; nothing of a text below the floor."""
+        found = self._index.similar(limbs, b"text of nobody..", features, scope, 1 << 20, sketch).found
         return [(distance, entry.position.offset) for distance, entry in found]
 
     def statistics(self) -> dict[str, Any]:
@@ -146,7 +144,7 @@ def _serve_children(address: str) -> None:
     neighbours._ACTIVE_MIN = 12
     index = LogIndex(MemoryStore())  # compiles what the children will need
     index.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch([Doc(0, 0, 0, bytes(16), 0)]))])
-    index.neighbours([0, 0])
+    index.similar([0, 0], bytes(16), 100)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them, so the system does
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)

@@ -28,6 +28,7 @@ from tests.tiers import few
 FRESH_SEED = int(os.environ["TEST_SEED"])  # set in tests/conftest.py
 SEEDS = [*range(6), FRESH_SEED]
 BLOCKS = PLANS["blocks"]
+NOBODY = b"text of nobody.."
 Opener = Callable[[], Store]
 
 
@@ -102,7 +103,7 @@ def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
             with pytest.raises(StoreError, match="Open it again"):
                 index.apply([])
             with pytest.raises(StoreError, match="Open it again"):
-                index.neighbours([0, 0])
+                index.similar([0, 0], NOBODY, 100)
             index = LogIndex(Breaking(volume, chance))
 
     assert failures > 3
@@ -283,24 +284,23 @@ def test_neighbours_are_listed_nearest_first_in_their_scope(opener: Opener) -> N
     docs = [
         Doc(0, 0, 10, b"a" * 16, 0b111, id=b"first"),
         Doc(0, 1, 11, b"b" * 16, (1 << 40) - 1, id=b"far"),
-        Doc(0, 2, 12, b"c" * 16, ((1 << 17) - 1) << 3, id=b"second", features=9),
+        Doc(0, 2, 12, b"c" * 16, ((1 << 17) - 1) << 3, id=b"second", features=90),
         Doc(0, 3, 13, b"d" * 16, 0b1, scope=5),
         Doc(0, 4, 14, b"e" * 16, 0b1, features=1),
         Doc(1, 7, 15, b"f" * 16, 1 << 60, id=b"third"),
     ]
     index = LogIndex(opener())
-    assert index.neighbours([0, 0]) == []
     index.apply(number([declare(PLANS["classic"]), batch(docs), control("plan", plan=BLOCKS.to_fields())]))
     index.close()
     index = LogIndex(opener())
-    found = index.neighbours([0, 0])
+    found = index.similar([0, 0], NOBODY, 100).found
 
     assert [(distance, entry.id) for distance, entry in found] == [(1, b"third"), (3, b"first"), (17, b"second")]
     entry = found[2][1]
-    assert ("documents-0@2", "1/2", 9, docs[2].print) == (str(entry.position), str(entry.decided), entry.features, entry.print)
-    assert [distance for distance, _ in index.neighbours([0, 0], scope=5)] == [1]
+    assert ("documents-0@2", "1/2", 90, docs[2].print) == (str(entry.position), str(entry.decided), entry.features, entry.print)
+    assert [distance for distance, _ in index.similar([0, 0], NOBODY, 100, scope=5).found] == [1]
     with pytest.raises(ConfigurationError, match="prints of 128 bits, and 64"):
-        index.neighbours([0])
+        index.similar([0], NOBODY, 100)
     index.close()
 
 
@@ -315,7 +315,7 @@ def test_look_ups_from_another_thread_see_whole_states() -> None:
     def look() -> None:
         try:
             while not stop.is_set():
-                counts.append(len(index.neighbours([0, 0])))
+                counts.append(index.similar([0, 0], NOBODY, 100).total)
                 index.statistics()
         except BaseException as error:  # noqa: BLE001 - reported below
             failures.append(error)
@@ -336,7 +336,7 @@ def test_look_ups_from_another_thread_see_whole_states() -> None:
 
     assert failures == []
     assert counts == sorted(counts)
-    assert len(index.neighbours([0, 0])) == 21
+    assert index.similar([0, 0], NOBODY, 100).total == 21
 
 
 def test_a_volume_follows_one_log(opener: Opener) -> None:

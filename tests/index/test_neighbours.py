@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
-from stream_dedup.index.tables import budget, finder, key_kernels, keyed, neighbours
+from stream_dedup.index.tables import budget, finder, keyed, near_kernels, neighbours
 from stream_dedup.index.tables.blocks import table_count, tables_of, to_limbs
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import (
-    FEATURES_UNKNOWN,
     FULL,
     OUTCOME_DIGEST,
     OUTCOME_NEAR,
@@ -88,14 +87,12 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
         pair.sketches[:] = [list(one) for one in sketches]
         pair.prints[0], pair.prints[1], pair.features[:] = to_limbs(number, 4), to_limbs(other, 4), features
         keys = np.empty((2, table_count(tables)), np.uint64)
-        key_kernels.keys_of(tables, pair, keys)
-        shared = [key_kernels.shares(tables, table, pair, 0, pair, 1) for table in range(table_count(tables))]
+        near_kernels.keys_of(tables, pair, keys)
+        shared = [near_kernels.shares(tables, table, pair, 0, pair, 1) for table in range(table_count(tables))]
         assert (keys[0] == keys[1]).tolist() == shared
-        for its in (features[1], FEATURES_UNKNOWN):
-            pair.features[1] = its
-            is_near = plan.within_reach(number, other, (features[0], features[0] if its == FEATURES_UNKNOWN else its), sketches)
-            found = key_kernels.near_if_found(tables, pair, 0, 1) if any(shared) else -1
-            assert found == (plan.distance(number, other) if is_near else -1)
+        is_near = plan.within_reach(number, other, features, sketches)
+        found = near_kernels.near_if_found(tables, pair, 0, 1) if any(shared) else -1
+        assert found == (plan.distance(number, other) if is_near else -1)
 
 
 @pytest.mark.parametrize(

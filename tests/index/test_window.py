@@ -122,7 +122,7 @@ def test_forgetting_leaves_no_trace_in_the_volume() -> None:
     assert index.statistics()["removed"] == index.statistics()["evicted_forget"] == 22
     assert index.statistics()["kept_verdicts"] == before["kept_verdicts"]
     again = LogIndex(MemoryStore(volume))
-    assert again.neighbours(limbs(docs[8]))[0][1].id == docs[8].id
+    assert again.similar(limbs(docs[8]), bytes(16), docs[8].features).found[0][1].id == docs[8].id
     assert again.statistics()["removed"] == 22
 
 

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.index.tables import finder_kernels
-from stream_dedup.index.tables.arena_kernels import SIZES, UNIT
 from stream_dedup.index.tables.budget import Column, unreadable, unwritten
-from stream_dedup.index.tables.finder_kernels import GROUP, KeyTables
+from stream_dedup.index.tables.finder_kernels import GROUP, SIZES, UNIT, KeyTables
 from stream_dedup.index.tables.kept import ROW_BYTES, FilesKept, Sizes
 from stream_dedup.index.tables.rows import no_row_taken
 
@@ -94,10 +93,7 @@ class RowFinder:
         With `below`, a search goes from the latest row before that one to the earliest, and begins at `FROM_THE_END`.
         """
         found, taken = np.empty(len(keys), np.int64), no_row_taken()
-        if below is None:
-            finder_kernels.find(self.table, taken, number, keys, states, at, found)
-        else:
-            finder_kernels.find_last(self.table, taken, number, keys, states, below, at, found)
+        finder_kernels.find(self.table, taken, number, keys, states, -1 if below is None else below, at, found)
         if taken.failed[0]:
             raise unreadable(None)
         return found

@@ -4,13 +4,15 @@ A key is 64 bits. Its low ones choose the bucket; twelve others are its *tag*, o
 array of halves of bytes, which is asked where the eight pass. A bucket holds some 24 entries, so a search reads a line of tags
 for each table, and by chance one entry in twenty tables passes once in eight searches, however many there are.
 
-The frozen segment is sorted by bucket, without a gap; what came since lies in an arena of blocks, as in `arena_kernels`, which
-all tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. The frozen segments
-of the tables of one finder lie in one array, each with room for far more than it holds, so each is merged with its active
-segment, or gets twice as many buckets, by itself. The row numbers of the frozen segments may lie in files, one a table.
+The frozen segment is sorted by bucket, without a gap; what came since lies in an arena of blocks of 4, 8, 16, ... places that
+all tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. A list whose block
+is full moves to one of twice the size, and the old block goes onto the free list of its size, where the next list takes it. The
+frozen segments of the tables of one finder lie in one array, each with room for far more than it holds, so each is merged with
+its active segment, or gets twice as many buckets, by itself. The row numbers of the frozen segments may lie in files, one a
+table.
 
 Invariants: within a bucket rows ascend, so the first that passes is the earliest; a tag never decides, who asks compares
-what it stands for; nothing here grows an array.
+what it stands for; nothing here grows an array: who takes from an arena that lacks room is told so before anything changes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.tables.arena_kernels import UNIT, give_back, larger_block
 from stream_dedup.index.tables.rows import REMOVED
 from stream_dedup.machine.compiled import inlined, kernel, prefetch, read_at
 
@@ -33,6 +34,8 @@ uint64: Any = np.uint64
 TAG_BITS: Final = 12
 GROUP_BITS: Final = 2
 GROUP: Final = 1 << GROUP_BITS
+UNIT: Final = 4  # places in the smallest block; blocks are counted in units of it
+SIZES: Final = 32
 _TAG_SHIFT: Final = uint64(56)
 _MORE_SHIFT: Final = uint64(28)
 _AHEAD: Final = 8
@@ -58,6 +61,62 @@ class KeyTables(NamedTuple):
     active_tags: NDArray[np.uint16]
     active_rows: NDArray[np.uint32]
     free: NDArray[np.int64]
+
+
+@kernel
+def _size_of(length: int) -> int:
+    """Return n of the least block of 4 * 2^n places that holds `length` entries."""
+    size = 0
+    while (UNIT << size) < length:
+        size += 1
+    return size
+
+
+@kernel
+def _give_back(rows: Any, free: Any, block: int, length: int) -> None:
+    """Let another list have the block of one of `length` entries, which has moved; there is at least one."""
+    size = _size_of(length)
+    rows[block * UNIT] = uint32(free[size])
+    free[size] = block + 1
+
+
+@kernel
+def _take_block(rows: Any, free: Any, length: int) -> int:
+    """Return the first unit of a block for `length` entries: one given back, or the arena's next; -1 if it lacks room.
+
+    Of a larger one that was given back the first half is taken, or the first half of that, and the others are given back.
+    """
+    size = _size_of(length)
+    for larger in range(size, SIZES):
+        if free[larger] > 0:
+            block = free[larger] - 1
+            free[larger] = int64(rows[block * UNIT])
+            prefetch(rows, (free[larger] - 1) * UNIT)  # which the next one asks for
+            for half in range(size, larger):
+                _give_back(rows, free, block + (1 << half), UNIT << half)
+            return int(block)
+    block = free[SIZES]
+    if block + (1 << size) > rows.shape[0] // UNIT:
+        return -1
+    free[SIZES] = block + (1 << size)
+    return int(block)
+
+
+@kernel
+def _larger_block(beside: Any, rows: Any, free: Any, block: int, length: int) -> int:
+    """Move the `length` entries of a full block to one that has room for more; return which, or -1 if the arena lacks room.
+
+    `beside` is the other array of the arena, with what lies beside each row number.
+    """
+    larger: int = _take_block(rows, free, length + 1)
+    if larger < 0:
+        return -1
+    for place in range(length):
+        beside[larger * UNIT + place] = beside[block * UNIT + place]
+        rows[larger * UNIT + place] = rows[block * UNIT + place]
+    if length > 0:
+        _give_back(rows, free, block, length)
+    return larger
 
 
 @inlined
@@ -199,10 +258,11 @@ def _fetch_ahead(table: Any, number: int, keys: Any, doc: int) -> None:
 
 
 @kernel
-def find(table: Any, taken: Any, number: int, keys: Any, states: Any, at: Any, found: Any) -> None:
-    """Set `found` (n,) int64 to the row of the next live entry that each key's tags let pass in one table, or -1.
+def find(table: Any, taken: Any, number: int, keys: Any, states: Any, below: int, at: Any, found: Any) -> None:
+    """Set `found` (n,) int64 to the next live row that each key's tags let pass in one table, or -1; from the earliest on.
 
-    `at` (n,) int64 is where the search stands: the place after the last one found, 0 to begin.
+    With a row number `below`, not -1, from the latest row before that one on. `at` (n,) int64 is where the search stands: the
+    place after the one found last, 0 to begin; backwards that one's own, and far behind all places to begin.
     """
     for doc in range(-2 * _AHEAD, keys.shape[0]):
         _fetch_ahead(table, number, keys, doc)
@@ -211,35 +271,14 @@ def find(table: Any, taken: Any, number: int, keys: Any, states: Any, at: Any, f
         found[doc] = -1
         place = int64(at[doc])
         while True:
-            place = int64(next_passing(table, number, keys[doc], place))
+            place = int64(
+                next_passing(table, number, keys[doc], place) if below < 0 else last_passing(table, number, keys[doc], place)
+            )
             if place < 0:
                 break
             row = int64(row_at(table, taken, number, keys[doc], place))
-            place += 1
-            if states[row] != REMOVED:
-                found[doc] = row
-                break
-        at[doc] = place
-
-
-@kernel
-def find_last(table: Any, taken: Any, number: int, keys: Any, states: Any, below: int, at: Any, found: Any) -> None:
-    """Set `found` (n,) int64 to the latest live row before row `below` that each key's tags let pass in one table, or -1.
-
-    `at` (n,) int64 is where the search stands: the place of the one found last, and far behind all places to begin.
-    """
-    for doc in range(-2 * _AHEAD, keys.shape[0]):
-        _fetch_ahead(table, number, keys, doc)
-        if doc < 0:
-            continue
-        found[doc] = -1
-        place = int64(at[doc])
-        while True:
-            place = int64(last_passing(table, number, keys[doc], place))
-            if place < 0:
-                break
-            row = int64(row_at(table, taken, number, keys[doc], place))
-            if row < below and states[row] != REMOVED:
+            place += below < 0
+            if states[row] != REMOVED and (below < 0 or row < below):
                 found[doc] = row
                 break
         at[doc] = place
@@ -268,7 +307,7 @@ def add_open(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
         group = bucket_of(masks[its], key) >> GROUP_BITS
         block, length = int64(heads[its, group, 0]), int64(heads[its, group, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
-            block = int64(larger_block(tags, rows, free, block, length))
+            block = int64(_larger_block(tags, rows, free, block, length))
             if block < 0:
                 return at
             heads[its, group, 0] = uint32(block)
@@ -361,7 +400,7 @@ def _clear_group(table: Any, number: int, group: int) -> None:
     """Empty the active block that four buckets share, and give it back to all tables."""
     active_heads = table.active_heads
     if active_heads[number, group, 1] > 0:
-        give_back(table.active_rows, table.free, int64(active_heads[number, group, 0]), int64(active_heads[number, group, 1]))
+        _give_back(table.active_rows, table.free, int64(active_heads[number, group, 0]), int64(active_heads[number, group, 1]))
     active_heads[number, group, 0] = uint32(0)
     active_heads[number, group, 1] = uint32(0)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.tables import key_kernels, keyed_kernels, walk_kernels
+from stream_dedup.index.tables import keyed_kernels, near_kernels
 from stream_dedup.index.tables.blocks import Tables, table_count
 from stream_dedup.index.tables.budget import unreadable
 from stream_dedup.index.tables.finder import KeysOf, RowFinder
@@ -49,7 +49,7 @@ class Keyed:
     def keys(self, batch: Columns) -> NDArray[np.uint64]:
         """Return the hashed keys (n, T) of documents."""
         keys = np.empty((len(batch.scopes), self.count), np.uint64)
-        key_kernels.keys_of(self._tables, batch, keys)
+        near_kernels.keys_of(self._tables, batch, keys)
         return keys
 
     def search(
@@ -93,7 +93,7 @@ class Keyed:
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))
         walking, tables, table = new_walking(self.count), self._tables._replace(alike_min=alike_min), self.finder.table
-        found = gathered(lambda reached: int(walk_kernels.walk(tables, table, held, wanted, 0, keys, newer, walking, reached)))
+        found = gathered(lambda reached: int(keyed_kernels.walk(tables, table, held, wanted, 0, keys, newer, walking, reached)))
         check_read(held)
         return found
 
@@ -107,7 +107,7 @@ class Keyed:
             some = empty._replace(**columns)
             keys = np.empty((len(numbers), end - first), np.uint64)
             for at, number in enumerate(numbers):
-                key_kernels.keys_in(self._tables, number, some, keys[at])
+                near_kernels.keys_in(self._tables, number, some, keys[at])
             return keys
 
         return keys_of

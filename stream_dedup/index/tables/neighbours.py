@@ -32,7 +32,6 @@ from stream_dedup.index.tables.held import GROWN, TAGS, HeldColumns
 from stream_dedup.index.tables.kept import FilesKept, RowsAsKept
 from stream_dedup.index.tables.keyed import Keyed
 from stream_dedup.index.tables.rows import (
-    FEATURES_UNKNOWN,
     FULL,
     NONE,
     OUTCOME_NEW,
@@ -242,14 +241,14 @@ class Neighbours:
         self,
         print_limbs: NDArray[np.uint64],
         scope: int,
-        features: int | None = None,
+        features: int,
         sketch: bytes = b"",
         alike_min: int | None = None,
     ) -> list[Alike]:
         """Return everything within the plan's reach in a scope, nearest and then lowest first, the crowd left out of account.
 
-        What the crowd turns away has a share below the plan's `crowd`. Without `features`, the text is taken to be as long as
-        what it is compared with; InvariantError without a sketch. `alike_min`: in parts of `ALIKE`, instead of the plan's.
+        What the crowd turns away has a share below the plan's `crowd`. InvariantError without a sketch, where the plan compares
+        them. `alike_min`: in parts of `ALIKE`, instead of the plan's.
         """
         if not self._are_laid:
             raise StoreError(
@@ -261,8 +260,7 @@ class Neighbours:
             if len(sketch) != self.values:
                 raise InvariantError(f"A sketch of {len(sketch)} bytes was looked up among sketches of {self.values}.")
             wanted.sketches[0] = np.frombuffer(sketch, np.uint8)
-        wanted.prints[0], wanted.scopes[0] = print_limbs, scope
-        wanted.features[0] = FEATURES_UNKNOWN if features is None else features
+        wanted.prints[0], wanted.scopes[0], wanted.features[0] = print_limbs, scope, features
         parts = self.plan.alike_min if alike_min is None else alike_min
         rows, *told = self._tables.collect_alike(self._columns.rows, wanted, parts)
         entries = self._columns.rows.numbers[rows].astype(np.int64) + self._base

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, SKETCH_VALUES
 
 NONE: Final = np.int64(0xFFFFFFFF)  # no row: later than every row
-FEATURES_UNKNOWN: Final = 0xFFFFFFFF
 OUTCOME_NEW: Final = 0
 OUTCOME_SHORT: Final = 1
 OUTCOME_DIGEST: Final = 2
@@ -113,7 +112,7 @@ class HeldRows(NamedTuple):
 class StoredRows(NamedTuple):
     """Live entries as a volume keeps them for opening: `numbers` of theirs, ascending, and of each what is held and found by.
 
-    Shapes: `prints` (n, W), `sketches` (n, S), the rest (n,); the tags are those of `slot_kernels`.
+    Shapes: `prints` (n, W), `sketches` (n, S), the rest (n,); the tags are those of `tags`.
     """
 
     numbers: NDArray[np.int64]

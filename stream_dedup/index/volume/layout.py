@@ -51,7 +51,7 @@ Numbers in keys are big-endian, so that a scan goes in their order; in values li
 written anew when entries join it (it then is the last page) or one of its entries is removed, a segment when one of its
 entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`,
 `p`, `P` and what is said of files beside the volume are written once.
-A page or segment whose entries are all removed goes, with the tags. Tags: `slot_kernels`.
+A page or segment whose entries are all removed goes, with the tags. Tags: `tags`.
 
 Invariants: the bytes are a function of the fields alone; a volume of another version is told apart from a damaged one.
 Frozen in tests/golden/volumes (`python -m tests.index.golden`); a change of any byte is a new version, whose volume is built
