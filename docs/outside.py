@@ -5,6 +5,7 @@ A link to a file that is no page of the site (a manifest, a schema) keeps its wo
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -23,6 +24,10 @@ OUTSIDE = {
 }
 # A link to the README finds the site's own first page, which says the same in fewer words.
 PAGES = OUTSIDE | {"README.md": "index.md"}
+# Who uses the filter asks more often than who changes it. A long list counts less for each of its words, and explains names.
+BOOSTS = dict.fromkeys(("decisions/", "contributing/", "changelog"), 0.5)
+BOOSTS |= dict.fromkeys(("reference/configuration", "how-to/troubleshooting"), 3.0)
+_TITLE_BOOST = 8.0
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)((?:#[^)\s]*)?)\)")
 _FENCE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 
@@ -38,8 +43,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Turn links between files of the repository into links between pages of the site; what changes it is found last."""
     del config
     here = page.file.src_uri
-    if here.startswith(("decisions/", "contributing/", "changelog")):
-        page.meta["search"] = {"boost": 0.5}  # who uses the filter asks more often than who changes it
+    boost = next((boost for front, boost in BOOSTS.items() if here.startswith(front)), None)
+    if boost is not None:
+        page.meta["search"] = {"boost": boost}
     original = next((source for source, target in OUTSIDE.items() if target == here), f"docs/{here}")
 
     def link(found: re.Match[str]) -> str:
@@ -58,3 +64,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     parts = _FENCE.split(markdown)
     return "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in parts)
+
+
+def on_post_build(config: Any) -> None:
+    """Let a word of a title count as some of the text do, not as a thousand: questions have words that begin many titles."""
+    path = Path(config.site_dir) / "search" / "search_index.json"
+    index = json.loads(path.read_text(encoding="utf-8"))
+    index["config"]["fields"]["title"]["boost"] = _TITLE_BOOST
+    path.write_text(json.dumps(index), encoding="utf-8")

@@ -7,10 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
+import urllib.parse
 import xml.etree.ElementTree as ET
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.console import browser
 
 ROOT = Path(__file__).parent.parent
 
@@ -62,6 +69,59 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         text = page.read_text(encoding="utf-8")
         fetched = re.findall(r"<(?:script|img|link)\b[^>]*?(?:src|href)=\"?(https?://[^\s\">]+)", text)
         assert fetched == [], page
+
+
+# What users ask, and the page that they want.
+ASKED = """
+minhash simhash               reference/prints
+similarity threshold          how-to/threshold
+deploy on kubernetes          how-to/deploy
+consumer lag grows            handbook
+dead letter redrive           reference/dlq
+gdpr delete                   reference/control-records
+dedup.reason                  reference/headers
+scrapy pipeline               how-to/scrapy
+throughput latency            reference/bench
+recall false positives        reference/quality
+deduplicate training data llm how-to/llm-corpus
+parquet huggingface           how-to/datasets
+spark                         how-to/engines
+s3 bucket                     how-to/object-storage
+console password              how-to/console
+TEXT_FIELD                    reference/configuration
+schema registry avro          how-to/registry
+chinese word segmentation     reference/languages
+how much memory               explanation/capacity
+document wrongly dropped      how-to/troubleshooting
+exit code 78                  how-to/troubleshooting
+nothing is a duplicate        how-to/troubleshooting
+"""
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing of each request."""
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(bool(browser.lacking()), reason=browser.lacking())
+def test_a_question_finds_its_page(site: Path) -> None:
+    """Among the first three that the site's own search lists."""
+    listed = "return [...document.querySelectorAll('.md-search-result__item > a')].map(one => new URL(one.href).pathname)"
+    missed = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server, browser.chromium() as chrome:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for line in ASKED.strip().splitlines():
+            question, page = line.rsplit(maxsplit=1)
+            chrome.get(f"http://127.0.0.1:{server.server_port}/?{urllib.parse.urlencode({'q': question})}")
+            until = time.monotonic() + 20
+            while not (found := chrome.execute_script(listed)):
+                assert time.monotonic() < until, f"nothing is found for {question}"
+                time.sleep(0.05)
+            first = list(dict.fromkeys(found))[:3]
+            missed += [] if f"/{page}/" in first else [(question, page, first)]
+        server.shutdown()
+    assert missed == []
 
 
 @pytest.mark.thorough
