@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import random
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.local.offline import OfflineDocument, judge_documents
+from stream_dedup.log.records import DOCUMENTS_MAX
 from tests.examples import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "api.md"
@@ -82,6 +84,17 @@ def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None
     ]
     assert [(one.reason, one.distance, one.of, None if one.print.is_empty else one.print.hex) for one in found] == told
     assert {one.reason for one in found} >= {"new", "near", "unchanged", "empty"}
+
+
+def test_documents_are_taken_as_verdicts_are_taken() -> None:
+    """An endless stream can be judged: no more than one batch is read ahead of its verdicts."""
+    numbers = itertools.count()
+    endless = (OfflineDocument(b"", f"text {number}") for number in numbers)
+    verdicts = judge_documents(endless, Recipe(), PLANS["blocks"])
+    for _ in range(3):
+        next(verdicts)
+
+    assert next(numbers) == DOCUMENTS_MAX
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

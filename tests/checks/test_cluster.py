@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
-from stream_dedup.checks.cluster import ANSWER_BYTES_MAX, FRAMING_BYTES, Facts, check_cluster
+from stream_dedup.checks.cluster import ANSWER_BYTES_MAX, FRAMING_BYTES, Facts, check_cluster, check_representatives
+from stream_dedup.checks.decisions import DecisionSpan, check_decisions
 from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
 from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.topics import TopicNames, read_topics
+from stream_dedup.ground.topics import TopicNames, TopicState, read_topics
 from stream_dedup.log import answers, epochs
 from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.records import DOCUMENTS_MAX
@@ -27,7 +29,7 @@ NOW_MS = 1_800_000_000_000
 @dataclass
 class Existing:
     partitions: int
-    replicas: int
+    replicas: int = 1
     config: dict[str, str] = field(default_factory=dict)
 
 
@@ -249,3 +251,68 @@ def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
     raw, _ = answers.encode(LogAnswer(1, bytes(16), 1, judgements), answers.CHAIN_START)
 
     assert 0.9 * ANSWER_BYTES_MAX < len(raw) < ANSWER_BYTES_MAX + FRAMING_BYTES
+
+
+# -- topics that no document waits for: never a refusal
+
+
+@pytest.mark.parametrize(
+    ("topic", "says"),
+    [
+        (None, "does not exist"),
+        (Existing(1, config={"cleanup.policy": "delete"}), "cleanup.policy=delete, and must have compact"),
+        (Existing(1, config={"cleanup.policy": "compact,delete"}), "must have compact"),
+        (Existing(3, config={"cleanup.policy": "compact"}), "has 3 partitions"),
+        (Existing(1, config={"cleanup.policy": "compact"}), ""),
+    ],
+)
+def test_representatives_are_looked_at_where_the_index_is_to_write_them(topic: Existing | None, says: str) -> None:
+    """What is not well is a warning with its remedy; nobody asks for the topic where the setting is off."""
+    (found,) = check_representatives(Settings(representatives=True), topic)
+
+    assert found.state is (CheckState.WARNING if says else CheckState.OK)
+    assert says in found.sentence
+    assert "topics apply" in found.sentence or not says
+    assert list(check_representatives(Settings(), topic)) == []
+
+
+DECLARED = next(one for one in read_topics() if one.kind == "decisions")
+TRIMMED = {**DECLARED.config, "retention.ms": "604800000"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "span", "says"),
+    [
+        (None, None, "does not exist: an index that is rebuilt looks up what was decided. Create it with: stream-dedup topics"),
+        (
+            {"config": TRIMMED},
+            DecisionSpan(0, 1, 1999),
+            "retention.ms=604800000, and must have -1: a rebuild of the index would have to look up",
+        ),
+        ({"partitions": 3}, None, "has 3 partitions"),
+        ({}, DecisionSpan(7, 40, 1999), "begins at offset 7: records of it were removed"),
+        ({}, DecisionSpan(0, 1500, 1999), "begins with log record 1500: a rebuild looks up what was decided before"),
+        ({}, DecisionSpan(0, 1, 2000), "tells of log record 2000, and the log ends at 2000: of another log"),
+        ({}, DecisionSpan(0, 1, 998), "ends with log record 999, 1,001 behind the log: is an index at work?"),
+        ({}, None, "ends with log record 0, 2,000 behind the log"),
+    ],
+)
+def test_decisions_that_are_not_well_are_a_warning(topic: dict[str, Any] | None, span: DecisionSpan | None, says: str) -> None:
+    """A rebuild takes longer without it; no verdict depends on it."""
+    state = None if topic is None else _state(**topic)
+
+    (found,) = check_decisions(NAMES, state, span, 2000)
+
+    assert found.state is CheckState.WARNING
+    assert says in found.sentence
+
+
+def test_how_far_decisions_reach_is_told() -> None:
+    """Orders at the end of the log have no decision."""
+    (found,) = check_decisions(NAMES, _state(), DecisionSpan(0, 1, 1990), 2000)
+
+    assert (found.state, found.sentence) == (CheckState.OK, "decisions tells of the log's records up to 1991 of 2000.")
+
+
+def _state(partitions: int = 1, config: Mapping[str, str] = DECLARED.config) -> TopicState:
+    return TopicState("decisions", bytes(16), partitions, config, 3)

@@ -76,30 +76,19 @@ def test_everything_else_is_refused_with_the_reason(address: str, why: str) -> N
 
 
 @pytest.mark.parametrize(
-    "written", ["", " , ", "crawl/pages", "ftp://a/b", "https://", "https://a/..", "s3://a/b?c", "https://u:p@a"]
-)
-def test_a_prefix_that_could_allow_nothing_or_too_much_is_refused(written: str) -> None:
-    with pytest.raises(ValueError, match=r"prefix|must begin"):
-        parse_prefixes(written)
-
-
-@pytest.mark.parametrize(
-    ("written", "why"),
+    ("why", "prefixes"),
     [
-        ("s3://", "it names no bucket"),
-        ("S3:///", "it names no bucket"),
-        ("gs://crawl, s3a://", "it names no bucket"),
-        ("abfs://", "it names no bucket"),
-        ("s3:///pages", "it names no bucket"),
-        ("file:///", "it names no folder"),
-        ("memory://", "it names no folder"),
-        ("https://", "it names no host"),
+        (r"prefix|must begin", ["", " , ", "crawl/pages", "ftp://a/b", "https://a/..", "s3://a/b?c", "https://u:p@a"]),
+        ("cannot be a prefix: it names no bucket", ["s3://", "S3:///", "gs://crawl, s3a://", "abfs://", "s3:///pages"]),
+        ("cannot be a prefix: it names no folder", ["file:///", "memory://"]),
+        ("cannot be a prefix: it names no host", ["https://"]),
     ],
 )
-def test_a_scheme_alone_is_no_prefix(written: str, why: str) -> None:
-    """It would allow all that the worker's credentials do, and on a disk every file."""
-    with pytest.raises(ValueError, match=f"cannot be a prefix: {why}"):
-        parse_prefixes(written)
+def test_a_prefix_that_could_allow_nothing_or_too_much_is_refused(why: str, prefixes: list[str]) -> None:
+    """A scheme alone would allow all that the worker's credentials do, and on a disk every file."""
+    for written in prefixes:
+        with pytest.raises(ValueError, match=why):
+            parse_prefixes(written)
 
 
 @given(st.text(max_size=60), st.sampled_from(["", "s3://crawl/pages/", "https://store.example:8443/a/", "file:///srv/pages/"]))

@@ -1,4 +1,4 @@
-"""What the commands print is safe to show and complete."""
+"""What the commands print is safe to show and complete: text from outside never reaches a terminal raw."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table
 
 HOSTILE = "a\x1b[31m\u202e\x9b2J\nb\ud800"
@@ -37,3 +40,34 @@ def test_tables_and_notes_are_harmless_and_not_cut(capsys: pytest.CaptureFixture
     assert "a\\x1b[31m\\u202e\\x9b2J\\nb\\ud800" in shown.out + shown.err
     assert "[bold]x[/bold]" in shown.out
     assert shown.out.count("y") == 500
+
+
+ANYTHING = st.text(st.characters(blacklist_categories=()))
+
+
+@given(ANYTHING | st.binary(), st.integers(1, 50))
+def test_what_comes_out_is_printable_and_short(text: str | bytes, limit: int) -> None:
+    shown = printable(text, limit)
+
+    assert shown.isprintable()
+    assert len(shown) <= limit
+
+
+@given(st.text(st.characters(whitelist_categories=("L", "N", "P", "S")), max_size=40))
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert printable(text) == text == printable(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),
+        ("a\nb\r\t", "a\\nb\\r\\t"),
+        ("a\u202eb\u200b", "a\\u202eb\\u200b"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\ud800", "\\ud800"),
+        (b"a\xff\x00", "a\\xff\\x00"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_written_out(text: str | bytes, shown: str) -> None:
+    assert printable(text) == shown
