@@ -37,72 +37,48 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def _forget() -> None:
-    for remembered in (
-        compiled.cache_directory,
-        compiled.readable_directories,
-        compiled._sources_digest,
-        compiled._imported,
-    ):
-        remembered.cache_clear()
+    for one in (compiled.cache_directory, compiled.readable_directories, compiled._sources_digest, compiled._imported):
+        one.cache_clear()
 
 
-def test_the_users_cache_is_the_ordinary_place(tmp_path: Path) -> None:
+FALLBACK = f"stream-dedup-kernels-{os.getuid()}"
+
+
+@pytest.mark.parametrize(
+    ("named", "place", "parent"),
+    [
+        ((), "", "home/.cache/stream-dedup/kernels"),
+        (("STREAM_DEDUP_CACHE_DIR",), "ours", "ours/kernels"),
+        (("STREAM_DEDUP_CACHE_DIR", "NUMBA_CACHE_DIR"), "ours", "ours"),
+        (("NUMBA_CACHE_DIR",), "open 777", "home/.cache/stream-dedup/kernels"),
+        (("NUMBA_CACHE_DIR",), "open 770", "home/.cache/stream-dedup/kernels"),
+        (("NUMBA_CACHE_DIR",), "open 1777", "home/.cache/stream-dedup/kernels"),
+        (("NUMBA_CACHE_DIR",), "link", "home/.cache/stream-dedup/kernels"),
+        ((), "no home", FALLBACK),
+        ((), "nowhere", None),
+    ],
+)
+def test_kernels_are_kept_in_a_place_that_nobody_else_writes_to(
+    named: tuple[str, ...], place: str, parent: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cache files are pickles. A place open to others, or a link to elsewhere, is passed over; without a home (a read-only root
+    with a writable /tmp) a private folder in /tmp serves; where nothing can be written there is no cache, and no error."""
+    for name in named:
+        monkeypatch.setenv(name, str(tmp_path / place))
+    if place.startswith("open"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place).chmod(int(place.removeprefix("open "), 8))
+    elif place == "link":
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    elif place in ("no home", "nowhere"):
+        (tmp_path / "home").write_text("a file")
+    if place == "nowhere":
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "home"))
     directory = compiled.cache_directory(SOURCE)
 
-    assert directory is not None
-    assert directory.is_relative_to(tmp_path / "home")
-    assert directory.stat().st_mode & 0o077 == 0
-
-
-def test_settings_name_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAM_DEDUP_CACHE_DIR", str(tmp_path / "ours"))
-    first = compiled.cache_directory(SOURCE)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
-    compiled.cache_directory.cache_clear()
-    second = compiled.cache_directory(SOURCE)
-
-    assert first is not None
-    assert second is not None
-    assert (first.parent, second.parent) == (tmp_path / "ours" / "kernels", tmp_path / "numba")
-
-
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
-def test_a_directory_open_to_others_is_passed_over(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache files are pickles: a directory that another user may write to is never loaded from."""
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(mode)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(shared))
-    directory = compiled.cache_directory(SOURCE)
-
-    assert directory is not None
-    assert not directory.is_relative_to(shared)
-
-
-def test_a_link_to_elsewhere_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "link"))
-    directory = compiled.cache_directory(SOURCE)
-
-    assert directory is not None
-    assert not directory.is_relative_to(tmp_path / "link")
-
-
-def test_no_home_falls_back_to_the_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home that cannot hold a directory (a read-only root with a writable /tmp): a private one in /tmp serves."""
-    (tmp_path / "home").write_text("a file")
-    directory = compiled.cache_directory(SOURCE)
-
-    assert directory is not None
-    assert directory.parent == tmp_path / f"stream-dedup-kernels-{os.getuid()}"
-
-
-def test_nowhere_to_write_means_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "home").write_text("a file")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "home"))
-
-    assert compiled.cache_directory(SOURCE) is None
+    assert (directory and directory.parent) == (parent and tmp_path / parent)
+    assert directory is None or directory.stat().st_mode & 0o077 == 0
 
 
 def test_changed_sources_get_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

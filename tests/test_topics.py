@@ -62,6 +62,7 @@ def copy_files(folder: Path) -> Path:
 
 
 SINGLE = ("fingerprints", "decisions", "verdicts", "begun", "insights", "representatives", "host-signals", "insights-changelog")
+SEVERAL = ("documents", "unique", "duplicates", "dlq.documents")
 
 
 class TestNames:
@@ -69,6 +70,13 @@ class TestNames:
         assert TopicNames("crawl").documents == TopicNames("crawl.").documents == "crawl.documents"
         assert TopicNames("crawl-").dead_letters == "crawl-dlq.documents"
         assert TopicNames().all() == topics.ALL
+
+    def test_the_longest_name_is_one_kafka_takes(self) -> None:
+        longest = "x" * (249 - len("shadow.representatives") - 1)
+
+        assert max(map(len, TopicNames(longest, is_shadow=True).all())) == 249
+        with pytest.raises(ValueError, match="249"):
+            TopicNames(longest + "x")
 
     @pytest.mark.parametrize("prefix", ["a_b", "a b", ".a", "-", "ä", "x" * 236, "a/b", "a\n"])
     def test_a_prefix_that_kafka_or_its_metrics_would_not_take(self, prefix: str) -> None:
@@ -86,14 +94,6 @@ class TestNames:
             "crawl.begun": "crawl.shadow.begun",
             "crawl.representatives": "crawl.shadow.representatives",
         }
-
-    def test_the_longest_name_is_one_kafka_takes(self) -> None:
-        """With the longest legal prefix no name has more than 249 characters."""
-        longest = "x" * (249 - len("shadow.representatives") - 1)
-
-        assert max(map(len, TopicNames(longest, is_shadow=True).all())) == 249
-        with pytest.raises(ValueError, match="249"):
-            TopicNames(longest + "x")
 
 
 class TestFiles:
@@ -125,28 +125,23 @@ class TestFiles:
         assert (log.config["retention.ms"], log.config["retention.bytes"]) == (FOREVER, FOREVER)
 
     def test_outputs_refuse_nothing_that_came_in(self) -> None:
-        """The outputs take any timestamp, and the input's largest record with our headers; the dead letters take more."""
+        """They take any timestamp, and the input's largest record with our headers; as many partitions; dead letters take more.
+        A topic that keeps the documents' own timestamps is not limited in time: an old page would vanish on arrival."""
         found = declared()
-        limit = {kind: int(found[kind].config["max.message.bytes"]) for kind in ("documents", "unique", "duplicates")}
+        limit = {kind: int(found[kind].config["max.message.bytes"]) for kind in SEVERAL}
 
         assert limit["unique"] == limit["duplicates"] == limit["documents"] + topics.HEADER_BUDGET_BYTES
-        assert int(found["dlq.documents"].config["max.message.bytes"]) >= limit["unique"] + topics.HEADER_BUDGET_BYTES
+        assert limit["dlq.documents"] >= limit["unique"] + topics.HEADER_BUDGET_BYTES
         for kind in ("unique", "duplicates"):
             assert found[kind].config["message.timestamp.before.max.ms"] == LONGEST
             assert found[kind].config["message.timestamp.after.max.ms"] == LONGEST
-
-    def test_retention_never_counts_from_an_original_timestamp(self) -> None:
-        """A topic that keeps the documents' own timestamps is not limited in time: an old page would vanish on arrival."""
         for kind in ("unique", "duplicates", "dlq.documents"):
-            config = declared()[kind].config
+            config = found[kind].config
             assert config["retention.ms"] == FOREVER or config["message.timestamp.type"] == "LogAppendTime"
-        assert declared()["dlq.documents"].config["retention.ms"] == str(14 * 86_400_000)
-
-    def test_outputs_have_the_input_s_partitions_and_the_rest_has_one(self) -> None:
-        found = declared()
-
-        assert {found[kind].partitions for kind in ("documents", "unique", "duplicates", "dlq.documents")} == {12}
-        assert {found[kind].partitions for kind in SINGLE} == {1}
+        assert found["dlq.documents"].config["retention.ms"] == str(14 * 86_400_000)
+        assert {kind: topic.partitions for kind, topic in found.items()} == dict.fromkeys(SINGLE, 1) | dict.fromkeys(
+            SEVERAL, 12
+        )
 
     @pytest.mark.parametrize(
         ("kind", "change", "says"),
@@ -178,12 +173,11 @@ class TestFiles:
             topics.read_topics(folder=tmp_path)
 
         assert says in str(caught.value)
-
-    def test_all_wrong_files_are_named_at_once(self, tmp_path: Path) -> None:
+        for file in tmp_path.iterdir():
+            file.unlink()
         with pytest.raises(ConfigurationError) as caught:
             topics.read_topics(folder=tmp_path)
-
-        assert str(caught.value).count("does not exist") == len(topics.ALL)
+        assert str(caught.value).count("does not exist") == len(topics.ALL), "all are named at once"
 
 
 class TestPlan:
@@ -245,12 +239,7 @@ class TestPlan:
         assert change.action is Action.SET
         assert f"{setting} from {value} to" in change.sentence
         assert "if that has happened already, the log is incomplete" in change.sentence
-
-    def test_a_log_with_several_partitions_is_no_log(self) -> None:
-        log = declared()["fingerprints"]
-
-        (problem,) = topics.log_problems("fingerprints", Found(2, dict(log.config)))
-
+        (problem,) = topics.log_problems("fingerprints", Found(2, declared()["fingerprints"].config))
         assert "has 2 partitions and must have one" in problem
 
     def test_topics_that_are_named_are_taken_as_they_are(self) -> None:
@@ -282,7 +271,7 @@ class TestPlan:
             cluster = FakeCluster()
             for topic in wanted:
                 if source.random() < 0.7:
-                    several = topic.kind in ("documents", "unique", "duplicates", "dlq.documents")
+                    several = topic.kind in SEVERAL
                     config = {key: value for key, value in topic.config.items() if source.random() < 0.8}
                     config["max.message.bytes"] = str(source.choice([1000, 1048588, 5_000_000]))
                     cluster.topics[topic.name] = Found(source.randint(1, 30) if several else 1, config)
@@ -304,8 +293,16 @@ class TestFitting:
     @pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2"), (9, 3, "2")])
     def test_replicas_follow_the_brokers(self, brokers: int, replicas: int, in_sync: str) -> None:
         """No more replicas than brokers, and one broker may fail wherever there are two."""
-        for topic in topics.fit_to_brokers(topics.read_topics(), brokers):
-            assert (topic.replicas, topic.config["min.insync.replicas"]) == (replicas, in_sync)
+        fitted = topics.fit_to_brokers(topics.read_topics(), brokers)
+        assert {(topic.replicas, topic.config["min.insync.replicas"]) for topic in fitted} == {(replicas, in_sync)}
+
+    def test_min_isr_never_exceeds_the_replicas_that_a_topic_has(self) -> None:
+        """A topic made with one replica keeps min ISR 1 on a cluster of three brokers: with 2 nobody could write to it."""
+        cluster = FakeCluster()
+        topics.apply(topics.plan(topics.fit_to_brokers(topics.read_topics(), 1), {}), cluster)
+
+        changes = topics.plan(topics.read_topics(), cluster.topics)
+        assert [change.sentence for change in changes if "min.insync.replicas" in change.config] == []
 
     def test_too_few_brokers_are_said_before_anything_is_done(self) -> None:
         """Creating with more replicas than brokers, or making a topic unwritable, is a sentence that names the way out."""
@@ -321,13 +318,3 @@ class TestFitting:
 
         assert {topic.partitions for topic in changed if topic.kind in ("documents", "unique")} == {5}
         assert {topic.partitions for topic in changed if topic.kind in ("fingerprints", "verdicts")} == {1}
-
-
-def test_min_isr_never_exceeds_the_replicas_that_a_topic_has() -> None:
-    """A topic made with one replica keeps min ISR 1 on a cluster of three brokers: with 2 nobody could write to it."""
-    cluster = FakeCluster()
-    topics.apply(topics.plan(topics.fit_to_brokers(topics.read_topics(), 1), {}), cluster)
-
-    changes = topics.plan(topics.read_topics(), cluster.topics)
-
-    assert [change.sentence for change in changes if "min.insync.replicas" in change.config] == []

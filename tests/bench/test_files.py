@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
+from bench.edits import edited
 from bench.files import OURS, measure, write_file
 
 
@@ -26,3 +29,21 @@ def test_the_file_has_the_copies_that_it_is_said_to_have(tmp_path: Path) -> None
     assert all(nearest(row) >= 0.5 for row in sorted(truth.grey)[:5])
     found = measure(OURS, tmp_path / "a.jsonl", truth)
     assert (found.recall, found.false_drops) == (1.0, 0)
+
+
+# -- what editors, abridgers and scanners make of texts
+
+TEXT = [" ".join(f"word{sentence}x{word}" for word in range(12)) + "." for sentence in range(20)]
+OTHER = [" ".join(f"other{sentence}x{word}" for word in range(12)) + "." for sentence in range(20)]
+
+
+def test_each_kind_of_edit_is_what_it_says() -> None:
+    dice = np.random.default_rng(1)
+
+    agency, abridged, scanned = (edited(kind, TEXT, OTHER, dice) for kind in ("agency", "abridged", "scanned"))
+
+    assert agency == " ".join([OTHER[0], *TEXT[1:-2], *OTHER[-2:]])
+    assert abridged.split() == " ".join(TEXT).split()[:144]
+    whole = " ".join(TEXT)
+    assert len(scanned) == len(whole)
+    assert 0.005 < np.mean([one != other for one, other in zip(scanned, whole, strict=True)]) < 0.03

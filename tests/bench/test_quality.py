@@ -19,8 +19,10 @@ from bench.quality import QualityOptions, near_pairs, run_quality
 from bench.templates import template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice, Writer, language
+from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.plan import Plan
-from tests.bench.test_peers import FAKE
+
+FAKE = Path(__file__).with_name("fake_peer.py")
 
 
 def texts(code: str, count: int) -> list[str]:
@@ -137,3 +139,27 @@ def test_recall_of_the_default_on_real_texts(corpora: Path) -> None:
     assert {group: lines[group].counts.recall >= 0.95 for group in GROUPS} == dict.fromkeys(GROUPS, True)  # type: ignore[operator]
     assert lines["all"].counts.false_per_million <= 5  # type: ignore[operator]
     assert lines["all"].counts.far_pairs == 0
+
+
+def fake(mode: str = "good", seconds: float = 60.0) -> Peers:
+    return Peers([sys.executable, str(FAKE), mode], seconds)
+
+
+def test_pairs_are_of_two_texts_the_smaller_place_first() -> None:
+    """However a peer orders its pairs, they come as (smaller, larger), and none of a text with itself."""
+    with fake() as peers:
+        near = peers.near_pairs(peers.methods[0], ["a1", "b", "a2\nü", "a3"], ["en"] * 4)
+
+    assert near == {(0, 2), (0, 3), (2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [("failing", "no such thing"), ("babbling", "no answer: 'what"), ("ending", "ended without"), ("silent", "within 1 s")],
+)
+def test_a_peer_that_fails_is_a_sentence(mode: str, said: str) -> None:
+    """A peer's error, a line that is no answer, an end and a silence are errors that say so; the child is gone afterwards."""
+    with fake(mode, 1.0 if mode == "silent" else 60.0) as peers, pytest.raises(StreamDedupError, match=said):
+        peers.near_pairs(peers.methods[0], ["a", "b"], ["en", "en"])
+
+    assert peers._child.poll() is not None

@@ -8,20 +8,19 @@ import random
 import re
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import Mode
-from stream_dedup.ground.plan import PLANS
+from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.log import records
-from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from tests.cli.test_check import OTHER, PAGE, edited, jsonl, text
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare
@@ -48,28 +47,31 @@ def documents(texts: dict[str, str]) -> list[Doc]:
     ]
 
 
+def indexed(folder: Path, texts: dict[str, str], plan: Plan, *after: bytes) -> Path:
+    """Have an index of these documents in a folder, as a worker and an index make it; return the folder."""
+    docs, recipe = documents(texts), Recipe()
+    assert len(docs) <= records.DOCUMENTS_MAX
+    index = LogIndex(RocksStore(folder))
+    index.bind("cluster/0123")
+    begun = declare(plan, recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
+    log = [begun, batch(docs, recipe=recipe.id), *after]
+    index.apply([(offset, APPEND_MS, record) for offset, record in enumerate(log)])
+    index.close()
+    return folder
+
+
+@contextmanager
+def answering(volume: Path) -> Iterator[HttpServer]:
+    index, api = LogIndex(RocksStore(volume)), IndexApi()
+    api.serve(index)
+    with serving(api.routes()) as server:
+        yield server
+    index.close()
+
+
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
-    """An index of three pages, made as a worker and an index make it."""
-    recipe = Recipe()
-    docs = documents(TEXTS)
-    index = LogIndex(RocksStore(tmp_path / "state" / "index"))
-    index.bind("cluster/0123")
-    declaration = declare(PLANS["blocks"], recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
-    index.apply([(0, APPEND_MS, declaration), (1, APPEND_MS, batch(docs, recipe=recipe.id))])
-    index.close()
-    assert len(docs) <= records.DOCUMENTS_MAX
-    return tmp_path / "state" / "index"
-
-
-@pytest.fixture
-def server(volume: Path) -> Iterator[HttpServer]:
-    index = LogIndex(RocksStore(volume))
-    api = IndexApi()
-    api.serve(index)
-    with serving(api.routes()) as one:
-        yield one
-    index.close()
+    return indexed(tmp_path / "state" / "index", TEXTS, PLANS["blocks"])
 
 
 def found(ended: Any) -> list[tuple[str, int]]:
@@ -102,16 +104,14 @@ def test_a_record_s_text_is_looked_up_as_explain_reads_it(run: Callable[..., Any
     assert (ended.code, "is a dead letter (field)" in ended.err) == (1, True)
 
 
-def test_a_running_index_answers_the_same(
-    run: Callable[..., Any], volume: Path, server: HttpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = f"http://127.0.0.1:{server.port}"
+def test_a_running_index_answers_the_same(run: Callable[..., Any], volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = json.loads(run("similar", edited(PAGE), "--volume", volume, "--json").out)
     monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": io.BytesIO(edited(PAGE).encode())}))
 
-    assert json.loads(run("similar", "-", "--index", url, "--json").out) == expected
-    for port in (server.port, server.port - 1):
-        assert json.loads(run("similar", edited(PAGE), "--set", f"http_port={port}", "--json").out) == expected
+    with answering(volume) as server:
+        asked = [("-", "--index", f"http://127.0.0.1:{server.port}")]
+        asked += [(edited(PAGE), "--set", f"http_port={port}") for port in (server.port, server.port - 1)]
+        assert [json.loads(run("similar", *one, "--json").out) for one in asked] == [expected] * 3
 
 
 @pytest.mark.parametrize("name", ["typo.txt", "./typo", "pages/typo.html"])
@@ -128,13 +128,8 @@ def test_a_page_of_a_large_site_is_told_from_a_copy(run: Callable[..., Any], tmp
     """What is alike by the template alone is no copy, and a sentence says why; a copy of a page is one."""
     template = text().split()
     pages = {f"http://site/{number}": " ".join([*template[:160], *text().split()[:30]]) for number in range(14)}
-    recipe = Recipe()
-    index = LogIndex(RocksStore(tmp_path / "index"))
-    index.bind("cluster/0123")
-    strict = declare(PLANS["bands"].with_similarity(95), recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
-    log = [strict, batch(documents(pages)[:13], recipe=recipe.id), control("plan", plan=PLANS["bands"].to_fields())]
-    index.apply([(offset, APPEND_MS, record) for offset, record in enumerate(log)])
-    index.close()
+    looser = control("plan", plan=PLANS["bands"].to_fields())
+    indexed(tmp_path / "index", dict([*pages.items()][:13]), PLANS["bands"].with_similarity(95), looser)
     another, copied = pages["http://site/13"], pages["http://site/7"].split()
     copy = " ".join([*copied[:100], "word", *copied[101:]])
 
@@ -155,32 +150,26 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(run: Callable[..
     chance = random.Random(4)
     words = [f"word{chance.randrange(3000)}" for _ in range(200)]
     pages = {f"http://{first}/": " ".join(words[first : first + 150]) for first in (0, 8, 24)}
-    recipe, declared = Recipe(), PLANS["bands"].with_similarity(95)
-    index = LogIndex(RocksStore(tmp_path / "index"))
-    index.bind("cluster/0123")
-    begun = declare(declared, recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
-    index.apply([(0, APPEND_MS, begun), (1, APPEND_MS, batch(documents(pages), recipe=recipe.id))])
-    api = IndexApi()
-    api.serve(index)
-    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
-    server.start()
-    places = {"--index": f"http://127.0.0.1:{server.port}", "--volume": tmp_path / "index"}
+    declared = PLANS["bands"].with_similarity(95)
+    volume = indexed(tmp_path / "index", pages, declared)
+
+    def told(*more: str) -> Any:
+        if place == "--volume":
+            return run("similar", pages["http://0/"], place, volume, "--json", *more)
+        with answering(volume) as server:
+            return run("similar", pages["http://0/"], place, f"http://127.0.0.1:{server.port}", "--json", *more)
 
     def asked(*more: str) -> tuple[str, list[tuple[str, bool]]]:
-        said = json.loads(run("similar", pages["http://0/"], place, places[place], "--json", *more).out)
+        said = json.loads(told(*more).out)
         for one in said["found"]:
             assert (one["similarity"] == 1) == (one["distance"] == 0)
         return said["plan"], [one["id"] for one in said["found"]]
 
-    try:
-        assert asked() == (declared.id, ["http://0/"])
-        assert asked("--similarity", "0.8") == (PLANS["bands"].with_similarity(80).id, ["http://0/", "http://8/"])
-        assert asked("--similarity", "50%") == (PLANS["bands"].with_similarity(50).id, ["http://0/", "http://8/", "http://24/"])
-        wrong = run("similar", pages["http://0/"], place, places[place], "--similarity", "7")
-        assert (wrong.code, "a similarity is written as a share" in wrong.err) == (78, True)
-    finally:
-        server.stop()
-        index.close()
+    assert asked() == (declared.id, ["http://0/"])
+    assert asked("--similarity", "0.8") == (PLANS["bands"].with_similarity(80).id, ["http://0/", "http://8/"])
+    assert asked("--similarity", "50%") == (PLANS["bands"].with_similarity(50).id, ["http://0/", "http://8/", "http://24/"])
+    wrong = told("--similarity", "7")
+    assert (wrong.code, "a similarity is written as a share" in wrong.err) == (78, True)
 
 
 def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], volume: Path) -> None:

@@ -50,17 +50,11 @@ def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
     metrics.in_flight(1, 42, 4200)
 
     row = row_of("http://w:1", before, reading(metrics, 102.0))
-    figures = row.figures
 
-    assert (row.role, figures["documents_rate"], figures["bytes_rate"], figures["dead_letters_rate"]) == (
-        "worker",
-        2.0,
-        1e6,
-        0.0,
-    )
-    assert (figures["duplicate_ratio"], figures["duplicate_ratio_ever"]) == (0.25, 5 / 8)
-    assert (figures["lag_records"], figures["in_flight_documents"], figures["aborted_ratio"]) == (12, 42, 1 / 3)
-    assert figures["latency_p50_seconds"] is None
+    rates = {"documents_rate": 2.0, "bytes_rate": 1e6, "dead_letters_rate": 0.0, "latency_p50_seconds": None}
+    ratios = {"duplicate_ratio": 0.25, "duplicate_ratio_ever": 5 / 8, "aborted_ratio": 1 / 3}
+    expected = {"role": "worker", "lag_records": 12, "in_flight_documents": 42, **rates, **ratios}
+    assert row.to_fields().items() >= expected.items()
     assert "representatives" not in row.to_fields()
 
 
@@ -72,15 +66,9 @@ def test_an_index_s_row() -> None:
     metrics.state({**state, "applied": 80, "candidates": 30}, (0, 0, 0, 6, *(0,) * 29))
 
     row = row_of("http://i:1", before, reading(metrics, 4.0))
-    figures = row.figures
 
-    assert (row.role, figures["log_records_rate"], figures["applied_offset"], figures["representatives"]) == (
-        "index",
-        2.5,
-        80,
-        7,
-    )
-    assert (figures["index_bytes"], figures["candidates_mean"]) == (4096, 5)
+    expected = {"role": "index", "log_records_rate": 2.5, "applied_offset": 80, "representatives": 7, "index_bytes": 4096}
+    assert row.to_fields().items() >= (expected | {"candidates_mean": 5}).items()
 
 
 def test_a_search_s_row() -> None:

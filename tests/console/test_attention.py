@@ -12,11 +12,14 @@ import pytest
 from stream_dedup.checks.roles import RoleFacts
 from stream_dedup.console import attention
 from stream_dedup.console.attention import Attention
+from stream_dedup.console.mount import index_at
 from stream_dedup.ground.document import DeadLetter, Message, Position, TopicPartitionKey
-from stream_dedup.ground.errors import BrokerError
+from stream_dedup.ground.errors import BrokerError, StreamDedupError
+from stream_dedup.indexer.api import IndexApi
 from stream_dedup.kafka import KeptAdmin
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
+from tests.service.serving import serving
 
 NOW_MS = 1_764_000_000_000
 DAY_MS = 86_400_000
@@ -205,3 +208,10 @@ def test_however_many_ask_it_is_looked_once(cluster: FakeCluster, looking: Calla
     assert len({id(one.letters()) for _ in range(5)}) == 1
     one.remarks()
     assert cluster.reads == 2
+
+
+def test_what_an_index_refuses_is_told_in_its_own_words() -> None:
+    for routes, sentence in ((IndexApi().routes(), "still opening its volume"), ([], "There is nothing here")):
+        said = rf"^The index at http://127.0.0.1:\d+ answers: .*{sentence}"
+        with serving(routes) as server, pytest.raises(StreamDedupError, match=said):
+            index_at(f"http://127.0.0.1:{server.port}")()
