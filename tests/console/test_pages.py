@@ -61,6 +61,17 @@ def get(
         connection.close()
 
 
+def shown(address: str, given: ConsoleSources | None = None, **changed: Any) -> str:
+    """Return a page of the sample, or of other sources."""
+    with serving(given or sources(**changed)) as port:
+        return get(port, address)[1]
+
+
+def read(address: str, given: ConsoleSources | None = None, **changed: Any) -> Any:
+    """Return what the twin of a page says."""
+    return json.loads(shown(address, given, **changed))
+
+
 def twin_of(address: str) -> str:
     """Return the address of the JSON twin."""
     name, _, query = address.partition("?")
@@ -88,12 +99,9 @@ def test_each_page_has_a_twin() -> None:
 
 def test_a_decision_shows_both_texts_and_what_differs() -> None:
     """From an alert in three clicks: Now, the reason, the decision; there the command that releases it."""
-    with serving(sources()) as port:
-        assert 'href="decisions?reason=near"' in get(port, "")[1]
-        assert 'href="decision?at=duplicates-0%40498"' in get(port, "decisions?reason=near")[1]
-        page = get(port, "decision?at=duplicates-0%40498")[1]
-        kept = get(port, "decision?at=unique-1%401")[1]
-
+    assert 'href="decisions?reason=near"' in shown("")
+    assert 'href="decision?at=duplicates-0%40498"' in shown("decisions?reason=near")
+    page, kept = shown("decision?at=duplicates-0%40498"), shown("decision?at=unique-1%401")
     assert "<del>eleven </del>" in page
     assert "<ins>twelve </ins>" in page
     assert "stream-dedup release documents-0@498" in page
@@ -108,8 +116,7 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
 def test_a_decision_is_told_for_people_first() -> None:
     """Its document is the title, then come how alike from which on, and the texts; what machines want is folded behind."""
     address = "decision?at=duplicates-2@8"
-    with serving(sources()) as port:
-        page = get(port, address)[1]
+    page = shown(address)
     assert "<title>https://mirror.example/articles/8 " in page
     assert "<h1>https://mirror.example/<wbr>articles/<wbr>8</h1>" in page, "on a phone it breaks behind a slash"
     places = [
@@ -117,14 +124,13 @@ def test_a_decision_is_told_for_people_first() -> None:
     ]
     assert places == sorted(places)
     assert "is a copy. And of what 31 others do not share, 0.74 is in both; a copy has 0.40 of it.</p>" in page
-    with serving(sources()) as port:
-        page = get(port, "decision?at=unique-0@30")[1]
+    page = shown("decision?at=unique-0@30")
     said = "3 is 0.71 alike; of what 1 other does not share, 0.12: not a copy. A copy has 0.40 of it.</p>"
     assert f"<p>Kept beside others like it: https://news.example/articles/{said}" in page, "the nearest of those before it"
     assert "Most like it: <bdi>https://news.example" in page
     for threshold in (0.8, None):
-        with serving(sources(threshold=lambda threshold=threshold: threshold)) as port:
-            assert "0.78 alike." in get(port, address)[1], "another plan judged it, or one without a similarity"
+        told = shown(address, threshold=lambda threshold=threshold: threshold)
+        assert "0.78 alike." in told, "another plan judged it, or one without a similarity"
 
 
 @pytest.mark.parametrize(
@@ -134,8 +140,7 @@ def test_what_is_no_web_address_is_no_link(identifier: str) -> None:
     """An id may be anything; only what is one address of the web leads a browser out, and it is escaped."""
     given = sources(0)
     given.recent.saw([decision(8, "near", id=identifier)])
-    with serving(given) as port:
-        page = get(port, "decision?at=duplicates-2@8")[1]
+    page = shown("decision?at=duplicates-2@8", given)
 
     assert all(not one.startswith(("javascript:", "file:")) for one in re.findall(r'href="([^"]*)"', page))
     assert not re.search(r"<a [^>]*onclick=", page)
@@ -145,43 +150,19 @@ def test_hostile_texts_are_text() -> None:
     """Scripts, escapes and overrides in ids, headers, hosts, texts and clues stay what they are: characters."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     bad = "\ud800"
-    recent.saw(
-        [
-            decision(
-                8,
-                "near",
-                id=EVIL + bad,
-                host=EVIL,
-                of_id=EVIL,
-                headers=((EVIL, EVIL), ("x", bad)),
-                log=EVIL,
-                recipe=EVIL,
-                fingerprint=EVIL,
-                of_position="documents-0@1",
-            ),
-            decision(9, EVIL, verdict=EVIL),
-        ]
-    )
+    evil = dict.fromkeys(("host", "of_id", "log", "recipe", "fingerprint"), EVIL)
+    headers = ((EVIL, EVIL), ("x", bad))
+    one = decision(8, "near", id=EVIL + bad, headers=headers, of_position="documents-0@1", **evil)
+    recent.saw([one, decision(9, EVIL, verdict=EVIL)])
 
     def found(_clue: str, _most: int) -> list[FoundDocument]:
         return [FoundDocument("unique-0@1", EVIL, 1.0, ((EVIL, True), (EVIL + bad, False)), EVIL, 1 << 70)]
 
-    given = sources(
-        0,
-        recent=recent,
-        find=found,
-        opened=lambda at: Opened(at, EVIL, EVIL + at + bad, EVIL),
-        index=lambda: {**INDEX, "plan": EVIL},
-    )
+    known = {"opened": lambda at: Opened(at, EVIL, EVIL + at + bad, EVIL), "index": lambda: {**INDEX, "plan": EVIL}}
+    given = sources(0, recent=recent, find=found, **known)
     clue = urllib.parse.quote(EVIL)
-    addresses = (
-        *ADDRESSES,
-        f"find?q={clue}",
-        f"decisions?host={clue}&id={clue}&header={clue}",
-        f"decision?at={clue}",
-        f"{clue}",
-        "decision?at=unique-0@9",
-    )
+    addresses = [*ADDRESSES, f"find?q={clue}", f"decisions?host={clue}&id={clue}&header={clue}", f"decision?at={clue}", clue]
+    addresses.append("decision?at=unique-0@9")
     with serving(given) as port:
         for address in addresses:
             status, page, _ = get(port, address)
@@ -218,23 +199,11 @@ def test_the_threshold_is_that_of_the_plan_in_force() -> None:
 
 
 def test_what_is_away_is_a_sentence() -> None:
-
     def dead(*_: object) -> Any:
         raise BrokerError("The broker kafka:9092 does not answer.")
 
-    away = ConsoleSources(
-        trouble=lambda: "The broker kafka:9092 does not answer.",
-        opened=dead,
-        index=dead,
-        lag=dead,
-        find=dead,
-        groups=dead,
-        letters=dead,
-        events=dead,
-        group=dead,
-        remarks=dead,
-        threshold=dead,
-    )
+    asking = ("opened", "index", "lag", "find", "groups", "letters", "events", "group", "remarks", "threshold")
+    away = ConsoleSources(trouble=lambda: "The broker kafka:9092 does not answer.", **dict.fromkeys(asking, dead))
     for given, said in (
         (ConsoleSources(), r"No decision has been seen yet|not searched here|not told where|Dead letters"),
         (away, "does not answer"),
@@ -271,31 +240,21 @@ def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
 
 
 def test_the_lag_is_told_of_each_partition() -> None:
-    with serving(sources()) as port:
-        assert "Lag by partition: 2: 30, 0: 12</p>" in get(port, "")[1]
-        assert json.loads(get(port, "now.json")[1])["lag"] == 42
-    with serving(sources(lag=lambda: dict.fromkeys(range(40), 7))) as port:
-        assert ", 11: 7, and 28 more</p>" in get(port, "")[1]
-    with serving(sources(lag=lambda: {0: 0})) as port:
-        assert "Lag by partition" not in get(port, "")[1]
+    assert "Lag by partition: 2: 30, 0: 12</p>" in shown("")
+    assert read("now.json")["lag"] == 42
+    assert ", 11: 7, and 28 more</p>" in shown("", lag=lambda: dict.fromkeys(range(40), 7))
+    assert "Lag by partition" not in shown("", lag=lambda: {0: 0})
 
 
 def test_nothing_to_look_at_is_said_only_by_who_looked() -> None:
     """A page that could not look gives no all-clear; one that looked and found something leads there."""
     clear = "no dead letter waits"
-    with serving(sources()) as port:
-        page = get(port, "")[1]
-    assert clear not in page
-    assert '<a href="dead-letters">Look</a>' in page
-    for remarks, is_clear in ((None, False), (list, True)):
-        with serving(sources(remarks=remarks)) as port:
-            assert (clear in get(port, "")[1]) == is_clear
+    assert '<a href="dead-letters">Look</a>' in shown("")
+    assert [clear in page for page in (shown(""), shown("", remarks=None), shown("", remarks=list))] == [False, False, True]
 
 
 def test_dead_letters_with_what_sends_them_back() -> None:
-    with serving(sources()) as port:
-        page, twin = get(port, "dead-letters")[1], json.loads(get(port, "dead-letters.json")[1])
-
+    page, twin = shown("dead-letters"), read("dead-letters.json")
     assert "stream-dedup dlq redrive --stage fetch --class GivenUp" in page
     assert "documents-0@14" in page
     assert page.count('<td class="extra">yes</td>') == 1
@@ -306,9 +265,8 @@ def test_figures_of_the_newest_say_so() -> None:
     """Where more left than was looked at, no figure passes for that of the hour."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.saw([decision(place) for place in range(350)], HOUR_MS - 1_000)
-    with serving(sources(0, recent=recent)) as port:
-        page, twin = get(port, "")[1], json.loads(get(port, "now.json")[1])
-
+    given = sources(0, recent=recent)
+    page, twin = shown("", given), read("now.json", given)
     assert "Decided, of the newest" in page
     assert "Decided in the last hour" not in page
     assert "at least" in page
@@ -317,14 +275,11 @@ def test_figures_of_the_newest_say_so() -> None:
 
 def test_the_figures_of_another_span_are_asked_for_by_the_address() -> None:
     """The page marks the span that it shows, draws itself anew, and says which spans there are."""
-    with serving(sources()) as port:
-        assert len(json.loads(get(port, "now.json")[1])["figures"]["columns"]) == 60
-        assert len(json.loads(get(port, "now.json?span=15m")[1])["figures"]["columns"]) == 15
-        page = get(port, "?span=7d")[1]
-        status, body, _ = get(port, "now.json?span=2w")
+    assert [len(read(f"now.json{span}")["figures"]["columns"]) for span in ("", "?span=15m")] == [60, 15]
+    page = shown("?span=7d")
     assert '<a href="./?span=7d" aria-current="true">7 days</a>' in page
     assert '<main id="content" tabindex="-1" data-refresh="10">' in page
-    assert (status, json.loads(body)["detail"]) == (400, "span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'.")
+    assert read("now.json?span=2w")["detail"] == "span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'."
 
 
 def test_decisions_as_a_table_for_a_spreadsheet() -> None:
@@ -348,10 +303,7 @@ def test_a_clue_that_many_hold_has_further_documents() -> None:
     def find(_: str, limit: int) -> list[FoundDocument]:
         return [FoundDocument(f"unique-0@{place}", f"id-{place}", 1.0) for place in range(min(limit, 70))]
 
-    with serving(sources(find=find)) as port:
-        first = get(port, "find?q=harbour")[1]
-        last = get(port, "find?q=harbour&most=100")[1]
-
+    first, last = shown("find?q=harbour", find=find), shown("find?q=harbour&most=100", find=find)
     assert first.count("<li>") == 20
     assert "More than 20 documents hold the clue" in first
     assert 'href="find?q=harbour&amp;most=60"' in first
@@ -370,9 +322,7 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
             *(decision(place, "near", host=f"h{place % 2}.example", **names) for place in (2, 3, 4)),
         ]
     )
-    with serving(given) as port:
-        page = get(port, "groups")[1]
-        group = get(port, "group?at=documents-0@1")[1]
+    page, group = shown("groups", given), shown("group?at=documents-0@1", given)
 
     assert re.search(r'>4</td><td class="number extra">1</td><td class="number extra">3</td>', page)
     assert "Those listed come from 3 hosts; 1 is the kept page fetched again." in group
@@ -380,8 +330,7 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
 
 def test_a_host_that_only_signals_name_is_listed_first() -> None:
     """One that vanished sends little, so it is seldom among the decisions remembered."""
-    with serving(sources()) as port:
-        hosts = json.loads(get(port, "hosts.json")[1])["hosts"]
+    hosts = read("hosts.json")["hosts"]
     assert {one["host"] for one in hosts[:2]} == {"mirror.example", "silent.example"}
     assert [bool(one["events"]) for one in hosts] == [True, True, False, False]
     for given, column, said in (
@@ -390,8 +339,7 @@ def test_a_host_that_only_signals_name_is_listed_first() -> None:
         (sources(events=None), False, "of which nothing is seen here"),
         (sources(events=dict, unwatched=lambda: "Nobody reads."), False, "Nobody reads."),
     ):
-        with serving(given) as port:
-            page = get(port, "hosts")[1]
+        page = shown("hosts", given)
         assert ("Going on" in page, said in page) == (column, True)
 
 
