@@ -51,7 +51,7 @@ ONLY = {
     "google": {"inputs/protobuf.py"},
     "grpc_tools": {"inputs/protobuf.py"},
     "faust": {"insights/stream.py"},
-    "jieba": {"fingerprinting/jieba_data.py", "fingerprinting/tagging.py", "fingerprinting/variants/keywords.py"},
+    "jieba": {"fingerprinting/jieba_data.py", "fingerprinting/variants/keywords.py"},
     "icu4py": {"fingerprinting/variants/segmenter.py"},
     "msgspec": {"inputs/decoder.py", "inputs/fields.py", "inputs/columnar.py"},
     "pyarrow": {"inputs/columnar.py", "local/columns.py", "local/datasets.py", "local/parts.py", "local/rows.py"},

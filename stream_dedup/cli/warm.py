@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, explain_features, hashes, tagging
+from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, explain_features, hashes
 from stream_dedup.fingerprinting.grammar import PRESETS
-from stream_dedup.fingerprinting.variants import segmenter
+from stream_dedup.fingerprinting.variants import keywords, segmenter
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.plan import PLANS
@@ -57,7 +57,7 @@ def use_fingerprints() -> None:
     segmenter.mark_words(data, np.array([0, len(data)], np.int64))
     hashes.sip_hash(data, np.uint64(1), np.uint64(2), 1, 3)
     one, first = np.zeros((1, 1)), np.zeros(2, np.int64)
-    tagging.most_probable(first, tagging.Model(one[0], one, one == 0, first, first, one[0]))
+    keywords.most_probable(first, keywords.Model(one[0], one, one == 0, first, first, one[0]))
 
 
 def use_index() -> None:

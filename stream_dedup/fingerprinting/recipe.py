@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import canary, characters, grammar, hashes, jieba_cut, jieba_data, simhash, sketch, spellings
 from stream_dedup.fingerprinting.characters import Batch
-from stream_dedup.fingerprinting.digests import DIGEST_BYTES, Digester
 from stream_dedup.fingerprinting.features import FeatureSpeller, groups
 from stream_dedup.fingerprinting.forms import form_batch
 from stream_dedup.fingerprinting.grammar import PRESETS, RecipeMethod
@@ -37,6 +36,7 @@ from stream_dedup.ground.sketch import SKETCH_BYTES
 # Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
 RULES_VERSION = 2
 DEFAULT = "words"
+DIGEST_BYTES = 16
 
 Content: TypeAlias = str | Vector
 
@@ -224,6 +224,23 @@ class Fingerprinter:
             InputError: a vector is not a row of finite numbers.
         """
         return self.fingerprint([as_vector(vector) for vector in vectors])
+
+
+class Digester:
+    """Keyed digests of texts; `key` has 1 to 64 bytes."""
+
+    def __init__(self, key: bytes) -> None:
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES, key=key)
+
+    def of(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return the digests (n, 16) of texts in UTF-8; text i lies between `bounds` i and i + 1 (n + 1,) of `data`."""
+        found, texts = bytearray(), data.data
+        for start, end in itertools.pairwise(bounds.tolist()):
+            # A key is a block of its own in front of the text: a copy saves compressing it again.
+            digest = self._hash.copy()
+            digest.update(texts[start:end])
+            found += digest.digest()
+        return np.frombuffer(found, np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 class _Maker:

@@ -69,7 +69,6 @@ _KEPT: Final = ("lost+found",)
 _NAME: Final = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[\w.-]+")
 _NAME_TIME: Final = "%Y%m%dT%H%M%S.%fZ"
 _UNFINISHED: Final = dt.timedelta(days=1)
-_CHUNK_BYTES: Final = 4 << 20
 _COPIES_AT_ONCE: Final = 3
 _LATE: Final = 1.25
 _LOOK_SECONDS: Final = 0.5
@@ -568,11 +567,8 @@ def _check_is_empty(directory: Path) -> None:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=32)
     with path.open("rb") as reader:
-        while chunk := reader.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(reader, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
 
 def _clear(folder: Path) -> None:

@@ -28,7 +28,7 @@ from stream_dedup.fingerprinting import (
     recipe,
     simhash,
 )
-from stream_dedup.fingerprinting.digests import Digester
+from stream_dedup.fingerprinting.recipe import Digester
 from stream_dedup.ground.errors import ConfigurationError
 from tests.fingerprinting import reference
 from tests.fingerprinting.texts import OTHER_KEY, TEXTS, rows

@@ -10,7 +10,7 @@ from jieba.posseg.char_state_tab import P as STATES_OF
 from jieba.posseg.viterbi import viterbi
 
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
-from stream_dedup.fingerprinting.tagging import Tags
+from stream_dedup.fingerprinting.variants.keywords import Tags
 from tests.fingerprinting.cost import seconds
 
 

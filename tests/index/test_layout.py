@@ -21,10 +21,10 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables.rows import StoredRows
 from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.contract import Writes
 from stream_dedup.index.volume.entries import Entries
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.pages import EntryPage, gather, same_ids, taken
-from stream_dedup.index.volume.writes import Writes
 from tests.index.golden import VOLUME
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, judged, retract
 

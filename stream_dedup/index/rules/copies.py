@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from stream_dedup.ground.better import UNRANKED, BetterRule
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.index.rules.published import Published
-from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.layout import COPIES, PREFIX_BEST_ID, PREFIX_COPIES, best_id_key, copies_key, number_of
-from stream_dedup.index.volume.writes import Writes
 from stream_dedup.machine.compiled import inlined, kernel
 
 _ROW: Final = struct.Struct("<IqqIqIBIq")  # as COPIES

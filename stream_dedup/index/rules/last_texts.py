@@ -24,11 +24,10 @@ from stream_dedup.ground.document import Reason
 from stream_dedup.ground.lazy import Ids, Lazy
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import Columns, take_rows
-from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.entries import Entries
 from stream_dedup.index.volume.layout import last_text_key
 from stream_dedup.index.volume.pages import taken
-from stream_dedup.index.volume.writes import Writes
 
 Name = tuple[int, bytes]
 """(scope, id)."""

@@ -16,8 +16,7 @@ from stream_dedup.ground.document import Position
 from stream_dedup.index.rules import published as published_rows
 from stream_dedup.index.rules.published import Published
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.writes import Writes
+from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.log.representatives import PublishedValue
 
 _AT_ONCE: Final = 4096

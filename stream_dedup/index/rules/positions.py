@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -41,6 +42,7 @@ from stream_dedup.ground.document import LogPlace, Reason, Representative, Verdi
 from stream_dedup.ground.lazy import sizes_of
 from stream_dedup.index.rules.sources import Sources
 from stream_dedup.index.tables.rows import Columns
+from stream_dedup.index.volume.contract import Writes
 from stream_dedup.index.volume.layout import (
     KEPT,
     decode_kept,
@@ -51,7 +53,6 @@ from stream_dedup.index.volume.layout import (
     number_of,
     watermark_key,
 )
-from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
 
 Key = tuple[int, int, int]
@@ -116,16 +117,6 @@ class WholeRecord:
         return self._about[self._own]
 
 
-class _KeptRun:
-    """The kept keys of one log record and partition, by offset; those before `at` are dropped."""
-
-    __slots__ = ("at", "keys")
-
-    def __init__(self, keys: list[Key]) -> None:
-        self.keys = keys
-        self.at = 0
-
-
 class Positions:
     """Watermarks and redelivery cache of all source partitions."""
 
@@ -135,7 +126,7 @@ class Positions:
         self._sources = sources
         self._watermarks = {number_of(key): decode_watermark(value) for key, value in watermarks}
         self._kept: dict[Key, tuple[KeptRecord, int]] = {}
-        self._runs: dict[int, list[_KeptRun]] = {}
+        self._runs: dict[int, list[deque[Key]]] = {}  # by source: the kept keys of each log record, by offset
         self._wholes: dict[int, list[WholeRecord]] = {}  # by source, beyond its watermark; their spans do not overlap
         self._records: dict[int, KeptRecord | WholeRecord] = {}  # by log offset, in its order: those of which something is kept
         self._naming: dict[int, set[int]] = {}  # by handle: the log offsets of the noted records with a duplicate about it
@@ -375,19 +366,17 @@ class Positions:
             whole.left -= 1
             if not whole.left:
                 self._leave(whole)
-        runs = self._runs.get(source)
-        if not runs:
-            return
+        runs = self._runs.get(source, [])
         for run in runs:
-            while run.at < len(run.keys) and run.keys[run.at][1] < committed:
-                if run.keys[run.at] in self._kept:  # it may have gone when an epoch rose, or with its representative
-                    self._drop(run.keys[run.at])
-                run.at += 1
-        self._runs[source] = [run for run in runs if run.at < len(run.keys)]
+            while run and run[0][1] < committed:
+                key = run.popleft()
+                if key in self._kept:  # it may have gone when an epoch rose, or with its representative
+                    self._drop(key)
+        runs[:] = filter(None, runs)
 
     def _add_runs(self, ordered: list[Key]) -> None:
         for source, keys in itertools.groupby(ordered, key=itemgetter(0)):
-            self._runs.setdefault(source, []).append(_KeptRun(list(keys)))
+            self._runs.setdefault(source, []).append(deque(keys))
 
     def _encode(self, record: KeptRecord | WholeRecord) -> bytes:
         if isinstance(record, WholeRecord):

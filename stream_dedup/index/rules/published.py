@@ -18,9 +18,8 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from stream_dedup.ground.errors import FormatError, InvariantError
-from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.layout import KEY_PUBLISHED, PREFIX_PUBLISHED, PUBLISHED, number_of, published_key
-from stream_dedup.index.volume.writes import Writes
 
 _ROW: Final = struct.Struct("<IqQ?")
 _BELOW: Final = struct.Struct("<Q")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Position
 from stream_dedup.ground.errors import FormatError
+from stream_dedup.index.volume.contract import Writes
 from stream_dedup.index.volume.layout import decode_source, encode_source, number_of, source_key
-from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.frame import table_of
 
 

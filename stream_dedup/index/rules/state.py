@@ -20,8 +20,8 @@ from stream_dedup.index.rules.sources import Sources
 from stream_dedup.index.rules.window import Generations, Window
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.volume import layout
+from stream_dedup.index.volume.contract import Writes
 from stream_dedup.index.volume.entries import Entries
-from stream_dedup.index.volume.writes import Writes
 from stream_dedup.log.frame import FIRST_FORMAT
 from stream_dedup.log.records import Batch
 

@@ -269,9 +269,7 @@ class Neighbours:
 
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
         """Add entries without judging them; no live one has the digest or position of any. `full` (n,): has neighbours."""
-        tags, buckets = digest_tags(columns.digests, columns.scopes), self._tables.keys(columns)
-        outcome = np.where(full, OUTCOME_NEW, OUTCOME_SHORT).astype(np.uint8)
-        self._add(columns, np.arange(len(full)), tags, outcome, buckets)
+        self.take(columns, np.where(full, OUTCOME_NEW, OUTCOME_SHORT).astype(np.uint8))
 
     def live_below(self, entry: int) -> NDArray[np.int64]:
         """Return the live entries below a number, ascending."""

@@ -42,7 +42,7 @@ from stream_dedup.ground.disk import sync
 from stream_dedup.ground.errors import StoreError
 from stream_dedup.index.tables.kept import GROUP_ROWS, ROW_BYTES, Pieces, RowsAsKept, Sizes, TableFile
 from stream_dedup.index.tables.rows import REMOVED
-from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.layout import (
     KEY_BESIDE,
     PREFIX_BESIDE_ROWS,
@@ -54,7 +54,6 @@ from stream_dedup.index.volume.layout import (
     number_of,
     removed_key,
 )
-from stream_dedup.index.volume.writes import Writes
 
 FORMAT: Final = 1
 _GROWN: Final = 8  # a table is kept again when it has grown by such a part

@@ -1,4 +1,6 @@
-"""What a store of the index must do; `store.RocksStore` and `memory.MemoryStore` pass the same tests.
+"""What a store of the index must do, and what is written to it in one step.
+
+`store.RocksStore` and `memory.MemoryStore` pass the same tests.
 
 Invariants: a `write` is seen whole or not at all, also after the process was killed; a scan goes in the order of the
 keys' bytes; a store that was opened to be read only sees one moment of the volume and changes nothing of it; after a
@@ -47,3 +49,36 @@ class Store(Protocol):
     def close(self) -> None:
         """Release the volume; closing twice does nothing."""
         ...
+
+
+class Writes:
+    """The writes of one step, gathered as values; the coordinator carries them out in one atomic write.
+
+    Invariant: a key is put or deleted, never both; the last word on a key counts. A range goes before any put takes place.
+    """
+
+    __slots__ = ("deletes", "puts", "ranges")
+
+    def __init__(self) -> None:
+        self.puts: dict[bytes, bytes] = {}
+        self.deletes: set[bytes] = set()
+        self.ranges: list[tuple[bytes, bytes]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.puts or self.deletes or self.ranges)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a key's value."""
+        self.deletes.discard(key)
+        self.puts[key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Remove a key."""
+        self.puts.pop(key, None)
+        self.deletes.add(key)
+
+    def delete_range(self, first: bytes, end: bytes) -> None:
+        """Remove every key from `first` up to, not including, `end`."""
+        for key in [key for key in self.puts if first <= key < end]:
+            del self.puts[key]
+        self.ranges.append((first, end))

@@ -22,7 +22,7 @@ from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.tables.rows import Columns, StoredRows, no_columns
 from stream_dedup.index.tables.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
-from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.idtags import IdTags
 from stream_dedup.index.volume.layout import (
     PAGE_ENTRIES,
@@ -44,7 +44,6 @@ from stream_dedup.index.volume.layout import (
     view_segment,
 )
 from stream_dedup.index.volume.pages import EntryPage, Gathered, gather
-from stream_dedup.index.volume.writes import Writes
 
 _PAGES_KEPT: Final = 512
 _PAGES_AT_ONCE: Final = 256

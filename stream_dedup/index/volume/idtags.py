@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.index.tables.tags import Tags, crcs_of
-from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.layout import DAMAGED_PAGE, SEGMENT_ENTRIES, id_tags_key
-from stream_dedup.index.volume.writes import Writes
 
 NO_TAG: Final = 0
 _SEGMENTS_AT_ONCE: Final = 64

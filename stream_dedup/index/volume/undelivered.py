@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
-from stream_dedup.index.volume.contract import Store
-from stream_dedup.index.volume.writes import Writes
+from stream_dedup.index.volume.contract import Store, Writes
 
 
 class Undelivered:
