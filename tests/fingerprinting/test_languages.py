@@ -15,11 +15,13 @@ import pytest
 from hypothesis import strategies as st
 
 from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, characters, explain_features, load_languages
-from stream_dedup.fingerprinting.normalise import normalise, normalise_batch
+from stream_dedup.fingerprinting.jieba_data import UserWord
+from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.fingerprinting.variants import han as variants
 from stream_dedup.ground.errors import ConfigurationError
 from tables.han import generate
 from tests.fingerprinting import reference
+from tests.fingerprinting.test_normalise import batch
 from tests.fingerprinting.texts import TEXTS
 
 ICU = Languages(segmenter="icu")
@@ -48,8 +50,8 @@ def test_the_default_is_the_recipe_alone() -> None:
         load_languages(),
         Languages(stop_words=frozenset({"the"})),
         Languages(stop_words=frozenset({"the", "a"})),
-        Languages(user_words=(reference_word("云计算", 5),)),
-        Languages(user_words=(reference_word("云计算", None),)),
+        Languages(user_words=(UserWord("云计算", 5),)),
+        Languages(user_words=(UserWord("云计算", None),)),
         ICU,
         Languages(han_variants="same"),
     ]
@@ -58,12 +60,6 @@ def test_the_default_is_the_recipe_alone() -> None:
     assert ids[:2] == ["words:128:jieba-0.42.1:a47d34"] * 2
     assert len(set(ids)) == len(ids) - 1
     assert Recipe(languages=ICU).id.startswith("words:128:jieba-0.42.1+icu-")
-
-
-def reference_word(word: str, frequency: int | None) -> Any:
-    from stream_dedup.fingerprinting.jieba_data import UserWord
-
-    return UserWord(word, frequency)
 
 
 # --- the user's dictionary
@@ -105,18 +101,10 @@ def with_jieba(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Langu
     ["云计算平台是创新办的李小福", "他来到了网易杭研大厦", "研究生命起源", "台中凱特琳", "计算平台好用", "韩玉赏鉴八一双鹿"],
 )
 def test_a_users_words_are_cut_as_jieba_cuts_them(with_jieba: tuple[Languages, jieba.Tokenizer], run: str) -> None:
-    """Given, suggested, repeated and zero frequencies: the words equal those of jieba with the same dictionary."""
+    """Given, suggested, repeated and zero frequencies (杭研 is none): the words are those of jieba with the same list."""
     languages, tokenizer = with_jieba
 
-    assert languages.words(run) == list(tokenizer.cut(run))
-
-
-def test_a_word_of_frequency_zero_is_split(with_jieba: tuple[Languages, jieba.Tokenizer]) -> None:
-    """The model makes one word of 杭研; the dictionary says that it is none."""
-    languages, _ = with_jieba
-
-    assert Languages().words("他来到了网易杭研大厦") == ["他", "来到", "了", "网易", "杭研", "大厦"]
-    assert languages.words("他来到了网易杭研大厦") == ["他", "来到", "了", "网易", "杭", "研", "大厦"]
+    assert languages.words(run) == list(tokenizer.cut(run)) != Languages().words(run)
 
 
 @fewer
@@ -269,9 +257,7 @@ def test_every_han_character_folds_as_plain_python_folds_it() -> None:
     """All of the table and its results, alone and beside marks, in the compiled path and the definition."""
     characters_in = [chr(one) for one in {*variants.table(), *variants.table().values(), 0xF900, 0xFA0E, 0x2F800, 0x2F00}]
     texts = characters_in + [f"e\u0301{one}\u0301x" for one in characters_in]
-    data, bounds = normalise_batch(texts, fold_han=True)
-    content = data.tobytes()
-    made = [content[start:stop].decode() for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+    made = batch(texts, fold_han=True)
 
     assert made == [reference.fold_han(reference.normalise(text)) for text in texts]
     some = slice(None, None, 50)  # one text at a time costs a call each
@@ -283,11 +269,7 @@ def test_every_han_character_folds_as_plain_python_folds_it() -> None:
 @hypothesis.given(texts=st.lists(st.one_of(TEXTS, st.text("漢字書寫\uf900\u2f00e\u0301ﾞ", max_size=9)), max_size=4))
 def test_folding_equals_plain_python(texts: list[str]) -> None:
     """On random Unicode."""
-    data, bounds = normalise_batch(texts, fold_han=True)
-    content = data.tobytes()
-    made = [content[start:stop].decode() for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
-
-    assert made == [reference.fold_han(reference.normalise(text)) for text in texts]
+    assert batch(texts, fold_han=True) == [reference.fold_han(reference.normalise(text)) for text in texts]
 
 
 def test_the_table_folds_han_to_han_and_once() -> None:

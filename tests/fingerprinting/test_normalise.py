@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import random
 import unicodedata
+from collections.abc import Callable
 
 import hypothesis
 import numpy as np
@@ -15,12 +15,12 @@ from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting import normalise as normalise_module
 from stream_dedup.fingerprinting.normalise import normalise, normalise_batch
 from tests.fingerprinting import reference
-from tests.fingerprinting.texts import TEXTS
+from tests.fingerprinting.texts import TEXTS, dice, strings
 
 
-def batch(texts: list[str]) -> list[str]:
+def batch(texts: list[str], *, fold_han: bool = False) -> list[str]:
     """The compiled path's results, as text."""
-    data, bounds = normalise_batch(texts)
+    data, bounds = normalise_batch(texts, fold_han=fold_han)
     content = data.tobytes()
     places = bounds.tolist()
     return [content[start:stop].decode() for start, stop in itertools.pairwise(places)]
@@ -79,12 +79,11 @@ def test_a_run_of_marks_keeps_thirty() -> None:
 @pytest.mark.parametrize("pattern", ["%s", "a%sb", " %s "])
 def test_every_code_point_normalises_as_by_the_reference(pattern: str) -> None:
     """All 1,114,112 code points, alone and between letters and marks, in the compiled path; a sample by plain Python."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
+    chance = dice()
     texts = [pattern.replace("%s", chr(code_point)) for code_point in range(characters.CODE_POINTS)]
     made = batch(texts)
     interesting = [place for place, text in enumerate(texts) if made[place] != text]
-    sample = random.Random(seed).sample(range(len(texts)), 20_000) + random.Random(seed).sample(interesting, 5_000)
+    sample = chance.sample(range(len(texts)), 20_000) + chance.sample(interesting, 5_000)
 
     assert [made[place] for place in sample] == [reference.normalise(texts[place]) for place in sample]
 
@@ -92,11 +91,9 @@ def test_every_code_point_normalises_as_by_the_reference(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["e\u0301%s\u0323x", "\u1fb3%s\u0e48\u0328", "%s\u20e7\u1bac", "\uff76%s\uff9e"])
 def test_code_points_between_marks_normalise_as_by_the_reference(pattern: str) -> None:
     """Those that a mark before or after them may reorder or compose with, and a sample of the others."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    foldings = characters.foldings()
+    chance, foldings = dice(), characters.foldings()
     acting = [code_point for code_point in range(characters.CODE_POINTS) if foldings.actions[code_point] != 0]
-    sample = random.Random(seed).sample(acting, 5_000) + random.Random(seed).sample(range(characters.CODE_POINTS), 5_000)
+    sample = chance.sample(acting, 5_000) + chance.sample(range(characters.CODE_POINTS), 5_000)
     texts = [pattern.replace("%s", chr(code_point)) for code_point in sample]
 
     assert batch(texts) == [reference.normalise(text) for text in texts]
@@ -113,36 +110,25 @@ def test_definition_and_compiled_path_equal_the_reference(texts: list[str]) -> N
     assert batch(expected) == expected
 
 
-def _composing() -> str:
-    """Every character that takes part in a composition, the seconds often."""
+def composing() -> list[str]:
+    """Every character that takes part in a composition, in every Indic script and others, the seconds often."""
     lines = characters._COMPOSITIONS_FILE.read_text("ascii").splitlines()[1:]
     pairs = [tuple(chr(int(field, 16)) for field in line.split()) for line in lines]
-    seconds = "".join(second for first, second, _ in pairs if first == "\0")
-    others = "".join(one for first, _, made in pairs for one in (first, made) if first != "\0" and one != "\0")
-    return seconds * 4 + others + "aE 0\u094d\u0bcd\u200d\u0323" * 8
+    seconds = [second for first, second, _ in pairs if first == "\0"]
+    others = [one for first, _, made in pairs for one in (first, made) if first != "\0" and one != "\0"]
+    return seconds * 4 + others + [*"aE 0\u094d\u0bcd\u200d\u0323"] * 8
 
 
-def test_compositions_equal_the_reference() -> None:
-    """Random rows of what composes, in every Indic script and others: the compiled path against plain Python."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
-    pool = _composing()
-    texts = ["".join(generator.choices(pool, k=generator.randrange(1, 6))) for _ in range(40_000)]
-
-    assert batch(texts) == [reference.normalise(text) for text in texts]
-
-
-def test_code_points_of_two_bytes_equal_the_reference() -> None:
-    """Random rows of them, most of the common alphabets, with ASCII, spaces and marks between: against plain Python."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
-    everything = [chr(one) for one in range(0x80, 0x800)]
-    common = list("абвгдеёжийАБЙЁάέΆΣσςßéÉüÜñøđłאבגابجَ")
+def of_two_bytes() -> list[str]:
+    """All code points of two bytes, most of the common alphabets, with ASCII, spaces and marks between."""
+    common = [*"абвгдеёжийАБЙЁάέΆΣσςßéÉüÜñøđłאבגابجَ"]
     between = [*"aZ0 .  -", "\u0301", "\u0306", "\u00ad", "\u3000", "中"]
-    pool = everything + common * 40 + between * 60
-    texts = ["".join(generator.choices(pool, k=generator.randrange(1, 14))) for _ in range(40_000)]
+    return [chr(one) for one in range(0x80, 0x800)] + common * 40 + between * 60
+
+
+@pytest.mark.parametrize(("pool", "longest"), [(composing, 6), (of_two_bytes, 14)])
+def test_random_rows_equal_the_reference(pool: Callable[[], list[str]], longest: int) -> None:
+    texts = strings(dice(), pool(), longest, 40_000)
 
     assert batch(texts) == [reference.normalise(text) for text in texts]
 

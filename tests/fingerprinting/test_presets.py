@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import random
 from pathlib import Path
 
 import hypothesis
@@ -29,7 +28,7 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.fingerprinting.jieba_data import UserWord
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from tests.fingerprinting import golden, reference
-from tests.fingerprinting.texts import OTHER_KEY, TEXTS
+from tests.fingerprinting.texts import OTHER_KEY, TEXTS, dice
 
 FILE = Path(__file__).parent.parent / "golden" / "recipes.json"
 WIDTHS = {name: (32, 64) if name in {"keywords", "textrank"} else (32, 64, 128) for name in PRESETS}
@@ -288,9 +287,7 @@ def test_tfidf_weights_are_jiebas() -> None:
 
 def test_planes_and_hashed_features_agree_in_distance() -> None:
     """One feature per axis: by planes and by hashes alike, two vectors at an angle differ in angle / pi of the bits."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(dice().getrandbits(32))
     pairs, axes = 300, 64
     fingerprinter = Fingerprinter(Recipe("vector"))
     for angle in (0.2, 0.6, 1.2):

@@ -31,7 +31,7 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.fingerprinting.recipe import Digester
 from stream_dedup.ground.errors import ConfigurationError
 from tests.fingerprinting import reference
-from tests.fingerprinting.texts import OTHER_KEY, TEXTS, rows
+from tests.fingerprinting.texts import OTHER_KEY, TEXTS, dice, rows
 
 ENGLISH = (
     "The filter stands behind a crawler and reads every page it brings in. A page that says nearly the same as one seen "
@@ -56,9 +56,7 @@ def test_compiled_path_equals_plain_python(fingerprinter: Fingerprinter, texts: 
 
 def test_compiled_path_equals_plain_python_on_running_text(fingerprinter: Fingerprinter) -> None:
     """Texts with hundreds of features, repeated words and counts beyond the greatest weight agree as well."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
+    generator = dice()
     vocabulary = ["".join(generator.choices("abcdeé中国人ひら ", k=generator.randrange(1, 7))) for _ in range(60)]
     texts = [" ".join(generator.choices(vocabulary, k=length)) for length in (1, 40, 700, 5000)]
     texts.append("spam " * 3000 + "ham " * 1024)
@@ -276,8 +274,8 @@ def test_digests_equal_hashlib(key: bytes, texts: list[bytes]) -> None:
 
 def test_a_flood_made_with_the_public_key_spreads_under_another() -> None:
     """Of 4,000 texts those that share a block under the public key share it no more than any others do under a secret key."""
-    dice = random.Random(17)
-    texts = [" ".join(f"{dice.getrandbits(24):x}" for _ in range(20)) for _ in range(4000)]
+    chance = random.Random(17)
+    texts = [" ".join(f"{chance.getrandbits(24):x}" for _ in range(20)) for _ in range(4000)]
 
     def blocks(recipe: Recipe) -> list[int]:
         prints = Fingerprinter(recipe).fingerprint(texts).prints

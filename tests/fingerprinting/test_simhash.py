@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import pytest
 from stream_dedup.fingerprinting import hashes, simhash
 from stream_dedup.fingerprinting.simhash import COUNT_MAX, WEIGHT_ONE, WEIGHTS, log_count_weight
 from tests.fingerprinting import reference
+from tests.fingerprinting.texts import dice
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,7 @@ def sums(values: list[int], weights: list[int], width: int) -> int:
 @pytest.mark.parametrize("width", [32, 64, 128])
 def test_compiled_sums_equal_the_reference(width: int) -> None:
     """Weights of one bit, beyond 32 bits, and so many that 32 bits overflow: the kernel's print is the reference's."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
+    generator = dice()
     for heaviest in (1, 1000, (1 << 32) - 1, 1 << 40):
         values = [generator.getrandbits(128) for _ in range(60)]
         weights = [generator.randrange(1, heaviest + 1) for _ in values]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.fingerprinting.sketch import walks
 from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES, similarity
 from tests.fingerprinting import golden, reference
+from tests.fingerprinting.texts import dice
 
 FILE = Path(__file__).parent.parent / "golden" / "sketches.json"
 
@@ -51,14 +51,12 @@ def test_texts_of_few_words() -> None:
 
 def test_the_similarity_is_that_of_jaccard() -> None:
     """Over many pairs, of short texts too, the error is that of 160 samples: unbiased, and with their deviation."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    dice = random.Random(seed)
+    chance = dice()
     errors = []
     for _ in range(300):
-        words = [f"w{dice.randrange(10**6)}" for _ in range(dice.choice([30, 60, 170, 600]))]
+        words = [f"w{chance.randrange(10**6)}" for _ in range(chance.choice([30, 60, 170, 600]))]
         other = list(words)
-        for place in dice.sample(range(len(words)), dice.randrange(len(words) // 5)):
+        for place in chance.sample(range(len(words)), chance.randrange(len(words) // 5)):
             other[place] = f"v{place}"
         triples, others = ({tuple(w[i : i + 3]) for i in range(len(w) - 2)} for w in (words, other))
         jaccard = len(triples & others) / len(triples | others)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import unicodedata
 
 import numpy as np
@@ -14,7 +13,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from tables.spellings import generate
 from tests.fingerprinting import reference
 from tests.fingerprinting.test_characters import same_unicode
-from tests.fingerprinting.texts import OTHER_KEY
+from tests.fingerprinting.texts import OTHER_KEY, dice, strings
 from tests.tiers import few
 
 ARABIC = "إنَّ أوَّلَ مَا يَجِبُ على القارئِ أن يَعرِفَهُ هو آخِرُ الكتـــابِ، فالمدرسةُ والمسؤولُ عنها في القرن ١٩"
@@ -138,11 +137,7 @@ POOL = [
 @pytest.mark.parametrize("preset", few(["words", "chars", "shingles"]))
 def test_spelling_equals_plain_python(preset: str) -> None:
     """Random rows of what is folded and what is not, in batches: prints, counts and sketches against plain Python."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
-    texts = ["".join(generator.choices(POOL, k=generator.randrange(1, 60))) for _ in range(1500)]
-
+    texts = strings(dice(), POOL, 60, 1500)
     made = Fingerprinter(Recipe(preset, key=OTHER_KEY)).fingerprint(texts)
 
     found = [(low | high << 64, count) for (low, high), count in zip(made.prints.tolist(), made.features.tolist(), strict=True)]

@@ -12,23 +12,24 @@ from jieba.posseg.viterbi import viterbi
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.fingerprinting.variants.keywords import Tags
 from tests.fingerprinting.cost import seconds
+from tests.fingerprinting.texts import dice
 
 
-def han(count: int, dice: random.Random) -> str:
+def han(count: int, chance: random.Random) -> str:
     """Random Han characters, of which the model has seen one in three."""
-    return "".join(chr(dice.randrange(0x4E00, 0x9FA6)) for _ in range(count))
+    return "".join(chr(chance.randrange(0x4E00, 0x9FA6)) for _ in range(count))
 
 
 @pytest.mark.parametrize("known_share", [0.0, 0.5, 0.9, 1.0])
 def test_the_path_is_jiebas(known_share: float) -> None:
     """State by state, whether the model has seen the characters, some of them, or none."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    dice = random.Random(seed)
+    chance = dice()
     known = sorted(STATES_OF)
     tags = Tags()
     for _ in range(60):
-        run = "".join(dice.choice(known) if dice.random() < known_share else han(1, dice) for _ in range(dice.randrange(1, 14)))
+        run = "".join(
+            chance.choice(known) if chance.random() < known_share else han(1, chance) for _ in range(chance.randrange(1, 14))
+        )
         _, expected = viterbi(
             run, jieba.posseg.char_state_tab_P, jieba.posseg.start_P, jieba.posseg.trans_P, jieba.posseg.emit_P
         )
@@ -38,12 +39,10 @@ def test_the_path_is_jiebas(known_share: float) -> None:
 
 def test_words_and_tags_are_jiebas() -> None:
     """As `jieba.posseg` cuts a run of names, which no dictionary holds."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    dice = random.Random(seed)
+    chance = dice()
     tokenizer, tags = jieba.posseg.dt, Tags()
     for _ in range(30):
-        run = han(dice.randrange(2, 12), dice)
+        run = han(chance.randrange(2, 12), chance)
 
         assert list(tags.words(run)) == [(one.word, one.flag) for one in tokenizer._POSTokenizer__cut(run)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from stream_dedup.fingerprinting import characters, jieba_data
 from stream_dedup.fingerprinting.tokens import words
 from stream_dedup.ground.errors import ConfigurationError
 from tests.fingerprinting import reference
+from tests.fingerprinting.texts import dice, strings
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,7 @@ def _is_han(character: str) -> bool:
 
 
 def test_han_is_cut_as_jieba_cuts_it() -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
+    generator = dice()
     known = [word for word, frequency in reference.jieba_itself().FREQ.items() if frequency and han(word) == [word]]
     common = [character for word in generator.sample(known, 3000) for character in word]
     kinds = (
@@ -80,12 +78,10 @@ def test_a_word_that_begins_in_its_middle_is_one(run: str) -> None:
 @pytest.mark.thorough
 def test_han_of_real_texts_is_cut_as_jieba_cuts_it(corpora: Path) -> None:
     """A sample of the runs in the Chinese and Japanese corpora: the cut equals that of jieba itself."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
     runs = set()
     for name in ("zh_laws", "zh_translations", "ja_books"):
         runs.update(han((corpora / f"{name}.jsonl").read_text(encoding="utf-8")))
-    sample = random.Random(seed).sample(sorted(runs), 10_000)
+    sample = dice().sample(sorted(runs), 10_000)
 
     assert [words(run) for run in sample] == [reference.cut_with_jieba(run) for run in sample]
 
@@ -126,12 +122,8 @@ def test_a_missing_jieba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_words_of_alphabets_equal_the_reference() -> None:
     """Random rows of letters of one and two bytes, separators, and scripts that are cut otherwise: against plain Python."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
     pool = [*"абвґії" * 6, *"éßñøłאبج" * 3, *"abc01" * 6, *" " * 12, *",.-«»—·", *"中文ひカกข가ἀ"]
-    texts = ["".join(generator.choices(pool, k=generator.randrange(1, 24))) for _ in range(20_000)]
-    normalised = [reference.normalise(text) for text in texts]
+    normalised = [reference.normalise(text) for text in strings(dice(), pool, 24, 20_000)]
 
     kinds = set((characters.table()[:0x800] & characters.KIND_BITS).tolist())
     assert not kinds & {characters.HAN, characters.UNSPACED}, "what has two bytes is of a word, or between words"
@@ -147,15 +139,9 @@ def test_words_of_long_ascii_equal_the_reference() -> None:
         for before in ("", "q", " ")
         for after in ("", "q", " ")
     ]
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
     ascii_only = [chr(byte) for byte in range(128)] + [*"abcdefgz019" * 30, *" " * 60, *",.-" * 9]
     with_others = [*ascii_only * 3, *"éбא中カ"]
-    texts = [
-        "".join(generator.choices(generator.choice((ascii_only, with_others)), k=generator.randrange(1, 400)))
-        for _ in range(4000)
-    ]
+    texts = strings(dice(), ascii_only, 400, 2000) + strings(dice(), with_others, 400, 2000)
     normalised = [reference.normalise(text) for text in texts] + edges
 
     assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]

@@ -1,6 +1,9 @@
-"""What several tests of this room use: a key, random texts, and rows of a batch in the reference's form."""
+"""What several tests of this room use: a key, dice, random texts, and rows of a batch in the reference's form."""
 
 from __future__ import annotations
+
+import random
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
@@ -26,6 +29,18 @@ _CHARACTER = st.one_of(
     st.sampled_from("ひらカタกขคงម្ដဗမာ"),
 )
 TEXTS = st.lists(_CHARACTER, max_size=60).map("".join)
+
+
+def dice() -> random.Random:
+    """Return dice of a seed that is told."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    return random.Random(seed)
+
+
+def strings(chance: random.Random, pool: Sequence[str], longest: int, count: int) -> list[str]:
+    """Return random rows of what is in the pool."""
+    return ["".join(chance.choices(pool, k=chance.randrange(1, longest))) for _ in range(count)]
 
 
 def rows(prints: Prints) -> list[reference.Print]:

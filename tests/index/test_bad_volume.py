@@ -18,6 +18,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.store import RocksStore
+from tests.index.damage import cut, flip
 from tests.index.logs import APPEND_MS, RandomLog
 
 SEED = int(os.environ["TEST_SEED"])
@@ -88,17 +89,6 @@ def largest(volume: Path, pattern: str) -> Path:
     return max(volume.glob(pattern), key=lambda path: path.stat().st_size)
 
 
-def flipped(path: Path, at: int) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[at % len(raw)] ^= 0x55
-    path.write_bytes(raw)
-
-
-def cut(path: Path, share: float) -> None:
-    raw = path.read_bytes()
-    path.write_bytes(raw[: int(len(raw) * share)])
-
-
 def put(volume: Path, key: bytes, value: bytes | None) -> None:
     store = RocksStore(volume)
     store.write({} if value is None else {key: value}, [key] if value is None else [])
@@ -118,15 +108,15 @@ def overwrite(volume: Path, pattern: str, value: bytes) -> None:
 
 DAMAGE = "damaged|missing|lacks|should hold|cannot be|no longer"
 BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
-    "a table is flipped": (lambda v: flipped(largest(v, "*.sst"), 700), StoreError, DAMAGE),
+    "a table is flipped": (lambda v: flip(largest(v, "*.sst"), 700, 0x55), StoreError, DAMAGE),
     "a table is cut": (lambda v: cut(largest(v, "*.sst"), 0.6), StoreError, DAMAGE),
     "a table is missing": (lambda v: largest(v, "*.sst").unlink(), StoreError, DAMAGE),
-    "the write-ahead log is flipped at its beginning": (lambda v: flipped(largest(v, "*.log"), 20), StoreError, DAMAGE),
-    "the write-ahead log is flipped in the middle": (lambda v: flipped(largest(v, "*.log"), 3000), StoreError, DAMAGE),
-    "MANIFEST is flipped": (lambda v: flipped(largest(v, "MANIFEST-*"), 60), StoreError, DAMAGE),
+    "the write-ahead log is flipped at its beginning": (lambda v: flip(largest(v, "*.log"), 20, 0x55), StoreError, DAMAGE),
+    "the write-ahead log is flipped in the middle": (lambda v: flip(largest(v, "*.log"), 3000, 0x55), StoreError, DAMAGE),
+    "MANIFEST is flipped": (lambda v: flip(largest(v, "MANIFEST-*"), 60, 0x55), StoreError, DAMAGE),
     "MANIFEST is empty": (lambda v: overwrite(v, "MANIFEST-*", b""), StoreError, DAMAGE),
     "MANIFEST is missing": (lambda v: largest(v, "MANIFEST-*").unlink(), StoreError, DAMAGE),
-    "CURRENT is flipped": (lambda v: flipped(v / "CURRENT", 3), StoreError, DAMAGE),
+    "CURRENT is flipped": (lambda v: flip(v / "CURRENT", 3, 0x55), StoreError, DAMAGE),
     "CURRENT is empty": (lambda v: overwrite(v, "CURRENT", b""), StoreError, DAMAGE),
     "CURRENT is missing": (lambda v: (v / "CURRENT").unlink(), StoreError, "holds no index volume.*name an empty directory"),
     "rocksdict's marker is damaged": (lambda v: overwrite(v, "rocksdict-config.json", b"}"), StoreError, "is damaged. Name an"),
@@ -192,7 +182,7 @@ def test_no_flipped_or_cut_byte_makes_another_state(
         if is_cut:
             cut(path, at / size)
         else:
-            flipped(path, at)
+            flip(path, at, 0x55)
         outcome = outcome_of(volume)
         outcomes.append(outcome)
         if isinstance(outcome, str):

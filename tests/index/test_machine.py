@@ -10,15 +10,13 @@ from stream_dedup.ground.plan import parse
 from tests.index.machine import KINDS, QUICK_KINDS, run
 from tests.tiers import few
 
-STEPS = int(os.environ.get("MACHINE_STEPS", "10000"))
+SEED, STEPS = int(os.environ["TEST_SEED"]), int(os.environ.get("MACHINE_STEPS", "10000"))
 
 
 @pytest.mark.parametrize("kind", few(KINDS, QUICK_KINDS))
 def test_the_index_equals_a_plain_scan(kind: str) -> None:
     """Whatever is inserted, asked, taken out, reopened and killed, the answers are those of a list searched in order."""
-    done = run(parse(kind), steps=40, seed=int(os.environ["TEST_SEED"]))
-
-    assert done.total() >= 40
+    assert run(parse(kind), steps=40, seed=SEED).total() >= 40
 
 
 @pytest.mark.long
@@ -26,6 +24,4 @@ def test_the_index_equals_a_plain_scan(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_index_equals_a_plain_scan_for_long(kind: str) -> None:
     """The same for long enough that rules meet in every order."""
-    done = run(parse(kind), steps=STEPS, seed=int(os.environ["TEST_SEED"]))
-
-    assert done.total() >= STEPS
+    assert run(parse(kind), STEPS, SEED).total() >= STEPS

@@ -36,6 +36,7 @@ from stream_dedup.index.snapshot import MANIFEST, RESTORING, VOLUME, Snapshot, r
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.storage import Storage, storage_at
+from tests.index.damage import cut, flip
 from tests.index.golden import NAME, SNAPSHOT, half_of_the_log
 from tests.index.logs import RandomLog, number
 
@@ -375,12 +376,6 @@ def test_a_restore_that_is_killed_begins_again(
 # -- what is refused
 
 
-def flip(path: Path) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    path.write_bytes(raw)
-
-
 def rewrite(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
@@ -399,10 +394,6 @@ def some(taken: Path, pattern: str) -> Path:
     return next((taken / VOLUME).glob(pattern))
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
 BAD = {
     "manifest flipped": (lambda s: flip(s / MANIFEST), FormatError, "damaged|cannot be read|lacks"),
     "manifest edited": (lambda s: rewrite(s / MANIFEST, '"applied": 75', '"applied": 7'), FormatError, "match its checksum"),
@@ -417,7 +408,7 @@ BAD = {
         "not the one that was taken",
     ),
     "a file missing": (lambda s: some(s, "*.sst").unlink(), FormatError, r"lacks its file \d+\.sst"),
-    "a file cut": (lambda s: cut(some(s, "*.sst")), FormatError, r"\.sst is not what it was"),
+    "a file cut": (lambda s: cut(some(s, "*.sst"), 0.999), FormatError, r"\.sst is not what it was"),
     "a table flipped": (lambda s: flip(some(s, "*.sst")), FormatError, r"\.sst is not what it was"),
     "the manifest of RocksDB flipped": (lambda s: flip(some(s, "MANIFEST-*")), FormatError, "MANIFEST-.* is not what it was"),
     "CURRENT flipped": (lambda s: flip(some(s, "CURRENT")), FormatError, "CURRENT is not what it was"),

@@ -17,6 +17,7 @@ from stream_dedup.ground.errors import StoreError
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.store import RocksStore
+from tests.index.damage import flip
 
 Opener = Callable[[], Store]
 
@@ -258,10 +259,7 @@ def test_a_fresh_file_system_is_an_empty_volume(tmp_path: Path) -> None:
 def test_a_damaged_file_found_by_a_read_stops_the_store(tmp_path: Path) -> None:
     """After one read met damage, reads of sound parts fail too: nobody can say what else is gone."""
     path = filled(tmp_path / "v")
-    file = next(path.glob("*.sst"))
-    raw = bytearray(file.read_bytes())
-    raw[len(raw) // 2] ^= 0xFF
-    file.write_bytes(raw)
+    flip(next(path.glob("*.sst")), bits=0xFF)
     store = RocksStore(path)
     with pytest.raises(StoreError, match="damaged") as caught:
         store.get_many([number.to_bytes(8, "big") for number in range(2000)])
