@@ -126,11 +126,7 @@ BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
     "a page is gone": (lambda v: put(v, layout.page_key(0), None), StoreError, "should hold.*rebuilt from the log"),
     "a source's name is gone": (lambda v: put(v, layout.source_key(0), None), StoreError, "source partition; rebuild"),
     "a watermark is gone": (lambda v: put(v, layout.watermark_key(0), None), StoreError, "lacks the watermark.*rebuild"),
-    "the format is newer": (
-        lambda v: put(v, layout.KEY_FORMAT, b"SDX1\x63\x00"),
-        OtherFormatError,
-        "version 99.*the version",
-    ),
+    "the format is newer": (lambda v: put(v, layout.KEY_FORMAT, b"SDX1\x63\x00"), OtherFormatError, "version 99.*the version"),
     "the format is another program's": (lambda v: put(v, layout.KEY_FORMAT, b"abc"), StoreError, "not written by stream_dedup"),
     "no format at all": (lambda v: put(v, layout.KEY_FORMAT, None), StoreError, "data that no index wrote"),
     "the log is another one": (

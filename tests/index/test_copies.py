@@ -83,12 +83,7 @@ def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:
     told(index, [KEPT, copy(1, features=200)])
     other = Doc(0, 50, 50, b"o" * 16, 0xFFFF << 40, id=b"other")
     bigger = replace(other, offset=51, value=51, digest=b"p" * 16, features=900, id=b"c1")
-    index.apply(
-        [
-            (index.applied, APPEND_MS, batch([other, bigger])),
-            (index.applied + 1, APPEND_MS, forget(b"c1")),
-        ]
-    )
+    index.apply([(index.applied, APPEND_MS, batch([other, bigger])), (index.applied + 1, APPEND_MS, forget(b"c1"))])
 
     assert not any(b"c1" in value for key, value in volume.items() if key[:1] != layout.PREFIX_ANSWER)
     assert {position: (one[2], one[3]) for position, one in held(volume).items()} == {

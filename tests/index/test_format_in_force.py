@@ -32,10 +32,7 @@ LOG = [declare(PLANS["classic"], width=128), batch(DOCS[:2]), RAISE, batch(DOCS[
 @contextmanager
 def format_2() -> Iterator[None]:
     """Have a program that knows a second format, whose bytes are those of the first but for their number."""
-    with (
-        mock.patch.dict(records.FORMATS, {2: records.FORMATS[1]}),
-        mock.patch.dict(answers.FORMATS, {2: answers.FORMATS[1]}),
-    ):
+    with mock.patch.dict(records.FORMATS, {2: records.FORMATS[1]}), mock.patch.dict(answers.FORMATS, {2: answers.FORMATS[1]}):
         yield
 
 

@@ -376,11 +376,7 @@ def test_figures_add_up(opener: Opener) -> None:
     figures = index.statistics()
 
     assert figures["entries"] == 90
-    assert (
-        figures["representatives_full"],
-        figures["representatives_digest_only"],
-        figures["removed"],
-    ) == (66, 21, 3)
+    assert (figures["representatives_full"], figures["representatives_digest_only"], figures["removed"]) == (66, 21, 3)
     assert (figures["kept_verdicts"], figures["applied"], figures["answered"], figures["unanswered"]) == (90, 5, 0, 1)
     assert figures["hottest_bucket"] >= 1
     assert figures["bytes_on_disk"] > 90 * 100

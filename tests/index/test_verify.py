@@ -107,10 +107,7 @@ SPOILT = {
         lambda v: spoil_entry(v, 70, "time_ms"),
         r"representative 3/3 .*: time_ms \d+ in the volume, \d+ in the fold",
     ),
-    "an entry lost": (
-        lambda v: drop_entry(v, 9),
-        r"representative 1/9: only in the fold \(documents-0@9, id 'id-9'\)",
-    ),
+    "an entry lost": (lambda v: drop_entry(v, 9), r"representative 1/9: only in the fold \(documents-0@9, id 'id-9'\)"),
     "a verdict lost": (
         lambda v: spoil_kept(v, None),
         r"verdict kept of documents-0@0: the volume has none, the fold too-short",
@@ -123,10 +120,7 @@ SPOILT = {
         lambda v: set_meta(v, chain=bytes(8)),
         "chain of answers: the volume has 0000000000000000, the fold [0-9a-f]{16}",
     ),
-    "a count": (
-        lambda v: set_meta(v, rejected=9),
-        "records rejected: the volume has 9, the fold 1",
-    ),
+    "a count": (lambda v: set_meta(v, rejected=9), "records rejected: the volume has 9, the fold 1"),
     "a watermark": (
         lambda v: v.update({layout.watermark_key(0): layout.encode_watermark(3, 0)}),
         r"watermark of documents-0 .*: the volume has \(3, 0\), the fold \(0, 0\)",
@@ -135,10 +129,7 @@ SPOILT = {
         lambda v: v.update({layout.source_key(1): layout.encode_source("other", bytes(16), 1)}),
         "source partition 1: the volume has other-1 .*, the fold documents-1",
     ),
-    "a stored answer": (
-        spoil_answer,
-        "answer to log record 1: the one stored in the volume differs from the fold's",
-    ),
+    "a stored answer": (spoil_answer, "answer to log record 1: the one stored in the volume differs from the fold's"),
 }
 
 

@@ -151,14 +151,7 @@ def test_what_a_plan_needs_of_memory_is_told(server: HttpServer, index: LogIndex
 
     assert (status, json.loads(body)) == (
         200,
-        {
-            "plan": PLANS["bands"].id,
-            "applied": 2,
-            "is_enough": True,
-            "entries": 3,
-            "needed_bytes": needed,
-            "allowed_bytes": 0,
-        },
+        {"plan": PLANS["bands"].id, "applied": 2, "is_enough": True, "entries": 3, "needed_bytes": needed, "allowed_bytes": 0},
     )
     assert needed > 480 << 20
     for wrong in ("", "plan=none"):

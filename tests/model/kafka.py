@@ -173,7 +173,6 @@ class Broker:
         self.refuses: Callable[[str, bytes | None], bool] = lambda _topic, _value: False
         self.faults: dict[str, list[str]] = {}
         self.checks_generation = True
-        self.waits_for_stable = True
         self._ids = 0
 
     def create(self, name: str, partitions: int) -> Topic:
@@ -423,7 +422,7 @@ class Consumer(Client):
         keys = [(one.topic, one.partition) for one in partitions]
         self._step()
         for _ in range(200):
-            if not (self._broker.waits_for_stable and self._broker.pending(keys)):
+            if not self._broker.pending(keys):
                 break
             self._step(idle_ms=50)
         else:

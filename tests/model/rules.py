@@ -8,11 +8,9 @@ everything proves nothing. `tuning` gives more of what the rule is for, so that 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -30,7 +28,6 @@ from stream_dedup.index.rules.published import Published
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.indexer import publisher
 from stream_dedup.indexer import role as indexer
 from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.kafka import transaction
@@ -119,13 +116,10 @@ def _no_stale(of: Any, *fields: Any) -> Any:
     return replace(made, epoch_below=np.zeros_like(made.epoch_below), below=np.zeros_like(made.below))
 
 
-def _retraction_keeps(stack: contextlib.ExitStack) -> None:
-    drop = IndexState.drop
-    stack.enter_context(
-        mock.patch.object(
-            IndexState, "drop", lambda state, entries, why: None if why == "retract" else drop(state, entries, why)
-        )
-    )
+@_instead(IndexState, "drop")
+def _retraction_keeps(drop: Any, state: IndexState, entries: Any, why: str) -> None:
+    if why != "retract":
+        drop(state, entries, why)
 
 
 @_instead(orders, "carry_out")
@@ -156,10 +150,6 @@ def _torn_write(_real: Any, self: MemoryStore, puts: Any, deletes: Any, ranges: 
     stand_ins.WORLD.scheduler.step()
     MemoryStore.write(self, {key: value for key, value in puts.items() if key not in first}, deletes, ranges)
     stand_ins.WORLD.scheduler.step()
-
-
-def _answers_not_stored(stack: contextlib.ExitStack) -> None:
-    stack.enter_context(mock.patch.object(LogIndex, "answers_since", return_value=()))
 
 
 @_instead(indexer.Indexer, "_send")
@@ -217,12 +207,6 @@ def _an_id_for_each(made: Any, self: Any, settings: Any, transactional_id: str, 
     made(self, settings, f"{client}-own" if is_topics else transactional_id, client, **more)
 
 
-def _whatever_was_applied(stack: contextlib.ExitStack) -> None:
-    """Who writes does not look whether another wrote before that had applied more."""
-    decode = publisher.decode_progress
-    stack.enter_context(mock.patch.object(publisher, "decode_progress", lambda value: decode(value)._replace(applied=0)))
-
-
 @_instead(Published, "add_writes")
 def _gone_without_a_word(add_writes: Any, self: Published, writes: Any, changed: Any, gone: Any, applied: int) -> None:
     add_writes(self, writes, changed, (), applied)
@@ -239,13 +223,6 @@ def _matched_by_number(stack: contextlib.ExitStack) -> None:
 
     stack.enter_context(mock.patch.object(answers, "decode", lambda raw, what, _=None: decode(raw, what)))
     stack.enter_context(mock.patch.object(flow.Flow, "answered", any_nonce))
-
-
-@_instead(flow.Flow, "answered")
-def _takes_an_older_answer(answered: Any, self: flow.Flow, answer: Any) -> bool:
-    """Whatever was asked again, the first answer counts."""
-    with mock.patch.object(self, "_answers_from", 0):
-        return answered(self, answer)
 
 
 def _out_of_order(stack: contextlib.ExitStack) -> None:
@@ -295,11 +272,9 @@ def _stamp_at_commit(guarded: Any) -> WorkerDependencies:
     return unguarded(guarded())
 
 
-def _no_topic_id(stack: contextlib.ExitStack) -> None:
-    source = flow.Flow.source
-    stack.enter_context(
-        mock.patch.object(flow.Flow, "source", lambda self, key: replace(source(self, key), topic_id=bytes(15) + b"\1"))
-    )
+@_instead(flow.Flow, "source")
+def _no_topic_id(source: Any, self: flow.Flow, key: Any) -> Source:
+    return replace(source(self, key), topic_id=bytes(15) + b"\1")
 
 
 @_instead(kafka.Broker, "__init__")
@@ -308,52 +283,11 @@ def _no_generation(made: Any, self: kafka.Broker, *given: Any) -> None:
     self.checks_generation = False
 
 
-@_instead(kafka.Broker, "__init__")
-def _unstable_offsets(made: Any, self: kafka.Broker, *given: Any) -> None:
-    made(self, *given)
-    self.waits_for_stable = False
-
-
 @_instead(transaction.TransactionalOutput, "_recycle")
 def _keeps_producer(_real: Any, self: Any, why: str) -> Any:
     """After a commit of which nobody knows how it ended, the same producer goes on."""
     self._producer._is_hung = False
     return Result(Outcome.UNKNOWN, why=why)
-
-
-def _doubts_nothing(stack: contextlib.ExitStack) -> None:
-    """After a step that may have been sent twice, the same producer goes on."""
-    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "_doubting", contextlib.nullcontext))
-
-
-@_instead(transaction.TransactionalOutput, "run")
-def _offsets_first(run: Any, self: Any, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
-    """The source offsets go into the transaction before the outputs."""
-    producer = self._producer
-    flush, send = producer.flush, producer.send_offsets_to_transaction
-    positions = [kafka.TopicPartition(*one) for one in offsets]
-
-    def first(timeout: float) -> int:
-        if positions:
-            with contextlib.suppress(kafka.KafkaException):
-                send(positions, stamp, 5.0)
-        return int(flush(timeout))
-
-    producer.flush, producer.send_offsets_to_transaction = first, lambda *_: producer._is_abortable and send(*_)
-    try:
-        return run(self, outputs, offsets, stamp, **more)
-    finally:
-        producer.flush, producer.send_offsets_to_transaction = flush, send
-
-
-def _new_id_each_start(stack: contextlib.ExitStack) -> None:
-    numbers = itertools.count()
-    made = transaction.TransactionalOutput.__init__
-
-    def make(self: Any, settings: Any, transactional_id: str, client: str, **more: Any) -> None:
-        made(self, settings, f"{transactional_id}-{next(numbers)}", client, **more)
-
-    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "__init__", make))
 
 
 @_instead(rewind, "_change")
@@ -384,40 +318,10 @@ def _offset_asked_before(self: Any, found: Any) -> Any:
     return found
 
 
-@_instead(beginnings.Beginnings, "look")
-def _looks_once(look: Any, self: beginnings.Beginnings) -> None:
-    """What was begun is read when a worker starts, and never again."""
-    process = stand_ins.WORLD.scheduler.current
-    if process is not None and not getattr(process, "has_looked", False):
-        process.has_looked = True  # type: ignore[attr-defined]
-        look(self)
-
-
-@_instead(beginnings.Beginnings, "open")
-def _asks_the_group_once(opens: Any, self: beginnings.Beginnings, partitions: int) -> None:
-    """Whoever opens `begun` keeps to the offsets that the group had before the log was read."""
-    make = self._make_admin
-    committed = functools.cache(lambda group, topic: make(self._settings).partitions_committed(group, topic))
-    self._make_admin = lambda _: SimpleNamespace(partitions_committed=committed)  # type: ignore[assignment,return-value]
-    opens(self, partitions)
-
-
 @_instead(flow.Flow, "__init__")
 def _window_at_once(made: Any, self: flow.Flow, *given: Any) -> None:
     made(self, *given)
     self._window = self._batches_max
-
-
-@_instead(intake.Intake, "_prepare_or_keep")
-def _overtakes(keep: Any, self: intake.Intake, read: Any) -> None:
-    """What a worker reads as it is told to stop is prepared before what waits."""
-    waiting = self._ahead
-    if waiting is None or self._is_preparing:
-        keep(self, read)
-        return
-    self._ahead = None
-    keep(self, read)
-    self._ahead = waiting
 
 
 @_instead(intake, "left_of")
@@ -474,7 +378,8 @@ RULES = [
          Tuning(weights={**MANY, "beyond": 25, "index": 10}), first=7),
     Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), REREAD, first=56),
     Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS, first=9),
-    Rule("stored answers are sent again after a restart", _answers_not_stored, ("stuck",), ALONE, first=21),
+    Rule("stored answers are sent again after a restart", _set(LogIndex, "answers_since", lambda *_: ()), ("stuck",), ALONE,
+         first=21),
     Rule("the answered offset moves on delivery reports", _answered_when_sent, ("stuck",), ALONE, first=4),
     Rule("counts of copies are written with what they came from", _set(CopyCounts, "add_writes", lambda *_: None),
          ("alarm",), REPLICAS),
@@ -539,22 +444,6 @@ RULES = [
          Tuning(weights={**MANY, "verdicts": 30})),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
 ]  # fmt: skip
-
-NOT_FOUND = [
-    Rule("committed offsets are read once they are stable", _unstable_offsets, ("twice", "alarm", "order"), ZOMBIES, 400),
-    Rule("a worker that comes back has its transactional id", _new_id_each_start, ("twice", "order", "lost", "stuck"),
-         Tuning(weights={**MANY, "replace": 25})),
-    Rule("outputs are flushed before the offsets are sent", _offsets_first, ("lost",), COMMITS),
-    Rule("a producer that may have asked twice is thrown away", _doubts_nothing, ("twice", "lost", "order"), COMMITS),
-    Rule("a stale answer nobody committed may be of a topic created again", _set(Assignment, "check_topics", lambda _: None),
-         ("alarm",), Tuning(weights={**MANY, "recreate": 20}, aside=False)),
-    Rule("nobody writes representatives who applied less than another before", _whatever_was_applied, ("back",), TOPIC),
-    Rule("a worker asks again what was begun", _looks_once, ("twice",), VANISHED),
-    Rule("of what was asked again only the last answer counts", _takes_an_older_answer, ("unemitted",)),
-    Rule("what is read waits behind what was read before", _overtakes, ("lost",)),
-    Rule("the group is asked again behind the log", _asks_the_group_once, ("alarm",)),
-]  # fmt: skip
-"""Rules that no schedule of the model needs; docs/explanation/proof.md says why each is kept."""
 
 
 @contextlib.contextmanager

@@ -436,14 +436,11 @@ def dependencies_of_operator() -> OrderDependencies:
 @contextlib.contextmanager
 def patched() -> Iterator[None]:
     """Put the twins of Kafka's two clients where roles and commands make theirs."""
-
-    def make_consumer(config: Any, **_: Any) -> kafka.Consumer:
-        return kafka.Consumer(WORLD.broker, config)
-
-    def make_producer(config: Any, **_: Any) -> kafka.Producer:
-        return kafka.Producer(WORLD.broker, config)
-
+    twins: dict[str, Any] = {
+        "Consumer": lambda config, **_: kafka.Consumer(WORLD.broker, config),
+        "Producer": lambda config, **_: kafka.Producer(WORLD.broker, config),
+    }
     # A role makes its clients in many places and threads, all of them by these two names: so the product's own code around
     # them (`readers`, `source`, `append`, `transaction`) runs in the model too. Nothing else is patched.
-    with mock.patch.multiple(client, Consumer=make_consumer, Producer=make_producer):
+    with mock.patch.multiple(client, **twins):
         yield

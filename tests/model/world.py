@@ -230,7 +230,7 @@ class World:
             while left or self.turn < self.tuning.turns:
                 while left and left[0].turn <= self.turn:
                     self._happen(left.pop(0))
-                if not self._turn() and self._rests():
+                if not self._turn() and not self._open():
                     if not left:
                         break
                     self.turn = max(self.turn, left[0].turn)
@@ -334,10 +334,6 @@ class World:
             return  # it knew the topic of before; its next life knows the new one
         raise Violation(f"alarm: {process.name} ended with {error!r}") from error
 
-    def _rests(self) -> bool:
-        """Return whether nothing is left to do."""
-        return not self._open()
-
     def _open(self) -> str:
         """Return what is left to do."""
         broker = self.broker
@@ -395,7 +391,7 @@ class World:
                 if wanted and slot not in self.restarts and not self._is_taken(slot):
                     self.restarts[slot] = self.turn
             self._turn()
-            if turn % 10 == 0 and self._rests():
+            if turn % 10 == 0 and not self._open():
                 if not self.releases:
                     return
                 self._operate("release", functools.partial(self._release, self.releases[0]))
@@ -909,9 +905,3 @@ class World:
         """Write a line of the trace."""
         if self.trace is not None:
             self.trace.append(f"{self.turn:5d} {self.broker.now_ms - START_MS:7d} ms  {who:14} {what}")
-
-    def close(self) -> None:
-        """Leave no thread behind."""
-        for process in self.processes:
-            if not process.has_ended:
-                self.scheduler.kill(process)

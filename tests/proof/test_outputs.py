@@ -68,10 +68,7 @@ class Scene:
                 judgement = (judged[place[0]] or ())[place[1]]
                 known = self.outline.document(LogPlace(*place))
                 assert known is not None
-                own, topic = (
-                    expected_headers(source_at(at), judgement, RECIPE, known.hex),
-                    NAMES[judgement.of is not None],
-                )
+                own, topic = (expected_headers(source_at(at), judgement, RECIPE, known.hex), NAMES[judgement.of is not None])
             found.append(self._output(at, topic, ends, own))
         letter = headers.of_dead_letter(DeadLetter("decode", "Bad", "why"), Position(TOPIC, b"", 0, 5), "group", 1005)
         found.append(self._output(5, NAMES[2], ends, letter))
@@ -277,8 +274,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     source = Message(TOPIC, 0, 0, b"k", b"v", 1, [])
     left = source._replace(topic="duplicates", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex))
     released = source._replace(
-        topic="unique",
-        headers=headers.of_verdict(source_at(0), Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0)),
+        topic="unique", headers=headers.of_verdict(source_at(0), Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0))
     )
 
     def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
