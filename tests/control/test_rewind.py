@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from stream_dedup.control import rewind
 from stream_dedup.control.rewind import Marks, OffsetChange, RewindTarget
-from stream_dedup.ground.document import Message, Mode
+from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import InputError
 from stream_dedup.log import epochs
 from stream_dedup.log.records import Batch, Control, Source
+from tests.log.test_records import make_batch
 
 TOPIC = "crawl.documents"
 TOPIC_ID = bytes(range(16))
@@ -21,23 +21,7 @@ TOPIC_ID = bytes(range(16))
 def batch(*pairs: tuple[int, int, int], recipe: str = "r", topic_id: bytes = TOPIC_ID) -> Batch:
     """Return a batch of one document that states (partition, epoch, committed offset) of some partitions."""
     sources = tuple(Source(TOPIC, topic_id, part, epoch, committed) for part, epoch, committed in pairs)
-    return Batch(
-        recipe,
-        Mode.ENFORCE,
-        bytes(16),
-        1,
-        sources,
-        np.zeros(1, np.uint16),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.uint64),
-        np.zeros((1, 16), np.uint8),
-        np.zeros((1, 2), np.uint64),
-        np.zeros((1, 0), np.uint8),
-        np.zeros(1, np.uint32),
-        np.zeros(1, np.uint64),
-        np.zeros(1, np.int64),
-        (b"",),
-    )
+    return replace(make_batch(1, size=0), recipe=recipe, sources=sources)
 
 
 def marks(*batches: Batch) -> Marks:

@@ -31,6 +31,9 @@ DOCS = [
 ]
 
 
+LOG = [declare(PLANS["blocks"]), batch(DOCS[:2]), batch(DOCS[2:], {0: (0, 2)})]
+
+
 def source_at(offset: int) -> Position:
     """Return where a record lies in the source."""
     return Position(TOPIC, b"", 0, offset)
@@ -45,8 +48,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.outline = Outline(Fold(PlainScan() if self.scan else None))
-        log = [declare(PLANS["blocks"]), batch(DOCS[:2]), batch(DOCS[2:], {0: (0, 2)})]
-        log += [batch(DOCS, {0: mark}) for mark in self.epochs.values()]
+        log = LOG + [batch(DOCS, {0: mark}) for mark in self.epochs.values()]
         for offset, raw in enumerate(log):
             self.outline.fold(offset, APPEND_MS + 1000 * offset, decode(raw))
         self.source = [Message(TOPIC, 0, at, b"k%d" % at, b"v%d" % at, 1000 + at, [("n", b"1")]) for at in range(6)]
@@ -54,14 +56,10 @@ class Scene:
 
     def left(self) -> list[Message]:
         """Return the outputs as the workers write them."""
-        reasons = [(1, 0), (1, 1), None, (2, 0), (2, 1)]
-        found, ends = [], dict.fromkeys(NAMES, 0)
-        fold = Fold(PlainScan())
-        judged = [
-            fold.judge(at, 0, decode(raw))
-            for at, raw in enumerate([declare(PLANS["blocks"]), batch(DOCS[:2]), batch(DOCS[2:], {0: (0, 2)})])
-        ]
-        for at, place in enumerate(reasons):
+        places = [(1, 0), (1, 1), None, (2, 0), (2, 1)]
+        found, ends, fold = [], dict.fromkeys(NAMES, 0), Fold(PlainScan())
+        judged = [fold.judge(at, 0, decode(raw)) for at, raw in enumerate(LOG)]
+        for at, place in enumerate(places):
             if place is None:
                 own, topic = headers.of_verdict(source_at(at), Reason.EMPTY, RECIPE, None, None), NAMES[0]
             else:
