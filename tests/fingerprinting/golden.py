@@ -19,7 +19,6 @@ TEXTS = {name: row["text"] for name, row in ROWS.items()}
 
 
 def freeze() -> str:
-    """Return the text of the golden file."""
     rows = {}
     for name, text in TEXTS.items():
         rows[name] = {"text": text}

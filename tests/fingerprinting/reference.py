@@ -55,7 +55,6 @@ def jieba_itself() -> jieba.Tokenizer:
 
 
 def cut_with_jieba(run: str) -> list[str]:
-    """Cut a run of Han with jieba itself."""
     return list(jieba_itself().cut(run, HMM=True))
 
 
@@ -127,7 +126,6 @@ def words_with_icu(normalised: str) -> list[str]:
 
 
 def words(normalised: str) -> list[str]:
-    """The words of a normalised text."""
     found: list[str] = []
     place = 0
     while place < len(normalised):
@@ -254,7 +252,6 @@ FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
 def fnv1a(data: bytes) -> int:
-    """FNV-1a of 64 bits."""
     value = FNV_OFFSET
     for byte in data:
         value = (value ^ byte) * FNV_PRIME & WORD_BITS

@@ -91,7 +91,6 @@ def test_keywords_take_linear_time(name: str) -> None:
     "name", ["Han without end", "kana without end", "kana in turn with Han", "Thai without end", "one letter"]
 )
 def test_time_is_linear_with_all_that_can_be_asked_for(name: str) -> None:
-    """The segmenter, a user's words, stop words and folded Han are linear too."""
     languages = Languages((UserWord("研究生命", 5),), frozenset({"a", "の"}), "icu", "same")
     asked = Fingerprinter(Recipe(key=OTHER_KEY, languages=languages))
 

@@ -19,7 +19,6 @@ same_unicode = pytest.mark.skipif(
 @pytest.mark.thorough
 @same_unicode
 def test_tables_are_what_their_maker_makes() -> None:
-    """Under the frozen Unicode version the files are made again, byte for byte."""
     assert {name: make() for name, make in MADE.items()} == {name: (FOLDER / name).read_text("ascii") for name in MADE}
 
 

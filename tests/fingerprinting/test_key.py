@@ -13,7 +13,6 @@ KEY = bytes(range(1, 33))
 
 
 def write(folder: Path, content: bytes) -> Path:
-    """A key file with this content."""
     path = folder / "fingerprint.key"
     path.write_bytes(content)
     return path

@@ -33,8 +33,6 @@ fewer = hypothesis.settings(
 
 @pytest.fixture
 def write(tmp_path: Path) -> Any:
-    """Write a file of the given content; return where it is."""
-
     def written(content: str | bytes) -> Path:
         path = tmp_path / "list.txt"
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -83,7 +81,6 @@ easy_install 3 eng
 
 @pytest.fixture(scope="module")
 def with_jieba(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Languages, jieba.Tokenizer]]:
-    """The same dictionary loaded here and by jieba itself."""
     path = tmp_path_factory.mktemp("dictionary") / "user.txt"
     path.write_text(USER_DICTIONARY, "utf-8")
     tokenizer = jieba.Tokenizer()
@@ -110,7 +107,6 @@ def test_a_users_words_are_cut_as_jieba_cuts_them(with_jieba: tuple[Languages, j
 @fewer
 @hypothesis.given(run=HAN_RUNS)
 def test_random_han_is_cut_as_jieba_cuts_it(with_jieba: tuple[Languages, jieba.Tokenizer], run: str) -> None:
-    """Random runs around the user's words."""
     languages, tokenizer = with_jieba
 
     assert languages.words(run) == list(tokenizer.cut(run))
@@ -145,7 +141,6 @@ def test_a_bad_line_is_named(write: Any, content: str | bytes, sentence: str) ->
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """A file that is not there is an error for both lists."""
     with pytest.raises(ConfigurationError, match=r"The user dictionary .* cannot be read"):
         load_languages(tmp_path / "none")
     with pytest.raises(ConfigurationError, match=r"The list of stop words .* cannot be read"):
@@ -174,7 +169,6 @@ def test_a_line_without_words_is_named(write: Any) -> None:
 @hypothesis.settings(fewer, max_examples=15)  # each set of stop words makes the tables of the dictionary anew
 @hypothesis.given(text=TEXTS, stopped=st.sets(st.sampled_from(["a", "ab", "1", "ひら", "中", "研究", "กข", "é", "missing"])))
 def test_stop_words_equal_plain_python(text: str, stopped: set[str]) -> None:
-    """On random Unicode what is left is what plain Python leaves."""
     languages = Languages(stop_words=frozenset(stopped))
 
     assert languages.words(text) == [word for word in reference.words(reference.normalise(text)) if word not in stopped]
@@ -204,12 +198,10 @@ def test_icu_cuts_unspaced_scripts(text: str, expected: str) -> None:
 @fewer
 @hypothesis.given(text=st.one_of(TEXTS, st.text("ひらカー漢字中กขคงまだ\U00020000 aမာម្ដລາ。", max_size=600)))
 def test_icu_equals_plain_python(text: str) -> None:
-    """On random Unicode the compiled path finds the words that plain Python and ICU find."""
     assert ICU.words(text) == reference.words_with_icu(reference.normalise(text))
 
 
 def test_icu_prints_do_not_depend_on_the_batch() -> None:
-    """A text has the same print alone and among others."""
     texts = ["吾輩は猫である。名前はまだ無い。", "", "plain words", "สวัสดีครับผมชื่อสมชาย" * 100, "私は学生です"]
     fingerprinter = Fingerprinter(Recipe(languages=ICU))
     together = fingerprinter.fingerprint(texts).prints.tolist()
@@ -236,7 +228,6 @@ def test_a_missing_segmenter_is_no_silent_fallback(monkeypatch: pytest.MonkeyPat
 
 
 def test_traditional_and_simplified_are_the_same_if_asked() -> None:
-    """The two spellings have one print and one digest with the switch, and two without."""
     texts = ["漢語的書寫系統", "汉语的书写系统"]
     folded = Fingerprinter(Recipe(languages=Languages(han_variants="same"))).fingerprint(texts)
     distinct = Fingerprinter(Recipe()).fingerprint(texts)
@@ -268,7 +259,6 @@ def test_every_han_character_folds_as_plain_python_folds_it() -> None:
 @fewer
 @hypothesis.given(texts=st.lists(st.one_of(TEXTS, st.text("漢字書寫\uf900\u2f00e\u0301ﾞ", max_size=9)), max_size=4))
 def test_folding_equals_plain_python(texts: list[str]) -> None:
-    """On random Unicode."""
     assert batch(texts, fold_han=True) == [reference.fold_han(reference.normalise(text)) for text in texts]
 
 

@@ -48,7 +48,6 @@ VECTORS = {
 
 
 def numbers_of(recipe: Recipe, contents: list[object]) -> list[tuple[int, int]]:
-    """Print as one number, and feature count, of each content."""
     made = Fingerprinter(recipe)
     if recipe.method.takes_vectors:
         prints = made.fingerprint_vectors([np.array(one) for one in contents])
@@ -134,7 +133,6 @@ def test_the_reference_still_makes_what_is_frozen() -> None:
 @hypothesis.settings(max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 @hypothesis.given(texts=st.lists(TEXTS, max_size=4))
 def test_every_preset_equals_plain_python(preset: str, texts: list[str]) -> None:
-    """On random Unicode prints and counts are those of plain Python."""
     width = 64 if preset in {"keywords", "textrank"} else 128
     recipe = Recipe(preset, key=OTHER_KEY)
 
@@ -251,7 +249,6 @@ def test_hashes_are_cut_to_their_low_bits(name: str, width: int) -> None:
     ],
 )
 def test_published_vectors(name: str, feature: bytes, value: int) -> None:
-    """FNV-1a and lookup3 give what their authors print."""
     data = np.frombuffer(feature, np.uint8)
 
     made = hashes.hash_features(name, 64, data, np.array([0, len(data)], np.int64), hashes.derive_secrets(OTHER_KEY))

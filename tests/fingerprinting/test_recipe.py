@@ -75,7 +75,6 @@ def test_a_print_does_not_depend_on_the_batch(fingerprinter: Fingerprinter) -> N
 
 
 def test_threads_may_share_a_fingerprinter(fingerprinter: Fingerprinter) -> None:
-    """Four threads at once give what one gives."""
     batches = [[ENGLISH[start:], "中华人民共和国成立了" * (start + 1), "ありがとう"] for start in range(40)]
     expected = [rows(fingerprinter.fingerprint(batch)) for batch in batches]
 
@@ -148,7 +147,6 @@ def test_short_texts_are_below_the_floor(fingerprinter: Fingerprinter) -> None:
 
 
 def test_features_are_counted_once_each(fingerprinter: Fingerprinter) -> None:
-    """The count is of distinct words and bigrams: a word repeated ten thousand times is two features, and too short."""
     prints = fingerprinter.fingerprint(["spam " * 10_000, "one two three one two"])
 
     assert prints.features.tolist() == [2, 6]
@@ -173,14 +171,12 @@ def test_recipe_never_shows_its_key() -> None:
     ],
 )
 def test_impossible_recipes_are_refused(arguments: dict[str, object], sentence: str) -> None:
-    """A recipe that cannot be made says so at once, in a sentence."""
     with pytest.raises(ConfigurationError, match=re.escape(sentence)):
         Recipe(**arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("part", ["kinds", "foldings", "engine", "rules"])
 def test_whatever_changes_a_print_changes_the_id(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another character table, dictionary or set of rules is another recipe."""
     before = Recipe().id
     if part == "engine":
         monkeypatch.setattr(jieba_data, "ENGINE_DIGEST", b"another")

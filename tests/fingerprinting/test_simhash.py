@@ -42,7 +42,6 @@ def test_worked_examples(hashes: Sequence[str], weights: Sequence[float], sums: 
 
 
 def sip_hash(data: bytes, key_0: int, key_1: int, rounds: int, final_rounds: int) -> int:
-    """The compiled SipHash of bytes."""
     return int(hashes.sip_hash(np.frombuffer(data, np.uint8), np.uint64(key_0), np.uint64(key_1), rounds, final_rounds))
 
 
@@ -85,7 +84,6 @@ def test_weights_grow_with_the_count_up_to_the_greatest() -> None:
 
 
 def sums(values: list[int], weights: list[int], width: int) -> int:
-    """The print that the kernel makes of hashes with weights."""
     wide = np.array([[value & (1 << 64) - 1, value >> 64] for value in values], np.uint64).reshape(-1, 2)
     prints = np.zeros((1, -(-width // 64)), np.uint64)
     bounds = np.array([0, len(values)], np.int64)

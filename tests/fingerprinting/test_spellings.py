@@ -80,7 +80,6 @@ def test_without_the_step_they_are_two(pair: str) -> None:
 
 @pytest.mark.parametrize("recipe", ["words", "chars", "keywords", "nfkc case space | words | log | keyed | signs:128"])
 def test_a_half_space_is_a_space_under_every_recipe(recipe: str) -> None:
-    """Persian's half-space and a space in its place are one text, and even exact."""
     made = _prints(recipe, PERSIAN, PERSIAN.replace("\u200c", " "))
 
     assert _are_equal(made.digests)
@@ -109,7 +108,6 @@ def test_where_a_non_joiner_is_a_half_space(text: str, expected: str) -> None:
 
 
 def test_keywords_are_jiebas_own() -> None:
-    """What jieba finds is not spelt anew, so the step is refused beside keywords."""
     with pytest.raises(ConfigurationError, match="leave the step 'spelling' out"):
         Recipe("nfkc spelling | keywords:22 | tfidf | fnv1a | signs:64")
 
@@ -124,7 +122,6 @@ def test_stop_words_stop_every_spelling() -> None:
 
 
 def test_a_word_of_marks_alone_is_none() -> None:
-    """Where nothing is left of a word, its neighbours are a pair."""
     assert set(explain_features(Recipe(), "one ـــ \u064b two")) == {"one", "two", "one two"}
 
 

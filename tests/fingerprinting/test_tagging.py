@@ -38,7 +38,6 @@ def test_the_path_is_jiebas(known_share: float) -> None:
 
 
 def test_words_and_tags_are_jiebas() -> None:
-    """As `jieba.posseg` cuts a run of names, which no dictionary holds."""
     chance = dice()
     tokenizer, tags = jieba.posseg.dt, Tags()
     for _ in range(30):

@@ -213,7 +213,6 @@ class AgainstAList(RuleBasedStateMachine):
         )
 
     def near(self, document: Modelled) -> list[int]:
-        """Return the entries within a document's reach, by a plain scan."""
         peers = [number for number, one in enumerate(self.model) if one.live and one.full and one.scope == document.scope]
         return [peers[at] for at in self.plan.scan(document.seen, (self.model[number].seen for number in peers))]
 
@@ -439,7 +438,6 @@ def test_searches_are_counted_by_how_many_prints_they_compare() -> None:
 
 @pytest.mark.parametrize("plan", [PLANS["blocks"], Plan(128, 0, 0, 0)], ids=["small buckets", "one bucket"])
 def test_room_given_back_is_used_again(plan: Plan) -> None:
-    """Adding and removing over and over does not make the arena grow without end."""
     tables = Neighbours(plan, 2, strangers)
     chance = random.Random(5)
     used = []

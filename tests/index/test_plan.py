@@ -25,7 +25,6 @@ STEPS = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 60)), max_size=4,
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Any plan, small enough to be tried."""
     width = draw(st.integers(1, 256))
     blocks = draw(st.integers(0, min(8, width)))
     steps = tuple((below, min(threshold, width)) for below, threshold in sorted(draw(STEPS)))
@@ -66,13 +65,11 @@ def test_plans_of_older_logs_keep_their_text_and_fields() -> None:
 
 @given(plans())
 def test_text_and_fields_lead_back(plan: Plan) -> None:
-    """A plan's text form and its JSON fields give an equal plan again."""
     assert plan == parse(plan.id)
     assert plan == Plan.from_fields(json.loads(json.dumps(plan.to_fields())))
 
 
 def test_names_are_read_as_people_write_them() -> None:
-    """Case and surrounding space do not matter."""
     assert BLOCKS is parse(" Blocks\n")
     assert CLASSIC is parse("CLASSIC")
 

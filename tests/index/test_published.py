@@ -244,7 +244,6 @@ def test_more_than_a_million_changes_are_not_gathered(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("key", [layout.KEY_PUBLISHED, layout.published_key(0)])
 def test_a_damaged_row_is_an_error(key: bytes) -> None:
-    """It says what to do."""
     volume: dict[bytes, bytes] = {}
     begun(volume).close()
     volume[key] = volume[key][:-1]

@@ -85,7 +85,6 @@ def s3_server() -> Iterator[str]:
 
 @pytest.fixture(params=["folder", "memory", pytest.param("s3", marks=pytest.mark.thorough)])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty place of each kind."""
     if request.param == "folder":
         return str(tmp_path / "snapshots")
     if request.param == "s3":
@@ -543,7 +542,6 @@ def test_the_manifest_tells_what_it_is(volume: Path, tmp_path: Path) -> None:
 
 
 def test_a_volume_is_not_open_twice(volume: Path) -> None:
-    """What an index holds open is told from what lies there."""
     assert not snapshot.is_running(volume)
     assert not snapshot.is_running(volume.parent / "none")
     with pytest.raises(StreamDedupError, match="brought no snapshot"):

@@ -112,7 +112,6 @@ def test_a_checkpoint_is_a_copy_that_goes_its_own_way(reader_of: Readers, tmp_pa
 
 
 def test_a_reader_needs_a_volume(tmp_path: Path) -> None:
-    """Opening an empty or missing directory to read only is an error, and makes nothing."""
     with pytest.raises(StoreError, match="holds no index volume to read"):
         RocksStore(tmp_path / "none", read_only=True)
 

@@ -145,7 +145,6 @@ def test_nothing_tells_of_an_id_that_was_taken_down(written: tuple[dict[bytes, b
 
 
 def tagged(volume: dict[bytes, bytes], identifier: bytes) -> bool:
-    """Return whether a stored tag is that of this id."""
     wanted = crc32(identifier).to_bytes(4, "little")
     return any(
         wanted in (value[at : at + 4] for at in range(0, len(value), 4))

@@ -21,7 +21,6 @@ SEED = int(os.environ["TEST_SEED"])
 
 
 def compared(volume: dict[bytes, bytes], records: list[bytes | None], end: int | None = None) -> verify.Comparison:
-    """Fold the records up to `end` again, and compare."""
     again: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(again))
     result, given = verify.Comparison(), verify.GivenAnswers()
@@ -135,7 +134,6 @@ SPOILT = {
 
 @pytest.mark.parametrize("what", SPOILT)
 def test_each_difference_is_a_line(what: str) -> None:
-    """What differs is named with its place and both sides."""
     spoil, line = SPOILT[what]
     volume = volume_of(small_log())
     spoil(volume)

@@ -61,7 +61,6 @@ def test_verdicts_and_copies_equal_a_plain_scan_over_what_stands(kind: str, seed
 
 
 def documents(step: int, count: int) -> list[Doc]:
-    """Return documents that are like no others."""
     return [unlike(step * count + n) for n in range(count)]
 
 
@@ -71,7 +70,6 @@ def unlike(number: int) -> Doc:
 
 
 def limbs(doc: Doc) -> list[int]:
-    """Return a print as a look-up takes it."""
     return [doc.print & (2**64 - 1), doc.print >> 64]
 
 
@@ -193,6 +191,5 @@ def test_a_declared_window_is_in_force_and_stays_so() -> None:
     ],
 )
 def test_what_makes_no_window_is_refused(fields: object) -> None:
-    """Missing, foreign, too short, too long and fractional fields are a sentence."""
     with pytest.raises(ConfigurationError, match=r"window"):
         Window.from_fields(fields)

@@ -116,7 +116,6 @@ def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
 def test_a_bad_question_is_answered_by_a_sentence(
     server: HttpServer, changed: dict[str, object], status: int, sentence: str
 ) -> None:
-    """What is wrong, and what would be right."""
     found = similar(server, **changed)
 
     assert found[0] == found[1]["status"] == status

@@ -155,7 +155,6 @@ def test_the_pace_is_that_of_the_last_minute() -> None:
 
 
 def test_a_reader_that_brings_nothing_is_given_up() -> None:
-    """Nothing waits for it."""
     reader = DecisionReader(mock.Mock(take_messages=lambda *_: [], watermarks=lambda: (0, 5)))
 
     with pytest.raises(BrokerError, match="do not come"):

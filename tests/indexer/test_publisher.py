@@ -124,7 +124,6 @@ class World:
 
 
 def test_what_is_owed_is_written_with_how_far() -> None:
-    """Once; and then what changes."""
     world = World().turn()
     assert world.written == [b"documents-0@0", PROGRESS_KEY]
     assert world.progress == Progress("log", TOPIC_ID.hex(), 2, 2, 0)
@@ -137,7 +136,6 @@ def test_what_is_owed_is_written_with_how_far() -> None:
 
 
 def test_fenced_when_a_look_is_due_it_lets_go_first() -> None:
-    """A thread makes one call at a time."""
     world = World(FencedError("another has the id")).turn(3)  # it looked, took the id, and writes
     world.now += PublisherPace().look
     world.turn(1)

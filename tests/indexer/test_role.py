@@ -56,7 +56,6 @@ def test_an_index_of_a_sound_log_says_nothing_of_it() -> None:
 
 
 def test_an_index_of_a_foreign_log_is_not_ready() -> None:
-    """It holds nothing, and answers nothing but that it cannot read."""
     found, _ = told([b"another program's record"] * 59)
 
     assert {ready for ready, _ in found} == {False}

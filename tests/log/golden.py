@@ -71,7 +71,6 @@ def answers_of(form: int) -> dict[str, bytes]:
 
 
 def decisions_of(form: int) -> dict[str, bytes]:
-    """Return a decision on a batch, and one on a seed."""
     return {"decided": decisions.encode(DECISION, form), "decided on a seed": decisions.encode(ON_A_SEED, form)}
 
 
@@ -87,7 +86,6 @@ def _write(path: Path, found: object) -> None:
 
 
 def main() -> None:
-    """Write the files of the newest format."""
     form = max(records.FORMATS)
     folder = FOLDER / str(form)
     _write(folder / "records.json", {name: raw.hex() for name, raw in records_of(form).items()})

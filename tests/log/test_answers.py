@@ -112,7 +112,6 @@ def test_answers_made_together_are_those_made_by_themselves() -> None:
 
 
 def test_chains_differ_for_ever_after_one_difference() -> None:
-    """Two replicas whose answers once differed have different chains for the same later answer."""
     _, one = answers.encode(REJECTED, answers.CHAIN_START)
     _, other = answers.encode(ANSWER, answers.CHAIN_START)
 

@@ -27,7 +27,6 @@ ON_A_SEED = LogDecision(9, bytes(8), np.array([0, 1], np.bool_), np.zeros(2, np.
 
 
 def as_lists(decision: LogDecision) -> list[object]:
-    """Return the fields of a decision, to be compared."""
     return [field.tolist() if isinstance(field, np.ndarray) else field for field in astuple(decision)]
 
 

@@ -106,7 +106,6 @@ def test_answers_are_read_and_written_as_they_were(form: int) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_decisions_are_read_and_written_as_they_were(form: int) -> None:
-    """On a batch, and on a seed."""
     found = golden(form, "decisions")
 
     assert {name: decisions.encode(decisions.decode(bytes.fromhex(raw)), form).hex() for name, raw in found.items()} == found
@@ -169,7 +168,6 @@ def test_another_format_is_told_from_damage(magic: bytes, decode: Any, form: int
 
 
 def checked(raw: bytes) -> bytes:
-    """Return this with a right checksum."""
     return raw + zlib.crc32(raw).to_bytes(4, "little")
 
 

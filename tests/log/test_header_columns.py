@@ -37,7 +37,6 @@ TIMES_MS = [
 
 
 def written(columns: HeaderColumns) -> list[list[tuple[str, bytes]]]:
-    """Return what the columns say, record by record."""
     raw, found, start, j = columns.values.tobytes(), [], 0, 0
     for stop in columns.stops.tolist():
         one = []
@@ -109,7 +108,6 @@ def test_times(time_ms: int) -> None:
 
 @pytest.mark.parametrize("reason", [Reason.STALE, Reason.RETRACTED])
 def test_what_is_no_outcome_is_refused(reason: Reason) -> None:
-    """A reason that no reader knows has no headers."""
     verdicts = Verdicts.of([Judgement(reason, LogPlace(1, 2))])
     with pytest.raises(ValueError, match="no outcome"):
         header_columns.of_verdicts("r", NOWHERE, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
@@ -147,7 +145,6 @@ def test_foreign_headers_pass_and_ours_are_renamed() -> None:
 
 
 def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
-    """A duplicate's headers say why, how far, of what, and where in the log that was decided."""
     kept = Representative(Position("documents", bytes(16), 3, 8812), b"https://a.example/1", 0)
     own = dict(
         headers.of_verdict(
@@ -174,7 +171,6 @@ def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
 
 
 def test_the_size_bound_is_an_upper_bound() -> None:
-    """What `record_bytes` promises is never less than what a verdict or a dead letter adds."""
     long = Position("t" * 249, bytes(16), 2**31 - 1, 2**63 - 1)
     kept = Representative(long, b"i" * 512, 253_402_300_799_999)
     generator = random.Random(3)
@@ -193,7 +189,6 @@ def test_the_size_bound_is_an_upper_bound() -> None:
 
 
 def test_epochs_there_and_back() -> None:
-    """An epoch survives the metadata of a committed offset; foreign metadata is none."""
     assert epochs.from_metadata(epochs.to_metadata(7)) == 7
     for foreign in (None, "", "7", "epoch=7", "stream-dedup epoch=-1", "stream-dedup epoch=1 "):
         assert epochs.from_metadata(foreign) is None

@@ -56,7 +56,6 @@ def same(left: records.Batch, right: records.Batch) -> bool:
 @pytest.mark.parametrize("words", [1, 2, 4])
 @pytest.mark.parametrize("size", [0, 120])
 def test_there_and_back(count: int, words: int, size: int) -> None:
-    """Decoding an encoded batch gives the batch, with sketches and without."""
     batch = make_batch(count, words, size=size)
 
     decoded = records.decode(records.encode_batch(batch))
@@ -127,6 +126,5 @@ def test_a_sketch_of_a_wrong_length_is_refused(size: int) -> None:
 
 
 def test_position_of_a_document() -> None:
-    """A document's position is its source partition and offset."""
     assert str(make_batch().position(0)) == "documents-3@8812"
     assert make_batch().position(1).topic_id == bytes(16)

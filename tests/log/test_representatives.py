@@ -59,6 +59,5 @@ def test_progress_is_read_back() -> None:
     + [encode_progress(Progress()).replace(b'"applied":0', one) for one in (b'"applied":"0"', b'"applied":true', b'"apple":0')],
 )
 def test_what_no_index_wrote_is_refused(value: bytes) -> None:
-    """In a sentence."""
     with pytest.raises(FormatError, match="which no index wrote"):
         decode_progress(value)

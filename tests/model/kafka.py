@@ -30,7 +30,6 @@ _RETRY_MS_LEAST = 400  # librdkafka's back-off, of 500 ms as the worker sets it,
 
 
 def failure(code: int, text: str, **flags: bool) -> KafkaException:
-    """Return an error as librdkafka raises it."""
     return KafkaException(KafkaError(code, text, **flags))
 
 
@@ -88,8 +87,6 @@ class Member:
 
 
 class Group:
-    """The one consumer group."""
-
     def __init__(self, chance: random.Random) -> None:
         self.generation = 0
         self.members: dict[str, Member] = {}
@@ -370,7 +367,6 @@ class Consumer(Client):
         self._broker.consumers.append(self)
 
     def has_work(self) -> bool:
-        """Return whether `background` has something to do."""
         if self.is_closed or self._topic is None or self.process is None or not self.process.runs:
             return False
         member = None if self.member is None else self._broker.group.members.get(self.member)

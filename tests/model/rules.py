@@ -111,7 +111,6 @@ def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any,
 
 @_instead(index_judging._Judging, "of")
 def _no_stale(of: Any, *fields: Any) -> Any:
-    """A document below the watermark is judged like any other."""
     made = of(*fields)
     return replace(made, epoch_below=np.zeros_like(made.epoch_below), below=np.zeros_like(made.below))
 
@@ -179,7 +178,6 @@ def _counts_again(kept: Any, self: Positions, key: Any) -> Any:
 
 @_instead(Publisher, "_take")
 def _read_before_the_id(take: Any, self: Publisher) -> Any:
-    """How far the topic is written is read first, and then the id is taken."""
     found = self._look()
     take(self)
     return found
@@ -268,7 +266,6 @@ def _unconfirmed(source: Any, self: flow.Flow, key: Any) -> Source:
 
 @_instead(stand_ins, "dependencies_of_worker")
 def _stamp_at_commit(guarded: Any) -> WorkerDependencies:
-    """A worker's transactions commit with the group's metadata as it is then."""
     return unguarded(guarded())
 
 
@@ -285,7 +282,6 @@ def _no_generation(made: Any, self: kafka.Broker, *given: Any) -> None:
 
 @_instead(transaction.TransactionalOutput, "_recycle")
 def _keeps_producer(_real: Any, self: Any, why: str) -> Any:
-    """After a commit of which nobody knows how it ended, the same producer goes on."""
     self._producer._is_hung = False
     return Result(Outcome.UNKNOWN, why=why)
 
@@ -298,7 +294,6 @@ def _same_epoch(change: Any, part: int, offset: int, *more: Any) -> rewind.Offse
 
 @_instead(beginnings.Beginnings, "has")
 def _written_down_before_the_commit(has: Any, self: beginnings.Beginnings, partition: int) -> bool:
-    """That a partition was begun is written down before its first offset is committed."""
     found = has(self, partition)
     self.note([partition])
     return found
@@ -306,14 +301,12 @@ def _written_down_before_the_commit(has: Any, self: beginnings.Beginnings, parti
 
 @_instead(beginnings.Beginnings, "has")
 def _by_the_first_records(_real: Any, self: beginnings.Beginnings, partition: int) -> bool:
-    """Whether a partition was begun is told by the first fifty records of the log."""
     first = itertools.islice(stand_ins.WORLD.broker.read(self._names.fingerprints, 0), 50)
     told = [record for one in first if isinstance(record := records.decode(one.value), records.Batch)]
     return any(one.topic_id == self._begun.topic_id for record in told for one in record.sources)
 
 
 def _offset_asked_before(self: Any, found: Any) -> Any:
-    """What was begun is asked behind the offset, and the offset not again."""
     self._beginnings.look()
     return found
 
@@ -448,7 +441,6 @@ RULES = [
 
 @contextlib.contextmanager
 def switched_off(rule: Rule) -> Iterator[None]:
-    """Run without a rule."""
     with contextlib.ExitStack() as stack:
         rule.off(stack)
         yield

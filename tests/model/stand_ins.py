@@ -175,7 +175,6 @@ class Volume(MemoryStore):
 
 @functools.cache
 def settings_of(slot: str, batch_documents: int, more: tuple[tuple[str, Any], ...]) -> Settings:
-    """Return the settings of a role in a slot."""
     return Settings(
         worker_id=slot,
         state_dir=Path(tempfile.gettempdir()),
@@ -374,7 +373,6 @@ def _read_partition(
 
 
 def dependencies_of_worker() -> WorkerDependencies:
-    """Return what stands around a worker."""
     tuning = WORLD.tuning
     twins: dict[str, Any] = {
         "clock": Time(),
@@ -401,7 +399,6 @@ def dependencies_of_worker() -> WorkerDependencies:
 
 
 def dependencies_of_index(slot: str) -> indexer.IndexerDependencies:
-    """Return what stands around an index in a slot."""
     twins: dict[str, Any] = {
         "monotonic": Time().monotonic,
         "make_admin": Admin,
@@ -421,7 +418,6 @@ def _transactions(*given: Any, **more: Any) -> transaction.TransactionalOutput:
 
 
 def dependencies_of_operator() -> OrderDependencies:
-    """Return what stands around a command that an operator types."""
     twins: dict[str, Any] = {
         "make_admin": Admin,
         "make_transactions": _transactions,

@@ -20,7 +20,6 @@ PARTS = 2
 
 @pytest.fixture(scope="module", autouse=True)
 def twin() -> Iterator[None]:
-    """The twin of Kafka in the place of the clients."""
     with patched():
         yield
 
@@ -55,13 +54,11 @@ def test_a_worker_that_is_wanted_again_while_it_drains_comes_back_once() -> None
 
 
 def test_a_schedule_is_a_function_of_its_seed() -> None:
-    """Two runs of a seed are the same, turn by turn."""
     assert tell(7) == tell(7)
 
 
 @pytest.mark.thorough
 def test_a_violation_is_made_small() -> None:
-    """What a schedule does not need for its violation is left out of the trace."""
     rule = next(one for one in RULES if one.name == "a rewind never goes above the committed offset")
     with switched_off(rule):
         # From 25 on: making the first one, at 4, small takes ten times as long.

@@ -400,7 +400,6 @@ class World:
     # -- processes
 
     def start(self, slot: str) -> Process:
-        """Start a process in a slot."""
         life = sum(one.slot == slot for one in self.processes)
         process = Process(f"{slot}.{life}", slot, lambda: None)
         process.role, process.is_asked_to_stop, process.is_replaced = None, False, False  # type: ignore[attr-defined]
@@ -902,6 +901,5 @@ class World:
             self._operate("recreate", run)
 
     def say(self, who: str, what: str) -> None:
-        """Write a line of the trace."""
         if self.trace is not None:
             self.trace.append(f"{self.turn:5d} {self.broker.now_ms - START_MS:7d} ms  {who:14} {what}")

@@ -40,7 +40,6 @@ def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
 
 @pytest.mark.parametrize("kind", few(KINDS, QUICK_KINDS))
 def test_both_scans_find_the_lowest_row(kind: str) -> None:
-    """Over rows that die and scopes that differ, the plain scan and that of keys name the same row."""
     chance = np.random.default_rng(SEEDS[0])
     reach = Reach.from_fields(parse(kind).to_fields())
     rows, values = Rows(2, 120), random.Random(SEEDS[0])

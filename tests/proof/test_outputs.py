@@ -35,7 +35,6 @@ LOG = [declare(PLANS["blocks"]), batch(DOCS[:2]), batch(DOCS[2:], {0: (0, 2)})]
 
 
 def source_at(offset: int) -> Position:
-    """Return where a record lies in the source."""
     return Position(TOPIC, b"", 0, offset)
 
 
@@ -55,7 +54,6 @@ class Scene:
         self.source[2] = self.source[2]._replace(headers=[("dedup.verdict", b"forged")])
 
     def left(self) -> list[Message]:
-        """Return the outputs as the workers write them."""
         places = [(1, 0), (1, 1), None, (2, 0), (2, 1)]
         found, ends, fold = [], dict.fromkeys(NAMES, 0), Fold(PlainScan())
         judged = [fold.judge(at, 0, decode(raw)) for at, raw in enumerate(LOG)]
@@ -248,7 +246,6 @@ def test_a_wrong_header_is_named(at: int, name: str, value: bytes, kind: Kind | 
 
 
 def test_records_in_another_order_are_named() -> None:
-    """The later of two that changed places is named, with the earlier."""
     scene = Scene()
     came = scene.left()
     came[0], came[4] = came[4]._replace(offset=0), came[0]._replace(offset=2)

@@ -43,7 +43,6 @@ class Topic:
         self.written_below = 0
 
     def follow(self, end: int) -> Topic:
-        """Apply the log up to there."""
         for offset in range(self.index.applied, end):
             self.index.apply([(offset, append_time(offset), self.log[offset])])
         return self
