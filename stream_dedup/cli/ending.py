@@ -1,18 +1,23 @@
-"""How a command ends: the one place where errors become sentences and exit codes."""
+"""How a command ends: the one place where errors, and readers that have enough, become sentences and exit codes."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import select
+import signal
 import sys
 import traceback
 from collections.abc import Callable
+from typing import TextIO
 
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.printable import printable
 
 _FAILURE = 1
 _INTERRUPTED = 130
+_CLOSED_PIPE = 128 + signal.SIGPIPE
 _SENTENCE_CHARACTERS_MAX = 4000
 
 
@@ -38,6 +43,34 @@ def exit_code_of(run: Callable[[], object]) -> int:
         _print_sentence(f"This is a fault of stream-dedup: {type(error).__name__}: {error}. Please report the lines above.")
         return _FAILURE
     return 0
+
+
+def written_out(action: Callable[[], int]) -> int:
+    """Run a command, and write out what it has printed; return its exit code, or that of `cat` where the reader is gone.
+
+    Raises:
+        BrokenPipeError: another pipe is.
+    """
+    try:
+        code = action()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        shut = [stream for stream in (sys.stdout, sys.stderr) if _is_shut(stream)]
+        if not shut:
+            raise
+        for stream in shut:  # else the interpreter would say at its end that it cannot write
+            with contextlib.suppress(OSError):
+                stream.close()
+        return _CLOSED_PIPE
+    return code
+
+
+def _is_shut(stream: TextIO) -> bool:
+    poll = select.poll()
+    with contextlib.suppress(OSError, ValueError):
+        poll.register(stream, 0)
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    return False
 
 
 def _print_sentence(text: str) -> None:

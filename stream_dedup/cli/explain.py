@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from stream_dedup.ground.sketch import alike, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
 from stream_dedup.index.rules.reasons import reason_of_duplicate
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
+from stream_dedup.inputs.sources import SourceFile, need_one_text
 from stream_dedup.local.offline import check_widths
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -186,6 +188,7 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
     path = Path(target)
     try:
         if path.is_file():
+            need_one_text(path)
             return document_in(settings, path, takes_vectors=takes_vectors)
     except OSError as error:
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
@@ -199,8 +202,10 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
 
 
 def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
-    """Read a text file, or a .json file as a record with these input settings is read."""
-    form = {"value_format": "json"} if path.suffix == ".json" else PLAIN_TEXT
+    """Read a text file, the main text of a page, or a .json file as a record with these input settings is read."""
+    form: Mapping[str, str | None] = {"value_format": "json"} if path.suffix == ".json" else PLAIN_TEXT
+    if SourceFile(path, path.name, "text").is_page:
+        form = {**form, "text_is": "html"}
     message = Message("file", 0, 0, str(path).encode("utf-8", "replace"), path.read_bytes(), None, [])
     return _decode(settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors)
 

@@ -61,6 +61,7 @@ def prints_command(
     vector_field: VectorFieldOption = None,
     id_field: IdFieldOption = None,
     recipe: RecipeOption = None,
+    rows: RowsOption = 50,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -82,15 +83,17 @@ def prints_command(
     due = [file for file in files if not work.is_done(file)]
     if len(due) < len(files):
         note(f"{len(files) - len(due):,} files of prints were there already.")
-    lost, count = Losses(50), 0
+    lost, remarks, count = Losses(rows), Remarks(settings), 0
     lost.pass_over(others)
     with progress(f"printing {' '.join(targets)}", sum(file.size_bytes for file in due)) as advance:
-        for file, (documents, letters) in zip(due, _each(work, due, jobs), strict=True):
+        for file, (documents, letters, remarked) in zip(due, _each(work, due, jobs), strict=True):
             count += documents
+            remarks.add(remarked)
             advance(documents, file.size_bytes)
             for where, letter in letters:
                 lost.tell(where, letter)
     print_counts({"files": len(due), "documents": count, "unreadable": lost.count}, as_json=as_json, to=str(to))
+    remarks.close()
     lost.close()
     return lost.exit_code(count or len(files) - len(due), is_strict=strict)
 
@@ -123,9 +126,10 @@ def judge_command(
     from stream_dedup.local.columns import files_of_prints
 
     need_pyarrow("Files of prints")
-    files, old = files_of_prints(targets), files_of_prints(against or [])
+    others: list[str] = []
+    files, old = files_of_prints(targets, others), files_of_prints(against or [], others)
     settings = given.settings(recipe=recipe, plan=plan, similarity=similarity)
-    task = _PrintsTask(settings, recipe_of(settings), targets, files, old, index, rows, as_json, is_strict=strict)
+    task = _PrintsTask(settings, recipe_of(settings), targets, files, old, index, rows, as_json, strict, others=others)
     return check_files(task, None if to is None else partial(_write_verdicts, to))
 
 
@@ -160,7 +164,7 @@ def _write_verdicts(to: Path, name: str, rows: Iterator[dict[str, object]]) -> N
     write_verdicts(to / name, rows)
 
 
-_Made: TypeAlias = tuple[int, list[tuple[str, DeadLetter]]]
+_Made: TypeAlias = tuple[int, list[tuple[str, DeadLetter]], Remarks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +175,13 @@ class _PrintsWork:
     to: Path
 
     def __call__(self, file: SourceFile) -> _Made:
-        """Write the prints of a file; return how many documents can be judged, and the others, with why not."""
+        """Write the prints of a file; return how many documents can be judged, the others, with why not, and what was seen."""
         from stream_dedup.local.columns import write_prints
 
         pending: Pending = deque()
         letters: list[tuple[str, DeadLetter]] = []
-        batches = self.task.batches([file], pending, Remarks(self.task.settings), lambda _documents, _bytes: None)
+        remarks = Remarks(self.task.settings)
+        batches = self.task.batches([file], pending, remarks, lambda _documents, _bytes: None)
 
         def noted() -> Iterator[PrintedBatch]:
             for batch in batches:
@@ -184,7 +189,8 @@ class _PrintsWork:
                 yield batch
             letters.extend((where, letter) for where, letter in pending if letter is not None)
 
-        return write_prints(self._place(file), noted(), pending, self.task.recipe, self._made_of(file)), letters
+        count = write_prints(self._place(file), noted(), pending, self.task.recipe, self._made_of(file))
+        return count, letters, remarks
 
     def is_done(self, file: SourceFile) -> bool:
         """Return whether the prints of the file are there already, made of it as it is now, and with these settings."""

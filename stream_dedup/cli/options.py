@@ -9,14 +9,17 @@ from __future__ import annotations
 import enum
 import inspect
 import logging
+import os
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from stream_dedup.cli.ending import written_out
 from stream_dedup.ground.document import Stage
 from stream_dedup.ground.printable import printable
 from stream_dedup.service import logs
@@ -29,6 +32,8 @@ def local_folder(text: str) -> Path:
     path = text.removeprefix("file://")
     if "://" in path:
         raise typer.BadParameter(f"{printable(text)} is an address, and what is written goes to a folder on this machine.")
+    if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - which raises nothing
+        raise typer.BadParameter(f"{printable(text)} is there already, and is no folder.")
     return Path(path)
 
 
@@ -104,7 +109,7 @@ class Command:
             if takes is not None:
                 given = Given(options.pop("config"), options.pop("assignments") or [], options.pop("brokers", None))
                 options[takes] = given if takes == "given" else given.quiet_settings()
-            raise typer.Exit(self.action(**options))
+            raise typer.Exit(written_out(partial(self.action, **options)))
 
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]

@@ -63,6 +63,15 @@ class Remarks:
                 "are pages, set STREAM_DEDUP_TEXT_IS=html (--set text_is=html), and their main text is judged."
             )
 
+    def add(self, other: Remarks) -> None:
+        """Take what another process, or another time, found remarkable."""
+        self.passed_over += other.passed_over
+        self._documents += other._documents
+        self._without_id += other._without_id
+        self._no_utf8 += other._no_utf8
+        self._first_no_utf8 = self._first_no_utf8 or other._first_no_utf8
+        self._sentences = {**self._sentences, **other._sentences, **self._sentences}
+
     def close(self) -> None:
         """Say what was remarkable."""
         for sentence in self._sentences.values():
@@ -105,7 +114,9 @@ class Losses:
         """Take the files that were found and are not read, and name the first ones."""
         self._others += len(others)
         if others:
-            note(not_read(others))
+            is_untold = not all(one.endswith(")") for one in others)
+            hint = " Name a file with its --format if its name does not tell how it holds documents." if is_untold else ""
+            note(not_read(others) + hint)
 
     def add(self, letter: DeadLetter) -> None:
         """Count one."""

@@ -26,7 +26,7 @@ from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.fields import scope_number
-from stream_dedup.inputs.sources import STANDARD_INPUT
+from stream_dedup.inputs.sources import STANDARD_INPUT, need_one_text
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.recipe import recipe_of
@@ -126,6 +126,7 @@ def _plain_text(target: str, *, as_text: bool) -> str:
             if _is_like_a_path(target):
                 raise InputError(f"There is no file {target}; name one that exists, or search for this very text with --text.")
             return target
+        need_one_text(Path(target))
         return Path(target).read_bytes().decode("utf-8", "replace")
     except OSError as error:
         if isinstance(error, FileNotFoundError) or "too long" in str(error):

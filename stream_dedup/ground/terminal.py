@@ -17,10 +17,16 @@ from stream_dedup.ground.tables import FittedTable
 _PIPED_WIDTH = 200
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command how it ends; rich would end it with 1."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Return a console on standard output; wide when it is not a terminal, so that nothing is cut for a file."""
     width = None if sys.stdout.isatty() else _PIPED_WIDTH
-    return Console(file=sys.stdout, width=width, highlight=False, markup=False, soft_wrap=False)
+    return _Output(file=sys.stdout, width=width, highlight=False, markup=False, soft_wrap=False)
 
 
 def print_json(value: object) -> None:

@@ -180,6 +180,17 @@ def find_files(target: str, form: str, others: list[str] | None = None) -> list[
     return [SourceFile(path, path.name, guessed)]
 
 
+def need_one_text(path: Path) -> None:
+    """Raise `InputError` if a file is, by its name, not one text or record as it stands."""
+    if form_of(path) not in ("text", None):
+        raise InputError(
+            f"{path.name} holds many documents, and one is needed: put its text into a .txt file, or its JSON into a .json "
+            "file."
+        )
+    if suffixes_of(path)[1]:
+        raise InputError(f"{path.name} is packed; unpack it first.")
+
+
 def _below(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
     """Return what lies below a folder and may be a file of documents, in order, and the folders that cannot be read."""
     failed: list[OSError] = []
@@ -224,11 +235,7 @@ def _is_hidden(name: str) -> bool:
 
 def not_read(others: Sequence[str]) -> str:
     """Return what is said of files that were found and are not read."""
-    were = "was" if len(others) == 1 else "were"
-    return (
-        f"{counted(len(others), 'file')} {were} not read: {first_of(others)}. Name a file with its --format if its name does "
-        "not tell how it holds documents."
-    )
+    return f"{counted(len(others), 'file')} {'was' if len(others) == 1 else 'were'} not read: {first_of(others)}."
 
 
 def first_of(names: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ asked `need_pyarrow` before.
 from __future__ import annotations
 
 import itertools
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,8 +31,8 @@ import pyarrow.parquet as pq
 from stream_dedup.fingerprinting import Prints, Recipe
 from stream_dedup.ground.document import DIGEST_BYTES, DeadLetter, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError
-from stream_dedup.inputs.columnar import read_rows
-from stream_dedup.inputs.sources import SourceFile, find_files
+from stream_dedup.inputs.columnar import columns_of, read_rows
+from stream_dedup.inputs.sources import SourceFile, find_files, first_of
 from stream_dedup.local import offline
 from stream_dedup.local.offline import PrintedBatch
 from stream_dedup.local.parts import replace_file
@@ -100,9 +101,7 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         InputError: it holds no prints; the sentence begins with `what`.
         ConfigurationError: they are of another recipe.
     """
-    missing = [name for name in _NEEDED if name not in table.schema.names]
-    if missing:
-        raise InputError(f"{what} holds no prints: it has no column {missing[0]!r}. Make them with prints.")
+    _need_prints(table.schema.names, what)
     for start in range(0, table.num_rows, offline.BATCH_DOCUMENTS):
         part = {name: table.column(name)[start : start + offline.BATCH_DOCUMENTS].to_pylist() for name in table.schema.names}
         count = len(part["id"])
@@ -132,13 +131,34 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         )
 
 
-def files_of_prints(targets: Sequence[str]) -> list[SourceFile]:
+def _need_prints(names: Sequence[str], what: str) -> None:
+    if missing := [name for name in _NEEDED if name not in names]:
+        raise InputError(f"{what} holds no prints: it has no column {missing[0]!r}. Make them with prints.")
+
+
+def files_of_prints(targets: Sequence[str], others: list[str] | None = None) -> list[SourceFile]:
     """Return files of prints in the order in which `check` reads their documents: of the names of these.
 
+    `others` gets the names of files that were found and hold none.
+
     Raises:
-        InputError: there are none.
+        InputError: there are none, or a table of something else.
     """
-    found = [file for target in targets for file in find_files(target, "auto") if file.form == "columns"]
+    names: list[str] = []
+    files = [file for target in targets for file in find_files(target, "auto", names)]
+    found = [file for file in files if file.form == "columns"]
+    if targets and not found:
+        raise InputError(f"There are no prints in {first_of(targets)}. Make them: stream-dedup prints DATA --to FOLDER")
+    for file in found:
+        if file.path is not None and file.elsewhere is None:
+            try:
+                columns = columns_of(file.path)
+            except (InputError, OSError):
+                continue  # told where it is read
+            _need_prints(columns, file.name)
+    if others is not None:
+        names = sorted([*names, *(file.name for file in files if file.form != "columns")])
+        others += [name if name.endswith(")") else f"{name} (no prints)" for name in names]
     return sorted(found, key=lambda file: Path(file.name.removesuffix(PRINTS)))
 
 
@@ -178,22 +198,47 @@ def write_prints(path: Path, batches: Iterable[PrintedBatch], pending: Pending, 
             while group := list(itertools.islice(made, _BATCHES_OF_GROUP)):
                 writer.write_table(pa.concat_tables(group).replace_schema_metadata(schema.metadata))
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, write)
     return count
 
 
 def is_made_of(path: Path, made_of: str) -> bool:
-    """Return whether there is a file of prints that `write_prints` wrote with the same words."""
-    return path.exists() and (pq.read_schema(path).metadata or {}).get(_MADE_OF) == made_of.encode()
+    """Return whether there is a file of prints that `write_prints` wrote with the same words.
+
+    Raises:
+        InputError: there is something else.
+    """
+    schema = _schema_there(path, "print", "prints")
+    return schema is not None and (schema.metadata or {}).get(_MADE_OF) == made_of.encode()
+
+
+def _schema_there(path: Path, column: str, what: str) -> Any:
+    """Return the schema of the file of ours that is there, None if nothing is.
+
+    Raises:
+        InputError: something else is there.
+    """
+    if not os.path.lexists(path):
+        return None
+    try:
+        schema = pq.read_schema(path) if path.is_file() else pa.schema([])
+    except (pa.ArrowException, OSError):
+        schema = pa.schema([])
+    if column not in schema.names:
+        raise InputError(f"{path} is there already, and is no file of {what}; name another folder with --to.")
+    return schema
 
 
 def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
-    """Write verdicts as a Parquet file, whole or not at all, some thousands at a time."""
+    """Write verdicts as a Parquet file, whole or not at all, some thousands at a time.
+
+    Raises:
+        InputError: there is another file of that name, or it cannot be written.
+    """
+    _schema_there(path, "verdict", "verdicts")
     kinds = {"distance": pa.int32(), "similarity": pa.float64(), "of_number": pa.int64()}
     names = ("where", "id", "verdict", "reason", "of", "of_number", "distance", "similarity", "fingerprint", "message")
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
-    path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(beside: Path) -> None:
         with pq.ParquetWriter(beside, schema) as writer:

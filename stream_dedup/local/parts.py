@@ -224,18 +224,22 @@ def _write_table(table: Any, path: Path) -> None:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file so that it is there as a whole, and on the disk, or not at all.
+    """Write a file so that it is there as a whole, and on the disk, or not at all; its folder is made.
 
     Raises:
-        InputError: the disk is full.
+        InputError: it cannot be written, the disk is full, or a folder, a pipe or a device has its name.
     """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is there already, and is no file; name another folder, or remove it.")
     beside = path.with_name(f".{path.name}.new")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write(beside)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
         raise InputError(f"{path} was not written: the disk is full. Free or add space, and run the command again.") from error
     for one, replaced in ((beside, False), (path.parent, True)):
         if replaced:

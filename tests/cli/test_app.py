@@ -253,3 +253,19 @@ class TestRoles:
         assert ended.returncode == 78
         assert "ended by itself (exit code 78), so everything is stopped" in ended.stderr
         assert "STREAM_DEDUP_FAILPOINT is 'no-such-step'" in ended.stderr
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--rows", "0"], ["--json", "--to", "out"]])
+def test_a_reader_that_has_enough_is_no_failure(tmp_path: Path, words: list[str]) -> None:
+    """As of `cat`, which a signal ends: 128 and 13, and not a word. Also where it goes before the first line is there."""
+    rows = [json.dumps({"id": f"{number}" * 20, "text": f"a text {number % 7}"}) for number in range(2000)]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    command = [sys.executable, "-m", "stream_dedup", "check", str(tmp_path / "a.jsonl"), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        if "--to" not in words:
+            child.stdout.readline()
+        child.stdout.close()
+        said = child.stderr.read()
+    assert (child.returncode, said) == (141, b"")

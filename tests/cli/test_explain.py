@@ -190,3 +190,29 @@ def test_explain_reads_the_topic_that_a_position_names(text: str, topic: str, mo
     monkeypatch.setattr(explain, "record_at", record_at)
     explain._read(RENAMED, text, takes_vectors=False)
     assert asked == [(topic, 1, 3)]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.parquet", "a.warc.gz", "a.txt.gz"])
+def test_a_file_of_many_documents_is_no_text(
+    run: Callable[..., Any], files: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
+    """It is not taken as one document without a word: neither by `explain` nor by `similar`."""
+    one, _ = files(PAGE, OTHER)
+    (tmp_path / name).write_bytes(one.read_bytes())
+
+    for words in (["explain", one, tmp_path / name], ["similar", tmp_path / name]):
+        ended = run(*words)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err.startswith(f"{name} is packed" if "txt" in name else f"{name} holds many documents")
+
+
+def test_a_page_is_explained_by_its_main_text(run: Callable[..., Any], tmp_path: Path) -> None:
+    """As `check` judges it."""
+    for number, menu in enumerate(("Home News Weather Sports", "Contact Imprint Privacy Shop")):
+        links = "".join(f"<li><a href='/{word}'>{word}</a></li>" for word in menu.split())
+        page = f"<html><body><nav><ul>{links}</ul></nav><article><p>{PAGE}.</p></article></body></html>"
+        (tmp_path / f"{number}.html").write_text(page)
+
+    found = json.loads(run("explain", tmp_path / "0.html", tmp_path / "1.html", "--json").out)
+
+    assert (found["reason"], found["documents"][0]["characters"]) == ("exact", len(PAGE) + 1)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from stream_dedup import Recipe, dedup, judge, prints
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.ground.errors import ConfigurationError, InputError
+from stream_dedup.local.parts import replace_file
 
 PAGES = mini_crawl(5, 300)
 TABLE = pa.table({"n": list(range(len(PAGES))), "text": [page.text for page in PAGES]})
@@ -216,3 +218,86 @@ def test_what_is_written_goes_to_a_folder_here(run: Callable[..., Any], tmp_path
     for words in (("check", data, "--to"), ("prints", data, "--to"), ("judge", tmp_path / "there", "--index")):
         ended = run(*words, "s3://bucket/prints")
         assert (ended.code, "is an address, and what is written" in " ".join(ended.err.replace("│", " ").split())) == (2, True)
+
+
+def test_what_holds_no_prints_is_refused(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+    """Documents given to `judge`, in each form, are no empty result; what lies beside prints is named."""
+    pq.write_table(TABLE.slice(0, 0), tmp_path / "none.parquet")
+    (tmp_path / "empty.jsonl").write_text("")
+    run("prints", data / "b.jsonl", tmp_path / "empty.jsonl", "--to", tmp_path / "prints")
+    (tmp_path / "prints" / "notes.csv").write_text("a,b")
+    (tmp_path / "prints" / "more.jsonl").write_text("{}")
+
+    for target, says in {
+        data / "deep": "There are no prints in",
+        data / "b.jsonl": "There are no prints in",
+        tmp_path / "none.parquet": "none.parquet holds no prints: it has no column 'id'",
+        data / "b.parquet": "b.parquet holds no prints: it has no column 'recipe'",
+        tmp_path / "prints" / "empty.jsonl.parquet": "There is no document in",
+    }.items():
+        for words in (["judge", target], ["judge", tmp_path / "prints", "--against", target]):
+            ended = run(*words)
+            is_empty = "no document" in says and "--against" in words
+            assert ended.code == 1
+            assert ("Nothing in --against" if is_empty else says) in ended.err
+    beside = run("judge", tmp_path / "prints", "--strict")
+    assert (beside.code, beside.err) == (1, "2 files were not read: more.jsonl (no prints), notes.csv (no prints).\n")
+    with pytest.raises(InputError, match=r"^There are no prints in"):
+        judge(data / "deep")
+
+
+def test_what_is_remarkable_is_said_by_who_reads_it(run: Callable[..., Any], tmp_path: Path) -> None:
+    """`prints` says of its files, by one process or two, what `check` says of them, and names as many dead letters."""
+    for name in "ab":
+        rows = [{"text": f"<html><body>{name} {PAGES[0].text}"}, {"key": 1, "text": f"{name} \N{REPLACEMENT CHARACTER}"}, 5, 6]
+        raw = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_bytes(raw.encode().replace("\N{REPLACEMENT CHARACTER}".encode(), b"\xff"))
+    (tmp_path / "c.jsonl").write_text('{"body": "x"}\n')
+    options = (tmp_path, "--id-field", "key", "--rows", 2)
+
+    said = run("check", *options).err.splitlines()
+    made = [run("prints", *options, "--to", f"{tmp_path}{jobs}", "--jobs", jobs).err.splitlines() for jobs in (1, 2)]
+
+    assert [line for line in said if "more" not in line] == [line for line in made[0] if "more" not in line]
+    assert made[0] == made[1]
+    assert len(said) == len(made[0]) == 2 + 1 + 4
+
+
+def test_nothing_of_another_kind_is_written_over(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+    """No pipe, no link and no file in the place of a folder, and no file that the command has not written before."""
+    run("prints", data, "--to", tmp_path / "prints")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    before = tree(tmp_path)
+    for words in (
+        ["check", data, "--to"],
+        ["check", data, "--index"],
+        ["prints", data, "--to"],
+        ["judge", tmp_path / "prints", "--to"],
+    ):
+        for name in ("pipe", "file", "link"):
+            ended = run(*words, tmp_path / name)
+            assert (ended.code, "is there already, and is no folder" in " ".join(ended.err.replace("│", " ").split())) == (
+                2,
+                True,
+            )
+    kinds: list[Callable[[Path], object]] = [
+        os.mkfifo,
+        Path.mkdir,
+        Path.touch,
+        lambda path: pq.write_table(TABLE.slice(0, 1), path),
+    ]
+    for number, make in enumerate(kinds):
+        to = tmp_path / f"to {number}"
+        to.mkdir()
+        make(to / "b.jsonl.parquet")
+        for words, what in ((["prints", data], "prints"), (["judge", tmp_path / "prints"], "verdicts")):
+            ended = run(*words, "--to", to)
+            assert ended.code == 1
+            assert f"{to / 'b.jsonl.parquet'} is there already, and is no file of {what}; name another folder" in ended.err
+        with pytest.raises(InputError, match="is there already, and is no file") if number < 2 else nullcontext():
+            replace_file(to / "b.jsonl.parquet", Path.touch)
+    ended = run("judge", tmp_path / "prints", "--to", tmp_path / "prints")
+    assert "is no file of verdicts" in ended.err
+    assert {name: raw for name, raw in tree(tmp_path).items() if name in before} == before
