@@ -231,12 +231,8 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
 
 
 def _read(store: RocksStore) -> contents.Contents:
-    try:
+    with contents.damage_refuses_the_volume():
         return contents.read(store)
-    except OtherFormatError:
-        raise
-    except FormatError as error:
-        raise VolumeError(str(error)) from error
 
 
 def _fold_and_compare(

@@ -5,6 +5,7 @@ Invariants: reading changes nothing; what is missing or damaged is a `FormatErro
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.errors import UPGRADE, ConfigurationError, FormatError, OtherFormatError
+from stream_dedup.ground.errors import UPGRADE, ConfigurationError, FormatError, OtherFormatError, VolumeError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
+from stream_dedup.index.rules.last_texts import LastTexts
 from stream_dedup.index.rules.positions import Positions
 from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, RulesInForce, Window, format_of
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
@@ -29,23 +33,16 @@ from stream_dedup.log.records import FORMATS
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A volume's state. `log` is None until it was bound to one; `unanswered` are log offsets with a stored answer, `unwritten`
-    those with a stored decision.
+    """A volume's state, without `entries` and `neighbours`, and what else lies there.
 
-    `restored` tells that the volume came from a snapshot and has not answered since.
+    `log` is None until the volume was bound to one; `unanswered` are log offsets with a stored answer, `unwritten` those with a
+    stored decision. `restored` tells that the volume came from a snapshot and has not answered since.
     """
 
     store: Store
     meta: Meta
+    state: IndexState
     log: str | None
-    declared: Declaration | None
-    plan: Plan | None
-    window: Window | None
-    better: BetterRule
-    format: int
-    generations: Generations
-    sources: Sources
-    positions: Positions
     unanswered: list[int]
     unwritten: list[int]
     restored: bool
@@ -93,28 +90,32 @@ def read(store: Store) -> Contents:
     time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and time is None:
         raise FormatError("The index volume lacks the log time; give the index an empty volume to rebuild from the log.")
-    declared, rules = _declared(raw_declared)
-    return Contents(
-        store,
-        meta,
-        None if log is None else log.decode("utf-8", "replace"),
-        declared,
-        None if rules is None else rules.plan,
-        None if rules is None else rules.window,
-        BetterRule.LONGEST if rules is None else rules.better,
-        FIRST_FORMAT if rules is None else rules.format,
-        Generations((time, generations)),
-        sources,
-        positions,
-        unanswered,
-        unwritten,
-        restored is not None,
+    state = IndexState(
+        *(sources, positions, CopyCounts(store), LastTexts(store), meta.chain, Generations((time, generations))),
+        print_limbs=meta.print_limbs,
+        sketch_bytes=meta.sketch_bytes,
+        rejected=meta.rejected,
+        rejected_at=meta.rejected_at,
+        ignored=meta.ignored,
     )
+    if raw_declared is not None:
+        state.declared, (state.plan, state.window, state.better, state.format) = _declared(raw_declared)
+    named = None if log is None else log.decode("utf-8", "replace")
+    return Contents(store, meta, state, named, unanswered, unwritten, restored is not None)
 
 
-def _declared(value: bytes | None) -> tuple[Declaration, RulesInForce] | tuple[None, None]:
-    if value is None:
-        return None, None
+@contextlib.contextmanager
+def damage_refuses_the_volume() -> Iterator[None]:
+    """Raise VolumeError for a FormatError within, but for what a newer version wrote."""
+    try:
+        yield
+    except OtherFormatError:
+        raise
+    except FormatError as error:
+        raise VolumeError(str(error)) from error
+
+
+def _declared(value: bytes) -> tuple[Declaration, RulesInForce]:
     fields = layout.decode_object(value)
     form = fields.pop("format_in_force", FIRST_FORMAT)
     if isinstance(form, int) and form > max(FORMATS):

@@ -28,13 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.ground.errors import FormatError, OtherFormatError, VolumeError
 from stream_dedup.index import contents
 from stream_dedup.index.contents import Contents
 from stream_dedup.index.rules.positions import Positions
 from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.layout import Meta
 
 _DIGEST_BYTES = 16
 _VERSION = b"state digest 4"
@@ -58,29 +59,26 @@ def state_digest(store: Store) -> StateDigest:
         StoreError: the volume cannot be read, or is damaged.
         OtherFormatError: it was written by a newer version.
     """
-    try:
+    with contents.damage_refuses_the_volume():
         return digest_of(contents.read(store))
-    except OtherFormatError:
-        raise
-    except FormatError as error:
-        raise VolumeError(str(error)) from error
 
 
-def digest_of(state: Contents) -> StateDigest:
+def digest_of(found: Contents) -> StateDigest:
     """Return the digest of a volume's contents."""
+    state, meta = found.state, found.meta
     whole = hashlib.blake2b(_VERSION, digest_size=_DIGEST_BYTES)
-    for part in (_head(state), _sources(state.sources, state.positions), _verdicts(state.sources, state.positions)):
+    for part in (_head(state, meta), _sources(state.sources, state.positions), _verdicts(state.sources, state.positions)):
         whole.update(_COUNT.pack(len(part)) + part)
     for prefix in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID, layout.PREFIX_LAST_TEXT):
         held, held_digest = 0, hashlib.blake2b()
-        for key, value in state.store.scan(prefix):
+        for key, value in found.store.scan(prefix):
             held += 1
             held_digest.update(key + _COUNT.pack(len(value)) + value)
         whole.update(_COUNT.pack(held) + held_digest.digest())
     rows_digest, ids_digest = hashlib.blake2b(), hashlib.blake2b()
     count = 0
-    kind = _row_type(state.meta.print_limbs, state.meta.sketch_bytes)
-    for rows, sizes, ids in state.live_entries():
+    kind = _row_type(meta.print_limbs, meta.sketch_bytes)
+    for rows, sizes, ids in found.live_entries():
         logical = np.zeros(len(rows), kind)
         for name in kind.names or ():
             if name != "id_bytes":
@@ -90,7 +88,7 @@ def digest_of(state: Contents) -> StateDigest:
         ids_digest.update(ids)
         count += len(rows)
     whole.update(_COUNT.pack(count) + rows_digest.digest() + ids_digest.digest())
-    return StateDigest(state.meta.applied, whole.hexdigest())
+    return StateDigest(meta.applied, whole.hexdigest())
 
 
 @lru_cache
@@ -106,12 +104,12 @@ def _row_type(limbs: int, values: int) -> np.dtype[Any]:
     )  # fmt: skip
 
 
-def _head(state: Contents) -> bytes:
+def _head(state: IndexState, meta: Meta) -> bytes:
     fields = {
-        "applied": state.meta.applied,
-        "chain": state.meta.chain.hex(),
-        "rejected": state.meta.rejected,
-        "ignored": state.meta.ignored,
+        "applied": meta.applied,
+        "chain": meta.chain.hex(),
+        "rejected": meta.rejected,
+        "ignored": meta.ignored,
         "declared": None if state.declared is None else state.declared.to_fields(),
         "plan": None if state.plan is None else state.plan.to_fields(),
         "window": None if state.window is None else state.window.to_fields(),

@@ -49,9 +49,7 @@ from stream_dedup.index.look_up import (
 )
 from stream_dedup.index.rules import outbox
 from stream_dedup.index.rules.apply import check_offsets, gather, step, step_together
-from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
-from stream_dedup.index.rules.last_texts import LastTexts
 from stream_dedup.index.rules.outbox import Outbox
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import Window
@@ -106,12 +104,8 @@ class LogIndex:
         self._suspends = False
         self._publishes, self._keep_in = publishes, keep_in
         self.contradiction = ""
-        try:
+        with contents.damage_refuses_the_volume():
             self._open()
-        except OtherFormatError:
-            raise
-        except FormatError as error:
-            raise VolumeError(str(error)) from error
 
     def _open(self) -> None:
         self._read_volume(self._keep_in)
@@ -541,24 +535,7 @@ class LogIndex:
         found = contents.read(self._store)
         meta = found.meta
         self._beside = None if keep_in is None else KeptFiles(self._store, keep_in)
-        self._state = IndexState(
-            found.sources,
-            found.positions,
-            CopyCounts(self._store),
-            LastTexts(self._store),
-            meta.chain,
-            found.generations,
-            declared=found.declared,
-            plan=found.plan,
-            window=found.window,
-            better=found.better,
-            format=found.format,
-            print_limbs=meta.print_limbs,
-            sketch_bytes=meta.sketch_bytes,
-            rejected=meta.rejected,
-            rejected_at=meta.rejected_at,
-            ignored=meta.ignored,
-        )
+        self._state = found.state
         self._applied, self._answered = meta.applied, meta.answered
         self._unanswered = Undelivered(self._store, layout.answer_key, found.unanswered)
         self._unwritten = Undelivered(self._store, layout.decision_key, found.unwritten)

@@ -280,19 +280,19 @@ def _contents(volume: Path) -> Iterator[contents.Contents]:
         store.close()
 
 
-def _describe(state: contents.Contents) -> Manifest:
+def _describe(found: contents.Contents) -> Manifest:
     """Return the manifest of a volume, which is read whole, without its files."""
-    digest = digest_of(state)
+    digest, state = digest_of(found), found.state
     return Manifest(
         format=FORMAT,
         program=__version__,
         taken=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        log=state.log,
+        log=found.log,
         applied=digest.log_offset,
         recipe=None if state.declared is None else state.declared.recipe,
         plan=None if state.plan is None else state.plan.to_fields(),
         volume_format=layout.VERSION,
-        chain=state.meta.chain.hex(),
+        chain=state.chain.hex(),
         state_digest=digest.digest,
         files=(),
     )

@@ -20,6 +20,7 @@ from stream_dedup.index import contents
 from stream_dedup.index.contents import Contents
 from stream_dedup.index.digest import StateDigest, digest_of
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.log.answers import Judgement
@@ -125,7 +126,7 @@ def compare(volume: Store, again_store: Store, result: Comparison) -> None:
         if result.volume == result.fold:
             return
         result.add(_heads(mine, again))
-        result.add(_verdicts(mine, again))
+        result.add(_verdicts(mine.state, again.state))
         result.add(_entries(mine, again))
         result.add(_copies(mine, again))
         if not result.differences:
@@ -139,47 +140,43 @@ def compare(volume: Store, again_store: Store, result: Comparison) -> None:
 
 
 def _declared(mine: Contents, again: Contents) -> Iterator[str]:
-    for name, one, other in (
-        ("declaration", mine.declared, again.declared),
-        ("plan in force", mine.plan, again.plan if mine.meta.applied == again.meta.applied else mine.plan),
-        ("rule of what is better", mine.better, again.better if mine.meta.applied == again.meta.applied else mine.better),
-        ("format", mine.format, again.format if mine.meta.applied == again.meta.applied else mine.format),
-    ):
+    what = {"declared": "declaration", "plan": "plan in force", "better": "rule of what is better", "format": "format"}
+    for name in what if mine.meta.applied == again.meta.applied else ("declared",):
+        one, other = getattr(mine.state, name), getattr(again.state, name)
         if one != other:
-            yield f"{name}: the volume has {one}, the fold {other}"
+            yield f"{what[name]}: the volume has {one}, the fold {other}"
 
 
 def _heads(mine: Contents, again: Contents) -> Iterator[str]:
-    for name in ("chain", "rejected", "ignored", "entries", "print_limbs"):
+    for name, what in (
+        ("chain", "chain of answers"),
+        ("rejected", "records rejected"),
+        ("ignored", "control records passed over"),
+        ("entries", "representatives ever made"),
+        ("print_limbs", "limbs of a print"),
+    ):
         one, other = getattr(mine.meta, name), getattr(again.meta, name)
         if one != other:
-            what = {
-                "chain": "chain of answers",
-                "rejected": "records rejected",
-                "ignored": "control records passed over",
-                "entries": "representatives ever made",
-                "print_limbs": "limbs of a print",
-            }[name]
             yield f"{what}: the volume has {_shown(one)}, the fold {_shown(other)}"
-    names, others = ([state.sources.name(one) for one in range(len(state.sources))] for state in (mine, again))
+    sources = [found.state.sources for found in (mine, again)]
+    names, others = ([its.name(one) for one in range(len(its))] for its in sources)
     for number, (one, other) in enumerate(itertools.zip_longest(names, others)):
         if one != other:
             yield f"source partition {number}: the volume has {_partition(one)}, the fold {_partition(other)}"
-        elif mine.positions.watermark(number) != again.positions.watermark(number):
-            a, b = mine.positions.watermark(number), again.positions.watermark(number)
+            continue
+        a, b = (found.state.positions.watermark(number) for found in (mine, again))
+        if a != b:
             yield f"watermark of {_partition(one)} (epoch, committed): the volume has {a}, the fold {b}"
 
 
-def _verdicts(mine: Contents, again: Contents) -> Iterator[str]:
-    one, other = ({_position(state, key): judged for key, judged in state.positions.verdicts()} for state in (mine, again))
+def _verdicts(mine: IndexState, again: IndexState) -> Iterator[str]:
+    one, other = (
+        {str(state.sources.position(*key[:2])): judged for key, judged in state.positions.verdicts()} for state in (mine, again)
+    )
     for where in sorted(one.keys() | other.keys()):
         a, b = one.get(where), other.get(where)
         if a != b:
             yield f"verdict kept of {where}: the volume has {_judgement(a)}, the fold {_judgement(b)}"
-
-
-def _position(state: Contents, key: tuple[int, int, int]) -> str:
-    return str(state.sources.position(key[0], key[1]))
 
 
 def _judgement(judgement: Judgement | None) -> str:
@@ -189,40 +186,37 @@ def _judgement(judgement: Judgement | None) -> str:
     return f"{judgement.reason.label}{of} (log {judgement.decided})"
 
 
-def _entries(mine: Contents, again: Contents, up_to: int | None = None) -> Iterator[str]:
-    """Walk both in log order. Before `up_to` one side may have removed what the other still has, so only pairs count."""
-    ours, theirs = _places(mine, up_to), _places(again, up_to)
+def _side_by_side(ours: Iterator[Any], theirs: Iterator[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield (key, what each side has of it or None); both ascend by their keys, which come first in what is given."""
     one, other = next(ours, None), next(theirs, None)
     while one is not None or other is not None:
-        if other is None or (one is not None and one[0] < other[0]):
-            if one is not None and up_to is None:
-                yield f"representative {_place(one[0])}: only in the volume ({_entry(mine, one)})"
-            one = next(ours, None)
-        elif one is None or other[0] < one[0]:
+        key = min(found[0] for found in (one, other) if found is not None)
+        a, b = (found if found is not None and found[0] == key else None for found in (one, other))
+        yield key, a, b
+        one, other = one if a is None else next(ours, None), other if b is None else next(theirs, None)
+
+
+def _entries(mine: Contents, again: Contents, up_to: int | None = None) -> Iterator[str]:
+    """Walk both in log order. Before `up_to` one side may have removed what the other still has, so only pairs count."""
+    for place, one, other in _side_by_side(_places(mine, up_to), _places(again, up_to)):
+        what = f"representative {LogPlace(*place)}"
+        if one is None or other is None:
             if up_to is None:
-                yield f"representative {_place(other[0])}: only in the fold ({_entry(again, other)})"
-            other = next(theirs, None)
-        else:
-            if one[1] != other[1] or one[2] != other[2]:
-                names = [name for name in one[1] if one[1][name] != other[1][name]] + (["id"] if one[2] != other[2] else [])
-                pairs = (f"{name} {_field(one, name)} in the volume, {_field(other, name)} in the fold" for name in names)
-                yield f"representative {_place(one[0])} ({_entry(mine, one)}): {'; '.join(pairs)}"
-            one, other = next(ours, None), next(theirs, None)
+                only = f"fold ({_entry(again, other)})" if one is None else f"volume ({_entry(mine, one)})"
+                yield f"{what}: only in the {only}"
+        elif one != other:
+            names = [name for name in one[1] if one[1][name] != other[1][name]] + (["id"] if one[2] != other[2] else [])
+            pairs = (f"{name} {_field(one, name)} in the volume, {_field(other, name)} in the fold" for name in names)
+            yield f"{what} ({_entry(mine, one)}): {'; '.join(pairs)}"
 
 
 def _copies(mine: Contents, again: Contents) -> Iterator[str]:
     """Walk what both have of copies, by the numbers of the representatives' entries."""
     for prefix, told in ((layout.PREFIX_COPIES, _row), (layout.PREFIX_BEST_ID, repr)):
-        ours, theirs = iter(mine.store.scan(prefix)), iter(again.store.scan(prefix))
-        one, other = next(ours, None), next(theirs, None)
-        while one is not None or other is not None:
-            key = min(found[0] for found in (one, other) if found is not None)
-            a = one[1] if one is not None and one[0] == key else None
-            b = other[1] if other is not None and other[0] == key else None
+        for key, a, b in _side_by_side(iter(mine.store.scan(prefix)), iter(again.store.scan(prefix))):
             if a != b:
-                has, should = ("nothing" if value is None else told(value) for value in (a, b))
+                has, should = ("nothing" if found is None else told(found[1]) for found in (a, b))
                 yield f"copies of entry {layout.number_of(key)}: the volume has {has}, the fold {should}"
-            one, other = one if a is None else next(ours, None), other if b is None else next(theirs, None)
 
 
 def _row(value: bytes) -> str:
@@ -258,14 +252,10 @@ def _field(found: _Found, name: str) -> str:
     return repr(found[2].decode("utf-8", "replace")) if name == "id" else str(found[1][name])
 
 
-def _entry(state: Contents, found: _Found) -> str:
-    source, offset = found[1]["source"], found[1]["offset"]
-    where = state.sources.position(source, offset) if source < len(state.sources) else f"unknown partition {source}@{offset}"
+def _entry(of: Contents, found: _Found) -> str:
+    source, offset, sources = found[1]["source"], found[1]["offset"], of.state.sources
+    where = sources.position(source, offset) if source < len(sources) else f"unknown partition {source}@{offset}"
     return f"{where}, id {found[2].decode('utf-8', 'replace')!r:.100}"
-
-
-def _place(place: Sequence[int]) -> str:
-    return str(LogPlace(*place))
 
 
 def _partition(name: tuple[str, bytes, int] | None) -> str:

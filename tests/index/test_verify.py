@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -76,16 +77,12 @@ def drop_entry(volume: dict[bytes, bytes], entry: int) -> None:
     raw[bytes_in_page(volume[key], entry % layout.PAGE_ENTRIES, "state")[0]] = layout.STATE_REMOVED
     volume[key] = bytes(raw)
     meta = layout.decode_meta(volume[layout.KEY_META])
-    volume[layout.KEY_META] = layout.encode_meta(type(meta)(**{**fields(meta), "live": meta.live - 1}))
+    volume[layout.KEY_META] = layout.encode_meta(meta._replace(live=meta.live - 1))
 
 
-def set_meta(volume: dict[bytes, bytes], **changed: object) -> None:
+def set_meta(volume: dict[bytes, bytes], **changed: Any) -> None:
     meta = layout.decode_meta(volume[layout.KEY_META])
-    volume[layout.KEY_META] = layout.encode_meta(type(meta)(**{**fields(meta), **changed}))
-
-
-def fields(meta: layout.Meta) -> dict[str, object]:
-    return {name: getattr(meta, name) for name in meta.__dataclass_fields__}
+    volume[layout.KEY_META] = layout.encode_meta(meta._replace(**changed))
 
 
 def spoil_answer(volume: dict[bytes, bytes]) -> None:
