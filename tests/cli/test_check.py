@@ -60,23 +60,21 @@ def verdicts(out: str) -> list[tuple[Any, ...]]:
     return [(one["id"], one["verdict"], one["reason"], one["of"]) for one in found]
 
 
-def test_each_reason_from_jsonl(run: Callable[..., Any], tmp_path: Path) -> None:
-    path = tmp_path / "pages.jsonl"
-    path.write_text(jsonl(DOCUMENTS))
+def test_each_reason_however_the_lines_arrive(run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As lines of JSON with their places, packed, in a folder or by standard input; people get duplicates and totals."""
+    content = jsonl(DOCUMENTS).encode()
+    path, packed, deep = tmp_path / "pages.jsonl", tmp_path / "pages.ndjson.gz", tmp_path / "deep" / "er" / "pages.jsonl"
+    deep.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    deep.write_bytes(content)
+    packed.write_bytes(gzip.compress(content))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
 
-    ended = run("check", path, "--json")
-
-    assert ended.code == 0
-    assert verdicts(ended.out) == EXPECTED
-    assert [json.loads(line)["where"] for line in ended.out.splitlines()][1] == "pages.jsonl:2"
-
-
-def test_the_table_counts_and_lists(run: Callable[..., Any], tmp_path: Path) -> None:
-    path = tmp_path / "pages.jsonl"
-    path.write_text(jsonl(DOCUMENTS))
-
+    for target in (path, "-", packed, tmp_path / "deep"):
+        ended = run("check", target, "--json")
+        assert (ended.code, verdicts(ended.out)) == (0, EXPECTED), target
+    assert json.loads(ended.out.splitlines()[1])["where"] == "er/pages.jsonl:2"
     full, one_row = run("check", path), run("check", path, "--rows", 1)
-
     assert "http://b/1" in full.out
     assert "documents  7" in full.out
     assert "unique     4 (new 2, too-short 1, empty 1)" in full.out
@@ -84,51 +82,26 @@ def test_the_table_counts_and_lists(run: Callable[..., Any], tmp_path: Path) -> 
     assert "... and 2 more" in one_row.out
 
 
-def test_standard_input_gzip_and_folders_say_the_same(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = jsonl(DOCUMENTS).encode()
-    (tmp_path / "deep" / "er").mkdir(parents=True)
-    (tmp_path / "deep" / "er" / "pages.jsonl").write_bytes(content)
-    packed = tmp_path / "pages.ndjson.gz"
-    packed.write_bytes(gzip.compress(content))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-
-    for target in ("-", packed, tmp_path / "deep"):
-        assert verdicts(run("check", target, "--json").out) == EXPECTED
-
-
 def test_plain_text_by_lines_and_by_files(run: Callable[..., Any], tmp_path: Path) -> None:
-    lines = tmp_path / "lines"
+    lines, folder = tmp_path / "lines", tmp_path / "texts"
     lines.write_text(f"{PAGE}\n{OTHER}\n\n{edited(PAGE)}\n")
-    folder = tmp_path / "texts"
     folder.mkdir()
-    (folder / "a.txt").write_text(PAGE)
-    (folder / "b.txt").write_text(edited(PAGE))
-    (folder / "c.log").write_text(PAGE)
+    for name, content in {"a.txt": PAGE, "b.txt": edited(PAGE), "c.log": PAGE}.items():
+        (folder / name).write_text(content)
 
-    by_line = verdicts(run("check", lines, "--format", "lines", "--json").out)
-    by_file = verdicts(run("check", folder, "--json").out)
-
-    assert by_line == [
+    assert verdicts(run("check", lines, "--format", "lines", "--json").out) == [
         ("lines:1", "unique", "new", None),
         ("lines:2", "unique", "new", None),
         ("lines:4", "duplicate", "near", "lines:1"),
     ]
-    assert by_file == [("a.txt", "unique", "new", None), ("b.txt", "duplicate", "near", "a.txt")]
+    by_file = [("a.txt", "unique", "new", None), ("b.txt", "duplicate", "near", "a.txt")]
+    assert verdicts(run("check", folder, "--json").out) == by_file
 
 
 def test_fields_plan_and_scope(run: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "pages.jsonl"
-    path.write_text(
-        jsonl(
-            [
-                {"p": {"b": PAGE}, "k": 1, "site": "x"},
-                {"p": {"b": PAGE}, "k": 2, "site": "y"},
-                {"p": {"b": edited(PAGE)}, "k": 3, "site": "x"},
-            ]
-        )
-    )
+    given = enumerate([(PAGE, "x"), (PAGE, "y"), (edited(PAGE), "x")], 1)
+    path.write_text(jsonl([{"p": {"b": one}, "k": number, "site": site} for number, (one, site) in given]))
     fields = ["--text-field", "p.b", "--id-field", "k", "--json"]
 
     assert verdicts(run("check", path, *fields).out) == [

@@ -22,6 +22,7 @@ from stream_dedup import Recipe, dedup, judge, prints
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.local.parts import replace_file
+from tests.cli.test_datasets import tree
 
 PAGES = mini_crawl(5, 300)
 TABLE = pa.table({"n": list(range(len(PAGES))), "text": [page.text for page in PAGES]})
@@ -39,10 +40,6 @@ def data(tmp_path: Path) -> Path:
     (folder / "deep" / "a.jsonl").write_text("no JSON\n" + json.dumps({"text": texts[3], "id": "é" * 700}) + "\n")
     (folder / "z.jsonl").write_text("")
     return folder
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def test_two_steps_say_what_one_says(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
