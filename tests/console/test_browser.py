@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from stream_dedup.console import app
 from stream_dedup.console.nouns import Opened
 from tests.console import browser
 from tests.console.sample import EVIL, decision, sources
+from tests.console.searched import GROUP, SENTENCES, searching
 from tests.console.test_pages import ADDRESSES, serving
 
 if TYPE_CHECKING:
@@ -29,10 +31,18 @@ WAIT_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")
-def chrome() -> Iterator[Chrome]:
+def driver() -> Iterator[Chrome]:
     """One browser for all of these tests."""
     with browser.chromium() as driver:
         yield driver
+
+
+@pytest.fixture
+def chrome(driver: Chrome) -> Chrome:
+    """The browser without a page, and without what the last one logged while its server ended."""
+    driver.get("about:blank")
+    browser.logged(driver)
+    return driver
 
 
 def wait_for(chrome: Chrome, script: str) -> Any:
@@ -42,6 +52,13 @@ def wait_for(chrome: Chrome, script: str) -> Any:
         assert time.monotonic() < until, f"never true: {script}"
         time.sleep(0.05)
     return found
+
+
+def colours_of(chrome: Chrome, element: str) -> tuple[int, int]:
+    """Return how light its paper and its ink are, from 0 to 765."""
+    style = f"getComputedStyle(document.querySelector('{element}'))"
+    paper, ink = chrome.execute_script(f"return [{style}.backgroundColor, {style}.color]")
+    return sum(map(int, paper[4:-1].split(","))), sum(map(int, ink[4:-1].split(",")))
 
 
 def follow_the_runbook(chrome: Chrome, console: str) -> None:
@@ -75,10 +92,7 @@ def test_every_page_fits_and_is_quiet(chrome: Chrome, width: int, dark: bool) ->
             assert chrome.execute_script(
                 "return [...document.querySelectorAll('.long:not(.extra)')].every(it => it.offsetWidth > 90)"
             ), address
-            paper, ink = (
-                sum(map(int, chrome.execute_script(f"return getComputedStyle(document.body).{name}")[4:-1].split(",")))
-                for name in ("backgroundColor", "color")
-            )
+            paper, ink = colours_of(chrome, "body")
             assert (paper < ink) == dark
             assert abs(paper - ink) > 400
 
@@ -194,3 +208,97 @@ def test_keys_and_names(chrome: Chrome) -> None:
         assert chrome.execute_script("return document.activeElement.className") == "skip"
         chrome.switch_to.active_element.send_keys("\ue007")  # Enter
         wait_for(chrome, "location.hash === '#content'")
+
+
+# -- Find and Groups over a real full-text engine: what an editor does, on a desk and on a phone
+
+FOUND = f"find?{urllib.parse.urlencode({'q': SENTENCES})}"
+SEARCHED = ("find", FOUND, "groups", "groups?order=newest", GROUP)
+# Narrower, an address stands one letter a line.
+READABLE_PIXELS = 110
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A console with the engine behind it."""
+    with searching(tmp_path_factory.mktemp("engine")) as given, serving(given) as port:
+        yield port
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_pages_fit_and_can_be_read(chrome: Chrome, searched: int, width: int, dark: bool) -> None:
+    """Nothing is wider than the screen or scrolls sideways in itself, no address is squeezed, nothing is refused; what matches
+    stands off its paper."""
+    browser.view(chrome, width=width, dark=dark)
+    for address in SEARCHED:
+        chrome.get(f"http://127.0.0.1:{searched}/{address}")
+        assert chrome.execute_script("return document.documentElement.scrollWidth") <= width, address
+        overflowing = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth).length"
+        assert chrome.execute_script(f"return {overflowing}") == 0, address
+        widths = chrome.execute_script(
+            "return [...document.querySelectorAll('td.long:not(.extra)')].map(one => one.clientWidth)"
+        )
+        assert all(one >= READABLE_PIXELS for one in widths), (address, widths)
+        assert bool(widths) == address.startswith("group"), address
+        assert browser.logged(chrome) == [], address
+    chrome.get(f"http://127.0.0.1:{searched}/{FOUND}")
+    paper, ink = colours_of(chrome, "mark")
+    assert abs(ink - paper) > 300
+
+
+def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
+    """Every copy is listed, best first, with what matches marked; two clicks further both texts stand side by side."""
+    browser.view(chrome, width=1200)
+    chrome.get(f"http://127.0.0.1:{searched}/find")
+    chrome.find_element("id", "q").send_keys(SENTENCES)
+    chrome.find_element("css selector", "main form button").click()
+    wait_for(chrome, "document.querySelectorAll('.found li').length > 0")
+    assert "5 documents hold the clue" in chrome.find_element("css selector", "main").text
+    first = chrome.find_element("css selector", ".found li")
+    assert "holds 100 % of the clue" in first.text, "the copy that says three years"
+    marked = [one.text for one in first.find_elements("css selector", "mark")]
+    assert "Fishermen who moor there will be offered places" in " ".join(marked)
+    assert "rained" not in chrome.find_element("css selector", ".found").text
+
+    first.find_element("link text", "its group").click()
+    wait_for(chrome, "document.title.startsWith('Copies')")
+    rows = [one.text for one in chrome.find_elements("css selector", "tbody tr")]
+    assert sorted(one.split()[2] for one in rows) == ["exact", "near", "near", "revised"]
+    said = chrome.find_element("css selector", "main").text
+    assert "4 copies of it were judged duplicates" in said
+    assert re.search(r"They came from \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ to \d{4}", said)
+    assert "The best copy so far, by the rule longest, is https://city-blog.example/pier." in said
+    chrome.find_element("partial link text", "mirror.example").click()
+    wait_for(chrome, "document.querySelectorAll('.sides ins').length > 0")
+    assert "twelve" in [one.text.strip() for one in chrome.find_elements("css selector", ".sides ins")]
+
+
+def test_sentences_of_any_script_and_hostile_ones(chrome: Chrome, searched: int) -> None:
+    """Japanese is found; a page that holds scripts is shown as text; what nobody holds, or is no clue, says so."""
+    for clue, says in (
+        ("漁船は南の港に移る", "mainichi.example"),
+        ("a page of nine harmless looking words", "<script>alert(1)</script>"),
+        ("colourless green ideas sleep furiously", "No document holds this clue"),
+        ("?!", "no word"),
+        ("*:* OR words:[a TO z]", "No document holds this clue"),
+    ):
+        chrome.get(f"http://127.0.0.1:{searched}/find?{urllib.parse.urlencode({'q': clue})}")
+        assert says in chrome.find_element("css selector", "main").text, clue
+        assert chrome.execute_script("return document.querySelectorAll('img, main script, iframe').length") == 0
+        # A clue that is none is a problem with its own status, and Chromium logs that.
+        assert [one for one in browser.logged(chrome) if "400" not in one["message"]] == []
+
+
+def test_it_works_by_keys_and_without_script(chrome: Chrome, searched: int) -> None:
+    """The clue is typed and sent by the keyboard alone, where scripts are switched off."""
+    chrome.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        chrome.get(f"http://127.0.0.1:{searched}/find")
+        field = chrome.find_element("id", "q")
+        field.send_keys("places in the southern basin", "\ue004")  # Tab
+        chrome.switch_to.active_element.send_keys("\ue007")  # Enter
+        wait_for(chrome, "document.querySelectorAll('.found li').length > 0")
+        assert "q=places+in+the+southern+basin" in chrome.current_url
+    finally:
+        chrome.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

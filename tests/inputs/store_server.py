@@ -90,13 +90,9 @@ class Pages:
 
     def silent(self, handler: BaseHTTPRequestHandler) -> None:
         """Send the beginning, and then nothing."""
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        handler.wfile.write(b"it begins well")
+        self.half_closed(handler)
         handler.wfile.flush()
         self.stopping.wait(30)
-        handler.close_connection = True
 
     def half_closed(self, handler: BaseHTTPRequestHandler) -> None:
         """Send the beginning, and close."""

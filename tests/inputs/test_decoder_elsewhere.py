@@ -46,72 +46,59 @@ def text_of(found: Any) -> str:
     return found.text
 
 
-def test_the_text_is_what_lies_at_the_address_in_a_field(pages: Pages) -> None:
-    found = decoder(pages).decode(message({"page": {"uri": pages.url + "/a"}, "id": "one", "text": "not this"}))
-    assert (text_of(found), found.id) == ("the text", b"one")  # type: ignore[union-attr]
-    assert text_of(decoder(pages).decode(message({"page": [{"uri": [pages.url + "/a"]}]}))) == "the text"
+IN_FIELD = {"value_format": "json", "text_at": "page.uri", "id_field": "id"}
+IN_HEADER = {"text_at": "header:text-uri"}
+UNNAMED: list[dict[str, Any]] = [{}, {"page": None}, {"page": {"uri": None}}, {"page": {"uri": ""}}]
+NOT_AN_ADDRESS = ("field", "NotAnAddress")
+HTML = "<html><head><meta charset=cp1252></head><body><p>Grüße aus dem Süden, wo lange Sätze stehen.</p></body></html>"
 
 
-def test_the_text_is_what_lies_at_the_address_in_the_last_header_of_that_name(pages: Pages) -> None:
-    by = Decoder(load_settings({"text_at": "header:text-uri", "text_prefixes": pages.url}, environ={}))
-    headers: Headers = [("text-uri", b"file:///etc/passwd"), ("text-uri", f"{pages.url}/a".encode()), ("other", b"x")]
-    assert text_of(by.decode(message(b"whatever", headers))) == "the text"
-    assert text_of(by.decode(message(b"inside"))) == "inside"
-    assert text_of(by.decode(message(b"inside", [("text-uri", None)]))) == "inside"
+@pytest.mark.parametrize(
+    ("given", "value", "headers", "expected"),
+    [
+        (IN_FIELD, {"page": {"uri": "URL/a"}, "text": "not this"}, [], "the text"),
+        (IN_FIELD, {"page": [{"uri": ["URL/a"]}], "id": "key"}, [], "the text"),
+        *((IN_FIELD, {"text": "inside", **named}, [], "inside") for named in UNNAMED),
+        *((IN_FIELD, named, [], ("field", "MissingField")) for named in UNNAMED),
+        *((IN_FIELD, {"page": {"uri": uri}, "text": "in"}, [], NOT_AN_ADDRESS) for uri in (7, ["a", "b"], {"a": 1}, True)),
+        (IN_FIELD, None, [], Reason.TOMBSTONE),
+        (IN_FIELD, b"{", [], ("decode", "JSONDecodeError")),
+        (IN_FIELD, {"page": {"uri": "http://127.0.0.1:1/"}}, [], ("fetch", "AddressRefused")),
+        (IN_FIELD, {"page": {"uri": "URL/none"}}, [], ("fetch", "NotFound")),
+        (IN_FIELD | {"text_is": "html"}, {"page": {"uri": "URL/page"}}, [], "Grüße aus dem Süden, wo lange Sätze stehen."),
+        (IN_FIELD | {"text_encoding": "base64"}, {"page": {"uri": "URL/b64"}}, [], "packed twice"),
+        (IN_HEADER, b"any", [("text-uri", b"file:///etc/passwd"), ("text-uri", b"URL/a"), ("other", b"x")], "the text"),
+        (IN_HEADER, b"inside", [], "inside"),
+        (IN_HEADER, b"inside", [("text-uri", None)], "inside"),
+        (IN_HEADER, b"inside", [("text-uri", b"\xff")], NOT_AN_ADDRESS),
+    ],
+)
+def test_a_record_s_text_is_what_lies_at_its_address(
+    pages: Pages, given: dict[str, str], value: Any, headers: Headers, expected: Any
+) -> None:
+    """In a field, or in the last header of that name; without an address it is inside. Only what has one is asked for."""
+    pages.by_path |= {"/page": Reply(gzip.compress(HTML.encode("cp1252"))), "/b64": Reply(base64.b64encode(b"packed twice"))}
+    url = pages.url.encode()
+    one = message(value, [(name, raw and raw.replace(b"URL", url)) for name, raw in headers])
+    one = one._replace(value=one.value and one.value.replace(b"URL", url))
+
+    found = Decoder(load_settings({"text_prefixes": pages.url, **given}, environ={})).decode(one)
+
+    if isinstance(expected, tuple):
+        assert isinstance(found, DeadLetter), found
+        assert (found.stage, found.error_class) == expected
+        assert found.is_timed == (found.error_class == "NotFound")
+        assert found.error_class != "MissingField" or "page.uri" in found.message
+    else:
+        assert found is expected or text_of(found) == expected
+        assert found is expected or found.id == b"key"  # type: ignore[union-attr]
+    assert bool(pages.asked) == ("URL/" in f"{value}{headers}")
 
 
-@pytest.mark.parametrize("named", [{}, {"page": None}, {"page": {"uri": None}}, {"page": {"uri": ""}}])
-def test_a_record_without_an_address_has_its_text_inside(pages: Pages, named: dict[str, Any]) -> None:
-    assert text_of(decoder(pages).decode(message({"text": "inside", **named}))) == "inside"
-    found = decoder(pages).decode(message(named))
-    assert isinstance(found, DeadLetter)
-    assert (found.stage, found.error_class, "page.uri" in found.message) == ("field", "MissingField", True)
-
-
-@pytest.mark.parametrize("uri", [7, ["a", "b"], {"a": 1}, True])
-def test_what_is_no_address_is_a_dead_letter(pages: Pages, uri: Any) -> None:
-    found = decoder(pages).decode(message({"page": {"uri": uri}, "text": "inside"}))
-    assert isinstance(found, DeadLetter)
-    assert (found.stage, found.error_class) == ("field", "NotAnAddress")
-
-
-def test_a_header_that_is_no_utf_8_is_a_dead_letter(pages: Pages) -> None:
-    by = Decoder(load_settings({"text_at": "header:text-uri", "text_prefixes": pages.url}, environ={}))
-    found = by.decode(message(b"inside", [("text-uri", b"\xff")]))
-    assert isinstance(found, DeadLetter)
-    assert found.error_class == "NotAnAddress"
-
-
-def test_tombstones_and_what_is_broken_are_what_they_were(pages: Pages) -> None:
-    by = decoder(pages)
-    assert by.decode(message(None)) is Reason.TOMBSTONE
-    broken = by.decode(message(b"{"))
-    assert isinstance(broken, DeadLetter)
-    assert broken.stage == "decode"
-    assert pages.asked == []
-
-
-def test_what_lies_there_is_a_page_or_base64_as_the_settings_say(pages: Pages) -> None:
-    html = "<html><head><meta charset=cp1252></head><body><p>Grüße aus dem Süden, wo lange Sätze stehen.</p></body></html>"
-    pages.by_path |= {"/page": Reply(gzip.compress(html.encode("cp1252"))), "/b64": Reply(base64.b64encode(b"packed twice"))}
-    assert "Grüße aus dem Süden" in text_of(
-        decoder(pages, text_is="html").decode(message({"page": {"uri": pages.url + "/page"}}))
-    )
-    found = decoder(pages, text_encoding="base64").decode(message({"page": {"uri": pages.url + "/b64"}}))
-    assert text_of(found) == "packed twice"
-
-
-def test_a_text_that_is_away_raises_and_one_that_is_missing_does_not(pages: Pages) -> None:
+def test_a_text_that_is_away_raises(pages: Pages) -> None:
     pages.by_path["/away"] = Reply(status=503)
-    by = decoder(pages)
     with pytest.raises(TextAwayError):
-        by.decode(message({"page": {"uri": pages.url + "/away"}}))
-    missing = by.decode(message({"page": {"uri": pages.url + "/none"}}))
-    assert isinstance(missing, DeadLetter)
-    assert (missing.stage, missing.is_timed) == ("fetch", True)
-    refused = by.decode(message({"page": {"uri": "http://127.0.0.1:1/"}}))
-    assert isinstance(refused, DeadLetter)
-    assert (refused.stage, refused.error_class, refused.is_timed) == ("fetch", "AddressRefused", False)
+        decoder(pages).decode(message({"page": {"uri": pages.url + "/away"}}))
 
 
 def test_only_what_has_an_address_that_may_be_read_is_fetched(pages: Pages) -> None:
@@ -172,8 +159,7 @@ def test_who_fetches_nothing_says_so_and_knows_the_id(pages: Pages) -> None:
     found = by.decode(record)
     assert isinstance(found, DeadLetter)
     assert found.message == f"The text lies at {pages.url}/a?..., and is not fetched here."
-    assert by.id_of(record) == b"one"
-    assert ids_of(settings_for(pages))(record) == b"one"
+    assert by.id_of(record) == ids_of(settings_for(pages))(record) == b"one"
     assert by.id_of(message(b"{")) == b"key"
     assert pages.asked == []
 
