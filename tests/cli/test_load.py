@@ -1,19 +1,203 @@
-"""`load`: what is sent for a document; the sending itself is tested on a real broker in test_with_broker."""
+"""`load`: what is sent for a document; it goes on where it stopped: nothing is missing, and little comes twice."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import random
 from pathlib import Path
 
 import pytest
 
+from stream_dedup.cli import load
 from stream_dedup.cli import seed as seed_command
-from stream_dedup.cli.load import record_of
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.cli.load import Journal, Loading, record_of
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing in it catches."""
+
+
+class Broker:
+    """A producer that keeps what was flushed. After `left` more records it ends the process, or fails from then on.
+
+    Of a killed process nothing works any more, and of what it sent without an answer the first `luck` are written.
+    """
+
+    first_failure = "No space left."
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.sent: list[bytes] = []
+        self.left: int | None = None
+        self.fails = self.is_gone = False
+        self.ends: type[BaseException] = Killed
+        self.failed = 0
+        self.luck = 0
+        self.is_dead = False
+        self.refuses = b"never"
+        self.too_large: list[tuple[str, int]] = []
+
+    @property
+    def is_given_up(self) -> bool:
+        return self.is_gone and self.failed > 0
+
+    def send(self, _topic: str, _key: bytes | None, value: bytes, name: tuple[str, int] = ("", 0)) -> None:
+        if self.refuses in value:
+            self.too_large.append(name)
+            return
+        if self.left == 0 and not self.fails:
+            self.is_dead = self.ends is Killed
+            raise self.ends
+        if self.left == 0:
+            self.failed += 1
+            return
+        self.left = None if self.left is None else self.left - 1
+        self.sent.append(value)
+
+    def flush(self, _seconds: float) -> int:
+        if self.is_dead:
+            self.written += self.sent[: self.luck]
+            self.sent.clear()
+            raise Killed
+        self.written += self.sent
+        self.sent.clear()
+        return self.failed
+
+
+def run(folder: Path, state: Path, broker: Broker, *, again: bool = False) -> int:
+    journal = Journal(state, ["test"], again=again)
+    loading = Loading(load_settings({"value_format": "json"}, environ={}), "documents", None, broker, journal)  # type: ignore[arg-type]
+    broker.failed = 0
+    broker.is_dead = False
+    return loading.run(find_files(str(folder), "auto"), as_json=True)
+
+
+def make_files(folder: Path) -> list[bytes]:
+    """Write three files of several kinds; return all values in their order."""
+    folder.mkdir()
+    (folder / "a.jsonl").write_text("".join(f'{{"id":"a{number}"}}\n' for number in range(20)))
+    (folder / "b.txt").write_text("text b")
+    (folder / "c.jsonl").write_text("".join(f'{{"id":"c{number}"}}\n' for number in range(20)))
+    b = b'{"id": "b.txt", "text": "text b"}'
+    return [*(b'{"id":"a%d"}' % n for n in range(20)), b, *(b'{"id":"c%d"}' % n for n in range(20))]
+
+
+def test_killed_anywhere_nothing_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After any number of kills everything was written, in order but for what came after the last line of the journal."""
+    dice = random.Random(int(os.environ["TEST_SEED"]))
+    values = make_files(tmp_path / "files")
+    resumed = 0
+    for attempt in range(10):
+        broker = Broker()
+        state = tmp_path / f"state-{attempt}"
+        clock = iter(range(10**9))
+        every = dice.randint(1, 12)
+        monkeypatch.setattr(load, "CHECKPOINT_SECONDS", every)
+        monkeypatch.setattr(load.time, "monotonic", lambda clock=clock: next(clock))
+        kills = 0
+        while True:
+            broker.left, broker.luck = dice.randint(0, 30), dice.randint(0, 25)
+            try:
+                run(tmp_path / "files", state, broker)
+                break
+            except Killed:
+                kills += 1
+                with next(state.glob("*.jsonl")).open("ab") as stream:
+                    stream.write(b'{"file": "' if dice.random() < 0.5 else b"")
+        assert set(broker.written) == set(values)
+        assert list(dict.fromkeys(broker.written)) == values
+        # A run repeats at most what the one before it sent since its last line: `every` ticks of the clock.
+        assert len(broker.written) <= len(values) + kills * (every + 1)
+        resumed += kills
+        assert list(state.glob("*.jsonl")) == []
+    assert resumed > 10
+    capsys.readouterr()
+
+
+def test_interrupted_it_repeats_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After Ctrl-C what was sent is waited for and written down; the next run sends the rest, and the one after all again."""
+    values = make_files(tmp_path / "files")
+    broker = Broker()
+    broker.left, broker.ends = 25, KeyboardInterrupt
+
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 130
+    assert broker.written == values[:25]
+    broker.left = None
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 0
+    assert broker.written == values
+    assert "Going on after 25 documents" in capsys.readouterr().err
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 0
+    assert broker.written == values * 2
+
+
+def test_again_and_changed_files_begin_anew(tmp_path: Path) -> None:
+    """`--again` forgets the earlier run; a file that changed meanwhile is another file."""
+    values = make_files(tmp_path / "files")
+    broker = Broker()
+    broker.left, broker.ends = 25, KeyboardInterrupt
+    run(tmp_path / "files", tmp_path / "state", broker)
+    (tmp_path / "files" / "a.jsonl").write_text('{"id":"new"}\n')
+    broker.left = None
+    broker.written.clear()
+
+    run(tmp_path / "files", tmp_path / "state", broker)
+    assert broker.written == [b'{"id":"new"}', *values[25:]]
+
+    broker.left = 5
+    broker.written.clear()
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 130
+    broker.left = None
+    broker.written.clear()
+    run(tmp_path / "files", tmp_path / "state", broker, again=True)
+    assert broker.written == [b'{"id":"new"}', *values[20:]]
+
+
+@pytest.mark.parametrize(("is_gone", "failed"), [(False, "31 of 41"), (True, "1 of 11")])
+def test_what_kafka_refused_is_sent_again(is_gone: bool, failed: str, tmp_path: Path) -> None:
+    """Nothing that follows a refused document is written down as loaded; where Kafka is gone, nothing more is read."""
+    values = make_files(tmp_path / "files")
+    broker = Broker()
+    broker.left, broker.fails, broker.is_gone = 10, True, is_gone
+
+    with pytest.raises(BrokerError, match=f"{failed} documents"):
+        run(tmp_path / "files", tmp_path / "state", broker)
+    broker.left = None
+    run(tmp_path / "files", tmp_path / "state", broker)
+
+    assert set(broker.written) == set(values)
+
+
+def test_what_is_too_large_is_named_and_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would fail for ever: the others are loaded and written down, the exit code is 1, and nothing is sent again."""
+    values = make_files(tmp_path / "files")
+    broker = Broker()
+    broker.refuses = b'"a7"'
+
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 1
+    assert broker.written == [value for value in values if b'"a7"' not in value]
+    assert "a.jsonl:8 is larger than Kafka takes (11 bytes) and was passed over." in capsys.readouterr().err
+    assert list((tmp_path / "state").glob("*.jsonl")) == []
+
+
+def test_the_same_load_twice_at_once_is_refused(tmp_path: Path) -> None:
+    """Two runs would each write down what the other has not sent."""
+    journal = Journal(tmp_path, ["x"], again=False)
+
+    with pytest.raises(InputError, match="being loaded"):
+        Journal(tmp_path, ["x"], again=False)
+    journal.close(is_complete=False)
+    Journal(tmp_path, ["x"], again=False).close(is_complete=True)
+
+
+# -- what is sent for a document
 
 
 def json_settings(**more: str) -> Settings:

@@ -16,8 +16,8 @@ from stream_dedup import dedup
 from stream_dedup.cli import seed as seed_command
 from stream_dedup.ground.errors import InputError
 from stream_dedup.settings.layers import load_settings
-from tests.cli.test_resume import Broker
-from tests.cli.test_resume import run as run_load
+from tests.cli.test_load import Broker
+from tests.cli.test_load import run as run_load
 from tests.inputs.warc_files import BROKEN, WHOLE, gzipped, http, page, record
 
 SOURCE = random.Random(20261127)

@@ -1,16 +1,27 @@
-"""`topics apply` beside somebody who makes the same topics at the same moment."""
+"""`topics apply` beside somebody who makes the same topics at the same moment; `declare` asks the index first."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
+from stream_dedup.cli import declare as declare_command
 from stream_dedup.cli import topics as command
-from stream_dedup.ground.errors import TopicExistsError
+from stream_dedup.ground.errors import ConfigurationError, InputError, TopicExistsError
+from stream_dedup.ground.plan import PLANS
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.ground.topics import Action, TopicState, read_topics
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.indexer.api import IndexApi
+from stream_dedup.service.ports import free_ports
 from stream_dedup.settings.settings import Settings
+from tests.index.logs import APPEND_MS, Doc, batch, declare
+from tests.service.serving import serving
 
 SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
 
@@ -79,3 +90,37 @@ def test_what_was_done_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     ):
         chosen.action(SETTINGS, fit_brokers=True)
         assert re.search(f"^duplicates +{said}\\.", capsys.readouterr().out, re.MULTILINE)
+
+
+# -- whether an index could hold a plan, asked before the plan is written
+
+
+@pytest.fixture(params=[0, 1, 8 << 30])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """Where an index answers, and how much memory it may take."""
+    index = LogIndex(MemoryStore(), Budget(8 << 30, tmp_path))
+    docs = [Doc(0, n, n, bytes([n]) * 16, n << 40, sketch=bytes(SKETCH_BYTES)) for n in range(3)]
+    index.apply([(0, APPEND_MS, declare(PLANS["classic"])), (1, APPEND_MS, batch(docs))])
+    index._budget = Budget(request.param, tmp_path)
+    api = IndexApi()
+    api.serve(index)
+    with serving(api.routes()) as server:
+        yield f"http://127.0.0.1:{server.port}", request.param
+
+
+def test_an_index_says_whether_it_holds_a_plan(index: tuple[str, int], capsys: pytest.CaptureFixture[str]) -> None:
+    address, memory_bytes = index
+    nobody = f"http://127.0.0.1:{free_ports(1)[0]}"
+    if memory_bytes == 1:
+        with pytest.raises(ConfigurationError, match=r"needs at least 5\d\d MiB .* kept: 1\), .* Nothing was written"):
+            declare_command._ask_for_memory([nobody, address], PLANS["bands"])
+    else:
+        declare_command._ask_for_memory([nobody, address], PLANS["bands"])
+        told = capsys.readouterr().err
+        assert f"The index at {address} needs 510 MiB" in told
+        assert ("of the 8,192 MiB" in told) == bool(memory_bytes)
+
+
+def test_without_an_answer_nothing_is_written() -> None:
+    with pytest.raises(InputError, match=r"No index answers at .* Nothing was written: .*--index .*--unasked"):
+        declare_command._ask_for_memory([f"http://127.0.0.1:{free_ports(1)[0]}"], PLANS["bands"])
