@@ -11,13 +11,18 @@ import threading
 import time
 import urllib.parse
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.console import browser
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 ROOT = Path(__file__).parent.parent
 
@@ -103,25 +108,55 @@ class _Quiet(SimpleHTTPRequestHandler):
         """Say nothing of each request."""
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(bool(browser.lacking()), reason=browser.lacking())
-def test_a_question_finds_its_page(site: Path) -> None:
-    """Among the first three that the site's own search lists."""
-    listed = "return [...document.querySelectorAll('.md-search-result__item > a')].map(one => new URL(one.href).pathname)"
-    missed = []
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[tuple[Chrome, str]]:
+    """The site in a browser, at its address."""
+    if lacking := browser.lacking():
+        pytest.skip(lacking)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server, browser.chromium() as chrome:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        for line in ASKED.strip().splitlines():
-            question, page = line.rsplit(maxsplit=1)
-            chrome.get(f"http://127.0.0.1:{server.server_port}/?{urllib.parse.urlencode({'q': question})}")
-            until = time.monotonic() + 20
-            while not (found := chrome.execute_script(listed)):
-                assert time.monotonic() < until, f"nothing is found for {question}"
-                time.sleep(0.05)
-            first = list(dict.fromkeys(found))[:3]
-            missed += [] if f"/{page}/" in first else [(question, page, first)]
+        yield chrome, f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def until_true(chrome: Chrome, script: str) -> Any:
+    """Return what a script returns, once that is something."""
+    until = time.monotonic() + 20
+    while not (found := chrome.execute_script(script)):
+        assert time.monotonic() < until, f"never at {chrome.current_url}: {script}"
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.thorough
+def test_a_question_finds_its_page(served: tuple[Chrome, str]) -> None:
+    """Among the first three that the site's own search lists."""
+    chrome, address = served
+    missed = []
+    for line in ASKED.strip().splitlines():
+        question, page = line.rsplit(maxsplit=1)
+        chrome.get(f"{address}/?{urllib.parse.urlencode({'q': question})}")
+        listed = "[...document.querySelectorAll('.md-search-result__item > a')].map(one => new URL(one.href).pathname)"
+        found = until_true(chrome, f"const found = {listed}; return found.length && found")
+        first = list(dict.fromkeys(found))[:3]
+        missed += [] if f"/{page}/" in first else [(question, page, first)]
     assert missed == []
+
+
+@pytest.mark.thorough
+def test_a_command_is_copied_without_its_prompt(served: tuple[Chrome, str]) -> None:
+    """So that a terminal takes what is pasted."""
+    chrome, address = served
+    allowed = {"origin": address, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    chrome.execute_cdp_cmd("Browser.grantPermissions", allowed)
+    chrome.get(f"{address}/how-to/second-day/")
+    shown = until_true(chrome, "return document.querySelector('.language-console code').innerText")
+    until_true(chrome, "return document.querySelector('.md-code__button')")
+    chrome.find_element("css selector", ".language-console .md-code__button").click()
+    until_true(chrome, "return document.querySelector('.md-dialog--active')")
+    copied = chrome.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    assert shown.startswith("$ ")
+    assert copied.splitlines() == [line.removeprefix("$ ") for line in shown.strip().splitlines()]
 
 
 @pytest.mark.thorough

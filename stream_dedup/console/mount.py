@@ -27,6 +27,7 @@ from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS: Final = 2.0
 _ANSWER_BYTES_MAX: Final = 4_000_000
+# What a sentence is about may be the last in the order of bits of all within reach; of a large site 201 were.
 _CROWD_LISTED: Final = 1_000
 _NOWHERE: Final = LogPlace(1 << 63, 0)
 

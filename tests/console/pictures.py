@@ -22,7 +22,7 @@ PICTURES = (
 # Of the sample with a full-text engine.
 SEARCHED = (
     ("find.png", f"find?{urllib.parse.urlencode({'q': SENTENCES})}", 1000, 900, False),
-    ("group.png", GROUP, 1000, 480, True),
+    ("group.png", GROUP, 1000, 620, True),
     ("find-phone.png", f"find?{urllib.parse.urlencode({'q': SENTENCES})}", 390, 760, True),
 )
 
