@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import itertools
 import secrets
 import tempfile
 from collections import Counter, deque
@@ -134,6 +135,9 @@ def check_command(
     settings = settings_for(
         [*files, *old], given, text_field=text_field, id_field=id_field, recipe=recipe, plan=plan, similarity=similarity
     )
+    need_outside(targets, to, index)
+    if written_as is not None and to is None:
+        raise typer.BadParameter("it is said of the files of --to; name a folder with --to.", param_hint="--as")
     if keep != FIRST and index is not None:
         raise ConfigurationError("An index that is kept has kept what came first; leave out --keep or --index.")
     check_keep(keep, files, settings.time_field)
@@ -209,7 +213,7 @@ class CheckTask:
     def need_any(self, count: int) -> None:
         """Raise InputError if no document, nor anything that cannot be read, was found."""
         if not count:
-            raise InputError(f"There is no document in {first_of(self.targets)}.")
+            raise InputError(f"There is no document in {first_of([file.name for file in self.files])}.")
 
     def ranked(self, advance: Advance) -> list[Judged]:
         """Return the verdicts on all documents, which are read once for that."""
@@ -317,11 +321,8 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
     from stream_dedup.local.parts import Judge, PartedOutput
 
     settings, files = task.settings, task.files
-    if any(file.path is None for file in files):
-        raise InputError("Standard input cannot be gone back to; name a file or a folder with --to.")
-    for target in task.targets:
-        if folder.resolve().is_relative_to(Path(target).resolve()):
-            raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside with --to.")
+    if not all(file.can_be_read_again for file in files):
+        raise InputError("Standard input and pipes cannot be gone back to; name a file or a folder with --to.")
     recipe, plan = task.recipe, settings.judging_plan
     identity = {
         "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old)],
@@ -361,6 +362,13 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
     lost.close()
     task.need_any(sum(counts.values()))
     return lost.exit_code(counts["kept"] + counts["duplicates"], is_strict=task.is_strict, skips_damaged=task.skips_damaged)
+
+
+def need_outside(targets: Sequence[str], *folders: Path | None) -> None:
+    """Raise `InputError` if a folder that is written lies in one that is read."""
+    for folder, target in itertools.product(folders, targets):
+        if folder is not None and folder.resolve().is_relative_to(Path(target).resolve()):
+            raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside.")
 
 
 def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> Settings:

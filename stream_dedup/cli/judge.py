@@ -16,7 +16,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from stream_dedup.cli.check import Advance, CheckTask, Pending, check_files, reading_of, settings_for
+from stream_dedup.cli.check import Advance, CheckTask, Pending, check_files, need_outside, reading_of, settings_for
 from stream_dedup.cli.keep import FIRST
 from stream_dedup.cli.options import (
     DocumentFormat,
@@ -70,12 +70,13 @@ def prints_command(
     A run that was killed goes on.
     """
     need_pyarrow("Files of prints")
+    need_outside(targets, to)
     if vector_field is not None:
         text_field, recipe = vector_field, recipe or "vector"
     others: list[str] = []
     files = [file for target in targets for file in find_files(target, document_format.value, others)]
     names = [file.name for file in files]
-    if any(file.path is None for file in files) or len(set(names)) < len(names):
+    if not all(file.can_be_read_again for file in files) or len(set(names)) < len(names):
         raise InputError("Prints are written by the names of files; name files or a folder, no two of the same name.")
     settings = settings_for(files, given, text_field=text_field, id_field=id_field, recipe=recipe)
     task = CheckTask(settings, recipe_of(settings), targets, files, [], None, 0, as_json, is_strict=strict)
@@ -126,6 +127,7 @@ def judge_command(
     from stream_dedup.local.columns import files_of_prints
 
     need_pyarrow("Files of prints")
+    need_outside(targets, to, index)
     others: list[str] = []
     files, old = files_of_prints(targets, others), files_of_prints(against or [], others)
     settings = given.settings(recipe=recipe, plan=plan, similarity=similarity)

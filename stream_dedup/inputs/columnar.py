@@ -4,9 +4,9 @@ Arrow files are read in both of their formats: with a footer (Feather, `.arrow` 
 that Hugging Face `datasets` saves). Memory holds one batch of rows and the chunks of one row group.
 
 Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again has the same bytes. NaN
-and infinity become null. A column of bytes is text if it is UTF-8 throughout a batch; else the JSON leaves it out. What is
-damaged, a row, a batch or a row group, costs no other. Batches of Arrow are checked before they are used: pyarrow believes what
-stands in them, and ends the process where it is wrong.
+and infinity become null, times are cut to microseconds. Bytes are text if they are UTF-8; else the JSON leaves them out. What
+is damaged, a row, a batch or a row group, costs no other. Batches of Arrow are checked before they are used: pyarrow believes
+what stands in them, and ends the process where it is wrong.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from stream_dedup.ground.errors import InputError
 PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
 _ROWS_AT_ONCE = 4096
+_NO_TEXT = object()
 
 
 class ColumnarRows(NamedTuple):
@@ -166,9 +167,10 @@ def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
     encode = msgspec.json.Encoder(decimal_format="number").encode
     try:
         columns = [_values(batch.column(at)) for at in range(batch.num_columns)]
-        kept = [(name, column) for name, column in zip(names, columns, strict=True) if column is not None]
-        values = zip(*(column for _, column in kept), strict=True)
-        rows = [dict(zip([name for name, _ in kept], row, strict=True)) for row in values]
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        for name, column in zip(names, columns, strict=True):
+            for number in (at for at, value in enumerate(column) if value is _NO_TEXT):
+                rows[number].pop(name, None)
         return [(encode(row), row) for row in rows]
     except TypeError as error:
         raise InputError(f"A column cannot be written as JSON: {error}. Read the file without that column.") from error
@@ -181,20 +183,27 @@ def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
         return json_of_rows(batch.slice(0, half)) + json_of_rows(batch.slice(half))
 
 
-def _values(column: Any) -> list[Any] | None:
-    """Return a column's values; None for bytes that are no text."""
+def _values(column: Any) -> list[Any]:
+    """Return a column's values; `_NO_TEXT` for bytes that are no text."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        try:
-            column = column.cast(pa.binary()).cast(pa.string())
-        except pa.ArrowInvalid:
-            return None
+        return [_text_of(value) for value in column.to_pylist()]
+    if getattr(kind, "unit", "") == "ns":  # which Python's own times do not have
+        coarse = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else None
+        column = column.cast(coarse or (pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")), safe=False)
     found: list[Any] = column.to_pylist()
     return found
+
+
+def _text_of(value: bytes | None) -> object:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return _NO_TEXT
 
 
 def _is_parquet(path: Path) -> bool:

@@ -54,16 +54,16 @@ _HIDDEN = (".", "_")
 _DESCRIBED = frozenset({"dataset_dict.json", "dataset_info.json"})
 _DESCRIPTIONS = _DESCRIBED | {"state.json"}
 _OTHER_KINDS = {
-    rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]": "UTF-16; turn it into UTF-8, as by iconv -f utf-16 -t utf-8",
-    rb"\x1f\x8b": "gzip; unpack it, or call the file .gz",
-    rb"\x28\xb5\x2f\xfd": "zstd; unpack it, or call the file .zst",
-    rb"BZh[1-9]1AY&SY": "bzip2; unpack it",
-    rb"\xfd7zXZ\0": "xz; unpack it",
-    rb"PK\x03\x04": "zip; unpack it",
-    rb"PAR1": "Parquet; call the file .parquet",
-    rb"ARROW1\0": "Arrow; call the file .arrow",
+    rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]": ("UTF-16", "turn it into UTF-8, as by iconv -f utf-16 -t utf-8"),
+    rb"\x1f\x8b": ("gzip", "unpack it, or give a file the ending .gz"),
+    rb"\x28\xb5\x2f\xfd": ("zstd", "unpack it, or give a file the ending .zst"),
+    rb"BZh[1-9]1AY&SY": ("bzip2", "unpack it"),
+    rb"\xfd7zXZ\0": ("xz", "unpack it"),
+    rb"PK\x03\x04": ("zip", "unpack it"),
+    rb"PAR1": ("Parquet", "give it as a file with the ending .parquet"),
+    rb"ARROW1\0": ("Arrow", "give it as a file with the ending .arrow"),
 }
-"""How files begin that are neither JSON nor text, and what to do with them."""
+"""How files begin that are neither JSON nor text, what they are, and what to do with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,11 @@ class SourceFile:
         else:
             with copied(self.elsewhere.address, self.elsewhere.name) as path:
                 yield replace(self, path=path, elsewhere=None)
+
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether it is no standard input and no pipe."""
+        return self.path is not None and not (self.path.is_fifo() or self.path.is_char_device())
 
     @property
     def is_page(self) -> bool:
@@ -408,8 +413,8 @@ def _documents(
     """Yield the documents of `stream`; what `stretch` cuts off, because damage follows, is none."""
     if file.form == "text":
         raw = stream.read()
-        if not file.is_page and (kind := _other_kind(raw)):
-            raise InputError(f"{file.name} is {kind}.")
+        if not file.is_page:
+            _need_text(file, raw)
         if stretch is None or stretch.is_whole:
             advance(1, len(raw))
             yield RawDocument(file.name, raw, "text", is_page=file.is_page)
@@ -418,8 +423,8 @@ def _documents(
         if stretch is not None and stretch.damage and not stretch.is_whole and not line.endswith(b"\n"):
             return
         number = next(numbers)
-        if number == 1 and (kind := _other_kind(line)):
-            raise InputError(f"{file.name} is {kind}.")
+        if number == 1:
+            _need_text(file, line)
         raw = line.rstrip(b"\r\n")
         is_blank = not raw.strip()
         if not is_blank:
@@ -427,9 +432,11 @@ def _documents(
         advance(0 if is_blank else 1, len(line))
 
 
-def _other_kind(raw: bytes) -> str:
-    """Return what bytes are that are neither JSON nor text, as they begin, and what to do; nothing if they may be."""
-    return next((kind for begins, kind in _OTHER_KINDS.items() if re.match(begins, raw)), "")
+def _need_text(file: SourceFile, raw: bytes) -> None:
+    """Raise `InputError` if a file, as it begins, is neither JSON nor text."""
+    for begins, (what, remedy) in _OTHER_KINDS.items():
+        if re.match(begins, raw):
+            raise InputError(f"{file.name} is {what}: {remedy}.")
 
 
 def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:

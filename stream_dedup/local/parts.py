@@ -281,7 +281,7 @@ def _table(rows: Sequence[_Row]) -> Any:
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     if any(row.raw.row is None for row in rows):
-        return _table_of_lines([json.loads(_line(row)) for row in rows])
+        return _table_of_lines([_fields_in(_line(row)) for row in rows])
     taken: list[tuple[Any, list[int]]] = []
     for row in rows:
         batch, place = row.raw.row or (None, 0)
@@ -295,6 +295,15 @@ def _table(rows: Sequence[_Row]) -> Any:
             table = table.drop_columns([name])
         table = table.append_column(name, _column([one[name] for one in added], name))
     return table
+
+
+def _fields_in(line: bytes) -> dict[str, Any]:
+    """Return the JSON object in a line, in whose texts U+FFFD stands for what Arrow does not take."""
+    text = line.decode("utf-8-sig", "replace")
+    if "\\u" in text:  # lone surrogates
+        text = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    fields: dict[str, Any] = json.loads(text)
+    return fields
 
 
 def _table_of_lines(lines: Sequence[dict[str, Any]]) -> Any:

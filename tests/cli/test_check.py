@@ -215,6 +215,9 @@ def test_nothing_to_judge_is_a_failure(
         shutil.rmtree("out", ignore_errors=True)  # it was begun with other files
         against.append(run("check", "a.jsonl", "--against", name, *more))
     folder = run("check", "folder", *more)
+    if not more:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+        assert run("check", "-").err == "There is no document in standard input.\n"
 
     assert (nothing.code, nothing.err) == (1, "There is no document in empty.jsonl, blank.txt.jsonl.\n")
     for ended, name in zip(against, ("empty.jsonl", "odd.jsonl"), strict=True):

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -295,6 +296,10 @@ def test_nothing_of_another_kind_is_written_over(run: Callable[..., Any], tmp_pa
             assert f"{to / 'b.jsonl.parquet'} is there already, and is no file of {what}; name another folder" in ended.err
         with pytest.raises(InputError, match="is there already, and is no file") if number < 2 else nullcontext():
             replace_file(to / "b.jsonl.parquet", Path.touch)
-    ended = run("judge", tmp_path / "prints", "--to", tmp_path / "prints")
-    assert "is no file of verdicts" in ended.err
+    for words in (["check", data, "--to"], ["check", data, "--index"], ["prints", data, "--to"], ["judge", data, "--to"]):
+        assert f"lies in {data}, so it would be read as well" in run(*words, data / "to").err
+    shutil.copytree(tmp_path / "prints", tmp_path / "copy")
+    assert "is no file of verdicts" in run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
+    for words in (["check", tmp_path / "pipe", "--format", "jsonl"], ["prints", tmp_path / "pipe", "--format", "jsonl"]):
+        assert run(*words, "--to", tmp_path / "new").code == 1  # and nobody waits for what would come through it
     assert {name: raw for name, raw in tree(tmp_path).items() if name in before} == before

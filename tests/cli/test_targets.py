@@ -194,9 +194,12 @@ def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
     """Lines become columns, and columns lines; a column of several kinds of values has their JSON."""
     (tmp_path / "data").mkdir()
     odd = [{"id": "x", "text": THIRD, "stars": "many", "more": [1]}, {"id": "y", "text": f"{THIRD} again", "more": {"a": 1}}]
+    rude = b'\xef\xbb\xbf{"id": "z\xff\\ud800", "text": "a", "\\udead": ["\\ud83d\\ude00"]}\n'
     (tmp_path / "data" / "a.jsonl").write_bytes(lines([*ROWS[:3], *odd]) + b"no JSON\n")
+    (tmp_path / "data" / "c.jsonl").write_bytes(rude)
     pq.write_table(pa.table({"id": ["e", "f"], "text": [OTHER, "short"]}), tmp_path / "data" / "b.parquet")
 
+    assert run("check", tmp_path / "data", "--as", "parquet").code == 2  # nothing is written without --to
     for written_as in ("parquet", "jsonl"):
         assert run("check", tmp_path / "data", "--to", tmp_path / written_as, "--as", written_as).code == 0
         assert {path.suffix for path in (tmp_path / written_as).glob("*/*")} == {f".{written_as}"}
@@ -205,8 +208,18 @@ def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
     assert [one["more"] for one in kept] == [None, None, [1]]
     dropped = pq.read_table(tmp_path / "parquet" / "duplicates" / "part-00001.parquet").to_pylist()
     assert [(one["id"], one["dedup_of"]) for one in dropped] == [("e", "c")]
-    rows = [json.loads(line) for path in sorted((tmp_path / "jsonl" / "kept").iterdir()) for line in path.open()]
-    assert [one["id"] for one in rows] == ["a", "c", "x", "f"]
+    rows = [
+        json.loads(line)
+        for path in sorted((tmp_path / "jsonl" / "kept").iterdir())
+        for line in path.open(encoding="utf-8-sig", errors="replace")
+    ]
+    assert [one["id"] for one in rows] == ["a", "c", "x", "f", "z\N{REPLACEMENT CHARACTER}\ud800"]
+    (read,) = pq.read_table(max((tmp_path / "parquet" / "kept").iterdir())).to_pylist()
+    assert read == {
+        "id": "z" + 2 * "\N{REPLACEMENT CHARACTER}",
+        "text": "a",
+        "\N{REPLACEMENT CHARACTER}": ["\N{GRINNING FACE}"],
+    }
 
 
 def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -> None:

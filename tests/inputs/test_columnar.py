@@ -139,3 +139,18 @@ def test_a_row_that_is_no_text_is_lost_alone(tmp_path: Path, name: str) -> None:
     assert [one.fields and one.fields["text"] for one in found] == ["one", None, "three"]
     assert found[1].lost is not None
     assert (found[1].name, found[1].lost.error_class) == (f"{name}:1", "DamagedRecord")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_that_is_no_json_costs_no_row(tmp_path: Path, name: str) -> None:
+    """Bytes that are no text are left out, of that row alone; of a time what is finer than microseconds."""
+    moments = pa.array([1_767_225_600_000_000_001, None, 999], pa.timestamp("ns", "UTC"))
+    odd = {"text": pa.array([b"one", b"\xff", None]), "time": moments, "took": pa.array([1, 2001, None], pa.duration("ns"))}
+    write(tmp_path / name, pa.table(odd))
+    assert rows(tmp_path / name) == [
+        {"text": "one", "time": "2026-01-01T00:00:00Z", "took": "P0D"},
+        {"time": None, "took": "PT0.000002S"},
+        {"text": None, "time": "1970-01-01T00:00:00Z", "took": None},
+    ]
+    write(tmp_path / name, pa.table({"text": odd["text"]}))
+    assert rows(tmp_path / name) == [{"text": "one"}, {}, {"text": None}]
