@@ -35,7 +35,6 @@ def test_the_examples_of_the_page() -> None:
 
 
 def test_every_public_name_is_there_and_on_the_page() -> None:
-    """The names of `__all__` can be imported, are listed by dir(), and are described."""
     text = PAGE.read_text(encoding="utf-8")
     for name in stream_dedup.__all__:
         assert getattr(stream_dedup, name) is not None
@@ -127,7 +126,6 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_prints_tell_how_alike_texts_are() -> None:
-    """The similarity is the share of equal values; without sketches, or with two recipes, it is refused in a sentence."""
     words = [f"word{number}" for number in range(200)]
     one, other = fingerprint(" ".join(words)), fingerprint(" ".join([*words[:100], "changed", *words[101:]]))
 
@@ -262,7 +260,6 @@ class Column:
 
 @pytest.mark.parametrize("method", ["to_pylist", "to_list", "tolist"])
 def test_columns_are_added_as_rows_are(method: str) -> None:
-    """Arrow, polars and pandas, and NumPy name it differently; a missing value is named by its row, and nothing is kept."""
     index = Index()
 
     found = index.add_columns(Column(method, ["1", "2"]), Column(method, ["some words", "some words"]))

@@ -48,7 +48,6 @@ def settings(page: str) -> list[Settings]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_can_be_read(page: str) -> None:
-    """Python compiles, YAML parses, settings are settings."""
     assert page in CRAWLERS or not set(CRAWLERS) - set(PAGES)
     for block in blocks(page, "python"):
         compile(block, page, "exec")

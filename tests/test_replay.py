@@ -127,7 +127,6 @@ def test_a_plan_that_the_log_cannot_serve_is_refused() -> None:
 
 
 def test_numbers_take_the_place_of_the_logs_own() -> None:
-    """Alone, or over a named plan; thresholds by length as a plan is written."""
     blocks = PLANS["blocks"].to_fields()
 
     assert Alternative.parse(["threshold=18"]).of(blocks) == parse("128:8:0:18:75%~0:0%:1000")

@@ -56,7 +56,6 @@ class TestOrder:
         assert load_settings(file=mine, environ={"STREAM_DEDUP_CONFIG": str(other)}).group == "mine"
 
     def test_the_plain_bootstrap_variable_is_honoured_below_ours(self) -> None:
-        """KAFKA_BOOTSTRAP_SERVERS counts, and the prefixed name wins over it."""
         plain = {"KAFKA_BOOTSTRAP_SERVERS": "a:1"}
         both = {**plain, "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": "b:2"}
 
@@ -71,7 +70,6 @@ class TestOrder:
         assert load_settings(environ={"STREAM_DEDUP_GROUP": "", "STREAM_DEDUP_KAFKA_SASL_PASSWORD": ""}) == Settings()
 
     def test_yaml_and_toml_say_the_same(self, tmp_path: Path) -> None:
-        """Both file formats give equal settings, Kafka properties included, nested or dotted."""
         toml = write(tmp_path, "a.toml", 'http_port = 9\nlivez_after = "2m"\n[kafka]\nsasl.username = "u"\n"linger.ms" = 5\n')
         yaml = write(tmp_path, "a.yml", "http_port: 9\nlivez_after: 2m\nkafka:\n  sasl.username: u\n  linger.ms: 5\n")
 
@@ -190,7 +188,6 @@ class TestKafkaProperties:
         assert load_settings(environ=environ).kafka == {"sasl.oauthbearer.assertion.file": "/token"}
 
     def test_a_secret_given_twice_or_unreadable_is_an_error(self, tmp_path: Path) -> None:
-        """Both forms at once are ambiguous, and a missing secret file is named."""
         twice = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x", "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(tmp_path)}
         missing = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(tmp_path / "none")}
 
@@ -200,7 +197,6 @@ class TestKafkaProperties:
 
 class TestSecrets:
     def test_secrets_are_shown_nowhere(self) -> None:
-        """Neither repr nor the rows of `config show` hold a secret; the property's name is still there."""
         secrets = {environment_name(f"kafka.{prop}"): "s3cret" for prop in FROM_FILE_PROPERTIES if is_secret(prop)}
 
         settings = load_settings(environ=secrets)
@@ -307,7 +303,6 @@ class TestErrors:
         assert problem.endswith(".")
 
     def test_addresses_that_can_be(self) -> None:
-        """Names of compose (with underscores) and of Kubernetes, and both kinds of addresses."""
         given = [("KAFKA_BOOTSTRAP_SERVERS", one) for one in BROKERS]
         given += [("HTTP_HOST", one) for one in ("0.0.0.0", "::", "pod-1.svc")]  # noqa: S104 - a text, nothing is bound
 
@@ -320,7 +315,6 @@ class TestErrors:
 
     @pytest.mark.parametrize("field", ["text_field", "id_field", "time_field", "scope_field"])
     def test_a_field_of_raw_values_is_an_error(self, field: str) -> None:
-        """A setting that would have no effect is refused: raw values have no fields."""
         (problem,) = problems({f"STREAM_DEDUP_{field.upper()}": "a.b"})
 
         assert "needs STREAM_DEDUP_VALUE_FORMAT=json" in problem
@@ -439,7 +433,6 @@ class TestUnits:
 
 class TestReferencePage:
     def test_page_and_code_agree(self) -> None:
-        """The page in the repository is what the code prints; each setting stands on it once, below a heading."""
         page = reference_page()
 
         assert (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8") == page
@@ -452,7 +445,6 @@ class TestReferencePage:
             assert len(field.description or "") > 40, name
 
     def test_the_recipes_that_can_be_set_exist(self) -> None:
-        """Every preset makes a recipe and is on the page; a wrong name is answered with the nearest."""
         said = Settings.model_fields["recipe"].description or ""
 
         for preset in PRESETS:

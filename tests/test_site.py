@@ -69,7 +69,6 @@ def test_the_home_page_shows_a_command_and_what_it_prints() -> None:
 
 @pytest.mark.thorough
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
-    """No script, style, font or picture comes from another host."""
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         fetched = re.findall(r"<(?:script|img|link)\b[^>]*?(?:src|href)=\"?(https?://[^\s\">]+)", text)

@@ -137,7 +137,6 @@ FRAME = Frame(TABLE)
     ],
 )
 def test_each_kind_of_source_gives_a_mask_and_what_is_kept(source: Any, kept: Any) -> None:
-    """A text that is a copy is dropped, whatever holds it; what is kept is of the kind that was given."""
     rows = list(source) if isinstance(source, Iterator) else source
     if isinstance(source, Iterator) and isinstance(rows[0], pa.RecordBatch):
         assert dedup(iter(rows), returns="mask").tolist() == KEPT
@@ -151,7 +150,6 @@ def test_each_kind_of_source_gives_a_mask_and_what_is_kept(source: Any, kept: An
 
 
 def test_ids_stay_what_they_are() -> None:
-    """Numbers, bytes and UUIDs come back as they were given, also as what a duplicate is of."""
     for ids in ([10, 11, 12], [b"a", b"b", b"c"], [uuid.UUID(int=number) for number in range(3)]):
         found = dedup({"id": ids, "text": TEXTS}, id="id")
         assert found["id"] == ids

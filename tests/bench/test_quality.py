@@ -146,7 +146,6 @@ def fake(mode: str = "good", seconds: float = 60.0) -> Peers:
 
 
 def test_pairs_are_of_two_texts_the_smaller_place_first() -> None:
-    """However a peer orders its pairs, they come as (smaller, larger), and none of a text with itself."""
     with fake() as peers:
         near = peers.near_pairs(peers.methods[0], ["a1", "b", "a2\nü", "a3"], ["en"] * 4)
 

@@ -146,7 +146,6 @@ def test_a_wrong_topic_is_one_sentence(
 
 
 def test_a_named_topic_is_for_its_owner_to_change() -> None:
-    """It is checked like the others, but `topics apply` would leave it, so the sentence does not send anybody there."""
     topics = as_declared()
     topics["clean"] = Existing(1, 3, topics.pop("unique").config | {"max.message.bytes": "1"})
     given = Settings(unique="clean")
@@ -189,7 +188,6 @@ def test_a_first_start_has_nothing_to_say_about_offsets() -> None:
 
 
 def test_an_index_is_asked_about_its_own_topics_only() -> None:
-    """With the log and the verdicts alone nothing is said of outputs and offsets."""
     topics = {name: topic for name, topic in as_declared().items() if name in ("fingerprints", "verdicts")}
 
     by_state = found(Facts(asked=("fingerprints", "verdicts"), topics=topics, log=(0, 0), now_ms=NOW_MS))

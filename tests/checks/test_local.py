@@ -25,8 +25,6 @@ from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 from tests.checks.test_cluster import Existing
 
-KEY = bytes(range(32))
-
 
 def of(findings: Sequence[CheckFinding], check: str) -> CheckFinding:
     (one,) = (one for one in findings if one.check == check)
@@ -35,7 +33,6 @@ def of(findings: Sequence[CheckFinding], check: str) -> CheckFinding:
 
 class TestClients:
     def test_every_wrong_property_is_named_at_once_with_the_nearest(self) -> None:
-        """Unknown names and impossible values, each with the variable it came from; a secret's value is not shown."""
         environ = {
             "STREAM_DEDUP_KAFKA_SECURTY_PROTOCOL": "ssl",
             "STREAM_DEDUP_KAFKA_SASL_MECHANSM": "PLAIN",
@@ -170,19 +167,15 @@ class TestMachine:
 
 
 class TestRecipe:
-    def test_the_public_key_is_a_warning(self) -> None:
-        """With a key of one's own there is nothing to say."""
-        assert [one.state for one in check_key(Recipe())] == [CheckState.WARNING]
-        assert [one.state for one in check_key(Recipe(key=KEY))] == [CheckState.OK]
-
-    def test_a_key_that_cannot_be_read_is_a_refusal(self, tmp_path: Path) -> None:
-        """Without a recipe nothing else is said of it."""
+    def test_the_public_key_is_a_warning_and_one_that_cannot_be_read_a_refusal(self, tmp_path: Path) -> None:
+        """With a key of one's own there is nothing to say; without a recipe nothing else is said of it."""
         (tmp_path / "key").write_text("short")
+        assert [one.state for one in check_key(Recipe())] == [CheckState.WARNING]
+        assert [one.state for one in check_key(Recipe(key=bytes(range(32))))] == [CheckState.OK]
 
         recipe, findings = check_recipe(Settings(key_file=tmp_path / "key"))
 
-        assert recipe is None
-        assert [one.state for one in findings] == [CheckState.REFUSED]
+        assert (recipe, [one.state for one in findings]) == (None, [CheckState.REFUSED])
 
     def test_the_declaration_must_be_this_worker_s(self) -> None:
         """Another recipe or group is refused, another plan is a warning, and a log of somebody else is an error."""
@@ -204,36 +197,21 @@ class TestRecipe:
         assert [one.state for one in check_declaration(stricter, recipe, bands)] == [CheckState.WARNING]
 
 
-class TestVolume:
-    def make(self, folder: Path) -> Settings:
-        index = LogIndex(RocksStore(folder))
-        index.bind("cluster/topic")
-        index.flush()
-        index.close()
-        return Settings(index_dir=folder)
+def test_a_volume_is_read_beside_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log and offset must fit, its representatives the memory; none is not called well, and a damaged one is refused."""
+    index = LogIndex(RocksStore(tmp_path / "v"))
+    index.bind("cluster/topic")
+    index.flush()
+    index.close()
 
-    def test_none_is_not_called_well(self, tmp_path: Path) -> None:
-        (one,) = check_volume(Settings(index_dir=tmp_path / "none"), None, lambda: None)
+    def states(log: str | None, end: int | None, name: str = "v") -> list[CheckState]:
+        return [one.state for one in check_volume(Settings(index_dir=tmp_path / name), log, lambda: end)]
 
-        assert one.state is CheckState.NOT_CHECKED
-
-    def test_a_volume_is_read_beside_its_log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Its log and offset must fit, and its representatives the memory."""
-        settings = self.make(tmp_path / "v")
-
-        def states(log: str | None, end: int | None) -> list[CheckState]:
-            return [one.state for one in check_volume(settings, log, lambda: end)]
-
-        assert states("cluster/topic", 0) == states(None, None) == [CheckState.OK, CheckState.OK]
-        assert states("cluster/other", 5)[0] is CheckState.REFUSED
-        assert states("cluster/topic", -1)[0] is CheckState.REFUSED
-        monkeypatch.setattr(volume, "limit_of_group", lambda: 1000)
-        assert states("cluster/topic", 0)[1] is CheckState.WARNING
-
-    def test_a_damaged_volume_is_a_refusal(self, tmp_path: Path) -> None:
-        settings = self.make(tmp_path / "v")
-        (tmp_path / "v" / "CURRENT").write_text("nonsense\n")
-
-        (one,) = check_volume(settings, None, lambda: None)
-
-        assert one.state is CheckState.REFUSED
+    assert states("cluster/topic", 0) == states(None, None) == [CheckState.OK, CheckState.OK]
+    assert states("cluster/other", 5)[0] is CheckState.REFUSED
+    assert states("cluster/topic", -1)[0] is CheckState.REFUSED
+    monkeypatch.setattr(volume, "limit_of_group", lambda: 1000)
+    assert states("cluster/topic", 0)[1] is CheckState.WARNING
+    assert states(None, None, "none") == [CheckState.NOT_CHECKED]
+    (tmp_path / "v" / "CURRENT").write_text("nonsense\n")
+    assert states(None, None) == [CheckState.REFUSED]

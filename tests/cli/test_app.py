@@ -244,7 +244,6 @@ class TestRoles:
         assert line["exception"][0]["exc_type"] == "ZeroDivisionError"
 
     def test_run_all_stops_everything_when_one_role_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The dead role's code is the command's, a sentence names it, and no child is left."""
         monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
         monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
 

@@ -25,7 +25,6 @@ TABLE = pa.table({"n": list(range(len(PAGES))), "page": [{"text": page.text, "ur
 
 
 def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
-    """A table, a reader of batches, columns, dictionaries, pairs, and a file; a duplicate names a kept row before it."""
     pq.write_table(TABLE, tmp_path / "a.parquet", row_group_size=70)
     rows = TABLE.to_pylist()
     expected = dedup(TABLE, text="page.text", id="page.url")

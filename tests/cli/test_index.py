@@ -27,7 +27,6 @@ def volume(tmp_path: Path) -> Path:
 
 
 def test_stats_as_a_table_and_as_json(run: Callable[..., Any], volume: Path) -> None:
-    """The volume of the settings, or the one named; the table says what the JSON says."""
     found = json.loads(run("index", "stats", "--json").out)
     table = run("index", "stats", volume, "--hottest", 1).out
 

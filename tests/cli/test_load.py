@@ -205,7 +205,6 @@ def json_settings(**more: str) -> Settings:
 
 
 def test_a_line_of_jsonl_is_sent_byte_for_byte() -> None:
-    """Nothing is encoded again, whatever the settings and however broken the line."""
     for raw in (b'{ "id" : 1,  "text":"\\u00e4" }', b"{broken", b"\xff"):
         for settings in (Settings(), json_settings()):
             assert record_of(settings, RawDocument("f:1", raw, "jsonl"), None)[1] == raw

@@ -130,7 +130,6 @@ def test_nothing_that_can_be_read_is_a_failure(run: Callable[..., Any], tmp_path
 
 
 def test_an_id_field_that_is_not_there_is_said(run: Callable[..., Any], tmp_path: Path) -> None:
-    """A file without the column is refused; of JSONL the documents without the field are counted."""
     pq.write_table(pa.table({"text": [text()], "url": ["u"]}), tmp_path / "a.parquet")
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": 1, "text": text()} | more) + "\n" for more in ({}, {"key": 2})))
 

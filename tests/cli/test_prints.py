@@ -66,7 +66,6 @@ def test_two_steps_say_what_one_says(run: Callable[..., Any], tmp_path: Path, da
 
 
 def test_verdicts_stand_beside_their_documents(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
-    """A file of verdicts for each file, a row for each of its rows; together they are what is printed otherwise."""
     run("prints", data, "--to", tmp_path / "prints")
     printed = [json.loads(line) for line in run("judge", tmp_path / "prints", "--json").out.splitlines()]
 
@@ -137,7 +136,6 @@ def test_a_run_goes_on_and_sees_what_has_changed(run: Callable[..., Any], tmp_pa
 
 
 def test_new_prints_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:
-    """As `check --against` has it, also with an index that is kept."""
     for name, page in (("old", PAGES[0]), ("new", PAGES[0])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jsonl").write_text(json.dumps({"id": name, "text": page.text}) + "\n")

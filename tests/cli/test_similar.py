@@ -173,7 +173,6 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(run: Callable[..
 
 
 def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], volume: Path) -> None:
-    """Below the floor of features an equal text is found, and a sentence says why nothing else can be."""
     equal = run("similar", "Just a few WORDS", "--volume", volume)
     part = run("similar", " ".join(PAGE.split()[:10]), "--volume", volume)
 

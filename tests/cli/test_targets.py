@@ -191,7 +191,6 @@ def test_an_index_that_is_kept_keeps_what_came_first(run: Callable[..., Any], tm
 
 
 def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Lines become columns, and columns lines; a column of several kinds of values has their JSON."""
     (tmp_path / "data").mkdir()
     odd = [{"id": "x", "text": THIRD, "stars": "many", "more": [1]}, {"id": "y", "text": f"{THIRD} again", "more": {"a": 1}}]
     rude = b'\xef\xbb\xbf{"id": "z\xff\\ud800", "text": "a", "\\udead": ["\\ud83d\\ude00"]}\n'

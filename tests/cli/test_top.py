@@ -37,7 +37,6 @@ def reading(metrics: RoleMetrics, seconds: float) -> RoleReading:
 
 
 def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
-    """Rates are differences over the time between; ratios are of the interval, and ever since for the other column."""
     metrics = WorkerMetrics("r")
     metrics.left(EmittedCounts.of([leaving(NEAR)] * 4))
     before = reading(metrics, 100.0)

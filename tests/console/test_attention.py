@@ -167,7 +167,6 @@ def test_hosts_are_told_as_their_latest_signal_has_them(cluster: FakeCluster, lo
 
 
 def test_a_look_that_fails_is_said_beside_the_others(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
-    """Nothing passes for in order that was not looked at."""
     cluster.add_signal("gone.example", [{"event": "vanishing", "documents": 60}])
     cluster.away = "dlq.documents"
 

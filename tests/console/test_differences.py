@@ -56,7 +56,6 @@ def test_it_is_bounded() -> None:
 
 
 def test_control_characters_are_written_out() -> None:
-    """An override cannot turn round the line, and half of a surrogate pair is no fault; line breaks and joiners stay."""
     assert "\x1b" not in shown(EVIL)
     assert "\\u202e" in shown(EVIL)
     assert "\\x00" in shown(EVIL)
@@ -65,6 +64,5 @@ def test_control_characters_are_written_out() -> None:
 
 
 def test_blocks_of_fingerprints() -> None:
-    """Each block of 16 bits with the bits that differ; nothing where the two cannot be compared."""
     assert blocks("0000ffff", "0001ffff") == [("0000", "0001", 1), ("ffff", "ffff", 0)]
     assert blocks("", "") == blocks("00", "0000") == blocks("zz", "zz") == []

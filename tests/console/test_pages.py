@@ -262,7 +262,6 @@ def test_dead_letters_with_what_sends_them_back() -> None:
 
 
 def test_figures_of_the_newest_say_so() -> None:
-    """Where more left than was looked at, no figure passes for that of the hour."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.saw([decision(place) for place in range(350)], HOUR_MS - 1_000)
     given = sources(0, recent=recent)

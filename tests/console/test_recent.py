@@ -11,7 +11,6 @@ from tests.console.sample import HOUR_MS, decision, sources
 
 
 def test_filters_are_joined() -> None:
-    """Each filter alone takes what it says, and several together what all of them take."""
     recent = sources().recent
 
     def found(**query: str) -> set[int]:

@@ -84,7 +84,6 @@ def test_mini_crawl_is_frozen() -> None:
 
 @pytest.mark.parametrize("pages", [40, 101, 900])
 def test_mini_crawl_has_every_kind_and_every_language_in_any_length(pages: int) -> None:
-    """The number of pages is kept, and however few they are, no kind and no language is missing."""
     made = mini_crawl(3, pages)
 
     assert pages == len(made)
@@ -107,7 +106,6 @@ def test_records_are_what_a_crawler_sends(crawl: list[CrawledPage]) -> None:
 
 
 def test_independent_originals_are_distinct(crawl: list[CrawledPage]) -> None:
-    """Two originals of a language have a Jaccard below 0.3, on average below 0.15."""
     for code in LANGUAGES:
         found = [truth.shingles(page.text, code) for page in crawl if page.kind == "original" and page.language == code]
         values = [truth.jaccard(one, other) for one, other in itertools.combinations(found, 2)]
@@ -125,7 +123,6 @@ def test_translations_are_no_duplicates(crawl: list[CrawledPage], known: Resembl
 
 @pytest.mark.parametrize("size_bytes", few([250, 1000, 6000]))
 def test_endless_pages_have_the_size_and_share_asked_for(size_bytes: int) -> None:
-    """Page sizes average the bytes asked for, and copies the share asked for; equal seeds give equal pages."""
     pages = list(endless(5, 1500, size_bytes=size_bytes, duplicate_share=0.4, languages=("en", "de")))
 
     assert list(endless(5, 200, size_bytes=size_bytes, duplicate_share=0.4, languages=("en", "de"))) == pages[:200]

@@ -271,7 +271,6 @@ def test_a_decimal_is_not_worked_out(stand: SchemaServer) -> None:
 
 
 def test_a_union_of_types_that_are_referred_to_is_read(stand: SchemaServer) -> None:
-    """As in topics that hold records of several kinds."""
     stand.has(90, record("Page", text="string"), "page")
     stand.has(91, record("Note", text="string", n="int"), "note")
     references = [{"name": name, "subject": name.lower(), "version": 1} for name in ("Page", "Note")]

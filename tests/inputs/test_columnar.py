@@ -129,7 +129,6 @@ def test_bytes_that_changed_cost_no_other_batch(tmp_path: Path, name: str, seed:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_row_that_is_no_text_is_lost_alone(tmp_path: Path, name: str) -> None:
-    """Invalid UTF-8 in one value: the row is named, and its neighbours are read."""
     texts = pa.array([b"one", b"two \xff", b"three"]).cast(pa.binary())
     bad = pa.StringArray.from_buffers(3, texts.buffers()[1], texts.buffers()[2])
     write(tmp_path / name, pa.table({"text": bad}))

@@ -135,7 +135,6 @@ def test_what_has_no_text_is_a_dead_letter(value: Any, stage: str, error_class: 
 
 
 def test_confluents_frame_goes_and_is_never_guessed() -> None:
-    """Five bytes, whatever the schema's id is, and no registry is asked."""
     for schema in (0, 1, 2**31):
         assert decode(b"\0" + schema.to_bytes(4, "big") + b'{"text": "x"}', value_format="confluent-json").text == "x"
     bad = (b"", b"\0\0\0\0", b'{"text":"x"}', b"\1\0\0\0\1{}", b"\0\0\0\0\1{")
@@ -185,7 +184,6 @@ def test_base64_text() -> None:
 
 
 def test_long_ids_are_shortened_and_stay_distinct() -> None:
-    """An id of any length fits a log record, and two long ids with one prefix stay two."""
     one, other = decode(b"x", key=b"k" * 5000).id, decode(b"x", key=b"k" * 5001).id
 
     assert len(one) == len(other) == ID_BYTES_MAX

@@ -188,7 +188,6 @@ def test_a_missing_library_is_a_sentence(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_standard_input_is_no_warc(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be read from a pipe says so."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     with pytest.raises(InputError, match="give its name"):
         list(read_documents(find_files("-", "warc")))

@@ -32,7 +32,6 @@ def places(found: list[RawDocument]) -> list[str]:
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("odd", WHOLE)
 def test_a_page_that_is_whole_is_read_however_odd_its_record_is(tmp_path: Path, odd: str, suffix: str) -> None:
-    """Wrong codings, lengths and version lines: the page's bytes are what they are, and so are its neighbours'."""
     for order in ([RIGHT[0], WHOLE[odd], *RIGHT[1:]], [*RIGHT, WHOLE[odd]]):
         (tmp_path / f"a{suffix}").write_bytes(warc(order, suffix))
 

@@ -43,7 +43,6 @@ def test_nutch() -> None:
     ],
 )
 def test_pages(name: str, settings: dict[str, str], time_ms: int) -> None:
-    """Of a page the main text is judged, whatever encoding it names; URL and time are the crawler's."""
     found = decode(name, **settings)
 
     assert found.text.split("\n")[0] == "Der Brückenbau beginnt im März"

@@ -285,7 +285,6 @@ def _until(found: Callable[[], bool], what: str) -> None:
     "clue", ["a", "title:fox AND (", '"brown fox"~3', "\u202eחתול\u202c", "e\u0301\u0302\u0303", "\u0000fox", "👍 fox"]
 )
 def test_strange_clues_are_plain_questions(server: HttpServer, clue: str) -> None:
-    """Of one letter, of operators, right to left, of marks: answered, never an error of the engine."""
     assert ask(server, "/v1/find", clue.encode())[0] == 200
 
 

@@ -202,7 +202,6 @@ def test_a_search_that_is_filled_anew_shows_nothing_forgotten_on_the_way(
 
 
 def test_a_log_of_digests_is_understood(tmp_path: Path) -> None:
-    """There a take-down has the id's keyed digest, and so have the copies."""
     key = Recipe().key
     outputs = crawl(3, 0)
     outputs.forget(digest_id(b"kept1", key))
@@ -275,7 +274,6 @@ def answer_of(address: str) -> Any:
 
 
 def test_what_leaves_later_is_found_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record, and a partition that is new, without a restart."""
     monkeypatch.setattr(search_role, "_COMMIT_SECONDS", 0.01)
     monkeypatch.setattr(search_role, "_LOOK_SECONDS", 0.01)
     outputs, health = crawl(2, 0), Health()
@@ -401,7 +399,6 @@ def test_the_newest_stay_over_kills_where_the_engine_may_grow_no_larger(
 
 
 def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:
-    """A tombstone, a bypassed record, headers that say nothing: read, counted in groups, found by nothing."""
     outputs = MemoryOutputs()
     outputs.write("unique", 0, b"a", None, [("dedup.reason", b"tombstone")])
     outputs.write("unique", 0, b"\xff", "", [])
