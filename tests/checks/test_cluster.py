@@ -71,17 +71,8 @@ def test_the_declared_topics_are_well() -> None:
     """What `topics apply` makes gives one good line for each check, and nothing else."""
     by_state = found(facts())
 
-    assert [one.check for one in by_state[CheckState.OK]] == [
-        "topics",
-        "log",
-        "replicas",
-        "log sizes",
-        "output sizes",
-        "retention",
-        "offsets",
-        "reading",
-        "clock",
-    ]
+    of_topics = ["topics", "log", "replicas", "log sizes", "output sizes", "retention"]
+    assert [one.check for one in by_state[CheckState.OK]] == [*of_topics, "offsets", "reading", "clock"]
     assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
 
@@ -196,21 +187,17 @@ def test_an_index_is_asked_about_its_own_topics_only() -> None:
     assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
 
+BOTH, LOG_TOO = ("unique", "duplicates"), ("fingerprints", "unique")
+SEVERAL = "What was acknowledged is on more than one broker"
+
+
 @pytest.mark.parametrize(
     ("names", "alone", "told"),
     [
         ((), (), []),
-        (
-            ("unique", "duplicates"),
-            ("unique", "duplicates"),
-            ["What was acknowledged may be on one broker alone: unique, duplicates."],
-        ),
-        (("fingerprints", "unique"), (), ["What was acknowledged is on more than one broker."]),
-        (
-            ("fingerprints", "unique"),
-            ("unique",),
-            ["What was acknowledged is on more than one broker; in unique it may be on one."],
-        ),
+        (BOTH, BOTH, ["What was acknowledged may be on one broker alone: unique, duplicates."]),
+        (LOG_TOO, (), [f"{SEVERAL}."]),
+        (LOG_TOO, ("unique",), [f"{SEVERAL}; in unique it may be on one."]),
     ],
 )
 def test_where_acknowledged_records_are_is_told_of_the_topics_that_there_are(
@@ -356,10 +343,7 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
 
     found = [
         list(check_roles(settings, names, RoleFacts(1, 0, reads=frozenset(reads))))
-        for reads in (
-            ["crawl.documents"],
-            ["crawl.documents", "news.documents"],
-        )
+        for reads in (["crawl.documents"], ["crawl.documents", "news.documents"])
     ]
 
     assert [[one.state for one in each] for each in found] == [[CheckState.OK], [CheckState.REFUSED]]

@@ -36,12 +36,8 @@ def test_a_letter_is_restored_as_it_came(came: Headers) -> None:
     """Headers in their order and under their names, also those that look like ours; key, value, timestamp, partition."""
     letter = letter_of(dead(came))
 
-    assert (letter.source, letter.stage, letter.error_class, letter.size) == (
-        "documents-3@8812",
-        "decode",
-        "JSONDecodeError",
-        1,
-    )
+    told = (letter.source, letter.stage, letter.error_class, letter.size)
+    assert told == ("documents-3@8812", "decode", "JSONDecodeError", 1)
     assert original(letter) == ("documents", 3, b"key", b"{", 1234, came)
     assert original(letter_of(dead(came, None, None))) == ("documents", 3, b"key", None, None, came)
 

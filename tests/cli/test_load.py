@@ -273,8 +273,7 @@ def test_a_seed_of_whole_lines_is_told(
 
 
 @pytest.mark.parametrize(
-    ("id_field", "key_field", "key"),
-    [(None, None, b"an id"), ("page.url", None, b"http://1/"), ("page.url", "key", b"a key")],
+    ("id_field", "key_field", "key"), [(None, None, b"an id"), ("page.url", None, b"http://1/"), ("page.url", "key", b"a key")]
 )
 def test_the_key_is_where_the_filter_looks_for_the_id(id_field: str | None, key_field: str | None, key: bytes) -> None:
     """ID_FIELD counts unless --key-field names another; with neither it is `id`, else `url`."""

@@ -10,7 +10,24 @@ from stream_dedup.ground import memory_limit
 from stream_dedup.ground.memory_limit import limit_of_group, resident_bytes
 
 MIB = 1 << 20
-UNLIMITED_V1 = "9223372036854771712\n"
+UNLIMITED_V1 = "9223372036854771712"
+# What a process says of itself, what lies in its control groups (a number is of MiB), and the limit in MiB.
+CASES: dict[str, tuple[str, dict[str, int | str], int | None]] = {
+    "version 2, in a container": ("0::/", {"memory.max": 512}, 512),
+    "version 2, no limit": ("0::/", {"memory.max": "max"}, None),
+    "version 2, the least of those above": ("0::/a/b", {"a/memory.max": 700, "a/b/memory.max": 900}, 700),
+    "version 2, a path outside the namespace": ("0::/../../escaped", {"memory.max": 512}, 512),
+    "version 1, under its path": (
+        "5:cpu,cpuacct:/a\n4:memory:/pods/1",
+        {"memory/memory.limit_in_bytes": UNLIMITED_V1, "memory/pods/1/memory.limit_in_bytes": 600},
+        600,
+    ),
+    "version 1, in a container": ("4:memory:/pods/1", {"memory/memory.limit_in_bytes": 600}, 600),
+    "version 1, no limit": ("4:memory:/", {"memory/memory.limit_in_bytes": UNLIMITED_V1}, None),
+    "no control groups": ("", {}, None),
+    "more than the machine has": ("0::/", {"memory.max": 128 << 10}, None),
+    "what nobody knows": ("0::/", {"memory.max": "nonsense"}, None),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -18,53 +35,16 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_limit, "machine_bytes", lambda: 64 << 30)
 
 
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = folder / name
+@pytest.mark.parametrize("what", CASES)
+def test_the_limit_is_the_least_of_the_groups(tmp_path: Path, what: str) -> None:
+    own, files, limit = CASES[what]
+    (tmp_path / "own").write_text(own and f"{own}\n")
+    for name, said in files.items():
+        path = tmp_path / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
+        path.write_text(f"{said * MIB if isinstance(said, int) else said}\n")
 
-
-@pytest.mark.parametrize(
-    ("own", "files", "limit"),
-    [
-        pytest.param("0::/\n", {"memory.max": f"{512 * MIB}\n"}, 512 * MIB, id="version 2, in a container"),
-        pytest.param("0::/\n", {"memory.max": "max\n"}, None, id="version 2, no limit"),
-        pytest.param(
-            "0::/system.slice/worker.service\n",
-            {"system.slice/memory.max": f"{700 * MIB}\n", "system.slice/worker.service/memory.max": f"{900 * MIB}\n"},
-            700 * MIB,
-            id="version 2, the least of those above",
-        ),
-        pytest.param(
-            "0::/../../escaped\n", {"memory.max": f"{512 * MIB}\n"}, 512 * MIB, id="version 2, a path outside the namespace"
-        ),
-        pytest.param(
-            "5:cpu,cpuacct:/a\n4:memory:/kubepods/pod1\n",
-            {"memory/memory.limit_in_bytes": UNLIMITED_V1, "memory/kubepods/pod1/memory.limit_in_bytes": f"{600 * MIB}\n"},
-            600 * MIB,
-            id="version 1, under its path",
-        ),
-        pytest.param(
-            "4:memory:/kubepods/pod1\n",
-            {"memory/memory.limit_in_bytes": f"{600 * MIB}\n"},
-            600 * MIB,
-            id="version 1, in a container",
-        ),
-        pytest.param("4:memory:/\n", {"memory/memory.limit_in_bytes": UNLIMITED_V1}, None, id="version 1, no limit"),
-        pytest.param("", {}, None, id="no control groups"),
-        pytest.param("0::/\n", {"memory.max": f"{128 << 30}\n"}, None, id="more than the machine has"),
-        pytest.param("0::/\n", {"memory.max": "nonsense\n"}, None, id="what nobody knows"),
-    ],
-)
-def test_the_limit_is_the_least_of_the_groups(tmp_path: Path, own: str, files: dict[str, str], limit: int | None) -> None:
-    cgroups = write(tmp_path / "cgroup", files)
-    cgroups.mkdir(exist_ok=True)
-    owner = tmp_path / "own"
-    owner.write_text(own)
-
-    assert limit_of_group(cgroups, owner) == limit
+    assert limit_of_group(tmp_path / "cgroup", tmp_path / "own") == (limit and limit * MIB)
 
 
 def test_a_system_without_any_of_it_has_no_limit(tmp_path: Path) -> None:

@@ -64,10 +64,7 @@ def test_a_page_that_is_not_whole_is_lost_alone(tmp_path: Path, odd: str, suffix
 
 def test_what_a_crawler_says_it_cut_off_is_taken_as_it_is(tmp_path: Path) -> None:
     """WARC-Truncated: a crawler's own limit of size, which most pages of a crawl with one have."""
-    for block in (
-        http(B[:-100], f"Content-Length: {len(B)}"),
-        http(b"fff\r\n" + B[:-100], "Transfer-Encoding: chunked"),
-    ):
+    for block in (http(B[:-100], f"Content-Length: {len(B)}"), http(b"fff\r\n" + B[:-100], "Transfer-Encoding: chunked")):
         (tmp_path / "a.warc").write_bytes(record("b", block, "WARC-Truncated: length"))
         assert bodies(read(tmp_path / "a.warc")) == [B[:-100]]
 
