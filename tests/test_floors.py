@@ -16,29 +16,9 @@ import stream_dedup
 PACKAGE = Path(stream_dedup.__file__).parent
 
 # The rooms, from the ground up: a room imports only what lies below it, so no two rooms import each other.
-FLOORS = (
-    "ground",
-    "machine",
-    "fingerprinting",
-    "settings",
-    "log",
-    "inputs",
-    "kafka",
-    "index",
-    "checks",
-    "control",
-    "proof",
-    "service",
-    "local",
-    "insights",
-    "console",
-    "worker",
-    "indexer",
-    "search",
-    "broker",
-    "demo",
-    "cli",
-)
+BELOW_THE_ROLES = ("ground", "machine", "fingerprinting", "settings", "log", "inputs", "kafka", "index", "checks", "control")
+BELOW_THE_ROLES += ("proof", "service", "local", "insights", "console")
+FLOORS = (*BELOW_THE_ROLES, "worker", "indexer", "search", "broker", "demo", "cli")
 
 # The rooms of a room, likewise.
 ROOMS_OF_THE_INDEX = ("tables", "volume", "rules")

@@ -51,16 +51,8 @@ def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    shell = subprocess.Popen(
-        ["bash"],
-        cwd=tmp_path,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    shell = subprocess.Popen(["bash"], cwd=tmp_path, env=environment, text=True, start_new_session=True, **streams)
     assert shell.stdin is not None
     shown = {}
     try:

@@ -207,18 +207,8 @@ class TestSecrets:
 
 
 NO_PAIRS = ["broker", "http://broker:9092", "a:1,,b:2"]
-NO_BROKERS = [
-    "broker:0",
-    "broker:99999",
-    "999.1.1.1:9092",
-    "1.2.3:9092",
-    "a..b:9092",
-    "-a:9092",
-    "::1:9092",
-    "[::g]:9092",
-    "good:9092, bad!:9092",
-    "[broker]:9092,:::1",
-]
+NO_BROKERS = ["broker:0", "broker:99999", "999.1.1.1:9092", "1.2.3:9092", "a..b:9092", "-a:9092", "::1:9092"]
+NO_BROKERS += ["[::g]:9092", "good:9092, bad!:9092", "[broker]:9092,:::1"]
 NO_BROKERS += [f"{'a' * 64}:9092", "http:9092:9092"]
 BROKERS = ["localhost:1", "10.0.0.1:65535", "[::1]:9092", "a_b.c-d.svc:9092 , kafka.:9092", "kafka-0.kafka:9092"]
 BROKERS += ["[fe80::1%eth0]:1"]

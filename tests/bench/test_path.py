@@ -109,12 +109,7 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert result["documents"]["count"] == 2000
     assert result["machine"]["cores"] >= 1
     assert list(result["variants"]) == list(VARIANTS)
-    assert [(one["variant"], one["round"]) for one in result["samples"]] == [
-        ("copy", 1),
-        ("bands", 1),
-        ("blocks", 1),
-        ("classic", 1),
-    ]
+    assert [(one["variant"], one["round"]) for one in result["samples"]] == [(name, 1) for name in VARIANTS]
     copied, *judged = (one["balance"] for one in result["samples"])
     assert copied == {"in": 2000, "copies": 2000}
     for balance in judged:
@@ -127,14 +122,14 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert all(seconds > 0 for seconds in one["cpu_seconds_total"].values())
         assert all(size > 1_000_000 for size in one["memory_bytes_max"].values())
         assert 0 <= one["window_documents"] <= 1900
-    for heading in (
+    headings = [
         "documents/s",
         "of the copy",
         "CPU per document",
         "worker prepare",
         "Bytes are known of a broker of our own only",
-    ):
-        assert heading in err
+    ]
+    assert [heading for heading in headings if heading not in err] == []
 
 
 @pytest.mark.broker

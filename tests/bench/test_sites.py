@@ -59,13 +59,8 @@ def test_pages_of_a_site_share_their_template_and_copies_are_as_near_as_wanted(l
 @pytest.mark.parametrize("template", [60, 75, 92])
 def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
     pages = SitePages("ja", template, 12, SMALL)
-    finding = judge_site(
-        pages,
-        KnownPrints(fingerprinter_of("words", 0), [*pages.texts, *(c.text for c in pages.copies)]),
-        PLANS["bands"],
-        "words",
-        0,
-    )
+    known = KnownPrints(fingerprinter_of("words", 0), [*pages.texts, *(copy.text for copy in pages.copies)])
+    finding = judge_site(pages, known, PLANS["bands"], "words", 0)
 
     index, kept, bands, worst = Index(), [], [], {0: 0, 1: 0}
     for place in pages.order:

@@ -48,17 +48,8 @@ def as_declared() -> dict[str, Existing]:
 
 
 def facts(**more: object) -> Facts:
-    good = Facts(
-        asked=ASKED,
-        topics=as_declared(),
-        brokers=3,
-        log=(0, 7),
-        appended_ms=NOW_MS - 100,
-        now_ms=NOW_MS,
-        oldest_ms=NOW_MS - DAY_MS,
-        committed={0: (5, epochs.to_metadata(0))},
-        source={0: (2, 9)},
-    )
+    good = Facts(ASKED, as_declared(), brokers=3, log=(0, 7), now_ms=NOW_MS, appended_ms=NOW_MS - 100)
+    more = {"oldest_ms": NOW_MS - DAY_MS, "committed": {0: (5, epochs.to_metadata(0))}, "source": {0: (2, 9)}} | more
     return replace(good, **more)  # type: ignore[arg-type]
 
 
@@ -228,14 +219,10 @@ def test_all_refusals_are_raised_at_once() -> None:
 
 def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
     """A thousand duplicates of as many partitions with the longest names and ids stay within the bound, and come near it."""
+    positions = (Position(f"{place:04}" + "t" * 245, bytes(16), place, 2**40) for place in range(DOCUMENTS_MAX))
     judgements = tuple(
-        Judgement(
-            Reason.NEAR,
-            LogPlace(2**40, place),
-            9,
-            Representative(Position(f"{place:04}" + "t" * 245, bytes(16), place, 2**40), b"i" * 512, 2**40),
-        )
-        for place in range(DOCUMENTS_MAX)
+        Judgement(Reason.NEAR, LogPlace(2**40, place), 9, Representative(position, b"i" * 512, 2**40))
+        for place, position in enumerate(positions)
     )
 
     raw, _ = answers.encode(LogAnswer(1, bytes(16), 1, judgements), answers.CHAIN_START)

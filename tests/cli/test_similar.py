@@ -31,19 +31,12 @@ TEXTS = {"http://a/": PAGE, "http://b/": OTHER, "http://c/": "just a few words"}
 
 
 def documents(texts: dict[str, str]) -> list[Doc]:
-    prints = Fingerprinter(Recipe()).fingerprint(list(texts.values()))
+    made = Fingerprinter(Recipe()).fingerprint(list(texts.values()))
+    numbers = [int(high) << 64 | int(low) for low, high in made.prints]
+    rows = zip(texts, made.digests, numbers, made.features, made.sketches, strict=True)
     return [
-        Doc(
-            0,
-            row,
-            row,
-            prints.digests[row].tobytes(),
-            int(prints.prints[row, 1]) << 64 | int(prints.prints[row, 0]),
-            int(prints.features[row]),
-            id=name.encode(),
-            sketch=prints.sketches[row].tobytes(),
-        )
-        for row, name in enumerate(texts)
+        Doc(0, row, row, digest.tobytes(), number, int(features), id=name.encode(), sketch=sketch.tobytes())
+        for row, (name, digest, number, features, sketch) in enumerate(rows)
     ]
 
 

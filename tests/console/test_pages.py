@@ -28,17 +28,9 @@ from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from tests.console.sample import EVIL, HOUR_MS, INDEX, decision, opened, sources
 from tests.service.serving import serving as serving_routes
 
-ADDRESSES = (
-    "",
-    "decisions",
-    "decision?at=duplicates-2@8",
-    "find?q=harbour",
-    "groups",
-    "group?at=documents-0@1",
-    "hosts",
-    "dead-letters",
-    "index",
-)
+DECISION = "decision?at=duplicates-2@8"
+GROUP = "group?at=documents-0@1"
+ADDRESSES = ("", "decisions", DECISION, "find?q=harbour", "groups", GROUP, "hosts", "dead-letters", "index")
 
 
 @contextmanager

@@ -19,17 +19,14 @@ from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
 from tests.inputs.registry_server import SchemaServer, message, read, refused
 
-PAGE = {
-    "type": "record",
-    "name": "Page",
-    "fields": [
-        {"name": "url", "type": "string"},
-        {"name": "body", "type": "string"},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-    ],
-}
-RECURSIVE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
-EMPTY_ITEMS = {"type": "record", "name": "Lie", "fields": [{"name": "body", "type": {"type": "array", "items": "null"}}]}
+
+def record(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
+
+
+PAGE = record("Page", url="string", body="string", at={"type": "long", "logicalType": "timestamp-millis"})
+RECURSIVE = record("Node", next=["null", "Node"])
+EMPTY_ITEMS = record("Lie", body={"type": "array", "items": "null"})
 
 
 def decoder(stand: SchemaServer, **more: str) -> Decoder:
@@ -78,7 +75,7 @@ def test_a_registry_that_is_away_is_no_fault_of_the_record(stand: SchemaServer, 
 def test_an_id_or_a_version_that_the_registry_refuses_is_the_records_fault(stand: SchemaServer, status: int) -> None:
     """The id comes with each value, and whoever writes one would stop the worker for ever."""
     stand.has(7, PAGE)
-    stand.has(8, {"type": "record", "name": "Doc", "fields": []}, references=[{"name": "W", "subject": "w", "version": 0}])
+    stand.has(8, record("Doc"), references=[{"name": "W", "subject": "w", "version": 0}])
     stand.refused = {"/schemas/ids/4294967295": status, "/subjects/w/versions/0": status}
     by = decoder(stand)
     assert refused(by, b"\0\xff\xff\xff\xff").error_class == "UnknownSchema"
@@ -126,8 +123,8 @@ def test_what_is_kept_of_schemas_is_bounded(stand: SchemaServer) -> None:
 
 
 def test_what_a_schema_refers_to_counts_as_its_own(stand: SchemaServer) -> None:
-    word = {"type": "record", "name": "Word", "doc": "x" * 600_000, "fields": [{"name": "body", "type": "string"}]}
-    page = {"type": "record", "name": "Doc", "doc": "x" * 600_000, "fields": [{"name": "page", "type": "Word"}]}
+    word, page = record("Word", body="string"), record("Doc", page="Word")
+    word["doc"] = page["doc"] = "x" * 600_000
     stand.has(90, word, "word")
     stand.has(9, page, references=[{"name": "Word", "subject": "word", "version": 1}])
     found = refused(decoder(stand), struct.pack(">bI", 0, 9) + b"\x06abc")
@@ -154,10 +151,6 @@ TEXT = b"\x0asmall"
 def having(stand: SchemaServer, schema: Any, body: bytes, **others: Any) -> bytes:
     stand.has(7, schema, **others)
     return struct.pack(">bI", 0, 7) + body
-
-
-def record(name: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
 
 
 def page_of(*kinds: Any, **more: Any) -> dict[str, Any]:

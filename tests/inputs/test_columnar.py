@@ -50,14 +50,8 @@ def test_rows_are_objects_whatever_the_format(tmp_path: Path, name: str) -> None
     found = rows(tmp_path / name)
 
     assert len(found) == 10_000
-    assert found[7] == {
-        "id": "row 7",
-        "text": None,
-        "page": {"url": "u7", "tags": ["a"]},
-        "score": 3.5,
-        "time": "2026-01-01T00:00:00Z",
-        "body": "plain bytes",
-    }
+    known = {"id": "row 7", "text": None, "page": {"url": "u7", "tags": ["a"]}, "score": 3.5}
+    assert found[7] == known | {"time": "2026-01-01T00:00:00Z", "body": "plain bytes"}
     assert found[1]["score"] is None
     assert rows(tmp_path / name, first=5001) == found[5001:]
     assert columns_of(tmp_path / name) == TABLE.column_names

@@ -369,12 +369,8 @@ def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
 
     assert (group.copies, group.counted, group.oldest_ms, group.newest_ms) == (4, 3, 1004, 1007)
     assert (group.best.id, group.best.better) == ("longer", "longest")
-    assert {one.id: one.better for one in group.members} == {
-        "longer": "longest",
-        "same": "",
-        "long": "longest",
-        "damaged": "longest",
-    }
+    better = dict.fromkeys(("longer", "long", "damaged"), "longest") | {"same": ""}
+    assert {one.id: one.better for one in group.members} == better
 
 
 @pytest.mark.parametrize("step", few(f"search.{when}-commit:{number}:1" for number in (7, 8) for when in ("before", "after")))
