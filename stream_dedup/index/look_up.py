@@ -13,6 +13,7 @@ from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import CROWD
+from stream_dedup.index.rules.reasons import reason_of_state
 from stream_dedup.index.rules.sources import Sources
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import ALONE, Alike
@@ -111,25 +112,25 @@ def described_apart(entries: Entries, sources: Sources, found: Sequence[Alike]) 
 
 def described(entries: Entries, sources: Sources, found: Sequence[tuple[int, int]]) -> list[tuple[int, Entry]]:
     """Return (distance in bits, entry) of each (distance, number of an entry)."""
-    details = entries.details(number for _, number in found)
+    rows, ids = entries.rows(np.array([number for _, number in found], np.int64))
     return [
         (
             distance,
             Entry(
                 number,
-                sources.position(detail.source, detail.offset),
-                detail.id,
-                detail.time_ms,
-                LogPlace(detail.log_offset, detail.place),
-                detail.reason,
-                int.from_bytes(detail.print, "little"),
-                detail.text_digest,
-                detail.scope,
-                detail.features,
-                detail.sketch,
+                sources.position(int(row["source"]), int(row["offset"])),
+                identifier,
+                int(row["time_ms"]),
+                LogPlace(int(row["log_offset"]), int(row["place"])),
+                reason_of_state(row["state"]),
+                int.from_bytes(row["print"].tobytes(), "little"),
+                row["text_digest"].tobytes(),
+                int(row["scope"]),
+                int(row["features"]),
+                row["sketch"].tobytes(),
             ),
         )
-        for (distance, number), detail in zip(found, details, strict=True)
+        for (distance, number), row, identifier in zip(found, rows, ids, strict=True)
     ]
 
 
@@ -137,7 +138,7 @@ def ids_of(entries: Entries, ids: Sequence[bytes] | None) -> list[bytes]:
     """Return the id of each live entry, in log order; with `ids` of those that have one of these."""
     if ids is not None:
         numbers, is_live = entries.find_ids(set(ids))
-        return [detail.id for detail in entries.details(numbers[is_live].tolist())]
+        return list(entries.rows(numbers[is_live])[1])
     found: list[bytes] = []
     for _, sizes, blob in entries.live():
         ends = np.cumsum(sizes).tolist()

@@ -117,22 +117,22 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
         rows["offset"] = np.arange(added, added + piece)
         entries.append(rows, Ids.of([b"id-%d" % number * (number % 4) for number in range(added, added + piece)]))
         added += piece
-        found = entries.details(range(added))
-        assert [(one.offset, one.id) for one in found] == [
+        rows, ids = entries.rows(np.arange(added))
+        assert list(zip(rows["offset"].tolist(), ids, strict=True)) == [
             (number, b"id-%d" % number * (number % 4)) for number in range(added)
         ]
         writes = Writes()
         entries.add_writes(writes)
         store.write(writes.puts, writes.deletes, writes.ranges)
-        assert [one.offset for one in entries.details(range(added - 1, -1, -1))] == list(range(added - 1, -1, -1))
+        assert entries.rows(np.arange(added)[::-1].copy())[0]["offset"].tolist() == list(range(added - 1, -1, -1))
     again = Entries(store, 2)
     live = np.concatenate([part.numbers for part in again.load(261, 261)])
 
     assert again.count == added == 261
     assert len(list(store.scan(b"e"))) == 5
     assert live.tolist() == list(range(261))
-    assert again.details([260, 3, 64])[2].id == b""
-    assert again.details([259])[0].id == b"id-259" * 3
+    assert again.rows(np.array([260, 3, 64]))[1][2] == b""
+    assert again.rows(np.array([259]))[1][0] == b"id-259" * 3
 
 
 def test_the_last_word_on_a_key_counts() -> None:
@@ -174,7 +174,8 @@ def test_dropped_entries_are_gone_from_the_volume(count: int) -> None:
     assert stored.numbers.tolist() == live
     assert stored.states.tolist() == [number % 2 + 1 for number in live]
     assert stored.prints[:, 0].tolist() == [number * 7 for number in live]
-    assert [(one.offset, one.id) for one in again.details(live)] == [(number, b"%d" % number) for number in live]
+    rows, ids = again.rows(np.array(live))
+    assert list(zip(rows["offset"].tolist(), ids, strict=True)) == [(number, b"%d" % number) for number in live]
     assert len(list(store.scan(b"e"))) == 4 if count == 400 else 5
     again.append(rows[:100].copy(), Ids.of([b"more"] * 100))
     again.drop(np.array(live[:5]))

@@ -14,7 +14,6 @@ from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.tables.budget import Budget
-from stream_dedup.index.tables.held import bytes_for
 from stream_dedup.index.tables.neighbours import MERGED_AGAIN_IN_FILES, Neighbours
 from stream_dedup.index.tables.rows import no_columns, take_rows
 from stream_dedup.index.volume.memory import MemoryStore
@@ -140,7 +139,9 @@ def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
         index.judge(take_rows(part, slice(0, 1)), np.full(1, 100, np.uint32), 1)  # which sorts when it is due
         shares.append(
             index.bytes_used
-            / bytes_for(plan.tables, index.live, index.live, 16, in_files=True, active_share=1 / MERGED_AGAIN_IN_FILES)
+            / index._columns.bytes_for(
+                plan.tables, index.live, index.live, in_files=True, active_share=1 / MERGED_AGAIN_IN_FILES
+            )
         )
 
     assert max(shares[-40:]) < 1.0

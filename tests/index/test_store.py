@@ -44,8 +44,8 @@ def test_a_store_is_a_sorted_dictionary(opener: Opener) -> None:
         prefix = chance.choice([b"", b"b", b"bb", b"\xff"])
         assert list(store.scan(prefix)) == sorted(one for one in model.items() if one[0].startswith(prefix))
         next(store.scan(b""), None)
-        if chance.random() < 0.2:
-            assert store.size_bytes() > 0 or not model
+        if model and chance.random() < 0.2:  # one that held data and opens empty is refused
+            assert store.size_bytes() > 0
             store.close()
             store.close()
             store = opener()

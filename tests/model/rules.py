@@ -99,7 +99,8 @@ def _keeps_the_id_of_its_start(assigned: Any, assignment: Assignment, keys: Any)
 
 @_instead(IndexState, "drop")
 def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any, why: str) -> None:
-    gone = {(one.log_offset, one.place) for one in state.rooms()[0].details(entries.tolist())}
+    of = state.rooms()[0].origins(entries)
+    gone = set(zip(of.log_offsets.tolist(), of.places.tolist(), strict=True))
     drop(state, entries, why)
     positions = state.positions
     positions.split()

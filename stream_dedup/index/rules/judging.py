@@ -30,11 +30,10 @@ from stream_dedup.index.rules.positions import (
     WholeRecord,
     cut_at_repeats,
     handle_of,
-    handles_of,
     keys_of,
     spans_of,
 )
-from stream_dedup.index.rules.reasons import reason_of_duplicate
+from stream_dedup.index.rules.reasons import reason_of_duplicate, reason_of_state
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
 from stream_dedup.index.tables.tags import crcs_of
@@ -200,10 +199,11 @@ def _judge_stretch(
     own[~open_places] = -1  # what is kept needs no second look-up
     found_own = np.flatnonzero(own >= 0)
     if len(found_own):
-        details = entries.details(own[found_own].tolist())
-        for place, detail in zip(found_own.tolist(), details, strict=True):
-            judgements[place] = Judgement(detail.reason, LogPlace(detail.log_offset, detail.place))
-            about[place] = handle_of(detail.log_offset, detail.place)
+        rows, _ = entries.rows(own[found_own])
+        decided_at = zip(rows["state"].tolist(), rows["log_offset"].tolist(), rows["place"].tolist(), strict=True)
+        for place, (kept_as, *at) in zip(found_own.tolist(), decided_at, strict=True):
+            judgements[place] = Judgement(reason_of_state(kept_as), LogPlace(*at))
+            about[place] = handle_of(*at)
     stale = np.flatnonzero(open_places & (own < 0) & below)
     for place in stale.tolist():
         judgements[place] = Judgement(Reason.STALE, LogPlace(log_offset, first + place))
@@ -256,7 +256,7 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
         )
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
-    about = handles_of(log_offsets, log_places)
+    about = handle_of(log_offsets, log_places)
     copies, better = np.zeros(len(places), np.uint32), np.zeros(len(places), np.uint8)
     of = entries.origins(named)
     if len(named):
@@ -265,7 +265,7 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
         same_text = outcome[duplicates] != OUTCOME_NEAR
         reasons[duplicates] = _REASONS[same_text.astype(int), same_ids(own_ids, of.ids).astype(int)]
         distances[duplicates] = found.distance[duplicates]
-        about[duplicates] = handles_of(of.log_offsets, of.places)
+        about[duplicates] = handle_of(of.log_offsets, of.places)
         copies[duplicates], better[duplicates] = state.copies.count(
             named,
             Copies(of.features, of.times_ms, of.ranks, of.sources, of.offsets),

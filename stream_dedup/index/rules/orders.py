@@ -19,7 +19,7 @@ from stream_dedup.index.rules.judging import append_rows, columns_of_batch
 from stream_dedup.index.rules.positions import Key, cut_at_repeats, handle_of, keys_of
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import RulesInForce, changed
-from stream_dedup.index.tables.rows import OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT, no_columns, take_rows
+from stream_dedup.index.tables.rows import OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT, Columns, no_columns, take_rows
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.records import DOCUMENTS_MAX, Batch, Control, forgotten_ids
@@ -37,10 +37,7 @@ def seed(
     """
     made = np.zeros(len(batch), np.bool_)
     _, neighbours = state.rooms()
-    numbers = state.numbers(batch)
-    for number in numbers:
-        state.positions.raise_watermark(number, 0, 0)
-    columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
+    columns = _columns(state, batch)
     for first, end in cut_at_repeats(keys_of(columns)):
         part = take_rows(columns, slice(first, end))
         fresh = first + np.flatnonzero(neighbours.find_positions(part) < 0)
@@ -64,10 +61,7 @@ def seed(
 def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
     """Let a dropped document be unique after all; it represents itself, unless its text is represented already."""
     _, neighbours = state.rooms()
-    numbers = state.numbers(batch)
-    for number in numbers:
-        state.positions.raise_watermark(number, 0, 0)
-    columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
+    columns = _columns(state, batch)
     if int(neighbours.find_positions(columns)[0]) >= 0:
         return
     short = np.array([int(batch.features[0]) < floor])
@@ -78,6 +72,14 @@ def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, fl
         neighbours.add(columns, ~short)
         first = np.zeros(1, np.int64)
         append_rows(state, batch, first, columns, short, (log_offset, first), append_ms)
+
+
+def _columns(state: IndexState, batch: Batch) -> Columns:
+    """Return what tables compare of documents that no worker's batch brought; their source partitions are known from now on."""
+    numbers = state.numbers(batch)
+    for number in numbers:
+        state.positions.raise_watermark(number, 0, 0)
+    return columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
 
 
 def carry_out(state: IndexState, log_offset: int, control: Control) -> bool:
@@ -164,8 +166,8 @@ def _retract(
     wanted.sources[:], wanted.offsets[:], wanted.values[:] = zip(*(key for _, key in known), strict=True)
     found = state.neighbours.find_positions(wanted)
     entries = np.unique(found[found >= 0])
-    details = zip(entries.tolist(), state.entries.details(entries.tolist()), strict=True)
-    handles = {entry: handle_of(detail.log_offset, detail.place) for entry, detail in details}
+    of = state.entries.origins(entries)
+    handles = dict(zip(entries.tolist(), handle_of(of.log_offsets, of.places).tolist(), strict=True))
     state.drop(entries, "retract")
     for (place, key), entry in zip(known, found.tolist(), strict=True):
         # A duplicate can be refused by its output too: it represents nobody, and still must not be given its verdict again.

@@ -440,17 +440,12 @@ def _handles_named(record: KeptRecord | WholeRecord) -> list[int]:
     return list({about for about, judgement in judged if judgement.reason.verdict is Verdict.DUPLICATE})
 
 
-def handle_of(log_offset: int, place: int) -> int:
-    """Return what names a representative for ever: the place in the log at which it became one, as one number.
+def handle_of(log_offset: Any, place: Any) -> Any:
+    """Return what names a representative for ever: the place in the log at which it became one, as one number; or columns (n,).
 
     Its entry's number does not: a representative that is renewed gets a new one.
     """
     return log_offset * _PLACES + place
-
-
-def handles_of(log_offsets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the same of many, given as columns (n,)."""
-    return log_offsets * _PLACES + places
 
 
 def keys_of(columns: Columns) -> list[Key]:

@@ -11,6 +11,7 @@ Invariants: a duplicate of the same text is never called near; an empty id is no
 from __future__ import annotations
 
 from stream_dedup.ground.document import Reason
+from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY
 
 
 def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
@@ -18,3 +19,8 @@ def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
     if same_text:
         return Reason.UNCHANGED if same_id else Reason.EXACT
     return Reason.REVISED if same_id else Reason.NEAR
+
+
+def reason_of_state(state: int) -> Reason:
+    """Return why an entry became a representative, by its state on disk."""
+    return Reason.TOO_SHORT if state == STATE_DIGEST_ONLY else Reason.NEW

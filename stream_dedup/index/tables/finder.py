@@ -37,7 +37,6 @@ _ACTIVE_BYTES: Final = 12  # a row number and its tags, in blocks that are half 
 _PIECE: Final = 1 << 16  # places of a table that are read from its file or written to it at once: they stay in a cache
 _BUCKET_BYTES: Final = 4 + 8 // GROUP  # where its frozen segment begins; its share of a block's first unit and length
 _TAG_BYTES: Final = 1.5
-TAGS: Final = 1 << finder_kernels.TAG_BITS
 FROM_THE_END: Final = np.iinfo(np.int64).max
 
 Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
@@ -383,10 +382,6 @@ class RowFinder:
         """
         frozen = np.diff(self._heads(number)).reshape(-1, GROUP).max(axis=1)
         return int((frozen + self.table.active_heads[number, : len(frozen), 1]).max())
-
-    def fuller(self, number: int, most: int) -> int:
-        """Return how many keys of one table have more than `most` rows, as far as tags tell them apart."""
-        return int(finder_kernels.count_fuller(self.table, number, most, np.zeros(TAGS, np.int64)))
 
     def buckets(self, number: int) -> int:
         """Return how many buckets one table has."""

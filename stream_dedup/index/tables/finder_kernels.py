@@ -31,7 +31,7 @@ uint16: Any = np.uint16
 uint32: Any = np.uint32
 uint64: Any = np.uint64
 
-TAG_BITS: Final = 12
+TAGS: Final = 1 << 12
 GROUP_BITS: Final = 2
 GROUP: Final = 1 << GROUP_BITS
 UNIT: Final = 4  # places in the smallest block; blocks are counted in units of it

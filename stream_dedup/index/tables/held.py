@@ -207,9 +207,18 @@ class HeldColumns:
         return sum(column.bytes_in_file for column in self._columns.values())
 
     def bytes_for(self, tables: int, rows: int, full: int, *, in_files: bool, active_share: float) -> int:
-        """Return what `bytes_for` returns, with the scopes that there are."""
+        """Return how many bytes of memory rows need while such a share of them is open.
+
+        `full` of them are in the plan's `tables`; `in_files`: what is read by single rows lies there.
+        """
         scopes = 8 * rows if self._columns["scopes"].count else 0
-        return scopes + bytes_for(tables, rows, full, self._print_bytes, in_files=in_files, active_share=active_share)
+        row_bytes = _ALWAYS_BYTES if in_files else _ALWAYS_BYTES + self._print_bytes
+        return (
+            scopes
+            + (rows + rows // GROWN) * row_bytes
+            + finder_bytes(len(TAGS), rows, active_share, in_file=in_files)
+            + finder_bytes(tables, full, active_share, in_file=in_files)
+        )
 
     def _take(self) -> None:
         """Have the columns as the compiled functions want them, as `rows`."""
@@ -217,16 +226,3 @@ class HeldColumns:
         files = np.array([columns[name].number for name in ("prints", "features", "sketches")], np.int64)
         arrays = {name: columns[name].array for name in HeldRows._fields if name in columns}
         self.rows = HeldRows(**arrays, files=files, taken=no_row_taken())
-
-
-def bytes_for(tables: int, rows: int, full: int, print_bytes: int, *, in_files: bool, active_share: float) -> int:
-    """Return how many bytes of memory rows need while such a share of them is open.
-
-    `full` of them are in the plan's `tables`; `in_files`: what is read by single rows lies there. Scopes are left out.
-    """
-    row_bytes = _ALWAYS_BYTES if in_files else _ALWAYS_BYTES + print_bytes
-    return (
-        (rows + rows // GROWN) * row_bytes
-        + finder_bytes(len(TAGS), rows, active_share, in_file=in_files)
-        + finder_bytes(tables, full, active_share, in_file=in_files)
-    )

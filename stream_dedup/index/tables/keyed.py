@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.tables import keyed_kernels, near_kernels
+from stream_dedup.index.tables import finder_kernels, keyed_kernels, near_kernels
 from stream_dedup.index.tables.blocks import Tables, table_count
 from stream_dedup.index.tables.budget import unreadable
 from stream_dedup.index.tables.finder import KeysOf, RowFinder
@@ -23,7 +23,6 @@ from stream_dedup.index.tables.rows import (
     HeldRows,
     JudgedRows,
     Known,
-    gathered,
     new_chains,
     new_walking,
     no_columns,
@@ -93,9 +92,12 @@ class Keyed:
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))
         walking, tables, table = new_walking(self.count), self._tables._replace(alike_min=alike_min), self.finder.table
-        found = gathered(lambda reached: int(keyed_kernels.walk(tables, table, held, wanted, 0, keys, newer, walking, reached)))
+        count, reached = 256, room_for_alike(0)
+        while count > len(reached.rows):
+            reached = room_for_alike(count)
+            count = int(keyed_kernels.walk(tables, table, held, wanted, 0, keys, newer, walking, reached))
         check_read(held)
-        return found
+        return AlikeRows(*(column[:count] for column in reached))
 
     def keys_of(self, read: ReadRows) -> KeysOf:
         """Return what gives the keys of rows in some tables."""
@@ -117,8 +119,8 @@ class Keyed:
 
         Entries that were removed count until the rows are laid out anew.
         """
-        asked = self._tables.asked
-        return self.finder.fuller(number, asked) if asked else 0
+        asked, table = self._tables.asked, self.finder.table
+        return int(finder_kernels.count_fuller(table, number, asked, np.zeros(finder_kernels.TAGS, np.int64))) if asked else 0
 
 
 def with_own_row(held: HeldRows, batch: Columns) -> HeldRows:

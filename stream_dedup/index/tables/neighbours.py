@@ -110,14 +110,9 @@ class Neighbours:
         self._known = RowFinder(len(TAGS), beside)
         self._in_files = False
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
-        self._candidates = 0
+        self.candidates = 0  # entries that the searches visited since the index was opened
         self._are_laid = True
         self._lay_tables()
-
-    @property
-    def candidates(self) -> int:
-        """How many entries the searches visited since the index was opened."""
-        return self._candidates
 
     @property
     def searches(self) -> tuple[int, ...]:
@@ -405,7 +400,7 @@ class Neighbours:
 
         self._each(search, np.array_split(docs, parts))
         compared = candidates[docs]
-        self._candidates += int(compared.sum())
+        self.candidates += int(compared.sum())
         classes = np.frexp(compared.astype(np.float64))[1]
         self._searches += np.bincount(np.minimum(classes, CANDIDATE_CLASSES - 1), minlength=CANDIDATE_CLASSES)
 

@@ -6,7 +6,6 @@ unsigned numbers into floats.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -233,17 +232,6 @@ class Alike(NamedTuple):
 def room_for_alike(count: int) -> AlikeRows:
     """Return room for `count` rows."""
     return AlikeRows(*np.empty((4, count), np.int64))
-
-
-def gathered(fill: Callable[[AlikeRows], int]) -> AlikeRows:
-    """Return the rows that `fill` writes into room for them; it returns how many there are, room or not."""
-    room = 256
-    while True:
-        reached = room_for_alike(room)
-        count = fill(reached)
-        if count <= room:
-            return AlikeRows(*(column[:count] for column in reached))
-        room = count
 
 
 def new_walking(tables: int) -> Walking:

@@ -9,7 +9,6 @@ live ones only, so opening reads a third of the bytes in a few large values, and
 from __future__ import annotations
 
 import itertools
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
@@ -17,7 +16,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import Reason
 from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.tables.rows import Columns, StoredRows, no_columns
@@ -29,7 +27,6 @@ from stream_dedup.index.volume.layout import (
     PREFIX_PAGE,
     PREFIX_SEGMENT,
     SEGMENT_ENTRIES,
-    STATE_DIGEST_ONLY,
     STATE_REMOVED,
     decode_columns,
     encode_parts,
@@ -48,31 +45,6 @@ from stream_dedup.index.volume.pages import EntryPage, Gathered, gather
 _PAGES_KEPT: Final = 512
 _PAGES_AT_ONCE: Final = 256
 _LACKS: Final = "The index volume lacks a page of entries; give it an empty volume to rebuild."
-
-
-class Detail(NamedTuple):
-    """One entry as stored; `print` is its limbs' bytes, `sketch` its values'."""
-
-    state: int
-    text_digest: bytes
-    print: bytes
-    sketch: bytes
-    scope: int
-    features: int
-    source: int
-    offset: int
-    value_digest: int
-    time_ms: int
-    log_offset: int
-    place: int
-    append_ms: int
-    rank: int
-    id: bytes
-
-    @property
-    def reason(self) -> Reason:
-        """Why it became a representative."""
-        return Reason.TOO_SHORT if self.state == STATE_DIGEST_ONLY else Reason.NEW
 
 
 class Origins(NamedTuple):
@@ -128,7 +100,6 @@ class Entries:
         self._limbs = limbs
         self._values = values
         self._type = row_type(limbs, values)
-        self._row = struct.Struct(f"<B16s{8 * limbs}s{values}sQIIqQqQHqIH")
         self._open: dict[int, EntryPage] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
@@ -192,7 +163,7 @@ class Entries:
             size = min(PAGE_ENTRIES, self.count - page * PAGE_ENTRIES)
             rows, ids = np.zeros(size, self._type), b""  # a page that was dropped whole
             if value is not None:
-                found, raw, ids = split_rows(value, self._row.size)
+                found, raw, ids = split_rows(value, self._type.itemsize)
                 if found != size:
                     raise FormatError(_LACKS)
                 rows = decode_columns(raw, size, self._type)
@@ -213,7 +184,7 @@ class Entries:
             FormatError: a page is damaged.
         """
         pages = self._store.scan(PREFIX_PAGE)
-        while group := [split_rows(value, self._row.size) for _, value in itertools.islice(pages, _PAGES_AT_ONCE)]:
+        while group := [split_rows(value, self._type.itemsize) for _, value in itertools.islice(pages, _PAGES_AT_ONCE)]:
             rows = np.concatenate([decode_columns(raw, count, self._type) for count, raw, _ in group])
             ids = b"".join(blob for _, _, blob in group)
             sizes = rows["ids_end"].astype(np.int64)
@@ -244,12 +215,6 @@ class Entries:
             page.ids += ids.joined[begin:stop]
             self.count += end - done
             done, begin = end, stop
-
-    def details(self, numbers: Iterable[int]) -> list[Detail]:
-        """Return the entries of these numbers, in their order."""
-        found = self._gathered(np.fromiter(numbers, np.int64), self._type)
-        rows = self._row.iter_unpack(found.rows.tobytes())
-        return [Detail._make((*fields, one)) for (*fields, _), one in zip(rows, found.ids(), strict=True)]
 
     def expect(self, numbers: NDArray[np.int64]) -> None:
         """Begin to read the pages of these entries, beside what the caller does before it asks for them.
@@ -291,7 +256,7 @@ class Entries:
 
     def drop(self, numbers: NDArray[np.int64]) -> None:
         """Remove live entries, given in ascending order; costs in proportion to the pages and segments that they lie in."""
-        size = self._row.size
+        size = self._type.itemsize
         for page, places in _grouped(numbers, PAGE_ENTRIES):
             if len(places) == PAGE_ENTRIES:  # expired together: not even read
                 self._open.pop(page, None)
@@ -367,7 +332,7 @@ class Entries:
 
     def add_writes(self, writes: Writes) -> None:
         """Add the pages and segments that changed since the last call."""
-        size = PAGE_ENTRIES * self._row.size
+        size = PAGE_ENTRIES * self._type.itemsize
         full = [number for number in sorted(self._changed) if len(self._open[number].data) == size]
         for some in (full, *([number] for number in self._changed.difference(full))):
             rows = np.frombuffer(b"".join([self._open[number].data for number in some]), self._type)
@@ -402,7 +367,7 @@ class Entries:
     def _opened(self, number: int) -> EntryPage:
         (page,) = self._pages([number])
         if isinstance(page, bytes):
-            count, rows, ids = split_rows(page, self._row.size)
+            count, rows, ids = split_rows(page, self._type.itemsize)
             page = self._open[number] = EntryPage(decode_columns(rows, count, self._type).tobytes(), ids)
         return page
 
@@ -416,7 +381,7 @@ class Entries:
             elif value is None or page in self._dropped:
                 found.append(None)
             else:
-                count, raw, ids = split_rows(value, self._row.size)
+                count, raw, ids = split_rows(value, self._type.itemsize)
                 found.append((decode_columns(raw, count, self._type), ids))
         return found
 
