@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import stream_dedup
-from stream_dedup import Answer, Index, Plan, Print, Recipe, StreamDedupError, dedup, fingerprint
+from stream_dedup import Answer, Index, Plan, Print, Recipe, StreamDedupError, dedup, fingerprint, judge, prints
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.ground.errors import ConfigurationError, InputError, StoreError
 from stream_dedup.ground.plan import PLANS, parse
@@ -25,6 +27,8 @@ from stream_dedup.log.records import DOCUMENTS_MAX
 from tests.examples import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "api.md"
+LONG = " ".join(f"word{number}" for number in range(60))
+GOOD = fingerprint(LONG)
 
 
 def test_the_examples_of_the_page() -> None:
@@ -104,7 +108,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             index.add("1", fingerprint("text", other))
         with pytest.raises(ConfigurationError, match="was given"):
             index.query(fingerprint("text", other))
-        with pytest.raises(InputError, match="NoneType"):
+        with pytest.raises(InputError, match="None was given"):
             index.add("1", None)  # type: ignore[arg-type]
         with pytest.raises(StoreError):
             Index(tmp_path / "a")
@@ -133,12 +137,13 @@ def test_prints_tell_how_alike_texts_are() -> None:
     assert 0.85 < one.similarity(other) < 1.0
     assert one.similarity(fingerprint("of something else " * 9)) < 0.1
     assert len(one.sketch) == 120
-    chars = fingerprint("a text", Recipe("chars"))
+    chars = fingerprint("a text", "chars")
+    assert chars == fingerprint("a text", Recipe("chars"))
     with pytest.raises(ConfigurationError, match="makes no sketches"):
         chars.similarity(chars)
     with pytest.raises(ConfigurationError, match="cannot be compared"):
         one.similarity(chars)
-    with Index() as index, pytest.raises(InputError, match="a sketch of 120 bytes, and one of 0"):
+    with Index() as index, pytest.raises(InputError, match=r"128 bits and a sketch of 120 bytes, and one of .* 0 was"):
         index.add("id", dataclasses.replace(one, sketch=b""))
 
 
@@ -161,8 +166,8 @@ def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
         assert [(match.id, match.similarity) for match in usual.query(other)] == [("1", alike)]
     with pytest.raises(ConfigurationError, match="open it without a plan and a similarity"):
         Index(tmp_path / "a", similarity=0.7)
-    for refused in (1.5, 0.123, "much"):
-        with pytest.raises(ConfigurationError, match="a share from 0 to 1 in hundredths"):
+    for refused in (1.5, 0.123, "much", 0):
+        with pytest.raises(ConfigurationError, match=r"a share from 0.01 to 1, in hundredths"):
             Index(similarity=refused)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="compares no sketches"):
         dedup([one], plan="classic", similarity=0.7)
@@ -195,7 +200,7 @@ def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
         assert index.query_many(asked) == [index.query(one) for one in asked]
         assert [[match.id for match in found] for found in index.query_many(asked)[:3]] == [["page 0"], ["again"], ["page 18"]]
         assert index.query_many([]) == []
-        with pytest.raises(InputError, match=r"^Row 1: A text or a Print is needed, and a int"):
+        with pytest.raises(InputError, match=r"^Row 1: A text or a Print is needed, and an int"):
             index.query_many(["a", 5])  # type: ignore[list-item]
 
 
@@ -213,18 +218,25 @@ def test_a_print_keeps_its_value() -> None:
 @pytest.mark.parametrize(
     ("use", "sentence"),
     [
-        (lambda index: index.add(5, "a text"), "^An id must be a text, and a int was given"),
-        (lambda index: index.add(None, "a text"), "^An id must be a text, and a NoneType was given"),
+        (lambda index: index.add(5, "a text"), "^An id must be a text, and an int was given"),
+        (lambda index: index.add(None, "a text"), "^An id must be a text, and None was given"),
         (lambda index: index.add(b"id", "a text"), "^An id must be a text, and a bytes was given"),
-        (lambda index: index.add("id", None), "^A text or a Print is needed, and a NoneType was given"),
+        (lambda index: index.add("id", None), "^A text or a Print is needed, and None was given"),
         (lambda index: index.add("id", b"a text"), "^A text or a Print is needed, and a bytes was given"),
-        (lambda index: index.add("id", "a text", scope=5), "^A scope must be a text or None, and a int was given"),
-        (lambda index: index.query(5), "^A text or a Print is needed, and a int was given"),
+        (lambda index: index.add("id", "a text", scope=5), "^A scope must be a text or None, and an int was given"),
+        (lambda index: index.query(5), "^A text or a Print is needed, and an int was given"),
+        (lambda index: index.query("a text", limit=-1), "^A limit must be at least 1, and -1 was given"),
+        (lambda index: index.query_many("a text"), "^The contents must be a column or a list, and a str was given"),
+        (lambda index: index.remove(5), "^An id must be a text, and an int was given"),
+        (lambda _: fingerprint("a", recipe=5), "^A recipe must be a Recipe, or written as one, such as 'words', and an int was"),
+        (lambda _: dedup(["a"], plan=5), "^A plan must be a Plan, or written as one, such as 'bands', and an int was given"),
+        (lambda _: dedup(["a"], text=None), "^text= must be the name of a column, and None was given"),
+        (lambda _: GOOD.similarity("x"), "^What a print is compared with must be a Print, and a str was given"),
         (lambda index: index.query("a text", scope=b"x"), "^A scope must be a text or None, and a bytes was given"),
         (lambda index: index.add_many([("a", "b"), "ab"]), "^Row 1: A pair of an id and a text or Print is needed, and a str"),
         (lambda index: index.add_many([("a", "b"), ("a", "b", "c")]), "^Row 1: A pair of an id and a text or Print is needed"),
-        (lambda index: index.add_many([5]), "^Row 0: A pair of an id and a text or Print is needed, and a int was given"),
-        (lambda index: index.add_many([(5, "b")]), "^Row 0: An id must be a text, and a int was given"),
+        (lambda index: index.add_many([5]), "^Row 0: A pair of an id and a text or Print is needed, and an int was given"),
+        (lambda index: index.add_many([(5, "b")]), "^Row 0: An id must be a text, and an int was given"),
     ],
 )
 def test_what_is_no_document_is_a_sentence(use: Callable[[Index], object], sentence: str) -> None:
@@ -233,6 +245,60 @@ def test_what_is_no_document_is_a_sentence(use: Callable[[Index], object], sente
         use(index)
 
     assert len(index) == 0
+
+
+ARGUMENTS: dict[str, Callable[[Any], object]] = {
+    f"{call.__name__}({name}=)": (lambda value, call=call, name=name, usual=usual: call(**{**usual, name: value}))  # type: ignore[misc]
+    for call, usual, names in (
+        (fingerprint, {"content": LONG}, "content recipe"),
+        (dedup, {"source": [LONG]}, "source text id vector recipe plan similarity nulls returns"),
+        (prints, {"source": [LONG]}, "source text id vector recipe"),
+        (judge, {"source": prints([LONG])}, "source recipe plan similarity"),
+        (Recipe, {}, "preset width key floor languages"),
+        (Plan, dataclasses.asdict(PLANS["bands"]), " ".join(dataclasses.asdict(PLANS["bands"]))),
+        (Print, {name: getattr(GOOD, name) for name in GOOD.__slots__}, "recipe hex features digest sketch"),
+        (Index, {}, "path recipe plan similarity"),
+    )
+    for name in names.split()
+}
+ARGUMENTS |= {
+    f"{kind.__name__}.{call}({name}=)": (
+        lambda value, kind=kind, call=call, name=name, usual=usual: getattr(kind(), call)(**{**usual, name: value})  # type: ignore[misc]
+    )
+    for kind, call, usual, names in (
+        (Index, "add", {"identifier": "1", "content": LONG}, "identifier content scope"),
+        (Index, "add_many", {"documents": [("1", LONG)]}, "documents scope"),
+        (Index, "add_columns", {"ids": ["1"], "contents": [LONG]}, "ids contents scope"),
+        (Index, "query", {"content": LONG}, "content scope limit"),
+        (Index, "query_many", {"contents": [LONG]}, "contents scope limit"),
+        (Index, "remove", {"identifier": "1"}, "identifier"),
+        (Index, "__contains__", {"identifier": "1"}, "identifier"),
+        (lambda: GOOD, "similarity", {"other": GOOD}, "other"),
+        (lambda: GOOD, "distance", {"other": GOOD}, "other"),
+        (lambda: PLANS["bands"], "with_similarity", {"similarity": 70}, "similarity"),
+    )
+    for name in names.split()
+}
+ODD: list[object] = [None, 5, -1, "x", [], b"x", float("nan"), object(), np.int64(3), np.array(3), np.zeros((2, 2, 2))]
+ODD += [[one] for one in ODD] + [{"text": one} for one in ODD] + [{"text": [one]} for one in ODD]
+
+
+@pytest.mark.parametrize("use", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_an_argument_of_any_kind_is_taken_or_refused_in_a_sentence(
+    use: Callable[[Any], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other error than ours comes of any argument, whatever it is."""
+    monkeypatch.chdir(tmp_path)
+    ended = {}
+    for value in ODD:
+        try:
+            use(value)
+        except StreamDedupError as error:
+            ended |= {} if str(error).endswith(".") else {repr(value): str(error)}
+        except Exception as error:  # noqa: BLE001 - each is told at once
+            ended[repr(value)] = repr(error)
+
+    assert ended == {}
 
 
 def test_many_documents_are_added_or_none(tmp_path: Path) -> None:
@@ -265,11 +331,11 @@ def test_columns_are_added_as_rows_are(method: str) -> None:
     found = index.add_columns(Column(method, ["1", "2"]), Column(method, ["some words", "some words"]))
 
     assert [one.reason for one in found] == ["too-short", "exact"]
-    with pytest.raises(InputError, match="Row 1: A text or a Print is needed, and a NoneType"):
+    with pytest.raises(InputError, match="Row 1: A text or a Print is needed, and None"):
         index.add_columns(Column(method, ["3", "4"]), Column(method, ["new words", None]))
     with pytest.raises(InputError, match="not equally long: 1 ids and 2 contents"):
         index.add_columns(["5"], ("a", "b"))
-    with pytest.raises(InputError, match="must be a column or a list, and a int"):
+    with pytest.raises(InputError, match="must be a column or a list, and an int"):
         index.add_columns(5, ["a"])
     assert len(index) == 1
 

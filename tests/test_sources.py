@@ -80,8 +80,8 @@ class Pandas:
 
     iloc = None
 
-    def __init__(self, columns: dict[str, list[Any]]) -> None:
-        self.columns = list(columns)
+    def __init__(self, columns: dict[str, list[Any]], times: int = 1) -> None:
+        self.columns = list(columns) * times
         self.values = columns
 
     def __getitem__(self, key: Any) -> Any:
@@ -200,7 +200,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
         fingerprint(one)
     with pytest.raises(ConfigurationError, match="takes texts, and vector= names vectors"):
         dedup(table, vector="at", recipe=Recipe())
-    with pytest.raises(InputError, match=r"^Row 0 holds no vector but str"):
+    with pytest.raises(InputError, match=r"^Row 0 holds no vector but a str"):
         dedup(table, vector="id")
     with pytest.raises(InputError, match=r"^Row 1: A vector holds something that is not a number"):
         dedup([[1.0, 2.0, 3.0], ["a", 1.0, 2.0]], recipe=recipe)
@@ -210,7 +210,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"at": [1.0, 2.0]}\n{"at": [3.0]}\n{"at": [2.0, -1.0]}\n')
     with pytest.warns(UserWarning, match=r"^1 of 3 rows cannot be read, the first: b\.jsonl:2: The vector has 1 numbers"):
         dedup(tmp_path / "b.jsonl", vector="at")
-    with pytest.raises(InputError, match=r'^Row 0 is a ndarray; .* Vectors need recipe=Recipe\("vector"\)\.$'):
+    with pytest.raises(InputError, match=r'^Row 0: .* and a ndarray was given\. Vectors need recipe=Recipe\("vector"\)\.$'):
         dedup([rows[0], "a text"])
     assert dedup({"at": [rows[0], None]}, vector="at", nulls="drop", returns="mask").tolist() == [True, False]
 
@@ -225,6 +225,9 @@ def test_what_other_libraries_say_is_said_in_our_words() -> None:
     for source in (FRAME, FRAME.lazy(), Pandas({"text": TEXTS}), {"text": TEXTS}):
         with pytest.raises(InputError, match=r"^There is no column 'body'; the columns are "):
             dedup(source, text="body")
+    for twice in (pa.Table.from_arrays([["a"], ["b"]], ["text", "text"]), Pandas({"text": TEXTS}, times=2)):
+        with pytest.raises(InputError, match=r"^There are 2 columns 'text'; give one of them another name\.$"):
+            dedup(twice)
     with pytest.raises(InputError, match=r"^Row 0 has no column 'body'"):
         dedup({"train": Dataset(TABLE)}, text="body")
     with warnings.catch_warnings():

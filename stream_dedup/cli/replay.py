@@ -23,7 +23,6 @@ from stream_dedup.fingerprinting import format_prints, width_of
 from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Unreadable, Verdict
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
-from stream_dedup.ground.sketch import share
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.verify import GivenAnswers
@@ -303,8 +302,7 @@ def _judgement(judgement: answers.Judgement) -> str:
     if judgement.of is None:
         return judgement.reason.label
     better = f", better than all before by the rule {BETTER_LABELS[judgement.better]}" if judgement.better else ""
-    similarity = share(judgement.similarity)
-    alike = "" if similarity is None else f", {similarity:.2f} alike"
+    alike = "" if judgement.alike is None else f", {judgement.alike:.2f} alike"
     return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{alike}{better}"
 
 

@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from stream_dedup.cli.options import JsonOption, Outlet, command
-from stream_dedup.ground.document import Message
+from stream_dedup.ground.document import SAME_TEXT, Message
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
 from stream_dedup.inputs.decoder import Decoder
@@ -24,6 +24,7 @@ from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
 
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
+_SAME_TEXT = {reason.label for reason in SAME_TEXT}
 _INDENT = " " * 4
 
 
@@ -102,15 +103,16 @@ def describe(message: Message, dead_letters: str, identifier: bytes | None) -> T
     found = dict(message.headers or [])  # ours come last, so they win
     is_dead = message.topic == dead_letters
     verdict = "dead-letter" if is_dead else _text(found, headers.VERDICT) or "unknown"
+    reason = _text(found, headers.ERROR_STAGE if is_dead else headers.REASON)
     return Tapped(
         time=None if message.timestamp_ms is None else headers.rfc3339(message.timestamp_ms) or None,
         topic=message.topic,
         partition=message.partition,
         offset=message.offset,
         verdict=verdict,
-        reason=_text(found, headers.ERROR_STAGE if is_dead else headers.REASON),
+        reason=reason,
         distance=_text(found, headers.DISTANCE),
-        similarity=_text(found, headers.SIMILARITY),
+        similarity="1.00" if reason in _SAME_TEXT else _text(found, headers.SIMILARITY),
         copies=_text(found, headers.COPIES),
         better=_text(found, headers.BETTER),
         id=None if identifier is None else identifier.decode("utf-8", "replace"),
@@ -135,7 +137,8 @@ def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
     line.append(f"{_clock(tapped.time):<12} ", "dim")
     line.append(f"{printable(tapped.verdict, 12):<11} ", _COLOURS.get(tapped.verdict, "magenta"))
     line.append(f"{printable(tapped.reason or '-', 12):<10} ")
-    line.append(f"{printable(tapped.similarity or tapped.distance or '', 4):>4} ", "cyan")
+    alike = tapped.similarity or (tapped.distance and f"{tapped.distance} bits")
+    line.append(f"{printable(alike or '', 8):>8} ", "cyan")
     for place, part in enumerate(_parts(tapped)):
         if width is not None and line.cell_len + (2 if place else 0) + part.cell_len > width and line.plain.strip():
             line.rstrip()

@@ -30,6 +30,7 @@ from stream_dedup.fingerprinting.prints import Cutting, Secrets, Texts, Weighing
 from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.fingerprinting.variants import vectors as projection
 from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
+from stream_dedup.ground.arguments import checked
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.sketch import SKETCH_BYTES
 
@@ -67,13 +68,17 @@ class Recipe:
             ConfigurationError: there is no such recipe, the key is none, or the recipe has no use for what is said about
                 languages.
         """
+        checked(preset, str, "A recipe", "a text, such as 'words'")
         method = grammar.parse(preset if width is None else f"{preset}:{width}")
         object.__setattr__(self, "method", method)
-        object.__setattr__(self, "key", key)
-        object.__setattr__(self, "floor", method.floor if floor is None else floor)
+        object.__setattr__(self, "key", checked(key, bytes, "A fingerprint key", "bytes"))
+        object.__setattr__(self, "floor", method.floor if floor is None else checked(floor, int, "A floor", "a whole number"))
         if not 0 <= self.floor < 1 << 32:
             raise ConfigurationError(f"The floor of features cannot be {self.floor}: use 0 or more.")
-        object.__setattr__(self, "languages", Languages() if languages is None else languages)
+        languages = (
+            Languages() if languages is None else checked(languages, Languages, "What is said of languages", "Languages")
+        )
+        object.__setattr__(self, "languages", languages)
         check_key(key, "The fingerprint key")
         _check_languages(self.id, method, self.languages)
 
@@ -138,6 +143,18 @@ class Recipe:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def as_recipe(given: Recipe | str | None, usual: str = DEFAULT) -> Recipe:
+    """Return the recipe that is given or written, or the usual one.
+
+    Raises:
+        ConfigurationError: there is no such recipe.
+        InputError: it is neither.
+    """
+    if given is None or isinstance(given, str):
+        return Recipe(usual if given is None else given)
+    return checked(given, Recipe, "A recipe", "a Recipe, or written as one, such as 'words'")
 
 
 def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) -> None:

@@ -93,11 +93,14 @@ class Plan:
         self._check("radius", self.radius, 0, RADIUS_MAX)
         self._check("threshold", self.threshold, 0, min(THRESHOLD_MAX, self.width))
         self._check("key_blocks", self.key_blocks, 1, max(1, self.blocks))
+        self._check("number of sketch blocks", self.bands, 0, SKETCH_VALUES)
         if self.tables > TABLES_MAX:
             raise ConfigurationError(
                 f"Keys of {self.key_blocks} out of {self.blocks} blocks make {self.tables} tables, and a plan has at most "
                 f"{TABLES_MAX}; take fewer blocks, or another number of them for a key."
             )
+        if not isinstance(self.by_length, tuple) or any(not isinstance(one, tuple) or len(one) != 2 for one in self.by_length):
+            raise ConfigurationError(f"A plan's by_length is a tuple of pairs (below, threshold), not {self.by_length!r:.100}.")
         if len(self.by_length) > STEPS_MAX:
             raise ConfigurationError(f"A plan has at most {STEPS_MAX} thresholds by length, not {len(self.by_length)}.")
         for below, threshold in self.by_length:
@@ -106,7 +109,6 @@ class Plan:
         if any(one >= other for (one, _), (other, _) in itertools.pairwise(self.by_length)):
             raise ConfigurationError("A plan's thresholds by length stand in the order of their feature counts, each once.")
         self._check("ratio", self.ratio, 0, 100)
-        self._check("number of sketch blocks", self.bands, 0, SKETCH_VALUES)
         self._check("similarity", self.similarity, 0, 100)
         self._check("number of representatives asked", self.asked, 0, ASKED_MAX)
         self._check("share of what the crowd does not share", self.crowd, 0, 100)
@@ -390,8 +392,8 @@ def parse_similarity(text: str) -> int:
         share = Fraction(wanted[:-1]) if wanted.endswith("%") else 100 * Fraction(wanted)
     except (ValueError, ZeroDivisionError):
         share = Fraction(-1)
-    if share.denominator != 1 or not 0 <= share <= 100:
-        raise ConfigurationError(f"A similarity is written as a share from 0 to 1 in hundredths, as in 0.65, not {text!r:.40}.")
+    if share.denominator != 1 or not 1 <= share <= 100:
+        raise ConfigurationError(f"A similarity is a share from 0.01 to 1, in hundredths, as in 0.65, not {text!r:.40}.")
     return int(share)
 
 

@@ -114,11 +114,6 @@ def as_text(similarity: int) -> str:
     return f"{similarity // 100}.{similarity % 100:02d}"
 
 
-def share(similarity: int) -> float | None:
-    """Return a similarity in per cent as a share, 0 to 1; None if it is `NOT_COMPARED`."""
-    return None if similarity == NOT_COMPARED else similarity / 100
-
-
 def own_share(sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> int:
     """Return `own_shares` of one pair.
 

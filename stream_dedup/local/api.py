@@ -11,28 +11,32 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from numbers import Integral
 from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, as_vector, format_prints
-from stream_dedup.ground.document import Reason, Verdict, shorten_id
+from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, as_recipe, as_vector, format_prints
+from stream_dedup.ground.arguments import checked, given
+from stream_dedup.ground.document import DIGEST_BYTES, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import share
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.ground.sketch import similarity as sketch_similarity
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.local.offline import apply_record, judge_prints, open_index, store_at
-from stream_dedup.local.rows import column_values
+from stream_dedup.local.rows import column_of, rows_in
 from stream_dedup.log import answers, records
 
 _LIMB_BITS = 64
+_HEX = re.compile(r"[0-9a-f]{8,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,24 @@ class Print:
     digest: bytes = field(repr=False)
     is_empty: bool = False
     sketch: bytes = field(default=b"", repr=False)
+
+    def __post_init__(self) -> None:
+        is_whole = (
+            isinstance(self.recipe, str)
+            and isinstance(self.hex, str)
+            and _HEX.fullmatch(self.hex) is not None
+            and isinstance(self.features, Integral)
+            and 0 <= self.features < 1 << 32
+            and isinstance(self.digest, bytes)
+            and len(self.digest) == DIGEST_BYTES
+            and isinstance(self.sketch, bytes)
+            and len(self.sketch) in (0, SKETCH_BYTES)
+        )
+        if not is_whole:
+            raise InputError(
+                f"A Print has the id of its recipe, hexadecimal digits, a number of features, a digest of {DIGEST_BYTES} bytes "
+                f"and a sketch of {SKETCH_BYTES} or 0; this is none: {self!r:.200}, {self.digest!r:.80}, {self.sketch!r:.80}."
+            )
 
     def distance(self, other: Print) -> int:
         """Return in how many bits two prints differ.
@@ -72,7 +94,7 @@ class Print:
         return sketch_similarity(self.sketch, other.sketch)
 
     def _check(self, other: Print) -> None:
-        if self.recipe != other.recipe:
+        if checked(other, Print, "What a print is compared with", "a Print").recipe != self.recipe:
             raise ConfigurationError(
                 f"A print of the recipe {self.recipe} and one of {other.recipe} cannot be compared; make both with one recipe."
             )
@@ -82,7 +104,7 @@ class Print:
 class Answer:
     """What an index said of a document: `reason` as in the header `dedup.reason`; `of` and `distance` of duplicates only.
 
-    `similarity`, 0 to 1, is told of what is near by a recipe with sketches.
+    `similarity`, 0 to 1: 1 for the same text; of what is near told by a recipe with sketches.
     """
 
     id: str
@@ -111,15 +133,16 @@ Vector: TypeAlias = Sequence[float] | NDArray[np.floating[Any]]
 Given: TypeAlias = str | Vector | Print
 
 
-def fingerprint(content: str | Vector, recipe: Recipe | None = None) -> Print:
+def fingerprint(content: str | Vector, recipe: Recipe | str | None = None) -> Print:
     """Return the fingerprint of a text, by the recipe `words` if none is given, or of a vector, by a recipe that takes those.
 
-    The first call takes a second or two, in which the compiled kernels are loaded.
+    `recipe`: a `Recipe`, or written as one: `chars:64` is `Recipe("chars:64")`. The first call takes a second or two, in which
+    the compiled kernels are loaded.
 
     Raises:
         InputError: the content is nothing that the recipe takes.
     """
-    return _prints([content], recipe or Recipe())[0]
+    return _prints([content], as_recipe(recipe))[0]
 
 
 class Index:
@@ -132,7 +155,7 @@ class Index:
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        recipe: Recipe | None = None,
+        recipe: Recipe | str | None = None,
         plan: Plan | str | None = None,
         similarity: float | None = None,
     ) -> None:
@@ -147,8 +170,8 @@ class Index:
                 plan compares no sketches, and a similarity is given.
             StoreError: it is damaged, or another process has it open.
         """
-        self.path = None if path is None else os.fspath(path)
-        self.recipe = recipe or Recipe()
+        self.path = None if path is None else _folder(path)
+        self.recipe = as_recipe(recipe)
         self._lock = threading.Lock()
         self._store = store_at(path)
         try:
@@ -190,7 +213,7 @@ class Index:
         number = _scope(scope)
         names: list[str] = []
         prints: list[Print] = []
-        source = iter(documents)
+        source = rows_in(documents, "Documents must be pairs of an id and a text or Print")
         while batch := list(islice(source, records.DOCUMENTS_MAX)):
             pairs = [_pair(document, f"Row {row}: ") for row, document in enumerate(batch, len(names))]
             prints += self._prints([content for _, content in pairs], len(names))
@@ -209,22 +232,28 @@ class Index:
             InputError: they are no columns, or not equally long; or a row cannot be used, such as one with a missing value.
             ConfigurationError: a print is of another recipe.
         """
-        names, texts = _column(ids, "ids"), _column(contents, "contents")
+        names, texts = column_of(ids, "The ids"), column_of(contents, "The contents")
         if len(names) != len(texts):
             raise InputError(f"The columns are not equally long: {len(names):,} ids and {len(texts):,} contents.")
         return self.add_many(zip(names, texts, strict=True), scope=scope)
 
     def query(self, content: Given, *, scope: str | None = None, limit: int = 100) -> list[Match]:
-        """Return the kept documents near a text or print, the one with the same text first, then by distance; keep nothing."""
+        """Return the kept documents near a text or print, the one with the same text first, then by distance; keep nothing.
+
+        `limit`: most that are returned.
+        """
         (wanted,) = self._prints([content])
         return self._near(wanted, _scope(scope), limit)
 
     def query_many(self, contents: Iterable[Given], *, scope: str | None = None, limit: int = 100) -> list[list[Match]]:
         """Return for each text or print what `query` does; their prints are made at once, which is much faster."""
         number = _scope(scope)
-        return [self._near(wanted, number, limit) for wanted in self._prints(list(contents), 0)]
+        asked = column_of(contents, "The contents")
+        return [self._near(wanted, number, limit) for wanted in self._prints(asked, 0)]
 
     def _near(self, wanted: Print, scope: int, limit: int) -> list[Match]:
+        if checked(limit, int, "A limit", "a whole number") < 1:
+            raise InputError(f"A limit must be at least 1, and {limit} was given.")
         if wanted.is_empty:
             return []
         similar = self._index.similar(_limbs(wanted), wanted.digest, wanted.features, scope, limit, wanted.sketch)
@@ -235,7 +264,7 @@ class Index:
 
         An `Answer` that was given stays what it was.
         """
-        wanted = _stored(identifier)
+        wanted = _stored(checked(identifier, str, "An id", "a text"))
         with self._lock:
             count = len(self._index.kept_ids([wanted]))
             if count:
@@ -282,10 +311,11 @@ class Index:
                     f"{where}The index has the recipe {self.recipe.id}, and a print of {one.recipe} was given; make it with "
                     "the recipe of the index."
                 )
-            if len(one.sketch) != self.recipe.sketch_bytes:
+            if len(one.sketch) != self.recipe.sketch_bytes or 4 * len(one.hex) != self.recipe.width:
                 raise InputError(
-                    f"{where}A print of the recipe {one.recipe} has a sketch of {self.recipe.sketch_bytes} bytes, and one of "
-                    f"{len(one.sketch)} was given; make the print anew."
+                    f"{where}A print of the recipe {one.recipe} has {self.recipe.width} bits and a sketch of "
+                    f"{self.recipe.sketch_bytes} bytes, and one of {4 * len(one.hex)} bits with a sketch of {len(one.sketch)} "
+                    "was given; make the print anew."
                 )
         return found
 
@@ -335,7 +365,7 @@ def _taken(content: object, where: str, recipe: Recipe) -> Content:
             raise InputError(f"{where}{error}") from error
     wanted = "vector" if takes_vectors else "text"
     hint = ' A vector needs a recipe that takes those: Recipe("vector").' if is_row else ""
-    raise InputError(f"{where}A {wanted} or a Print is needed, and a {type(content).__name__} was given.{hint}")
+    raise InputError(f"{where}A {wanted} or a Print is needed, and {given(content)}.{hint}")
 
 
 def _limbs(one: Print) -> list[int]:
@@ -345,28 +375,20 @@ def _limbs(one: Print) -> list[int]:
     return [number >> _LIMB_BITS * place & (1 << _LIMB_BITS) - 1 for place in range(count)]
 
 
-def _column(values: object, what: str) -> list[Any]:
-    """Return a column as a list."""
-    found = list(values) if isinstance(values, list | tuple) else column_values(values)
-    if found is None:
-        raise InputError(f"The {what} must be a column or a list, and a {type(values).__name__} was given.")
-    return found
-
-
 def _pair(document: object, where: str = "") -> tuple[str, Any]:
     """Return a document's id and content if there are two, and the id is a text."""
     if not isinstance(document, tuple | list) or len(document) != 2:
-        raise InputError(f"{where}A pair of an id and a text or Print is needed, and a {type(document).__name__} was given.")
+        raise InputError(f"{where}A pair of an id and a text or Print is needed, and {given(document)}.")
     identifier, content = document
-    if not isinstance(identifier, str):
-        raise InputError(f"{where}An id must be a text, and a {type(identifier).__name__} was given.")
-    return identifier, content
+    return checked(identifier, str, "An id", "a text", where), content
+
+
+def _folder(path: object) -> str:
+    return checked(os.fspath(path) if isinstance(path, os.PathLike) else path, str, "The path of an index", "a path")
 
 
 def _scope(name: str | None) -> int:
-    if name is not None and not isinstance(name, str):
-        raise InputError(f"A scope must be a text or None, and a {type(name).__name__} was given.")
-    return 0 if name is None else scope_number(name)
+    return 0 if name is None else scope_number(checked(name, str, "A scope", "a text or None"))
 
 
 def _stored(identifier: str) -> bytes:
@@ -388,4 +410,4 @@ def _answer(name: str, of_text: Print, judgement: answers.Judgement | None) -> A
     of = None if judgement.of is None else _name(judgement.of.id)
     is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
     distance = judgement.distance if is_duplicate else None
-    return Answer(name, judgement.reason.label, is_duplicate, distance, of, of_text, share(judgement.similarity))
+    return Answer(name, judgement.reason.label, is_duplicate, distance, of, of_text, judgement.alike)

@@ -105,23 +105,25 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
     for start in range(0, table.num_rows, offline.BATCH_DOCUMENTS):
         part = {name: table.column(name)[start : start + offline.BATCH_DOCUMENTS].to_pylist() for name in table.schema.names}
         count = len(part["id"])
-        letters = [None if one is None else DeadLetter(**one) for one in part.get("problem", [None] * count)]
-        rows = [row for row, letter in enumerate(letters) if letter is None]
-        for made_by in {part["recipe"][row] for row in rows}:
+        problems = part.get("problem", [None] * count)
+        rows = [row for row, problem in enumerate(problems) if problem is None]
+        for made_by in {str(part["recipe"][row]) for row in rows}:
             if made_by != recipe.id:
                 raise ConfigurationError(
                     f"{what} holds prints of the recipe {made_by}, and {recipe.id} was asked for; judge them with the recipe "
                     "and the key that made them."
                 )
         try:
+            letters = [None if problem is None else DeadLetter(**problem) for problem in problems]
             prints = Prints(
                 np.frombuffer(_joined(part["print"], rows), "<u8").astype(np.uint64).reshape(len(rows), recipe.limbs),
                 np.frombuffer(_joined(part["sketch"], rows), np.uint8).reshape(len(rows), recipe.sketch_bytes),
-                np.array([part["features"][row] for row in rows], np.uint32),
+                np.array([part["features"][row] for row in rows], np.uint32).reshape(len(rows)),
                 np.frombuffer(_joined(part["digest"], rows), np.uint8).reshape(len(rows), DIGEST_BYTES),
-                np.array([part["is_empty"][row] for row in rows], np.bool_),
+                np.array([part["is_empty"][row] for row in rows], np.bool_).reshape(len(rows)),
             )
-            scopes = np.array([part["scope"][row] for row in rows] if "scope" in part else [0] * len(rows), np.uint64)
+            given = part.get("scope", [0] * count)
+            scopes = np.array([given[row] for row in rows], np.uint64).reshape(len(rows))
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{what} holds prints that are damaged ({error}); make them anew.") from error
         ids = [_stored(part["id"][row]) for row in rows]

@@ -14,14 +14,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import SAME_TEXT, Verdict
+from stream_dedup.fingerprinting import Recipe, as_recipe
+from stream_dedup.ground.arguments import checked, given
+from stream_dedup.ground.document import Verdict
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.local.offline import Judged, PrintedBatch, fingerprinted, judge_batches, judge_documents, open_index, plan_of
-from stream_dedup.local.rows import DocumentRows, is_table
+from stream_dedup.local.rows import DocumentRows, is_table, rows_in
 
 UNREADABLE, MISSING = "unreadable", "missing"
 COLUMNS = ("id", "is_duplicate", "reason", "of", "of_row", "distance", "similarity", "group")
@@ -33,7 +34,7 @@ def dedup(
     text: str = "text",
     id: str | None = None,  # noqa: A002 - what the column is called by those who have one
     vector: str | None = None,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | None = None,
     plan: Plan | str | None = None,
     similarity: float | None = None,
     nulls: Literal["error", "keep", "drop"] = "error",
@@ -72,7 +73,7 @@ def dedup(
     if returns == "kept" and isinstance(source, Iterator):
         source = list(source)
     made_by = _recipe(recipe, vector)
-    rows = DocumentRows(source, vector or text, id, made_by.method.takes_vectors, allows_nulls=nulls != "error")
+    rows = _rows(source, text, id, vector, made_by, allows_nulls=nulls != "error")
     judged = judge_documents(rows.documents(), made_by, plan_of(plan, similarity, made_by))
     columns = _columns(judged, rows.ids)
     _say_unreadable(rows, len(columns["id"]))
@@ -95,7 +96,7 @@ def prints(
     text: str = "text",
     id: str | None = None,  # noqa: A002 - as in `dedup`
     vector: str | None = None,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | None = None,
 ) -> Any:
     """Return the prints of the rows of `source`, a `pyarrow.Table` of as many rows, for `judge`: anywhere, in any order.
 
@@ -111,7 +112,7 @@ def prints(
     from stream_dedup.local.columns import table_of  # noqa: PLC0415 - which needs pyarrow
 
     made_by = _recipe(recipe, vector)
-    rows = DocumentRows(source, vector or text, id, made_by.method.takes_vectors)
+    rows = _rows(source, text, id, vector, made_by)
     batch = PrintedBatch.joined(made_by, list(fingerprinted(rows.documents(), made_by)))
     if rows.unreadable:
         raise InputError(next(iter(rows.unreadable.values())))
@@ -121,7 +122,7 @@ def prints(
 def judge(
     source: object,
     *,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | None = None,
     plan: Plan | str | None = None,
     similarity: float | None = None,
 ) -> dict[str, list[Any]]:
@@ -137,7 +138,7 @@ def judge(
     need_pyarrow("Prints in a table")
     from stream_dedup.local.columns import rows_of  # noqa: PLC0415 - which needs pyarrow
 
-    made_by = recipe or Recipe()
+    made_by = as_recipe(recipe)
     ids: list[Any] = []
     unreadable: list[int] = []
 
@@ -155,21 +156,29 @@ def judge(
     return columns
 
 
-def similarity_of(judged: Judged) -> float | None:
-    """Return how similar a duplicate is to the kept one, 0 to 1, where the recipe makes sketches; 1 for the same text."""
-    return 1.0 if judged.reason in SAME_TEXT else judged.similarity
-
-
-def _known(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
+def _known(name: str, value: object, known: Sequence[str]) -> None:
+    if not isinstance(value, str) or value not in known:
         raise ConfigurationError(f"{name}={value!r} says nothing; it may be {', '.join(map(repr, known))}.")
 
 
-def _recipe(recipe: Recipe | None, vector: str | None) -> Recipe:
-    made_by = recipe or Recipe("words" if vector is None else "vector")
-    if vector is not None and not made_by.method.takes_vectors:
+def _recipe(recipe: Recipe | str | None, vector: str | None) -> Recipe:
+    if vector is None:
+        return as_recipe(recipe)
+    made_by = as_recipe(recipe, "vector")
+    if not made_by.method.takes_vectors:
         raise ConfigurationError(f"The recipe {made_by.id} takes texts, and vector= names vectors; leave one of the two out.")
     return made_by
+
+
+def _rows(
+    source: object, text: str, identifier: str | None, vector: str | None, recipe: Recipe, *, allows_nulls: bool = False
+) -> DocumentRows:
+    """Return the rows of a source by the names of its columns, which are texts."""
+    name = "text" if vector is None else "vector"
+    column = checked(text if vector is None else vector, str, f"{name}=", "the name of a column")
+    if identifier is not None:
+        checked(identifier, str, "id=", "the name of a column, or None")
+    return DocumentRows(source, column, identifier, recipe.method.takes_vectors, allows_nulls)
 
 
 def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any]]:
@@ -185,7 +194,7 @@ def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any
             None if of_row is None else ids[of_row],
             of_row,
             one.distance if is_duplicate else None,
-            similarity_of(one) if is_duplicate else None,
+            one.similarity if is_duplicate else None,
             one.number if of_row is None else of_row,
         )
         for name, value in zip(COLUMNS, values, strict=True):
@@ -238,11 +247,15 @@ def _tables(source: Any) -> Iterator[tuple[Any, str]]:
         for batch in pa.RecordBatchReader.from_stream(source):
             yield batch, "The table"
     elif is_table(source) and hasattr(source, "to_dict"):
-        yield pa.Table.from_pandas(source), "The table"
+        try:
+            yield pa.Table.from_pandas(source), "The table"
+        except pa.ArrowException as error:
+            raise InputError(f"The table holds no prints: {error}") from error
     elif is_table(source) and hasattr(source, "to_pylist"):
         yield source, "The table"
-    elif isinstance(source, Iterable) and not isinstance(source, Mapping):
-        for one in source:
-            yield from _tables(one)
     else:
-        raise InputError(f"Prints in a table are needed, and a {type(source).__name__} was given.")
+        needed = "Prints in a table are needed"
+        if isinstance(source, Mapping):
+            raise InputError(f"{needed}, and {given(source)}.")
+        for one in rows_in(source, needed):
+            yield from _tables(one)

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, format_prints
+from stream_dedup.ground.arguments import checked
 from stream_dedup.ground.document import DIGEST_BYTES, NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
-from stream_dedup.ground.sketch import share
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
@@ -50,7 +50,7 @@ class OfflineDocument:
 class Judged:
     """A verdict. `number` counts the documents from 0; of a duplicate, `of_number` and `of_id` name the kept one.
 
-    `similarity`, 0 to 1, is told of what is near by a recipe with sketches.
+    `similarity`, 0 to 1: 1 for the same text; of what is near told by a recipe with sketches.
     """
 
     number: int
@@ -78,9 +78,14 @@ def plan_of(plan: Plan | str | None, similarity: float | None, recipe: Recipe) -
 
     Raises:
         ConfigurationError: there is no such plan or similarity, or the plan compares no sketches.
+        InputError: what is given is no plan.
     """
-    usual = plan_for(recipe.width, has_sketches=bool(recipe.sketch_bytes))
-    chosen = parse_plan(plan) if isinstance(plan, str) else plan or usual
+    if plan is None:
+        chosen = plan_for(recipe.width, has_sketches=bool(recipe.sketch_bytes))
+    elif isinstance(plan, str):
+        chosen = parse_plan(plan)
+    else:
+        chosen = checked(plan, Plan, "A plan", "a Plan, or written as one, such as 'bands'")
     return chosen if similarity is None else chosen.with_similarity(parse_similarity(str(similarity)))
 
 
@@ -129,7 +134,7 @@ def open_index(store: Store, recipe: Recipe, plan: Plan | str | None = None, sim
                 f"The index holds prints of the recipe {index.declared.recipe}, and {recipe.id} was asked for; open it with "
                 "the recipe and the key that began it."
             )
-        asked = plan_of(plan or index.plan, similarity, recipe)
+        asked = plan_of(index.plan if plan is None else plan, similarity, recipe)
         if asked != index.plan:
             raise ConfigurationError(
                 f"The index judges by the plan {index.plan.name}, and {asked.name} was asked for; open it without a plan and a "
@@ -306,9 +311,11 @@ def _judged(number: int, identifier: bytes, judgement: answers.Judgement | None,
         return Judged(number, identifier, Reason.EMPTY, None)
     if judgement.of is None:
         return Judged(number, identifier, judgement.reason, fingerprint)
-    place, alike = judgement.of.position, share(judgement.similarity)
+    place = judgement.of.position
     of_number = place.offset if place.topic_id == run else None
-    return Judged(number, identifier, judgement.reason, fingerprint, judgement.distance, of_number, judgement.of.id, alike)
+    return Judged(
+        number, identifier, judgement.reason, fingerprint, judgement.distance, of_number, judgement.of.id, judgement.alike
+    )
 
 
 def _log_record(

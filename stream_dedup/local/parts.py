@@ -33,7 +33,6 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, read_documents
-from stream_dedup.local.datasets import similarity_of
 from stream_dedup.local.offline import Judged, OfflineDocument, open_index, store_at
 
 PART_ROWS, PART_BYTES = 20_000, 64 << 20
@@ -258,7 +257,7 @@ def _added(row: _Row) -> dict[str, Any]:
         "dedup_group": judged.of_number,
         "dedup_reason": judged.reason.label,
         "dedup_distance": judged.distance,
-        "dedup_similarity": similarity_of(judged),
+        "dedup_similarity": judged.similarity,
     }
 
 

@@ -10,12 +10,13 @@ import itertools
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
 from stream_dedup.fingerprinting import Vector, as_vector
+from stream_dedup.ground.arguments import given, kind_of
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
@@ -103,7 +104,7 @@ class DocumentRows:
         elif self.takes_vectors or isinstance(row, str) or (self.allows_nulls and _is_null(row)):
             content = row
         else:
-            what = f"{where} is a {type(row).__name__}; a dictionary, a text, or a pair of id and text is needed"
+            what = f"{where}: a dictionary, a text, or a pair of id and text is needed, and {given(row)}"
             is_numbers = hasattr(row, "dtype") or (isinstance(row, tuple | list) and row and isinstance(row[0], int | float))
             raise InputError(what + ('. Vectors need recipe=Recipe("vector").' if is_numbers else "."))
         if not isinstance(name, str | int | bytes | UUID):
@@ -118,7 +119,7 @@ class DocumentRows:
                 raise InputError(_without_text(where, found, self.content))
             return found
         if isinstance(found, str) or found is _MISSING or _is_null(found):
-            what = f"has no column {self.content!r}" if found is _MISSING else f"holds no vector but {type(found).__name__}"
+            what = f"has no column {self.content!r}" if found is _MISSING else f"holds no vector but {kind_of(found)}"
             raise InputError(f"{where} {what}; name the column of vectors with vector=.")
         try:
             vector = as_vector(found)  # type: ignore[arg-type]
@@ -182,17 +183,16 @@ class DocumentRows:
             yield from self._rows_of_stream(source)
         elif not is_table(source) and (values := column_values(source)) is not None:
             yield from values
-        elif isinstance(source, bytes) or not isinstance(source, Iterable):
-            raise InputError(f"A table, rows or a path is needed, and a {type(source).__name__} was given.")
         else:
-            for row in source:
+            for row in rows_in(source, "A table, rows or a path is needed"):
                 yield from self._rows_of(row) if not isinstance(row, Mapping) and is_table(row) else (row,)
 
     def _rows_of_columns(self, columns: Mapping[Any, Any]) -> Iterator[object]:
         names = self._outermost(columns)
-        if len({len(columns[name]) for name in names}) != 1:
+        found = [column_of(columns[name], f"The column {name!r}") for name in names]
+        if len(set(map(len, found))) != 1:
             raise InputError(f"The columns {' and '.join(names)} are not equally long.")
-        for values in zip(*(columns[name] for name in names), strict=True):
+        for values in zip(*found, strict=True):
             yield dict(zip(names, values, strict=True))
 
     def _rows_of_stream(self, source: Any) -> Iterator[object]:
@@ -216,19 +216,47 @@ class DocumentRows:
         for path in [self.content] if self.identifier is None else [self.content, self.identifier]:
             name = path if path in there else path.split(".")[0]
             if name not in there:
-                raise InputError(f"There is no column {path!r}; the columns are {', '.join(map(str, there))}.")
+                are = f"the columns are {', '.join(map(str, there))}" if there else "there are no columns"
+                raise InputError(f"There is no column {path!r}; {are}.")
+            if there.count(name) > 1:
+                raise InputError(f"There are {there.count(name)} columns {name!r}; give one of them another name.")
             wanted.append(name)
         return list(dict.fromkeys(wanted))
 
 
 def column_values(source: Any) -> list[Any] | None:
     """Return a column as a list, None if it is none; each library has a method for that, by a name of its own."""
-    if getattr(source, "ndim", 1) == 2:
+    dimensions = getattr(source, "ndim", 1)
+    if dimensions == 2:
         return list(source)  # a row of a matrix is a vector
+    if dimensions != 1:
+        return None
     for name in ("to_pylist", "to_list", "tolist"):
         if callable(as_list := getattr(source, name, None)):
             return list(as_list())
     return None
+
+
+def column_of(values: Any, what: str) -> list[Any]:
+    """Return a column, or what can be read as one, as a list.
+
+    Raises:
+        InputError: it is none; the sentence begins with `what`.
+    """
+    found = column_values(values)
+    return list(rows_in(values, f"{what} must be a column or a list")) if found is None else found
+
+
+def rows_in(values: Any, needed: str) -> Iterator[Any]:
+    """Return what there is one after another, but for the characters of a text.
+
+    Raises:
+        InputError: there is nothing such; the sentence begins with what is `needed`.
+    """
+    if not isinstance(values, str | bytes):
+        with suppress(TypeError):  # what only looks as if it had rows, such as an array of no dimensions
+            return iter(values)
+    raise InputError(f"{needed}, and {given(values)}.")
 
 
 def is_table(source: object) -> bool:
@@ -250,7 +278,7 @@ def _without_id(where: str, found: object) -> str:
 
 
 def _without_text(where: str, found: object, text: str) -> str:
-    what = f"has no column {text!r}" if found is _MISSING else f"holds no text in {text!r} but {type(found).__name__}"
+    what = f"has no column {text!r}" if found is _MISSING else f"holds no text in {text!r} but {kind_of(found)}"
     return f"{where} {what}; drop such rows first, or name another column with text=."
 
 

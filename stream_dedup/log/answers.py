@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.document import (
     NONCE_BYTES,
+    SAME_TEXT,
     TOPIC_ID_BYTES,
     LogPlace,
     Position,
@@ -90,6 +91,13 @@ class Judgement(NamedTuple):
     similarity: int = NOT_COMPARED
     copies: int = 0
     better: int = 0
+
+    @property
+    def alike(self) -> float | None:
+        """How alike both texts are, 0 to 1: 1 for the same text; None for what is kept, and where no sketches were compared."""
+        if self.reason in SAME_TEXT:
+            return 1.0
+        return None if self.similarity == NOT_COMPARED else self.similarity / 100
 
 
 _judgement, _log_place = maker_of(Judgement), maker_of(LogPlace)

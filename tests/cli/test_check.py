@@ -124,6 +124,9 @@ def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Pa
     assert [one[2] for one in verdicts(run("check", path, "--similarity", "60%", "--json").out)] == ["new", "near"]
     of_copy = json.loads(run("check", path, "--json").out.splitlines()[1])
     assert of_copy["similarity"] == dedup([original, edited(original)])["similarity"][1]
+    (tmp_path / "same.jsonl").write_text(json.dumps({"text": original}) + "\n" + json.dumps({"text": original.upper()}) + "\n")
+    assert json.loads(run("check", tmp_path / "same.jsonl", "--json").out.splitlines()[1])["similarity"] == 1.0
+    assert dedup([original, original.upper()])["similarity"] == [None, Index().add_many([("1", original)] * 2)[1].similarity]
     assert run("check", path, "--similarity", "near").code == 78
 
 

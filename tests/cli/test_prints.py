@@ -27,6 +27,7 @@ from tests.cli.test_datasets import tree
 
 PAGES = mini_crawl(5, 300)
 TABLE = pa.table({"n": list(range(len(PAGES))), "text": [page.text for page in PAGES]})
+ONE_PRINT = prints(TABLE.slice(0, 1))
 
 
 @pytest.fixture
@@ -178,11 +179,14 @@ def test_tables_of_prints_are_judged_as_the_documents_are(tmp_path: Path) -> Non
     [
         (TABLE, InputError, "^The table holds no prints: it has no column 'id'"),
         (prints(TABLE.slice(0, 3), recipe=Recipe("chars")), ConfigurationError, "^The table holds prints of the recipe chars"),
-        (5, InputError, "^Prints in a table are needed, and a int was given"),
-        (
-            prints(TABLE.slice(0, 1)).drop_columns(["print"]).append_column("print", pa.array([b"ab"])),
-            InputError,
-            "^The table holds prints that are damaged",
+        (5, InputError, "^Prints in a table are needed, and an int was given"),
+        *(
+            (
+                pa.table({**{column: ONE_PRINT[column] for column in ONE_PRINT.column_names}, name: [odd]}),
+                InputError,
+                "^The table holds prints that are damaged",
+            )
+            for name, odd in (("print", b"ab"), ("sketch", 5), ("features", [1, 2]), ("scope", "x"), ("problem", "x"))
         ),
     ],
 )

@@ -46,13 +46,14 @@ CASES: dict[str, tuple[Message, dict[str, str | None], list[str]]] = {
         {"verdict": "duplicate", "reason": "near", "distance": "7", "id": "http://me", "time": "2023-11-14T22:13:20.000Z"}
         | OF_KEPT
         | {"copies": None, "better": None},
-        ["duplicate", "near", "7", "http://me", "of http://kept", "documents-3@8812", "2023-11-1"],
+        ["duplicate", "near", "7 bits", "http://me", "of http://kept", "documents-3@8812", "2023-11-1"],
     ),
     "a better copy says so, with its number and the rule": (
         message("duplicates", verdict(Reason.NEAR, 7, OF, 70, 17, BetterRule.NEWEST)),
-        {"copies": "17", "better": "newest"},
-        ["copy 17  better: newest  of http://kept"],
+        {"copies": "17", "better": "newest", "similarity": "0.70"},
+        ["0.70", "copy 17  better: newest  of http://kept"],
     ),
+    "an exact copy is 1.0 alike": (message("duplicates", verdict(Reason.EXACT, 0, OF)), {"similarity": "1.00"}, ["1.00 "]),
     "somebody else's record is shown as such": (
         Message("unique", 0, 0, None, None, None, []),
         {"verdict": "unknown", "time": None, "id": None},

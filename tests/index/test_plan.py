@@ -224,8 +224,8 @@ def test_named_plans_find_what_their_page_says(name: str) -> None:
 
 def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
     """0.65 and 65% are the same; what lies between two hundredths, or outside, is told in a sentence."""
-    assert [parse_similarity(text) for text in ("0.65", " .8 ", "65%", "1", "0")] == [65, 80, 65, 100, 0]
-    for text in ("", "much", "0.655", "65", "-0.1", "1/0", "nan"):
+    assert [parse_similarity(text) for text in ("0.65", " .8 ", "65%", "1", "0.01")] == [65, 80, 65, 100, 1]
+    for text in ("", "much", "0.655", "65", "-0.1", "0", "1/0", "nan"):
         with pytest.raises(ConfigurationError, match=r"as in 0\.65"):
             parse_similarity(text)
 
