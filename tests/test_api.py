@@ -228,7 +228,10 @@ def test_a_print_keeps_its_value() -> None:
         (lambda index: index.query("a text", limit=-1), "^A limit must be at least 1, and -1 was given"),
         (lambda index: index.query_many("a text"), "^The contents must be a column or a list, and a str was given"),
         (lambda index: index.remove(5), "^An id must be a text, and an int was given"),
-        (lambda _: fingerprint("a", recipe=5), "^A recipe must be a Recipe, or written as one, such as 'words', and an int was"),
+        (
+            lambda _: fingerprint("a", recipe=5),
+            "^A recipe must be a Recipe, or written as one, such as 'words', and an int was",
+        ),
         (lambda _: dedup(["a"], plan=5), "^A plan must be a Plan, or written as one, such as 'bands', and an int was given"),
         (lambda _: dedup(["a"], text=None), "^text= must be the name of a column, and None was given"),
         (lambda _: GOOD.similarity("x"), "^What a print is compared with must be a Print, and a str was given"),
