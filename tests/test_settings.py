@@ -279,7 +279,7 @@ class TestErrors:
             ("MODE", "dry-run", "must be"),
             ("FAIL_OPEN", "10ms", "must be at least 1 second"),
             ("PLAN", "64:4:9:3", "must be a whole number from 0 to 3"),
-            ("SIMILARITY", "8", "a similarity is a share from 0.01 to 1"),
+            ("SIMILARITY", "8", "a similarity is written as a share from 0.01 to 1"),
         ],
     )
     def test_wrong_values_say_what_they_must_be(self, name: str, value: str, must: str) -> None:

@@ -393,7 +393,9 @@ def parse_similarity(text: str) -> int:
     except (ValueError, ZeroDivisionError):
         share = Fraction(-1)
     if share.denominator != 1 or not 1 <= share <= 100:
-        raise ConfigurationError(f"A similarity is a share from 0.01 to 1, in hundredths, as in 0.65, not {text!r:.40}.")
+        raise ConfigurationError(
+            f"A similarity is written as a share from 0.01 to 1, in hundredths, as in 0.65, not {text!r:.40}."
+        )
     return int(share)
 
 

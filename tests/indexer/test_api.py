@@ -107,7 +107,7 @@ def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
         ({"scope": "1" * 17}, 400, "scope must be 1 to 16"),
         ({"limit": "0"}, 400, "limit must be a whole number from 1 to 1000"),
         ({"limit": "1001"}, 400, "limit must be"),
-        ({"similarity": "7"}, 400, "A similarity is written as a share from 0 to 1"),
+        ({"similarity": "7"}, 400, "A similarity is written as a share from 0.01 to 1"),
         ({"similarity": "0.7"}, 409, "The plan blocks compares no sketches"),
         ({"recipe": "words:128:other"}, 409, "'words:128:other', and this index holds prints of 'words:128:test:000000'"),
         ({"recipe": None}, 409, "cannot be compared"),
