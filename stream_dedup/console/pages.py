@@ -18,6 +18,7 @@ from stream_dedup.console.nouns import DUPLICATES, Decision, DocumentGroup, Host
 from stream_dedup.console.recent import FILTERS, KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.ground.printable import printable
 
 T = TypeVar("T")
 
@@ -168,7 +169,7 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
 
 
 def _compared(sources: ConsoleSources, known: Decision, own: Opened, kept: Opened | None) -> dict[str, Any]:
-    of = None if kept is None or kept.is_forgotten else sources.recent.kept(known.of_position)
+    of = None if kept is None or kept.is_forgotten else sources.recent.at(known.of_position)
     both = kept is not None and own.text and kept.text
     return {
         "comparison": differences.compare(kept.text, own.text) if both and kept else None,
@@ -253,16 +254,18 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
 
 
 async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with one kept document and its copies."""
-    at = _position(query)
+    """Answer with one kept document and its copies; `at` may be its id, or that of a copy."""
+    at = query.get("at", "").strip()
+    if not at:
+        raise InputError("at must be the position or the id of a document.")
     notices, sources = await _reach(sources, call)
     lookup = sources.group
     if lookup is None:
-        found = next((one for one in sources.recent.groups() if one.position == at), None)
+        found = next((one for one in sources.recent.groups() if at in (one.position, one.id)), None)
     else:
         found = await call(lambda: lookup(at))
     if found is None:
-        raise PageError(404, f"No copies of the document at {at} are known.")
+        raise PageError(404, f"No copies of the document {printable(at[:500])} are known.")
     kept = await _open(sources, call, found.position, notices)
     return {"notices": notices, "group": found, "kept": kept, "is_whole": lookup is not None}
 

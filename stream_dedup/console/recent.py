@@ -175,13 +175,8 @@ class Recent:
         return found
 
     def at(self, at: str) -> Decision | None:
-        """Return the decision that lies there, if it is remembered."""
-        return next((one for one in self._newest_first() if one.at == at), None)
-
-    def kept(self, position: str) -> Decision | None:
-        """Return the decision on the kept document that lies there in the source, if it is remembered."""
-        kept = (one for one in self._newest_first() if not one.is_duplicate)
-        return next((one for one in kept if one.position == position), None) if position else None
+        """Return the newest decision that lies there, or of whose document that is the position, if it is remembered."""
+        return next((one for one in self._newest_first() if at in (one.at, one.position)), None)
 
     @property
     def remembered(self) -> int:

@@ -273,6 +273,10 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
     wait_for(chrome, "document.querySelectorAll('.sides ins').length > 0")
     assert "twelve" in [one.text.strip() for one in chrome.find_elements("css selector", ".sides ins")]
 
+    chrome.get(f"http://127.0.0.1:{searched}/find?q=https://city-blog.example/pier")
+    chrome.find_element("link text", "its copies").click()
+    wait_for(chrome, "document.title.startsWith('Copies of https://www.harbour-gazette.example')")
+
 
 def test_sentences_of_any_script_and_hostile_ones(chrome: Chrome, searched: int) -> None:
     """Japanese is found; a page that holds scripts is shown as text; what nobody holds, or is no clue, says so."""

@@ -103,6 +103,7 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
     assert 'href="decision?at=duplicates-0%40497"' in page
     assert 'href="decision?at=unique-1%401">its decision</a>' in page
     assert 'href="group?at=documents-0%401">those that are known</a>' in kept
+    assert "<strong>duplicate</strong>" in shown("decision?at=documents-0@498"), "a log names the source's position"
 
 
 def test_a_decision_is_told_for_people_first() -> None:
@@ -317,6 +318,7 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
 
     assert re.search(r'>4</td><td class="number extra">1</td><td class="number extra">3</td>', page)
     assert "Those listed come from 3 hosts; 1 is the kept page fetched again." in group
+    assert shown("group?at=https://a.example/", given).replace("https%3A%2F%2Fa.example%2F", "documents-0%401") == group
 
 
 def test_a_host_that_only_signals_name_is_listed_first() -> None:
@@ -404,6 +406,8 @@ def test_rude_requests_get_a_problem() -> None:
         f"decision.json?at=duplicates-0@{'9' * 30}": 400,
         "groups.json?order=best": 400,
         "group.json?at=documents-0@777": 404,
+        "group.json?at=https://nobody.example/%00": 404,
+        "group.json": 400,
         f"find.json?q={'x' * 8001}": 400,
         "find.json?q=": 200,
         "find.json?q=%FF%00": 200,
