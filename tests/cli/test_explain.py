@@ -114,6 +114,8 @@ def test_json_files_are_read_as_records(run: Callable[..., Any], tmp_path: Path)
     assert json.loads(run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).out)["reason"] == "revised"
     assert "different scopes" in json.loads(run("explain", tmp_path / "a.json", tmp_path / "c.json", *options).out)["why"]
     assert "no field 'text'" in run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
+    ended = run("explain", tmp_path / "none.txt", "documents-3")
+    assert (ended.code, "neither a file nor a record's position" in ended.err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +147,6 @@ def test_vectors_are_explained_by_their_numbers(run: Callable[..., Any], tmp_pat
 
     assert found["differing"] == [{"feature": "#2", "weights": [-1.0, -1.5]}]
     assert "the recipe takes vectors" in run("explain", tmp_path / "a.json", tmp_path / "c.txt", *options).err
-
-
-def test_what_is_neither_file_nor_position_is_said(run: Callable[..., Any], tmp_path: Path) -> None:
-    ended = run("explain", tmp_path / "none.txt", "documents-3")
-
-    assert (ended.code, "neither a file nor a record's position" in ended.err) == (1, True)
 
 
 # -- a position names the topic that it was printed with, also after the filter's source was given another name

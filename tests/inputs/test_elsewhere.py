@@ -108,12 +108,6 @@ def test_texts_lie_in_memory_and_on_disk_too(tmp_path: Path) -> None:
     assert all_of(by, ["memory://fetched/a.gz", f"file://{tmp_path}/a"]) == [b"from memory", b"from disk"]
 
 
-def test_a_redirect_on_the_same_host_is_followed(pages: Pages) -> None:
-    pages.by_path["/a/old"] = Reply(status=302, headers={"Location": "/a/new"})
-    pages.by_path["/a/new"] = Reply(b"moved")
-    assert fetch(fetcher(pages.url + "/a"), pages.url + "/a/old") == b"moved"
-
-
 # -- missing for good
 
 
@@ -150,11 +144,14 @@ def test_missing_for_good_is_a_dead_letter_with_the_address(pages: Pages, reply:
     assert "secret@" not in message
 
 
-def test_a_redirect_to_another_host_is_not_followed_though_that_may_be_read(pages: Pages) -> None:
+def test_a_redirect_is_followed_on_the_same_host_and_to_no_other_though_that_may_be_read(pages: Pages) -> None:
     with serving() as others:
         others.by_path["/a"] = Reply(b"secret")
         pages.by_path["/a"] = Reply(status=307, headers={"Location": others.url + "/a"})
-        assert letter(fetch(fetcher(f"{pages.url},{others.url}"), pages.url + "/a"))[0] == "Redirected"
+        pages.by_path |= {"/old": Reply(status=302, headers={"Location": "/new"}), "/new": Reply(b"moved")}
+        by = fetcher(f"{pages.url},{others.url}")
+        assert letter(fetch(by, pages.url + "/a"))[0] == "Redirected"
+        assert fetch(by, pages.url + "/old") == b"moved"
         assert others.asked == []
 
 
@@ -255,20 +252,13 @@ def test_a_store_that_is_away_is_not_asked_for_everything(pages: Pages) -> None:
     assert len(set(pages.asked)) <= 2 * LIMITS.at_once
 
 
-def test_whoever_hurries_does_not_wait(pages: Pages) -> None:
-    pages.by_path["/a"] = Reply(worse=pages.silent)
+def test_whoever_hurries_does_not_wait_and_what_is_not_asked_for_any_more_is_given_up(pages: Pages) -> None:
+    pages.by_path |= {"/a": Reply(worse=pages.silent), "/b": Reply(b"text")}
     by = fetcher(pages.url, LIMITS._replace(seconds=60.0))
     began = time.monotonic()
     with pytest.raises(TextAwayError, match="has not come yet"):
         by.fetch([address_of(by, pages.url + "/a")], 0, 64 * KB, 128 * KB, lambda: bool(pages.asked))
     assert time.monotonic() - began < 10
-
-
-def test_what_is_not_asked_for_any_more_is_given_up(pages: Pages) -> None:
-    pages.by_path |= {"/a": Reply(worse=pages.silent), "/b": Reply(b"text")}
-    by = fetcher(pages.url, LIMITS._replace(seconds=60.0))
-    with pytest.raises(TextAwayError):
-        by.fetch([address_of(by, pages.url + "/a")], 0, 64 * KB, 128 * KB, lambda: bool(pages.asked))
     assert fetch(by, pages.url + "/b") == b"text"
     until(lambda: not by._running)
     assert (by._found, by._held_bytes) == ({}, 0)

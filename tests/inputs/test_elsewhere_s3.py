@@ -11,7 +11,6 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from stream_dedup.ground.addresses import parse_prefixes
-from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError, TextAwayError
 from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.elsewhere import FetchLimits, TextFetcher
@@ -58,11 +57,12 @@ def test_many_texts_come_in_order(store: str) -> None:
     ]
 
 
-def test_what_is_missing_too_large_or_empty(store: str) -> None:
+def test_what_is_impossible_missing_too_large_or_empty(store: str) -> None:
     put(store, "/crawl/pages/large", bytes(100_001))
     put(store, "/crawl/pages/empty", b"")
     put(store, "/crawl/pages/a%20space%20%C3%BC", b"text")
-    by = TextFetcher(parse_prefixes("s3://crawl,s3://none"), LIMITS)
+    by = TextFetcher(parse_prefixes("s3://crawl,s3://none,s3://not*a*bucket"), LIMITS)
+    assert letter(fetch(by, "s3://not*a*bucket/x"))[0] == "Impossible"
     assert letter(fetch(by, "s3://crawl/pages/none"))[0] == "NotFound"
     assert letter(fetch(by, "s3://none/pages/none"))[0] == "NotFound"
     assert letter(fetch(by, "s3://crawl/pages/large"))[0] == "TooLarge"
@@ -85,14 +85,6 @@ def test_without_credentials_the_records_wait(monkeypatch: pytest.MonkeyPatch) -
     by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS)
     with pytest.raises(TextAwayError, match="redentials"):
         fetch(by, "s3://crawl/pages/0.gz")
-
-
-def test_a_bucket_name_that_cannot_be_is_a_dead_letter() -> None:
-    by = TextFetcher(parse_prefixes("s3://not*a*bucket"), LIMITS)
-    found = fetch(by, "s3://not*a*bucket/x")
-    assert isinstance(found, DeadLetter)
-    assert found.error_class == "Impossible"
-    assert address_of(by, "s3://not*a*bucket/x").origin == "s3://not*a*bucket"
 
 
 def test_files_of_documents_are_found_and_read(store: str) -> None:

@@ -116,12 +116,9 @@ def test_a_field_that_is_not_set_is_not_there(stand: SchemaServer, page: dict[st
     assert refused(decoder(stand, path), written(stand, page["crawl.Page"](url="u"))).error_class == "MissingField"
 
 
-def test_what_is_null_is_no_text(stand: SchemaServer, page: dict[str, Any]) -> None:
-    found = refused(decoder(stand, "free.body"), written(stand, page["crawl.Page"](free={"body": None})))
-    assert (found.error_class, "holds null" in found.message) == ("NotText", True)
-
-
-def test_ids_times_and_scopes_of_other_kinds(stand: SchemaServer, page: dict[str, Any]) -> None:
+def test_nulls_ids_times_and_scopes_of_other_kinds(stand: SchemaServer, page: dict[str, Any]) -> None:
+    null = refused(decoder(stand, "free.body"), written(stand, page["crawl.Page"](free={"body": None})))
+    assert (null.error_class, "holds null" in null.message) == ("NotText", True)
     raw = written(stand, page["crawl.Page"](body="b", kind="NEWS", seconds=1_700_000_000, url="u"))
     found = read(decoder(stand, id_field="kind", time_field="seconds", scope_field="kind"), raw)
     assert found[1:3] == (b"NEWS", 1_700_000_000_000)
