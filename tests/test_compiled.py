@@ -127,17 +127,15 @@ print(json.dumps({"made": made, "loaded": done.loaded, "compiled": done.compiled
 HASH = reference.sip_hash(bytes(3), 1, 2)
 
 
+def ended(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, **more)
+
+
 def run(what: str, nowhere: Path, shipped: Path | str = "", **environment: str) -> tuple[dict[str, object], str]:
     """Run a process whose home and temporary directory cannot be written to; return what it printed, and its log."""
     kept = {name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}}
-    done = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(shipped), str(nowhere), what],
-        env={**kept, "XDG_CACHE_HOME": str(nowhere), **environment},
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    around = {**kept, "XDG_CACHE_HOME": str(nowhere), **environment}
+    done = ended("-c", _CHILD, str(shipped), str(nowhere), what, env=around, cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stderr
     result: dict[str, object] = json.loads(done.stdout)
     return result, done.stderr
@@ -155,8 +153,7 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all kernels, made by the command."""
     folder = tmp_path_factory.mktemp("ahead")
-    command = [sys.executable, "-m", "stream_dedup", "compile", "--to", str(folder), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ended("-m", "stream_dedup", "compile", "--to", str(folder), "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["directory"] == str(folder / "kernels")
@@ -185,12 +182,9 @@ def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, now
     files = sorted(ahead.rglob("*"))
     for file in files:
         file.chmod(0o555 if file.is_dir() else 0o444)
-    result, log = run(
-        "print",
-        nowhere,
-        ahead / "kernels" if place == "shipped" else "",
-        **({} if place == "shipped" else {"STREAM_DEDUP_CACHE_DIR": str(ahead)}),
-    )
+    is_shipped = place == "shipped"
+    around = {} if is_shipped else {place: str(ahead)}
+    result, log = run("print", nowhere, ahead / "kernels" if is_shipped else "", **around)
 
     assert result["made"] == format_prints(made.prints, 128)[0].decode()
     assert result["loaded"]
@@ -234,8 +228,7 @@ def test_the_users_cache_serves_the_second_start(nowhere: Path, tmp_path: Path) 
 
 
 def test_the_command_names_a_folder_that_cannot_be_written_to(nowhere: Path) -> None:
-    command = [sys.executable, "-m", "stream_dedup", "compile", "--to", str(nowhere)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ended("-m", "stream_dedup", "compile", "--to", str(nowhere))
 
     assert done.returncode == 78
     assert "The kernels cannot be kept in" in done.stderr

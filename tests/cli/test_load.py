@@ -78,6 +78,13 @@ def run(folder: Path, state: Path, broker: Broker, *, again: bool = False) -> in
     return loading.run(find_files(str(folder), "auto"), as_json=True)
 
 
+def loaded(folder: Path, broker: Broker, left: int | None = None, **more: bool) -> tuple[int, list[bytes]]:
+    """Load the files of a folder, until the broker has taken so many; return the exit code, and what this run has written."""
+    broker.left = left
+    broker.written.clear()
+    return run(folder / "files", folder / "state", broker, **more), [*broker.written]
+
+
 def make_files(folder: Path) -> list[bytes]:
     """Write three files of several kinds; return all values in their order."""
     folder.mkdir()
@@ -124,65 +131,45 @@ def test_killed_anywhere_nothing_is_missing(
 
 def test_interrupted_it_repeats_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """After Ctrl-C what was sent is waited for and written down; the next run sends the rest, and the one after all again."""
-    values = make_files(tmp_path / "files")
-    broker = Broker()
-    broker.left, broker.ends = 25, KeyboardInterrupt
+    values, broker = make_files(tmp_path / "files"), Broker()
+    broker.ends = KeyboardInterrupt
 
-    assert run(tmp_path / "files", tmp_path / "state", broker) == 130
-    assert broker.written == values[:25]
-    broker.left = None
-    assert run(tmp_path / "files", tmp_path / "state", broker) == 0
-    assert broker.written == values
+    assert loaded(tmp_path, broker, 25) == (130, values[:25])
+    assert loaded(tmp_path, broker) == (0, values[25:])
     assert "Going on after 25 documents" in capsys.readouterr().err
-    assert run(tmp_path / "files", tmp_path / "state", broker) == 0
-    assert broker.written == values * 2
+    assert loaded(tmp_path, broker) == (0, values)
 
 
 def test_again_and_changed_files_begin_anew(tmp_path: Path) -> None:
     """`--again` forgets the earlier run; a file that changed meanwhile is another file."""
-    values = make_files(tmp_path / "files")
-    broker = Broker()
-    broker.left, broker.ends = 25, KeyboardInterrupt
-    run(tmp_path / "files", tmp_path / "state", broker)
+    values, broker = make_files(tmp_path / "files"), Broker()
+    broker.ends = KeyboardInterrupt
+    loaded(tmp_path, broker, 25)
     (tmp_path / "files" / "a.jsonl").write_text('{"id":"new"}\n')
-    broker.left = None
-    broker.written.clear()
 
-    run(tmp_path / "files", tmp_path / "state", broker)
-    assert broker.written == [b'{"id":"new"}', *values[25:]]
-
-    broker.left = 5
-    broker.written.clear()
-    assert run(tmp_path / "files", tmp_path / "state", broker) == 130
-    broker.left = None
-    broker.written.clear()
-    run(tmp_path / "files", tmp_path / "state", broker, again=True)
-    assert broker.written == [b'{"id":"new"}', *values[20:]]
+    assert loaded(tmp_path, broker) == (0, [b'{"id":"new"}', *values[25:]])
+    assert loaded(tmp_path, broker, 5)[0] == 130
+    assert loaded(tmp_path, broker, again=True) == (0, [b'{"id":"new"}', *values[20:]])
 
 
 @pytest.mark.parametrize(("is_gone", "failed"), [(False, "31 of 41"), (True, "1 of 11")])
 def test_what_kafka_refused_is_sent_again(is_gone: bool, failed: str, tmp_path: Path) -> None:
     """Nothing that follows a refused document is written down as loaded; where Kafka is gone, nothing more is read."""
-    values = make_files(tmp_path / "files")
-    broker = Broker()
-    broker.left, broker.fails, broker.is_gone = 10, True, is_gone
+    values, broker = make_files(tmp_path / "files"), Broker()
+    broker.fails, broker.is_gone = True, is_gone
 
     with pytest.raises(BrokerError, match=f"{failed} documents"):
-        run(tmp_path / "files", tmp_path / "state", broker)
-    broker.left = None
-    run(tmp_path / "files", tmp_path / "state", broker)
-
-    assert set(broker.written) == set(values)
+        loaded(tmp_path, broker, 10)
+    before = [*broker.written]
+    assert {*before, *loaded(tmp_path, broker)[1]} == set(values)
 
 
 def test_what_is_too_large_is_named_and_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It would fail for ever: the others are loaded and written down, the exit code is 1, and nothing is sent again."""
-    values = make_files(tmp_path / "files")
-    broker = Broker()
+    values, broker = make_files(tmp_path / "files"), Broker()
     broker.refuses = b'"a7"'
 
-    assert run(tmp_path / "files", tmp_path / "state", broker) == 1
-    assert broker.written == [value for value in values if b'"a7"' not in value]
+    assert loaded(tmp_path, broker) == (1, [value for value in values if b'"a7"' not in value])
     assert "a.jsonl:8 is larger than Kafka takes (11 bytes) and was passed over." in capsys.readouterr().err
     assert list((tmp_path / "state").glob("*.jsonl")) == []
 
