@@ -35,7 +35,7 @@ from stream_dedup.cli.options import (
     command,
     local_folder,
 )
-from stream_dedup.cli.remarks import Losses, Remarks, told
+from stream_dedup.cli.remarks import Losses, Remarks, told, what_is_judged
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import TOPIC_ID_BYTES, DeadLetter, Message, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
@@ -377,7 +377,8 @@ def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> 
     settings = load_settings(form | given.overrides(**flags), given.config)
     for file in files:
         need_packages(file)
-    needed = {"text": settings.text_field if settings.text_at is None else settings.text_at, "id": settings.id_field}
+    content = what_is_judged(settings)
+    needed = {content: settings.text_field if settings.text_at is None else settings.text_at, "id": settings.id_field}
     for what, path in needed.items():
         if path:
             need_columns(files, path, what)

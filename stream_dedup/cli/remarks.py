@@ -13,6 +13,7 @@ from stream_dedup.ground.terminal import note
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, not_read
+from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
 _FIELDS_NAMED = 20
@@ -39,9 +40,10 @@ class Remarks:
             self._refused = file
             names = [str(name) for name in raw.fields]
             more = f" and {len(names) - _FIELDS_NAMED:,} more" if len(names) > _FIELDS_NAMED else ""
+            what = what_is_judged(self.settings)
             self._sentences["fields"] = (
-                f"{raw.name} has the fields {', '.join(names[:_FIELDS_NAMED])}{more}. Name the one with the text by "
-                "STREAM_DEDUP_TEXT_FIELD (--text-field, --set text_field=)."
+                f"{raw.name} has the fields {', '.join(names[:_FIELDS_NAMED])}{more}. Name the one with the {what} by "
+                f"STREAM_DEDUP_TEXT_FIELD (--{what}-field, --set text_field=)."
             )
 
     def read(self, raw: RawDocument, text: Content) -> None:
@@ -87,6 +89,11 @@ class Remarks:
                 "(STREAM_DEDUP_ID_FIELD, --id-field); they are known by their id, url or place in the file instead."
             )
         say_passed_over(self.passed_over)
+
+
+def what_is_judged(settings: Settings) -> str:
+    """Return what the field holds that documents are judged by: text or vector."""
+    return "vector" if recipe_of(settings).method.takes_vectors else "text"
 
 
 def _file_of(raw: RawDocument) -> str:

@@ -156,6 +156,7 @@ def find_files(target: str, form: str, others: list[str] | None = None) -> list[
         InputError: there is nothing to read there, or its format cannot be told.
     """
     others = [] if others is None else others
+    target = target.removeprefix("file://")
     if target == STANDARD_INPUT:
         return [SourceFile(None, "standard input", "jsonl" if form == "auto" else cast("Format", form))]
     path = Path(target)

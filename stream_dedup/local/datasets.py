@@ -21,6 +21,7 @@ from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.sources import not_read
 from stream_dedup.local.offline import Judged, PrintedBatch, fingerprinted, judge_batches, judge_documents, open_index, plan_of
 from stream_dedup.local.rows import DocumentRows, is_table, rows_in
 
@@ -114,6 +115,8 @@ def prints(
     made_by = _recipe(recipe, vector)
     rows = _rows(source, text, id, vector, made_by)
     batch = PrintedBatch.joined(made_by, list(fingerprinted(rows.documents(), made_by)))
+    if rows.others:
+        warnings.warn(not_read(rows.others), stacklevel=2)
     if rows.unreadable:
         raise InputError(next(iter(rows.unreadable.values())))
     return table_of(made_by, batch, rows.ids)
@@ -203,6 +206,8 @@ def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any
 
 
 def _say_unreadable(rows: DocumentRows, count: int) -> None:
+    if rows.others:
+        warnings.warn(not_read(rows.others), stacklevel=3)
     if rows.unreadable:
         first = next(iter(rows.unreadable.values()))
         if len(rows.unreadable) == count:

@@ -228,10 +228,10 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         InputError: it cannot be written, the disk is full, or a folder, a pipe or a device has its name.
     """
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} is there already, and is no file; name another folder, or remove it.")
     beside = path.with_name(f".{path.name}.new")
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is there already, and is no file; name another folder, or remove it.")
         path.parent.mkdir(parents=True, exist_ok=True)
         write(beside)
     except OSError as error:

@@ -22,7 +22,7 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.html import Pages
-from stream_dedup.inputs.sources import RawDocument, find_files, key_of, not_read, read_documents
+from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.local.offline import OfflineDocument
 
 _MISSING: Final = object()
@@ -50,7 +50,8 @@ class DocumentRows:
     """The rows of `source`: `content` and `identifier` name the columns of text (or vector) and id.
 
     What is noted while they are read: the `ids`, in their own type; by number of row which are `unreadable`, and why, which of
-    these are `gone`, as what is damaged in a file, and which are `missing`, if they may be (`allows_nulls`).
+    these are `gone`, as what is damaged in a file, and which are `missing`, if they may be (`allows_nulls`); `others` are files
+    that are not read.
     """
 
     source: object
@@ -62,6 +63,7 @@ class DocumentRows:
     unreadable: dict[int, str] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     missing: set[int] = field(default_factory=set)
+    others: list[str] = field(default_factory=list)
     _warned: bool = False
     _equally_long: EquallyLong = field(default_factory=EquallyLong)
 
@@ -162,11 +164,7 @@ class DocumentRows:
 
     def _rows(self) -> Iterable[object]:
         if isinstance(self.source, str | os.PathLike):
-            others: list[str] = []
-            files = find_files(os.fspath(self.source), "auto", others)
-            if others:
-                warnings.warn(not_read(others), stacklevel=5)
-            return read_documents(files)
+            return read_documents(find_files(os.fspath(self.source), "auto", self.others))
         return self._rows_of(self.source)
 
     def _rows_of(self, source: Any) -> Iterator[object]:

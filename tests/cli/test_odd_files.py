@@ -127,6 +127,12 @@ def test_nothing_that_can_be_read_is_a_failure(run: Callable[..., Any], tmp_path
     assert ended.code == written.code == 1
     assert ended.err.count("has the fields url, body. Name the one with the text by STREAM_DEDUP_TEXT_FIELD") == 1
     assert run("check", path, "--text-field", "body").code == 0
+    pq.write_table(pa.table({"body": [[1.0, 2.0]]}), tmp_path / "b.parquet")
+    for file in (path, tmp_path / "b.parquet"):
+        vectors = run("check", file, "--vector-field", "nosuch")
+        assert vectors.code == 1
+        assert "Name the one with the vector by" in vectors.err
+        assert "--vector-field" in vectors.err
 
 
 def test_an_id_field_that_is_not_there_is_said(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -276,6 +276,7 @@ def test_nothing_of_another_kind_is_written_over(run: Callable[..., Any], tmp_pa
         ["prints", data, "--to"],
         ["judge", tmp_path / "prints", "--to"],
     ):
+        assert "cannot be" in run(*words, tmp_path / ("x" * 300)).err
         for name in ("pipe", "file", "link"):
             ended = run(*words, tmp_path / name)
             assert (ended.code, "is there already, and is no folder" in " ".join(ended.err.replace("│", " ").split())) == (

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stream_dedup import dedup, judge
+from stream_dedup import dedup, judge, prints
 from stream_dedup.ground.errors import InputError
 from tests.inputs.warc_files import http, page, record
 
@@ -257,12 +257,16 @@ def test_what_a_folder_holds_beside_documents_is_named(run: Callable[..., Any], 
     made = run("prints", data, "--to", tmp_path / "prints", "--strict", "--json")
     with pytest.warns(UserWarning, match=r"^6 files were not read: data\.csv, .* and 1 more\.$"):
         columns = dedup(data)
+    with pytest.warns(UserWarning, match=r"^6 files were not read: data\.csv") as warned:
+        assert len(prints(data)) == 2
+    assert warned[0].filename == __file__
 
     assert told(ended.out) == [("a.jsonl:1", "new", None), ("deep/b.jsonl:1", "unchanged", "a")]
     assert (ended.code, ended.err) == (0, said)
     assert (strict.code, strict.err, made.code, made.err) == (1, said, 1, said)
     assert json.loads(made.out)["files"] == len(columns["id"]) == 2
     assert told(run("check", data, "--format", "lines", "--json").out)[1][0] == "data.csv:1"
+    assert run("check", f"file://{data}", "--json") == ended
     assert run("check", f"{data}/*", "--json").err.startswith(f"6 files were not read: {data}/data.csv, {data}/deep (a folder)")
     assert run("check", f"{data}/**/*.jsonl", "--json").out.count("unchanged") == 2  # one by the link
     for hidden in (".hidden.jsonl", "_delta_log", "_delta_log/*.jsonl", ".h*.jsonl"):
