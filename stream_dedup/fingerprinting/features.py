@@ -21,6 +21,8 @@ from stream_dedup.fingerprinting.languages import Languages
 from stream_dedup.fingerprinting.prints import (
     OF_CHARACTERS,
     OF_WORDS,
+    Cutting,
+    Secrets,
     chain_words,
     count_one,
     decode_points,
@@ -41,31 +43,20 @@ _WORDS_IN = {"words": 1, "bigrams": 2}
 
 def groups(method: RecipeMethod) -> NDArray[np.int64]:
     """Return the kinds of runs as the kernels take them, (g, 3): made of what, how many of it, scale of the weights."""
-    return np.array(
-        [
-            (OF_CHARACTERS if one.name == "chars" else OF_WORDS, _WORDS_IN.get(one.name, one.length), one.scale)
-            for one in method.features
-        ],
-        np.int64,
-    )
+    return np.array([(*_made_of(one), one.scale) for one in method.features], np.int64)
+
+
+def _made_of(feature: Feature) -> tuple[int, int]:
+    return OF_CHARACTERS if feature.name == "chars" else OF_WORDS, _WORDS_IN.get(feature.name, feature.length)
 
 
 @allocating_kernel
-def _spell(
-    data: Any,
-    kinds: Any,
-    written: Any,
-    dictionary: Any,
-    scratch: Any,
-    secrets: Any,
-    character_secrets: Any,
-    made_of: Any,
-    length: Any,
-) -> Any:
+def _spell(data: Any, cutting: Any, secrets: Any, made_of: Any, length: Any) -> Any:
     """Return the distinct runs of one text: their bytes one after another, where each begins, and their counts.
 
     Words are spelt in `data` itself.
     """
+    kinds, written, dictionary, scratch = cutting
     of_words = made_of == OF_WORDS
     most = len(data) // BYTES_PER_WORD_MIN + 1 if of_words else len(data)
     starts = np.empty(most + 1, np.int64)
@@ -75,14 +66,14 @@ def _spell(
     start = np.int64(0)  # not 0: numba would compile what is called with a constant for it alone
     if of_words:
         words = words_between(data, start, len(data), kinds, written, dictionary, scratch, starts, stops)
-        hash_words(data, starts, stops, words, secrets, hashes, chained)
-        runs = chain_words(hashes, words, length, secrets, chained)
+        hash_words(data, starts, stops, words, secrets.of_words, hashes, chained)
+        runs = chain_words(hashes, words, length, secrets.of_words, chained)
     else:
         points = np.empty(len(data), np.uint32)
         found = decode_points(data, start, len(data), points, starts)
         for character in range(found):
             stops[character] = starts[character + 1]
-        runs = hash_points(points, found, length, character_secrets, chained)
+        runs = hash_points(points, found, length, secrets.of_characters, chained)
     size = table_size(runs)
     keys = np.zeros(size, np.uint64)
     counts = np.zeros(size, np.uint32)
@@ -126,13 +117,10 @@ class Spelt:
 class FeatureSpeller:
     """Spells the features of a method, as the languages say, under the key's secrets."""
 
-    def __init__(
-        self, method: RecipeMethod, languages: Languages, secrets: NDArray[np.uint64], character_secrets: NDArray[np.uint64]
-    ) -> None:
+    def __init__(self, method: RecipeMethod, languages: Languages, secrets: Secrets) -> None:
         self._method = method
         self._languages = languages
         self._secrets = secrets
-        self._character_secrets = character_secrets
         self._table, self._beyond = simhash.count_weights(method.weights)
 
     def spell(self, data: NDArray[np.uint8]) -> Spelt:
@@ -148,17 +136,11 @@ class FeatureSpeller:
         return Spelt(names, np.concatenate(weights), RANK_UNIT if self._method.weights == "tfidf" else WEIGHT_ONE)
 
     def _runs(self, data: NDArray[np.uint8], feature: Feature) -> tuple[list[bytes], NDArray[np.int64]]:
-        out, bounds, counts = _spell(
-            data.copy(),
-            characters.table(),
-            spellings.written(folded="spelling" in self._method.steps),
-            self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary(),
-            jieba_cut.scratch(self._languages.marks(data, np.array([0, len(data)], np.int64))),
-            self._secrets,
-            self._character_secrets,
-            OF_CHARACTERS if feature.name == "chars" else OF_WORDS,
-            _WORDS_IN.get(feature.name, feature.length),
-        )
+        dictionary = self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()
+        scratch = jieba_cut.scratch(self._languages.marks(data, np.array([0, len(data)], np.int64)))
+        spelling = spellings.written(folded="spelling" in self._method.steps)
+        cutting, made_of = Cutting(characters.table(), spelling, dictionary, scratch), _made_of(feature)
+        out, bounds, counts = _spell(data.copy(), cutting, self._secrets, *made_of)
         return list(_pieces(out.tobytes(), bounds.tolist())), counts
 
     def _weigh(self, names: Sequence[bytes], counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -276,14 +276,11 @@ class _Maker:
         digest_key = hashlib.blake2b(key, person=b"text digest").digest()
         self._digester = Digester(digest_key)
         self._vector_digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key, person=b"vector digest")
-        self._secrets = hashes.derive_secrets(key)
-        self._character_secrets = hashes.derive_character_secrets(key)
+        self._secrets = Secrets(hashes.derive_secrets(key), hashes.derive_character_secrets(key))
         self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
         self._words = -(-method.width // 64)
         self._sketch_secrets = sketch.derive_sketch_secrets(key)
-        self.speller = (
-            None if method.takes_vectors else FeatureSpeller(method, self._languages, self._secrets, self._character_secrets)
-        )
+        self.speller = None if method.takes_vectors else FeatureSpeller(method, self._languages, self._secrets)
         weights, beyond = simhash.count_weights(method.weights)
         self._weighing = Weighing(groups(method), weights, beyond, method.width)
 
@@ -304,7 +301,7 @@ class _Maker:
             fingerprint_batch(
                 Texts(data, bounds),
                 Cutting(characters.table(), self._spelling, dictionary, scratch),
-                Secrets(self._secrets, self._character_secrets),
+                self._secrets,
                 self._weighing,
                 Written(prints, features, sketching),
             )
@@ -322,7 +319,7 @@ class _Maker:
         ends = np.zeros(len(spelt.names) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, spelt.names), np.int64, len(spelt.names)), out=ends[1:])
         names = np.frombuffer(b"".join(spelt.names), np.uint8)
-        hashed = hashes.hash_features(self._method.hash, self._method.width, names, ends, self._secrets)
+        hashed = hashes.hash_features(self._method.hash, self._method.width, names, ends, self._secrets.of_words)
         bounds = np.array([0, len(hashed)], np.int64)
         if self._method.projection == "signs":
             simhash.sum_hashes(hashed, spelt.weights, bounds, self._method.width, prints)

@@ -12,7 +12,6 @@ Nothing here writes, and nothing reads but the pages of entries that a duplicate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ from stream_dedup.index.rules.positions import (
 )
 from stream_dedup.index.rules.reasons import reason_of_duplicate, reason_of_state
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
+from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, fresh_columns, take_rows
 from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume.entries import columns_of
 from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
@@ -54,56 +53,28 @@ class LoggedBatch(NamedTuple):
     decision: LogDecision | None = None
 
 
+Below = NDArray[np.bool_]
+
 _REASONS: Final = np.array(
     [[reason_of_duplicate(same_text=text, same_id=id_) for id_ in (False, True)] for text in (False, True)], np.uint8
 )
 
 
-@dataclass(frozen=True, slots=True)
 class _Judging:
     """A batch on its way through step 2, or several that are judged together: where in the log each document lies, (n,)."""
 
-    batch: Batch
-    log_offsets: NDArray[np.int64]
-    places: NDArray[np.int64]
-    append_ms: NDArray[np.int64]
-    columns: Columns
-    features: NDArray[np.uint32]
-    epoch_below: NDArray[np.bool_]
-    below: NDArray[np.bool_]
-    floor: int
-    named: set[int]
-    fresh: NDArray[np.bool_]
-    entries: NDArray[np.int64]
-    decision: LogDecision | None
-
-    @classmethod
-    def of(
-        cls,
-        batches: Sequence[LoggedBatch],
-        batch: Batch,
-        columns: Columns,
-        epoch_below: NDArray[np.bool_],
-        below: NDArray[np.bool_],
-        floor: int,
-    ) -> _Judging:
-        """Return it for batches, which are given as one too, with its columns."""
+    def __init__(
+        self, batches: Sequence[LoggedBatch], batch: Batch, columns: Columns, floor: int, epoch_below: Below, below: Below
+    ) -> None:
+        """Of batches, which are given as one too, with its columns."""
         sizes = [len(one.batch) for one in batches]
-        return cls(
-            batch,
-            np.repeat(np.array([one.log_offset for one in batches], np.int64), sizes),
-            np.arange(sum(sizes)) - np.repeat(np.cumsum(sizes) - sizes, sizes),
-            np.repeat(np.array([one.append_ms for one in batches], np.int64), sizes),
-            columns,
-            columns.features,
-            epoch_below,
-            below,
-            floor,
-            set(),
-            np.zeros(sum(sizes), np.bool_),
-            np.zeros(sum(sizes), np.int64),
-            joined_decision([one.decision for one in batches]),
-        )
+        self.batch, self.columns, self.floor, self.epoch_below, self.below = batch, columns, floor, epoch_below, below
+        self.log_offsets = np.repeat(np.array([one.log_offset for one in batches], np.int64), sizes)
+        self.places = np.arange(sum(sizes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        self.append_ms = np.repeat(np.array([one.append_ms for one in batches], np.int64), sizes)
+        self.decision = joined_decision([one.decision for one in batches])
+        self.named: set[int] = set()
+        self.fresh, self.entries = np.zeros(sum(sizes), np.bool_), np.zeros(sum(sizes), np.int64)
 
 
 def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBatch:
@@ -118,7 +89,7 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBat
     ]
     committed = np.array([committed for _, committed in watermarks], np.int64)[batch.source]
     columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
-    judging = _Judging.of([logged], batch, columns, epoch_below, epoch_below | (columns.offsets < committed), floor)
+    judging = _Judging([logged], batch, columns, floor, epoch_below, epoch_below | (columns.offsets < committed))
     verdicts = _judge_whole(state, judging)
     if verdicts is None:
         keys, record = keys_of(columns), KeptRecord(logged.log_offset)
@@ -153,7 +124,7 @@ def judge_together(state: IndexState, batches: Sequence[LoggedBatch], wholes: Se
     batch = joined_batch([one.batch for one in batches])
     columns = columns_of_batch(batch, np.concatenate([whole.columns.sources for whole in wholes]))
     nothing = np.zeros(len(columns.offsets), np.bool_)
-    judging = _Judging.of(batches, batch, columns, nothing, nothing, floor)
+    judging = _Judging(batches, batch, columns, floor, nothing, nothing)
     verdicts, about = _judge_fresh(state, judging, np.arange(len(nothing)))
     first = 0
     for whole in wholes:
@@ -164,18 +135,9 @@ def judge_together(state: IndexState, batches: Sequence[LoggedBatch], wholes: Se
 
 def columns_of_batch(batch: Batch, sources: NDArray[np.uint32]) -> Columns:
     """Return what tables compare of a batch, with the numbers of its documents' source partitions, (n,)."""
-    # Fresh arrays throughout: what was decoded lies unaligned and read-only in the record, another type to numba.
-    return Columns(
-        prints=np.array(batch.prints, np.uint64),
-        scopes=np.array(batch.scope, np.uint64),
-        digests=np.array(batch.text_digest, np.uint8).view(np.uint64),
-        sources=sources,
-        offsets=np.array(batch.offset, np.int64),
-        values=np.array(batch.value_digest, np.uint64),
-        features=np.array(batch.features, np.uint32),
-        sketches=np.array(batch.sketches, np.uint8),
-        ids=crcs_of(batch.ids),
-    )
+    digests, ids = np.array(batch.text_digest, np.uint8).view(np.uint64), crcs_of(batch.ids)
+    told = (sources, batch.offset, batch.value_digest, batch.features, batch.sketches)
+    return fresh_columns(batch.prints, batch.scope, digests, *told, ids)
 
 
 def _judge_stretch(
@@ -233,11 +195,10 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
     log_offsets, log_places = judging.log_offsets[places], judging.places[places]
     whole = len(places) == len(batch)
     columns = judging.columns if whole else take_rows(judging.columns, places)
-    features = judging.features if whole else judging.features[places]
     if judging.decision is None:
-        found = neighbours.judge(columns, features, judging.floor)
+        found = neighbours.judge(columns, columns.features, judging.floor)
     else:
-        found = found_before(judging.decision, places, features < judging.floor, entries.count)
+        found = found_before(judging.decision, places, columns.features < judging.floor, entries.count)
         neighbours.take(columns, found.outcome)
     outcome = found.outcome
     duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)

@@ -111,18 +111,12 @@ class IndexState:
                 in_force["window_in_force"] = self.window.to_fields()
             writes.put(layout.KEY_DECLARED, layout.encode_object(self.declared.to_fields() | in_force))
             self.declaration_changed = False
-        meta = layout.Meta(
-            applied,
-            answered,
-            self.chain,
+        entries, live = (
             0 if self.entries is None else self.entries.count,
             0 if self.neighbours is None else self.neighbours.live,
-            self.rejected,
-            self.rejected_at,
-            self.ignored,
-            self.print_limbs,
-            self.sketch_bytes,
         )
+        told = self.rejected, self.rejected_at, self.ignored, self.print_limbs, self.sketch_bytes
+        meta = layout.Meta(applied, answered, self.chain, entries, live, *told)
         writes.put(layout.KEY_FORMAT, layout.encode_format())
         writes.put(layout.KEY_META, layout.encode_meta(meta))
 

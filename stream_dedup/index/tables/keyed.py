@@ -52,17 +52,9 @@ class Keyed:
         return keys
 
     def search(
-        self,
-        held: HeldRows,
-        batch: Columns,
-        keys: NDArray[np.uint64],
-        docs: NDArray[np.int64],
-        best: NDArray[np.int64],
-        bits: NDArray[np.int64],
-        is_alone: NDArray[np.bool_],
-        candidates: NDArray[np.int64],
+        self, held: HeldRows, batch: Columns, keys: NDArray[Any], docs: NDArray[Any], known: Known, candidates: NDArray[Any]
     ) -> None:
-        """Lower `best` and `bits` of the documents `docs` to the earliest row within reach, and say which `is_alone`.
+        """Lower what is `known` to be the best of the documents `docs` to the earliest row within reach, and say who is alone.
 
         From any thread.
 
@@ -73,19 +65,15 @@ class Keyed:
         """
         held, passed = with_own_row(held, batch), np.empty((2, _PASSED), np.int64)
         tables, table = self._tables, self.finder.table
-        keyed_kernels.search(tables, table, held, batch, keys, docs, best, bits, is_alone, passed, candidates)
+        keyed_kernels.search(tables, table, held, batch, keys, docs, known, passed, candidates)
         check_read(held)
 
-    def judge_in_order(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], judged: JudgedRows) -> int:
-        """Fill `judged` with what becomes of a batch, and return how many documents become entries."""
+    def judge_in_order(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], judged: JudgedRows) -> None:
+        """Fill `judged` with what becomes of a batch."""
         held, chains = with_own_row(held, batch), new_chains(len(known.tags), self.count)
-        walking = new_walking(self.count)
-        tables, table = self._tables, self.finder.table
-        count = int(
-            keyed_kernels.judge_in_order(tables, table, held, batch, known, keys, chains, walking, room_for_alike(1), judged)
-        )
+        scratch = chains, new_walking(self.count), room_for_alike(1)
+        keyed_kernels.judge_in_order(self._tables, self.finder.table, held, batch, known, keys, *scratch, judged)
         check_read(held)
-        return count
 
     def collect_alike(self, held: HeldRows, wanted: Columns, alike_min: int) -> AlikeRows:
         """Return all that is like one document in `alike_min` parts, in log order, also what its crowd turns away."""

@@ -105,27 +105,18 @@ def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, numb
 
 @kernel
 def search(
-    tables: Any,
-    table: Any,
-    held: Any,
-    batch: Any,
-    keys: Any,
-    docs: Any,
-    best: Any,
-    best_distance: Any,
-    is_alone: Any,
-    passed: Any,
-    candidates: Any,
+    tables: Any, table: Any, held: Any, batch: Any, keys: Any, docs: Any, known: Any, passed: Any, candidates: Any
 ) -> None:
-    """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that any table knows.
+    """Lower `known.best` and `known.best_distance` to the earliest row within reach that any table knows.
 
-    `is_alone` (n,) is set where no table has another row that passes by its tags. `docs` (m,) int64 are those to search for;
+    `known.is_alone` is set where no table has another row that passes by its tags. `docs` (m,) int64 are those to search for;
     `passed` (2, any) int64 is scratch: what passes is gathered, and looked up together. `candidates` (n,) int64 grows by the
     entries that are looked up. What a document visits is asked for while those before it are searched, heads two documents
     ahead and tags one.
     """
     heads, tags, more, rows = table.heads, table.tags, table.more, table.rows
     active_heads, active_tags, active_rows = table.active_heads, table.active_tags, table.active_rows
+    best, best_distance, is_alone = known.best, known.best_distance, known.is_alone
     asked, room = tables.asked, passed.shape[1]
     count, groups = heads.shape[0], active_heads.shape[1]
     places, masks = tags.shape[0] // count, table.masks
@@ -454,8 +445,8 @@ def _meets_in_batch(doc: int, keys: Any, chains: Any, made: Any) -> Any:
 @kernel
 def judge_in_order(
     tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, reached: Any, judged: Any
-) -> int:
-    """Judge documents in order, each seeing those before it; return how many become entries, rows `known.next_row`..
+) -> None:
+    """Judge documents in order, each seeing those before it; those that become entries are the rows from `known.next_row` on.
 
     The batch's new entries are found by their keys (n, T), by chains that begin with the earliest. `walking` and `reached`,
     which has room for one, are those of `walk`, which a document is spared that has no candidate but its best.
@@ -519,4 +510,3 @@ def judge_in_order(
             backs[count, number] = tails[number, slot]
             tails[number, slot] = count
         count += 1
-    return count

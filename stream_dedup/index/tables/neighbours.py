@@ -181,8 +181,8 @@ class Neighbours:
         known = Known(floor, self._rows, same, np.full(count, NONE), np.zeros(count, np.int64), np.zeros(count, np.bool_), tags)
         self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), known)
         judged = new_judged(count)
-        added = self._tables.judge_in_order(self._columns.rows, batch, known, buckets, judged)
-        self._add(batch, judged.made[:added], tags, judged.outcome, buckets)
+        self._tables.judge_in_order(self._columns.rows, batch, known, buckets, judged)
+        self._add(batch, tags, judged.outcome, buckets)
         entries = self._entries_at(judged.row)
         self._seal_if_due()
         return Found(judged.outcome, entries, judged.distance, judged.similarity)
@@ -190,9 +190,8 @@ class Neighbours:
     def take(self, batch: Columns, outcome: NDArray[np.uint8]) -> None:
         """Take in documents that were judged elsewhere, (n,) each: those whose outcome says so become entries."""
         tags = digest_tags(batch.digests, batch.scopes)
-        made = np.flatnonzero(outcome <= OUTCOME_SHORT)
         buckets = self._tables.keys(batch) if self._are_laid else np.empty((len(outcome), 0), np.uint64)
-        self._add(batch, made, tags, outcome, buckets)
+        self._add(batch, tags, outcome, buckets)
         self._seal_if_due()
 
     def suspend(self) -> None:
@@ -393,10 +392,10 @@ class Neighbours:
 
     def _search(self, batch: Columns, buckets: NDArray[Any], docs: NDArray[np.int64], known: Known) -> None:
         parts = min(self._threads, max(1, len(docs) // _THREAD_DOCUMENTS))
-        candidates, reached = np.zeros(len(known.best), np.int64), (known.best, known.best_distance, known.is_alone)
+        candidates = np.zeros(len(known.best), np.int64)
 
         def search(own: NDArray[np.int64]) -> None:
-            self._tables.search(self._columns.rows, batch, buckets, own, *reached, candidates)
+            self._tables.search(self._columns.rows, batch, buckets, own, known, candidates)
 
         self._each(search, np.array_split(docs, parts))
         compared = candidates[docs]
@@ -404,14 +403,9 @@ class Neighbours:
         classes = np.frexp(compared.astype(np.float64))[1]
         self._searches += np.bincount(np.minimum(classes, CANDIDATE_CLASSES - 1), minlength=CANDIDATE_CLASSES)
 
-    def _add(
-        self,
-        batch: Columns,
-        made: NDArray[np.int64],
-        tags: NDArray[np.uint32],
-        outcome: NDArray[np.uint8],
-        buckets: NDArray[Any],
-    ) -> None:
+    def _add(self, batch: Columns, tags: Tags, outcome: NDArray[np.uint8], buckets: NDArray[Any]) -> None:
+        """Take in the documents whose outcome says so, in their order."""
+        made = np.flatnonzero(outcome <= OUTCOME_SHORT)
         count, first = len(made), self._rows
         if not count:
             return

@@ -41,19 +41,18 @@ class Columns(NamedTuple):
     ids: NDArray[np.uint32]
 
 
+_KINDS: Final = (np.uint64, np.uint64, np.uint64, np.uint32, np.int64, np.uint64, np.uint32, np.uint8, np.uint32)
+
+
 def no_columns(limbs: int, count: int, values: int = 0) -> Columns:
     """Return columns for `count` documents with prints of `limbs` limbs and sketches of `values` values, all zero."""
-    return Columns(
-        prints=np.zeros((count, limbs), np.uint64),
-        scopes=np.zeros(count, np.uint64),
-        digests=np.zeros((count, 2), np.uint64),
-        sources=np.zeros(count, np.uint32),
-        offsets=np.zeros(count, np.int64),
-        values=np.zeros(count, np.uint64),
-        features=np.zeros(count, np.uint32),
-        sketches=np.zeros((count, values), np.uint8),
-        ids=np.zeros(count, np.uint32),
-    )
+    tails: Any = ((limbs,), (), (2,), (), (), (), (), (values,), ())
+    return Columns(*(np.zeros((count, *tail), kind) for tail, kind in zip(tails, _KINDS, strict=True)))
+
+
+def fresh_columns(*columns: NDArray[Any]) -> Columns:
+    """Return columns that are copied: what was decoded lies unaligned and read-only in a record, another type to numba."""
+    return Columns(*(np.array(column, kind) for column, kind in zip(columns, _KINDS, strict=True)))
 
 
 def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:

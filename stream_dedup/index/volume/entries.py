@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.ground.lazy import Ids
-from stream_dedup.index.tables.rows import Columns, StoredRows, no_columns
+from stream_dedup.index.tables.rows import Columns, StoredRows, fresh_columns, no_columns
 from stream_dedup.index.tables.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
 from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.idtags import IdTags
@@ -76,17 +76,9 @@ _IDENTITY: Final = np.dtype(
 
 def columns_of(rows: NDArray[Any], ids: Sequence[bytes]) -> Columns:
     """Return what the tables in memory take of stored rows (n,) and their ids."""
-    return Columns(
-        prints=np.array(rows["print"], np.uint64),
-        scopes=np.array(rows["scope"], np.uint64),
-        digests=np.array(rows["text_digest"], np.uint8).view(np.uint64),
-        sources=np.array(rows["source"], np.uint32),
-        offsets=np.array(rows["offset"], np.int64),
-        values=np.array(rows["value_digest"], np.uint64),
-        features=np.array(rows["features"], np.uint32),
-        sketches=np.array(rows["sketch"], np.uint8),
-        ids=crcs_of(ids),
-    )
+    digests = np.array(rows["text_digest"], np.uint8).view(np.uint64)
+    told = (rows[name] for name in ("source", "offset", "value_digest", "features", "sketch"))
+    return fresh_columns(rows["print"], rows["scope"], digests, *told, crcs_of(ids))
 
 
 class Entries:

@@ -89,7 +89,7 @@ def gather(
     rows = np.empty(len(which), wanted)
     begins, stops = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
     damaged = _gather(
-        *(raw, np.cumsum(sizes), np.array(counts, np.int64), kind.itemsize, *_fields(kind, wanted), which, places),
+        *(raw, np.cumsum(sizes), np.array(counts, np.int64), (kind.itemsize, *_fields(kind, wanted)), which, places),
         *(rows.view(np.uint8).reshape(len(which), wanted.itemsize), begins, stops),
     )
     if damaged >= 0:
@@ -113,19 +113,10 @@ def _u16(raw: Any, at: Any) -> Any:
 
 @kernel
 def _gather(
-    raw: Any,
-    page_stops: Any,
-    counts: Any,
-    row_bytes: Any,
-    before: Any,
-    size: Any,
-    which: Any,
-    places: Any,
-    rows: Any,
-    begins: Any,
-    stops: Any,
+    raw: Any, page_stops: Any, counts: Any, fields: Any, which: Any, places: Any, rows: Any, begins: Any, stops: Any
 ) -> Any:
     """Fill `rows` (n, bytes), and where each one's id lies in `raw`; return an entry whose page is damaged, or -1."""
+    row_bytes, before, size = fields
     for i in range(len(which)):
         page, place = which[i], places[i]
         first, stop = page_stops[page - 1] if page else np.int64(0), page_stops[page]
