@@ -117,8 +117,7 @@ def search(
     heads, tags, more, rows = table.heads, table.tags, table.more, table.rows
     active_heads, active_tags, active_rows = table.active_heads, table.active_tags, table.active_rows
     best, best_distance, is_alone = known.best, known.best_distance, known.is_alone
-    asked, room = tables.asked, passed.shape[1]
-    count, groups = heads.shape[0], active_heads.shape[1]
+    asked, room, count, groups = tables.asked, passed.shape[1], heads.shape[0], active_heads.shape[1]
     places, masks = tags.shape[0] // count, table.masks
     for order in range(docs.shape[0] + 2):
         if order < docs.shape[0]:
