@@ -45,35 +45,34 @@ def opened(volume: dict[bytes, bytes], **declared: Any) -> LogIndex:
     return index
 
 
-def test_longest_needs_a_tenth_more_than_the_best_so_far() -> None:
-    """The representative counts; after a longer copy, the next has to be longer than that one; a tie keeps the earlier."""
-    index = opened({})
-    lengths = [100, 109, 110, 110, 120, 121, 60, 134]
-    found = told(index, [KEPT, *(copy(at, features=length) for at, length in enumerate(lengths, 1))])
-
-    longest = BetterRule.LONGEST
-    assert [better for _, better in found] == [0, 0, 0, longest, 0, 0, longest, 0, longest]
-    assert [copies for copies, _ in found] == list(range(9))
+BETTER = {
+    # after a longer copy, the next has to be a tenth longer than that one; a tie keeps the earlier
+    "longest": ("features", [100, 109, 110, 110, 120, 121, 60, 134], [0, 0, 1, 0, 0, 1, 0, 1]),
+    "newest": ("time_ms", [1000, 1001, 900, 1001, 5000], [0, 1, 0, 0, 1]),
+    # a smaller number is higher; who has no rank beats nobody
+    "authority": ("rank", [0, 50, 49, 49, 1], [0, 0, 1, 0, 1]),
+}
 
 
-def test_newest_is_a_later_time() -> None:
-    """Also across batches, and whatever the order in which they come."""
-    index = opened({}, better="newest")
-    found = told(index, [KEPT, copy(1, time_ms=1000), copy(2, time_ms=1001)])
-    found += told(index, [copy(3, time_ms=900), copy(4, time_ms=1001), copy(5, time_ms=5000)])
+@pytest.mark.parametrize("rule", BETTER)
+@pytest.mark.parametrize("at_once", [1, 2, 9])
+def test_which_copy_is_better(rule: str, at_once: int) -> None:
+    """The representative counts, in one batch or across several; and each copy is counted."""
+    field, values, is_better = BETTER[rule]
+    index, found = opened({}, better=rule), []
+    docs = [KEPT, *(copy(at, **{field: value}) for at, value in enumerate(values, 1))]
+    for first in range(0, len(docs), at_once):
+        found += told(index, docs[first : first + at_once])
 
-    assert [better for _, better in found] == [0, 0, BetterRule.NEWEST, 0, 0, BetterRule.NEWEST]
+    label = next(one for one in BetterRule if one.label == rule)
+    assert found == [(copies, label if better else 0) for copies, better in enumerate([0, *is_better])]
 
 
-def test_authority_is_a_higher_rank() -> None:
-    """A smaller number is higher; who has no rank beats nobody, and is beaten by all who have one."""
-    index = opened({}, better="authority")
-    found = told(index, [KEPT, copy(1, rank=0), copy(2, rank=50), copy(3, rank=49), copy(4, rank=49), copy(5, rank=1)])
-    other = replace(KEPT, offset=20, digest=b"o" * 16, print=0xFFFF << 40, rank=0)
-    found += told(index, [other, replace(other, offset=21, digest=b"p" * 16, value=9, rank=2**32 - 1)])
+def test_who_has_no_rank_is_beaten_by_all_who_have_one() -> None:
+    index, other = opened({}, better="authority"), replace(KEPT, rank=0)
+    found = told(index, [other, replace(other, offset=21, digest=b"p" * 16, value=9, rank=2**32 - 1)])
 
-    rule = BetterRule.AUTHORITY
-    assert [better for _, better in found] == [0, 0, 0, rule, 0, rule, 0, rule]
+    assert [better for _, better in found] == [0, BetterRule.AUTHORITY]
 
 
 def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:

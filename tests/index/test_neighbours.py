@@ -38,6 +38,7 @@ from stream_dedup.index.tables.rows import (
     take_rows,
 )
 from stream_dedup.index.tables.tags import crcs_of, digest_tags, id_tags, position_tags
+from tests.index.logs import random_sketch
 
 PLANS_TRIED = [
     *PLANS.values(),
@@ -193,17 +194,8 @@ class AgainstAList(RuleBasedStateMachine):
         bits = range(self.plan.width) if chance.random() < 0.7 else range(min(self.plan.width, 24))
         for bit in chance.sample(bits, chance.randint(0, min(len(bits), self.plan.threshold_max + 3))):
             number ^= 1 << bit
-        sketch = bytearray(SKETCH_VALUES)
-        for at in chance.sample(range(SKETCH_VALUES), chance.choice([0, 8, 24, 32, 70])):
-            sketch[at] = chance.randrange(3)
-        for band in range(16):
-            if chance.random() < 0.4:  # as pages of one template do: whole blocks are equal, and little else
-                sketch[5 * band] = chance.randrange(256)
-        judging = bytearray(SKETCH_BYTES - SKETCH_VALUES)
-        for at in chance.sample(range(len(judging)), chance.choice([0, 4, 12, 16, 35])):
-            judging[at] = chance.randrange(64)
         return Modelled(
-            sketch=bytes(sketch + judging),
+            sketch=random_sketch(chance),
             print=number,
             scope=chance.choice([0, 0, 0, 1 << 32, 2**64 - 1]),
             digest=chance.choice([chance.randbytes(16), bytes([chance.randrange(6)] * 16)]),

@@ -1,40 +1,30 @@
-"""What the topic `representatives` is owed: told to somebody who writes it down, it is always what the fold of the log says."""
+"""What the topic `representatives` is owed; that it is what the fold of any log says: tests/proof/test_representatives.py."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from stream_dedup.ground.errors import FormatError, VolumeError
-from stream_dedup.ground.plan import PLANS, parse
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.outbox import Outbox
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log.records import encode_batch
 from stream_dedup.log.representatives import encode_key, encode_value
-from stream_dedup.proof import representatives
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import PlainScan
 from tests.index.logs import (
     APPEND_MS,
     Doc,
-    RandomLog,
-    append_time,
     batch,
     batch_of,
     control,
     declare,
-    doubtful_positions,
     forget,
-    read,
     retract,
 )
-from tests.tiers import few
 
 KEPT = Doc(0, 0, 0, b"k" * 16, 7, features=100, id=b"kept", time_ms=1000)
 
@@ -59,13 +49,6 @@ class Topic:
         self.left_behind(outbox)
         self._write(outbox, [one.number for one in outbox.rows.scan(0, None, 1000) if one.changed_below > log_offset])
         self.written_below = outbox.rows.changed_below
-
-    def fresh(self, outbox: Outbox) -> None:
-        """Write what changed since the last time."""
-        self.left_behind(outbox)
-        self._write(outbox, sorted(outbox.rows.fresh or ()))
-        self.written_below = outbox.rows.changed_below
-        outbox.rows.gather()
 
     def _write(self, outbox: Outbox, numbers: list[int]) -> None:
         values = outbox.values(numbers)
@@ -95,51 +78,6 @@ def begun(volume: dict[bytes, bytes], **declared: object) -> LogIndex:
 def copy(offset: int, features: int = 100) -> Doc:
     name = offset.to_bytes(16, "big")
     return Doc(0, offset, offset, name, 6, features=features, id=b"c%d" % offset, time_ms=1000 + offset)
-
-
-class Readers:
-    """Whoever holds the topic against the fold."""
-
-    def __init__(self, records: Iterable[object]) -> None:
-        self._doubtful = doubtful_positions(records)
-        self.checked = 0
-
-    def check(self, fold: Fold, topic: Topic) -> None:
-        self.checked += len(representatives.expected(fold).keys() - self._doubtful)
-        wrong = representatives.differences(fold, topic.values)
-        assert [one for one in wrong if one.split()[1] not in self._doubtful] == []
-
-
-@pytest.mark.parametrize("seed", few([*range(12), int(os.environ["TEST_SEED"])], 2))
-def test_a_random_log_told_on_the_way_is_the_fold_s(seed: int) -> None:
-    """By one index that is opened anew now and then, and by another that begins on an empty volume and takes over."""
-    print(f"seed {seed}")
-    first: dict[bytes, bytes] = {}
-    index, fold, topic = opened(first), Fold(PlainScan()), Topic()
-    outbox_of(index).rows.gather()
-    raws = RandomLog(seed, parse("64:4:0:3"), plan_changes=True, windows=seed % 2 == 0).records(150)
-    readers = Readers(map(read, raws))
-    for offset, raw in enumerate(raws):
-        index.apply([(offset, append_time(offset), raw)])
-        fold.judge(offset, append_time(offset), read(raw))
-        if offset % 7 == 3:
-            topic.fresh(outbox_of(index))
-            readers.check(fold, topic)
-        if offset % 40 == 39:
-            since = offset - offset % 7 + 4 if offset % 7 >= 3 else offset - offset % 7 - 3
-            index.close()
-            index = opened(first)
-            outbox_of(index).rows.gather()
-            topic.all_since(outbox_of(index), since)
-            readers.check(fold, topic)
-
-    other, again = opened({}), Topic()
-    other.apply([(offset, append_time(offset), raw) for offset, raw in enumerate(raws)])
-    topic.all_since(outbox_of(other), 140)
-    again.all_since(outbox_of(other), 0)
-    readers.check(fold, topic)
-    readers.check(fold, again)
-    assert readers.checked
 
 
 def test_a_volume_that_kept_nothing_is_owed_everything() -> None:
