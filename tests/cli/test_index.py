@@ -14,7 +14,7 @@ import pytest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from tests.index.logs import APPEND_MS
-from tests.index.test_digest import small_log
+from tests.index.test_verify import small_log
 
 
 @pytest.fixture

@@ -222,20 +222,20 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_is_no_volume_is_refused(tmp_path: Path) -> None:
-    """A file, a path through a file, a folder with other files, and a pickling RocksDB are never opened or overwritten."""
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match="not a directory"):
-        RocksStore(tmp_path / "file")
-    with pytest.raises(StoreError, match="Could not open"):
-        RocksStore(tmp_path / "file" / "below")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "photo.jpg").write_text("x")
-    with pytest.raises(StoreError, match="not empty and holds no index volume"):
-        RocksStore(tmp_path / "other")
-    Rdict(str(tmp_path / "pickled")).close()
-    with pytest.raises(StoreError, match="raw_mode is False"):
-        RocksStore(tmp_path / "pickled")
+@pytest.mark.parametrize(
+    ("name", "make", "says"),
+    [
+        ("file", lambda path: path.write_text("x"), "not a directory"),
+        ("file/below", lambda path: path.parent.write_text("x"), "Could not open"),
+        ("other", lambda path: (path.mkdir(), (path / "photo.jpg").write_text("x")), "not empty and holds no index volume"),
+        ("pickled", lambda path: Rdict(str(path)).close(), "raw_mode is False"),
+    ],
+)
+def test_what_is_no_volume_is_refused(tmp_path: Path, name: str, make: Callable[[Path], object], says: str) -> None:
+    """A file, a path through one, a folder with other files, and a pickling RocksDB are never opened or overwritten."""
+    make(tmp_path / name)
+    with pytest.raises(StoreError, match=says):
+        RocksStore(tmp_path / name)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
