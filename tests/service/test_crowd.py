@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -27,11 +29,10 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.service import door
-from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 from tests.service.serving import serving
-from tests.service.test_http import ask
+from tests.service.test_http import ask, ask_json
 
 CROWD = 1100
 FILES_MAX = 400
@@ -68,15 +69,6 @@ def connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
 
 
-def status_of(port: int, path: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
 def is_closed(connection: socket.socket) -> bool:
     """Return whether the other side has closed a connection that brings nothing else."""
     try:
@@ -97,14 +89,34 @@ def trickles_no_more(slow: socket.socket) -> bool:
         return True
 
 
-def told_bytes(server: HttpServer, body: bytes) -> int:
-    """Return how many bytes the server says that it got."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_SECONDS)
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+@contextmanager
+def greedy(server: HttpServer, requests: int) -> Iterator[socket.socket]:
+    """Ask for much some times, with little room for it, and take nothing of what comes."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect(("127.0.0.1", server.port))
+        one.sendall(requests * get("/v1/much"))
+        assert one.recv(1, socket.MSG_PEEK)
+        yield one
+
+
+@contextmanager
+def together(count: int, go_on: threading.Event, question: Callable[[int], object]) -> Iterator[list[object]]:
+    """Have so many ask at a time; at the block's end they may go on, and their answers are in the list."""
+    answers: list[object] = []
+    threads = [threading.Thread(target=lambda at=at: answers.append(question(at))) for at in range(count)]
+    for thread in threads:
+        thread.start()
     try:
-        connection.request("POST", "/v1/told", body)
-        return int(json.loads(connection.getresponse().read())["bytes"])
+        yield answers
     finally:
-        connection.close()
+        go_on.set()
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
 
 
 @pytest.mark.thorough
@@ -125,13 +137,12 @@ def test_a_crowd_keeps_no_probe_out_and_takes_no_files_from_the_role(tmp_path: P
     ):
         try:
             assert role.stdout is not None
-            port = int(role.stdout.readline())
+            server = SimpleNamespace(port=int(role.stdout.readline()))
             for number in range(CROWD):
-                open_connections.enter_context(connect(port)).sendall(sent)
+                open_connections.enter_context(connect(server.port)).sendall(sent)
                 if number % 100 == 99:
-                    assert status_of(port, "/livez") == 200
-            assert status_of(port, "/readyz") == 503
-            assert status_of(port, "/metrics") == 200
+                    assert ask(server, "/livez")[0] == 200
+            assert [ask(server, path)[0] for path in ("/readyz", "/metrics")] == [503, 200]
             told, _ = role.communicate(timeout=WAIT_SECONDS)
         finally:
             role.kill()
@@ -186,7 +197,7 @@ def test_clients_that_never_send_their_bodies_take_no_place(server: HttpServer, 
             open_connections.enter_context(connect(server.port)).sendall(HEAD_WITHOUT_BODY)
         until(lambda: server.connections == door.REQUESTS_MAX, "not all of them came")
         assert ask(server, "/v1/own")[0] == 200
-        assert told_bytes(server, b"a whole body") == 12
+        assert ask_json(server, "/v1/told", "POST", body=b"a whole body") == (200, {"bytes": 12})
         assert server.connections >= door.REQUESTS_MAX, "none of them was cut"
 
 
@@ -194,7 +205,7 @@ def test_a_body_that_does_not_come_is_not_awaited_for_ever(server: HttpServer, m
     """The client is cut off, also where it sends a byte now and then, or asked properly before."""
     monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
     with connect(server.port) as silent, connect(server.port) as slow:
-        slow.sendall(b"GET /v1/own HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        slow.sendall(get("/v1/own"))
         assert slow.recv(65536).startswith(b"HTTP/1.1 200")
         silent.sendall(HEAD_WITHOUT_BODY)
         slow.sendall(HEAD_WITHOUT_BODY)
@@ -211,7 +222,7 @@ def test_a_body_larger_than_any_question_is_not_kept(server: HttpServer) -> None
         answer = http.client.HTTPResponse(much)
         answer.begin()
         assert (answer.status, "bytes" in json.loads(answer.read())["detail"]) == (413, True)
-        much.sendall(b"GET /v1/own HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        much.sendall(get("/v1/own"))
         assert much.recv(65536).startswith(b"HTTP/1.1 200")
 
 
@@ -226,37 +237,20 @@ def test_a_client_that_waits_to_be_told_to_send_its_body_is_told(server: HttpSer
         assert json.loads(answer.read()) == {"bytes": 3}
 
 
-def test_answers_that_are_asked_for_and_not_taken_hold_no_place(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two requests at once, of which nobody reads the answers: the second waits for the client, and not for ever."""
-    with socket.socket() as greedy:
-        greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        greedy.connect(("127.0.0.1", server.port))
-        monkeypatch.setattr(door, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
-        greedy.sendall(2 * b"GET /v1/much HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert greedy.recv(1, socket.MSG_PEEK)
+@pytest.mark.parametrize("requests", [1, 2])
+def test_answers_that_nobody_takes_hold_no_place_and_are_dropped(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch, big: bytes, requests: int
+) -> None:
+    """The second of two requests waits for the client, not for ever; who reads nothing is cut off, who reads gets all."""
+    monkeypatch.setattr(door, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
+    with greedy(server, requests):
         assert ask(server, "/v1/own")[0] == 200  # so that the second has had its turn
         until(lambda: server._pace.waiting == 0, "the second holds a place")
 
     monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
-    with socket.socket() as greedy:
-        greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        greedy.connect(("127.0.0.1", server.port))
-        greedy.sendall(2 * b"GET /v1/much HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert greedy.recv(1, socket.MSG_PEEK)
+    with greedy(server, requests) as one:
         until(lambda: server.connections == 0, "the connection is still open")
-
-
-def test_an_answer_that_nobody_takes_is_dropped(server: HttpServer, monkeypatch: pytest.MonkeyPatch, big: bytes) -> None:
-    """A client that asks for much and reads nothing is cut off; one that reads gets all of it."""
-    monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
-    with socket.socket() as greedy:
-        greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        greedy.connect(("127.0.0.1", server.port))
-        greedy.sendall(b"GET /v1/much HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert greedy.recv(1, socket.MSG_PEEK)
-        until(lambda: server.connections == 0, "the connection is still open")
-        until(lambda: is_closed(greedy), "no end")
-
+        until(lambda: is_closed(one), "no end")
     assert ask(server, "/v1/much")[1] == big
 
 
@@ -273,19 +267,11 @@ def test_what_is_not_http_is_not_worth_a_log_line_each(server: HttpServer, caplo
 
 def test_what_is_no_probe_is_paced(server: HttpServer) -> None:
     """Many clients that ask without a pause get so many answers a second, all of them; probes are not held up."""
-    statuses: list[int] = []
-
-    def hammer() -> None:
-        statuses.extend(status_of(server.port, "/v1/own") for _ in range(5))
-
     begun = time.monotonic()
-    threads = [threading.Thread(target=hammer) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_SECONDS)
+    with together(10, threading.Event(), lambda _: [ask(server, "/v1/own")[0] for _ in range(5)]) as answers:
+        pass
 
-    assert statuses == [200] * 50
+    assert answers == [[200] * 5] * 10
     assert time.monotonic() - begun >= 49 * door.PACE_SECONDS
 
 
@@ -298,30 +284,18 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
         go_on.wait(WAIT_SECONDS)
         return JSONResponse({})
 
-    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), [Route("/v1/slow", slow)])
-    server.start()
-    statuses: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: statuses.append(status_of(server.port, "/v1/slow"))) for _ in range(door.REQUESTS_MAX)
-    ]
-    try:
-        for thread in threads:
-            thread.start()
+    with (
+        serving([Route("/v1/slow", slow)]) as server,
+        together(door.REQUESTS_MAX, go_on, lambda _: ask(server, "/v1/slow")[0]) as statuses,
+    ):
         until(lambda: server._pace.waiting == door.REQUESTS_MAX, "not all of them came")
         for _ in range(ROUTE_THREADS):  # no more of them are begun at a time
             assert inside.acquire(timeout=WAIT_SECONDS)
         status, body, headers = ask(server, "/v1/slow")
         assert (status, headers["Retry-After"], headers["Content-Type"]) == (503, "1", "application/problem+json")
         assert "ask again" in json.loads(body)["detail"]
-        assert ask(server, "/livez")[0] == 200
-        assert ask(server, "/metrics")[0] == 200
-        go_on.set()
-        for thread in threads:
-            thread.join(WAIT_SECONDS)
-        assert statuses == [200] * door.REQUESTS_MAX
-    finally:
-        go_on.set()
-        server.stop()
+        assert [ask(server, path)[0] for path in ("/livez", "/metrics")] == [200, 200]
+    assert statuses == [200] * door.REQUESTS_MAX
 
 
 def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
@@ -339,22 +313,13 @@ def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
     registry.register(Slow())
     made.clear()
     entered.clear()
-    server = HttpServer("127.0.0.1", 0, Health(), registry)
-    server.start()
-    statuses: list[int] = []
-    threads = [threading.Thread(target=lambda: statuses.append(status_of(server.port, "/metrics"))) for _ in range(20)]
-    try:
-        for thread in threads:
-            thread.start()
+    with (
+        serving(registry=registry) as server,
+        together(20, go_on, lambda _: ask(server, "/metrics")[0]) as statuses,
+    ):
         assert entered.wait(WAIT_SECONDS)
         until(lambda: server.connections >= 20, "not all of them came")
         assert ask(server, "/livez")[0] == 200
-        go_on.set()
-        for thread in threads:
-            thread.join(WAIT_SECONDS)
-    finally:
-        go_on.set()
-        server.stop()
 
     assert statuses == [200] * 20
     assert len(made) == 1
@@ -378,31 +343,17 @@ def test_stats_are_made_once_for_all_who_ask_at_a_time(tmp_path: Path, monkeypat
     monkeypatch.setattr(report, "stats", slow)
     api = IndexApi()
     api.serve(index)
-    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
-    server.start()
-    lengths: list[tuple[int, int]] = []
 
-    def asked(hottest: int) -> None:
-        status, body, _ = ask(server, f"/v1/stats?hottest={hottest}")
-        assert status == 200
-        lengths.append((hottest, len(json.loads(body)["buckets"]["hottest"])))
+    def hottest(number: int) -> tuple[int, int, int]:
+        status, found = ask_json(server, f"/v1/stats?hottest={number % 3 or 1000}")
+        return status, number % 3 or 1000, len(found["buckets"]["hottest"])
 
-    threads = [threading.Thread(target=asked, args=(number % 3 or 1000,)) for number in range(40)]
-    try:
-        for thread in threads:
-            thread.start()
+    with serving(api.routes()) as server, together(40, go_on, hottest) as answers:
         assert entered.wait(WAIT_SECONDS)
         until(lambda: server._pace.waiting == 40, "not all of them came")
         assert ask(server, "/livez")[0] == 200
-        go_on.set()
-        for thread in threads:
-            thread.join(WAIT_SECONDS)
-    finally:
-        go_on.set()
-        server.stop()
-        index.close()
+    index.close()
 
-    assert len(lengths) == 40
-    assert all(found == min(hottest, 8) for hottest, found in lengths)
+    assert Counter(answers) == {(200, 1000, 8): 14, (200, 1, 1): 13, (200, 2, 2): 13}
     assert len(made) == 1
     assert made != ["http"]

@@ -61,19 +61,21 @@ def server(health: Health) -> Iterator[HttpServer]:
         yield one
 
 
-def ask(server: HttpServer, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> tuple[int, bytes, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+def ask(
+    server: Any, path: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes | None = None
+) -> tuple[int, bytes, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
-        connection.request(method, path, headers=headers or {})
+        connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read(), answer.headers
     finally:
         connection.close()
 
 
-def ask_json(server: HttpServer, path: str) -> tuple[int, Any]:
-    status, body, _ = ask(server, path)
-    return status, json.loads(body)
+def ask_json(server: HttpServer, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, Any]:
+    status, answer, _ = ask(server, path, method, body=body)
+    return status, json.loads(answer)
 
 
 def test_probes_follow_the_health(server: HttpServer, health: Health, clock: Clock) -> None:
