@@ -1,13 +1,15 @@
-"""A producer of Kafka's whose calls do what a test says."""
+"""Clients of Kafka whose calls do what a test says, and the records that they give."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException
+from confluent_kafka import Message as RawMessage
 
 
 def refusal(code: int, text: str = "refused", **flags: bool) -> KafkaException:
@@ -19,6 +21,21 @@ def lost(cause: KafkaException | None = None) -> SystemError:
     error = SystemError("a method returned a result with an exception set")
     error.__cause__ = cause
     return error
+
+
+def record(offset: int, partition: int = 0, error: KafkaError | None = None) -> RawMessage:
+    """Return what a consumer of `documents` gives: a record, or an error in its place."""
+    return RawMessage("documents", partition, offset, b"k", b"k", error=error, timestamp=(TIMESTAMP_CREATE_TIME, 1))
+
+
+def answered(answer: Any) -> Future[Any]:
+    """Return what an administrator's question gives: an answer, or an error that is raised."""
+    future: Future[Any] = Future()
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+    return future
 
 
 class Scripted:

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka import Admin, admin
 from stream_dedup.settings.settings import Settings
+from tests.kafka.scripted import Scripted, answered, refusal
 
 
 def test_a_silent_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,38 +29,24 @@ def test_a_silent_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             Admin(Settings(kafka_bootstrap_servers=address)).topic_ids(["documents"])
 
 
-class Coordinator:
+class Coordinator(Scripted):
     """Stands in for the client: the coordinator refuses the first questions, and the one for offsets must not meet that."""
 
     def __init__(self, *refusals: int) -> None:
+        super().__init__()
         self.refusals = list(refusals)
         self.asked: list[str] = []
 
     def describe_consumer_groups(self, groups: list[str], **_: Any) -> dict[str, Future[Any]]:
         self.asked.append("members")
         if self.refusals:
-            return {groups[0]: self._failed(self.refusals.pop(0))}
-        return {groups[0]: self._done(SimpleNamespace(members=[]))}
+            return {groups[0]: answered(refusal(self.refusals.pop(0)))}
+        return {groups[0]: answered(SimpleNamespace(members=[]))}
 
     def list_consumer_group_offsets(self, wanted: list[Any], **_: Any) -> dict[str, Future[Any]]:
         self.asked.append("offsets")
         assert not self.refusals, "librdkafka crashes here"
-        return {wanted[0].group_id: self._done(SimpleNamespace(topic_partitions=[TopicPartition("documents", 1, 7, "m")]))}
-
-    def poll(self, _seconds: float) -> int:
-        return 0
-
-    @staticmethod
-    def _done(result: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(result)
-        return future
-
-    @staticmethod
-    def _failed(code: int) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_exception(KafkaException(KafkaError(code)))
-        return future
+        return {wanted[0].group_id: answered(SimpleNamespace(topic_partitions=[TopicPartition("documents", 1, 7, "m")]))}
 
 
 def asking(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Admin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import (
@@ -10,7 +11,6 @@ from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
     KafkaError,
-    KafkaException,
     TopicPartition,
 )
 from confluent_kafka import Message as RawMessage
@@ -19,21 +19,14 @@ from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka import SourceConsumer, client, transaction
 from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings
+from tests.kafka.scripted import Scripted, record, refusal
 
 
-class Denied:
-    """A consumer to which every question of the group's coordinator fails."""
-
-    def __init__(self, code: int) -> None:
-        self._code = code
-
-    def subscribe(self, *_: Any, **__: Any) -> None: ...
-
-    def commit(self, **_: Any) -> None:
-        raise KafkaException(KafkaError(self._code, "authorization failed"))
-
-    def committed(self, *_: Any, **__: Any) -> None:
-        raise KafkaException(KafkaError(self._code, "authorization failed"))
+def consumer_of(monkeypatch: pytest.MonkeyPatch, raw: Any, listener: Any = None, **named: Any) -> SourceConsumer:
+    """Return a source whose client is this; what asks for committed offsets says nothing."""
+    made = [raw, Scripted()]
+    monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: made.pop(0))
+    return SourceConsumer(Settings(**named), "documents", "worker", listener)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +38,9 @@ class Denied:
 )
 def test_the_acl_that_a_coordinator_misses_is_named(monkeypatch: pytest.MonkeyPatch, code: int, acl: str) -> None:
     """Committed offsets belong to the group and to the topic, and either may be denied."""
-    monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: Denied(code))
+    error = refusal(code, "authorization failed")
+    made = Scripted(commit=error, committed=error)
+    monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: made)
     source = SourceConsumer(Settings(group="crawl"), "documents", "worker", None)  # type: ignore[arg-type]
 
     with pytest.raises(BrokerError, match=acl):
@@ -83,82 +78,45 @@ def test_columns_are_the_records_one_by_one() -> None:
     assert list(client.to_messages("documents", [])) == []
 
 
-class Leaving:
-    """A consumer to which the group gives a partition at the moment when it leaves, and which then takes none any more."""
-
-    def subscribe(self, topics: list[str], on_assign: Any, **_: Any) -> None:
-        self._on_assign, self._topic = on_assign, topics[0]
-
-    def consumer_group_metadata(self) -> bytes:
-        raise KafkaException(KafkaError(KafkaError._STATE, "the consumer is closed"))
-
-    def incremental_assign(self, *_: Any) -> None:
-        raise KafkaException(KafkaError(KafkaError._STATE, "the consumer is closing"))
-
-    def close(self) -> None:
-        if hasattr(self, "_on_assign"):
-            self._on_assign(self, [TopicPartition(self._topic, 0)])
-
-
-class Nobody:
-    def assigned(self, keys: Any) -> Any:
-        raise AssertionError(f"a worker that leaves was given {keys}")
-
-
 def test_partitions_that_come_while_leaving_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a callback raises in there would hide what ended the role, and asking for committed offsets would delay the end."""
-    monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: Leaving())
+    """The group gives one at that moment. What a callback raises in there would hide what ended the role, and asking for
+    committed offsets would delay the end."""
+    closing = refusal(KafkaError._STATE, "the consumer is closing")
+    given: list[Any] = []
+    leaving = Scripted(
+        subscribe=lambda _, on_assign, **__: given.append(on_assign),
+        consumer_group_metadata=closing,
+        incremental_assign=closing,
+        close=lambda: given[0](leaving, [TopicPartition("documents", 0)]),
+    )
+    nobody = mock.Mock(assigned=mock.Mock(side_effect=AssertionError("a worker that leaves was given a partition")))
 
-    SourceConsumer(Settings(), "documents", "worker", Nobody()).close()  # type: ignore[arg-type]
+    consumer_of(monkeypatch, leaving, nobody).close()
 
 
-class Rebalancing:
+class Rebalancing(Scripted):
     """A consumer that gives one record of each partition, then takes partitions away, and gives what it has left."""
 
     def __init__(self, away: list[int], back: list[int]) -> None:
+        super().__init__(consumer_group_metadata=b"stamp", poll=record(10))
         self.away, self.back = away, back
         self.restarted: list[tuple[int, int]] = []
 
     def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Any, **_: Any) -> None:
         self.on_assign, self.on_revoke = on_assign, on_revoke
 
-    def consumer_group_metadata(self) -> bytes:
-        return b"stamp"
-
-    def poll(self, _: float) -> Any:
-        return record(0, 10)
-
     def consume(self, most: int, timeout: float) -> list[RawMessage]:
         del timeout
         if most == 100:
             return []  # so that the first record is waited for
-        found = [record(1, 20)]
+        found = [record(20, 1)]
         self.on_revoke(self, [TopicPartition("documents", part) for part in self.away])
         if self.back:
             self.on_assign(self, [TopicPartition("documents", part) for part in self.back])
-        return [*found, *(record(part, 7) for part in self.back), record(1, 21)]
+        return [*found, *(record(7, part) for part in self.back), record(21, 1)]
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self.restarted += [(one.partition, one.offset) for one in partitions]
-
-    def incremental_unassign(self, _: Any) -> None: ...
-
-    def resume(self, _: Any) -> None: ...
-
-
-def record(partition: int, offset: int) -> RawMessage:
-    return RawMessage(topic="documents", partition=partition, offset=offset, timestamp=(TIMESTAMP_CREATE_TIME, 1))
-
-
-class Begins:
-    """A role that begins each partition at offset 7."""
-
-    def assigned(self, keys: Any) -> Any:
-        return dict.fromkeys(keys, 7)
-
-    def revoked(self, keys: Any) -> None: ...
-
-    def restamped(self, stamp: bytes) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -170,13 +128,8 @@ def test_what_was_polled_of_a_partition_that_then_went_away_is_dropped(
 ) -> None:
     """The role has given it up inside the same call. One that came back is read again from where it was given, as a whole."""
     raw = Rebalancing([0], back)
-
-    class Asker:
-        def poll(self, _: float) -> None: ...
-
-    made: list[Any] = [raw, Asker()]
-    monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: made.pop(0))
-    source = SourceConsumer(Settings(), "documents", "worker", Begins())  # type: ignore[arg-type]
+    begins = mock.Mock(assigned=lambda keys: dict.fromkeys(keys, 7))
+    source = consumer_of(monkeypatch, raw, begins)
 
     found = source.take_messages(100, 1.0)
 

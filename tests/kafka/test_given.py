@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -56,18 +56,26 @@ class Raw:
         return TIMESTAMP_CREATE_TIME, 1_790_000_000_000
 
 
-def raws() -> list[Any]:
-    return [
-        Raw(0, headers=[("a", b"1")]),
-        Raw(1, "référent".encode("latin-1")),
-        Raw(2),
-        Raw(3, b"\xff", b"\x80", b"\x81"),
-        Raw(4, b"\xfe" * 1000),
-        Raw(5, headers=[("", None)]),
-    ]
+CONVERSIONS: dict[str, Callable[[list[Any]], list[Message]]] = {
+    "columns": lambda raws: list(client.to_messages("documents", raws)),
+    "one by one, as all readers but the worker's own": lambda raws: [client.to_message(one) for one in raws],
+}
 
 
-def check(found: list[Message]) -> None:
+@pytest.mark.parametrize("converted", CONVERSIONS.values(), ids=CONVERSIONS)
+def test_a_name_that_is_not_utf8_costs_the_headers_only(converted: Callable[[list[Any]], list[Message]]) -> None:
+    """Key, value and timestamp are as they came, the name is told, and the records beside it are whole."""
+    found = converted(
+        [
+            Raw(0, headers=[("a", b"1")]),
+            Raw(1, "référent".encode("latin-1")),
+            Raw(2),
+            Raw(3, b"\xff", b"\x80", b"\x81"),
+            Raw(4, b"\xfe" * 1000),
+            Raw(5, headers=[("", None)]),
+        ]
+    )
+
     assert [one.offset for one in found] == [0, 1, 2, 3, 4, 5]
     assert [one.key for one in found] == [b"k%d" % at for at in range(6)]
     assert [one.value for one in found] == [None, b"v1", None, b"v3", None, b"v5"]
@@ -76,16 +84,6 @@ def check(found: list[Message]) -> None:
     names = {one.offset: one.name for one in found if isinstance(one, UnreadableHeaders)}
     assert names == {1: r"r\xe9f\xe9rent", 3: r"\xff", 4: r"\xfe" * 60 + "..."}
     assert all("utf-8" in one.why for one in found if isinstance(one, UnreadableHeaders))
-
-
-def test_a_name_that_is_not_utf8_costs_the_headers_only() -> None:
-    """Key, value and timestamp are as they came, the name is told, and the records beside it are whole."""
-    check(list(client.to_messages("documents", raws())))
-
-
-def test_one_by_one_it_is_the_same() -> None:
-    """What all readers but the worker's own use."""
-    check([client.to_message(one) for one in raws()])
 
 
 def test_another_fault_of_the_client_is_not_hidden() -> None:

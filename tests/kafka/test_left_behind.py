@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, admin, append, transaction
 from stream_dedup.kafka.transaction import Outcome
 from stream_dedup.settings.settings import Settings
+from tests.kafka.scripted import Scripted, put, refusal
 
 OUTAGES = 10
 TASKS = Path("/proc/self/task")
@@ -89,17 +90,8 @@ def test_a_fatal_error_is_still_told_by_its_cause(monkeypatch: pytest.MonkeyPatc
     """The client's callback keeps it, though it does not hold the appender."""
     heard: list[Callable[[KafkaError], None]] = []
 
-    class Purged:
-        def __init__(self, config: dict[str, Any]) -> None:
-            heard.append(config["error_cb"])
-
-        def produce(self, *_: Any) -> None:
-            raise KafkaException(KafkaError(KafkaError._PURGE_QUEUE, "purged"))
-
-        def poll(self, *_: Any) -> int:
-            return 0
-
-    monkeypatch.setattr(append, "make_producer", Purged)
+    purged = Scripted(produce=refusal(KafkaError._PURGE_QUEUE))
+    put(monkeypatch, append, lambda config: heard.append(config["error_cb"]) or purged)
     appender = LogAppender(NOBODY, "begun", "begun")
     heard[0](KafkaError(KafkaError._TRANSPORT, "passes"))
     heard[0](KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no", fatal=True))
@@ -108,36 +100,17 @@ def test_a_fatal_error_is_still_told_by_its_cause(monkeypatch: pytest.MonkeyPatc
         appender.send(b"", None, lambda _: None)
 
 
-class Hangs:
-    """A producer whose offsets are answered only once `back` is set, far behind their time-out."""
-
-    back: threading.Event
-
-    def __init__(self, _config: Any) -> None: ...
-
-    def init_transactions(self, *_: Any) -> None: ...
-
-    begin_transaction = init_transactions
-
-    def flush(self, *_: Any) -> int:
-        return 0
-
-    def send_offsets_to_transaction(self, *_: Any) -> None:
-        self.back.wait(60)
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
-
-
 def test_steps_that_came_back_too_late_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that hangs is left behind in its thread, which ends when the step does."""
-    Hangs.back = threading.Event()
-    monkeypatch.setattr(transaction, "make_producer", Hangs)
+    """A step that hangs, far behind its time-out, is left behind in its thread, which ends when the step does."""
+    back = threading.Event()
+    put(monkeypatch, transaction, lambda _: Scripted(send_offsets_to_transaction=lambda *_: back.wait(60)))
     monkeypatch.setattr(transaction, "STEP_SECONDS", 0.0)
     monkeypatch.setattr(transaction, "_GRACE_SECONDS", 0.01)
     before = threading.active_count()
     output = TransactionalOutput(Settings(), "worker-0", "outputs")
 
     outcomes = [output.run([], [("documents", 0, 1, "")], b"").outcome for _ in range(OUTAGES)]
-    Hangs.back.set()
+    back.set()
 
     assert outcomes == [Outcome.UNKNOWN] * OUTAGES
     assert come_back_to(before + 1, threading.active_count) == before + 1, "the one that serves the next transaction"

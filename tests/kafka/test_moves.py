@@ -14,25 +14,23 @@ from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka import Admin, LogReader, SourceConsumer, admin, asking, client, readers, spans, taking
 from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings
+from tests.kafka.scripted import Scripted, answered, refusal
 
 SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
 
 
-class Cluster:
+class Cluster(Scripted):
     """Stands in for consumers and administrators: each question is refused with the next code, if there is one left."""
 
     def __init__(self, *refusals: int) -> None:
+        super().__init__()
         self._refusals = list(refusals)
         self.asked = 0
 
     def _refuse(self) -> None:
         self.asked += 1
         if self._refusals:
-            raise KafkaException(KafkaError(self._refusals.pop(0)))
-
-    def subscribe(self, *_: Any, **__: Any) -> None: ...
-
-    def close(self) -> None: ...
+            raise refusal(self._refusals.pop(0))
 
     def get_watermark_offsets(self, _: TopicPartition, timeout: float) -> tuple[int, int]:
         assert timeout > 0
@@ -45,17 +43,11 @@ class Cluster:
         return [TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]
 
     def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
-        future: Future[Any] = Future()
         try:
             self._refuse()
         except KafkaException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(SimpleNamespace(offset=5))
-        return dict.fromkeys(wanted, future)
-
-    def poll(self, _seconds: float) -> int:
-        return 0
+            return dict.fromkeys(wanted, answered(error))
+        return dict.fromkeys(wanted, answered(SimpleNamespace(offset=5)))
 
 
 def source() -> SourceConsumer:

@@ -23,60 +23,56 @@ from stream_dedup.kafka import (
 from stream_dedup.kafka.client import WENT_ON
 from stream_dedup.kafka.transaction import Outcome
 from stream_dedup.settings.settings import Settings
+from tests.kafka.scripted import Scripted, refusal
+from tests.kafka.scripted import put as put_producer
 from tests.tiers import few
 
 AWAY_QUESTIONS = 100
 
 
 class Away:
-    """A client whose questions time out until they were asked so often."""
+    """A Kafka that says nothing to its first questions, but for an error; then all are answered."""
 
-    def __init__(self, questions: int, then: KafkaError | None = None) -> None:
+    def __init__(self, questions: int, error: KafkaException | None = None) -> None:
         self.left = questions
-        self.then = then
+        self._error = error or refusal(KafkaError._TIMED_OUT, "timed out", retriable=True)
+        self.client = Scripted(
+            init_transactions=lambda _: self._answer(None),
+            committed=lambda wanted, **_: self._answer([TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]),
+            commit=lambda **_: self._answer([TopicPartition("documents", 0, 7)]),
+            get_watermark_offsets=lambda *_, **__: self._answer((3, 9)),
+            flush=lambda _: self._answer(0, meanwhile=1),  # a record that is not written yet
+        )
 
     def is_silent(self) -> bool:
         return self.left > 0
 
-    def ask(self) -> None:
-        if self.left:
-            self.left -= 1
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "timed out", retriable=True))
-
-    def init_transactions(self, _seconds: float) -> None:
-        self.ask()
-
-    def committed(self, wanted: list[TopicPartition], **_: Any) -> list[TopicPartition]:
-        self.ask()
-        return [TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]
-
-    def flush(self, _seconds: float) -> int:
-        if self.left:
-            self.left -= 1
-            return 1  # a record that is not written yet
-        if self.then is not None:
-            error, self.then = self.then, None
-            raise KafkaException(error)
-        return 0
-
-    def __getattr__(self, _: str) -> Callable[..., int]:
-        return lambda *_, **__: 0
+    def _answer(self, answer: Any, meanwhile: Any = None) -> Any:
+        if not self.left:
+            return answer
+        self.left -= 1
+        if meanwhile is None:
+            raise self._error
+        return meanwhile
 
 
 @pytest.fixture
 def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Away], Away]:
     def in_place(away: Away) -> Away:
-        monkeypatch.setattr(source, "make_consumer", lambda *_, **__: away)
-        monkeypatch.setattr(transaction, "make_producer", lambda *_, **__: away)
-        monkeypatch.setattr(append, "make_producer", lambda *_, **__: away)
+        monkeypatch.setattr(source, "make_consumer", lambda *_, **__: away.client)
+        monkeypatch.setattr(transaction, "make_producer", lambda *_, **__: away.client)
+        monkeypatch.setattr(append, "make_producer", lambda *_, **__: away.client)
         return away
 
     return in_place
 
 
+def reader(*patience: Patience) -> SourceConsumer:
+    return SourceConsumer(Settings(), "documents", "worker", None, *patience)  # type: ignore[arg-type]
+
+
 def committed(patience: Patience) -> Any:
-    source = SourceConsumer(Settings(), "documents", "worker", None, patience)  # type: ignore[arg-type]
-    return source.committed([("documents", 0)])["documents", 0].offset
+    return reader(patience).committed([("documents", 0)])["documents", 0].offset
 
 
 def appended(patience: Patience) -> Any:
@@ -118,11 +114,12 @@ def test_a_kafka_that_is_there_is_asked_some_times_only(put: Callable[[Away], Aw
 
 @pytest.mark.parametrize(("seconds", "is_ours"), [(29.0, False), (31.0, True)])
 def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
-    put: Callable[[Away], Away], seconds: float, is_ours: bool
+    monkeypatch: pytest.MonkeyPatch, seconds: float, is_ours: bool
 ) -> None:
     """Kafka ended the transaction while it was away for us: the worker goes on with a new producer, from what is committed."""
     now = iter([0.0])
-    put(Away(0, KafkaError(KafkaError._FENCED, "fenced by a newer instance", fatal=True)))
+    fenced = Scripted(flush=refusal(KafkaError._FENCED, "fenced by a newer instance", fatal=True))
+    put_producer(monkeypatch, transaction, lambda _: fenced)
     transactions = TransactionalOutput(Settings(), "worker-0", "outputs", monotonic=lambda: next(now, seconds))
 
     if is_ours:
@@ -142,50 +139,23 @@ def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch, appe
     assert configs[0]["message.timeout.ms"] == 0
 
 
-class Beginning:
-    """A consumer that commits once it was asked so often; before that it raises what it is given."""
-
-    def __init__(self, code: int, times: int) -> None:
-        self._code, self.left = code, times
-
-    def is_silent(self) -> bool:
-        return self.left > 0
-
-    def commit(self, **_: Any) -> list[TopicPartition]:
-        return [TopicPartition(one.topic, one.partition, 7) for one in self._answer([TopicPartition("documents", 0)])]
-
-    def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
-        return tuple(self._answer((3, 9)))
-
-    def _answer(self, answer: Any) -> Any:
-        if self.left:
-            self.left -= 1
-            raise KafkaException(KafkaError(self._code))
-        return answer
-
-    def __getattr__(self, _: str) -> Callable[..., None]:
-        return lambda *_, **__: None
-
-
 @pytest.mark.parametrize("code", few([KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART]))
-def test_a_partition_is_begun_once_kafka_is_back(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_is_begun_once_kafka_is_back(code: int, put: Callable[[Away], Away]) -> None:
     """For as long as it is away, the first offset is asked for and committed again and again."""
-    for question, expected in (("low_watermark", 3), ("commit_start", True)):
-        client = Beginning(code, AWAY_QUESTIONS)
-        monkeypatch.setattr(source, "make_consumer", lambda *_, found=client, **__: found)
-        reader = SourceConsumer(Settings(), "documents", "worker", None, Patience(client.is_silent))  # type: ignore[arg-type]
-        given: Any = ("documents", 0) if question == "low_watermark" else {("documents", 0): (7, "")}
+    away = put(Away(AWAY_QUESTIONS, refusal(code)))
+    assert reader(Patience(away.is_silent)).low_watermark(("documents", 0)) == 3
+    assert away.left == 0
 
-        assert getattr(reader, question)(given) == expected
-        assert client.left == 0
+    away = put(Away(AWAY_QUESTIONS, refusal(code)))
+    assert reader(Patience(away.is_silent)).commit_start({("documents", 0): (7, "")})
+    assert away.left == 0
 
 
 @pytest.mark.parametrize("code", sorted(WENT_ON))
-def test_a_beginning_is_not_committed_where_the_group_went_on(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_beginning_is_not_committed_where_the_group_went_on(code: int, put: Callable[[Away], Away]) -> None:
     """Nobody ends for it: it is asked for anew."""
-    client = Beginning(code, 1)
-    monkeypatch.setattr(source, "make_consumer", lambda *_, **__: client)
-    reader = SourceConsumer(Settings(), "documents", "worker", None)  # type: ignore[arg-type]
+    put(Away(1, refusal(code)))
+    it = reader()
 
-    assert not reader.commit_start({("documents", 0): (7, "")})
-    assert reader.commit_start({("documents", 0): (7, "")})
+    assert not it.commit_start({("documents", 0): (7, "")})
+    assert it.commit_start({("documents", 0): (7, "")})
