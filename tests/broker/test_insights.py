@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from jsonschema import Draft202012Validator, FormatChecker
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.ground.document import Headers
 from stream_dedup.ground.topics import topic_folder
+from stream_dedup.insights.stream import HostStream
 from tests.broker.harness import Filter, Role, own_filter, wait_until
 from tests.broker.test_main_path import LONG
 
@@ -135,3 +138,47 @@ def test_signals_survive_kills_of_the_role_and_of_the_broker(own: tuple[LocalBro
     for one in crawl.read(crawl.names.insights):
         counted.update({host: body["documents"] for host, body in json.loads(one.value or b"")["hosts"].items()})
     assert counted == {HOST: 65}
+
+
+RECORDS = 3
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    await asyncio.to_thread(wait_until, condition, what)  # the streams go on meanwhile
+
+
+@pytest.mark.parametrize("committed", [0, 1])
+def test_what_faust_threw_away_is_read_again(make_filter: Callable[..., Filter], committed: int) -> None:
+    """What Faust reads while partitions move it throws away, and goes back to the committed offset: it must do so too while
+    the group has none, or these records wait until the next start."""
+    crawl = make_filter(partitions=1)
+    producer = Producer({"bootstrap.servers": crawl.bootstrap})
+    for number in range(RECORDS):
+        producer.produce(crawl.names.insights, b"%d" % number, partition=0)
+    assert producer.flush(20) == 0
+
+    async def run() -> list[int]:
+        first, second = (HostStream(crawl.settings, crawl.names, name) for name in ("first", "second"))
+
+        async def throw_away(_app: Any, assigned: Any, **_: Any) -> None:
+            await first.app.consumer.seek_wait({one: RECORDS for one in assigned if one.topic == crawl.names.insights})
+
+        try:
+            await first.start()
+            await until(lambda: first.owns and first.waiting == RECORDS, "all records are read")
+            if committed:
+                first.acknowledge(first.take_rows()[:committed])
+                await until(lambda: committed in first.app.consumer._committed_offset.values(), "Faust commits")
+            connect: Any = first.app.on_partitions_assigned.connect
+            connect(throw_away)
+            generation = first.generation
+            await second.start()
+            await until(lambda: first.generation > generation + 1, "the other one joins")
+            await second.stop()
+            await until(lambda: first.owns and first.waiting == RECORDS - committed, "what was read comes again")
+            return [one.stamp.offset for one in first.take_rows()]
+        finally:
+            await first.stop()
+            await second.stop()
+
+    assert asyncio.run(run()) == list(range(committed, RECORDS))

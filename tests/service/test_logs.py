@@ -1,4 +1,4 @@
-"""Logs: whole lines, harmless values, no secrets in tracebacks."""
+"""Logs: whole lines, harmless values, no secrets in tracebacks; of a broker that is away one sentence, then one a minute."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from stream_dedup.service import logs
+from stream_dedup.service.logs import ConnectionLines, reason_of, reason_of_aiokafka
 
 
 class Terminal(io.StringIO):
@@ -112,3 +113,104 @@ def test_configuring_again_does_not_double_the_lines() -> None:
 
     assert first.getvalue() == ""
     assert len(lines(second)) == 1
+
+
+REFUSED = (
+    "FAIL [stream-dedup-admin#producer-1] [thrd:127.0.0.1:1/bootstrap]: 127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 "
+    "failed: Connection refused (after 0ms in state CONNECT, 120 identical error(s) suppressed)"
+)
+TLS = "sasl_ssl://kafka:9093/bootstrap"
+
+
+def test_a_broker_that_is_away_is_one_sentence() -> None:
+    """However many clients try however often: the reason first, then where; other lines of the clients stay."""
+    stream = io.StringIO()
+    logs.configure("info", "json", stream=stream)
+
+    for _ in range(385):
+        logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
+        logging.getLogger(logs.KAFKA_LOGGER).error("ERROR [c#producer-1] [thrd:app]: c#producer-1: 1/1 brokers are down")
+        logging.getLogger("aiokafka").error(
+            "Unable connect to node with id 1: [Errno 111] Connect call failed ('127.0.0.1', 1)"
+        )
+        logging.getLogger("aiokafka").error("Unable to update metadata from [1]")
+    logging.getLogger(logs.KAFKA_LOGGER).warning(
+        "MAXPOLL [c#consumer-1] [thrd:main]: Application maximum poll interval exceeded"
+    )
+
+    first, other = lines(stream)
+    assert first["event"].startswith("Connection refused: no connection to Kafka at 127.0.0.1:1.")
+    assert first["level"] == "warning"
+    assert other["event"].startswith("MAXPOLL")
+
+
+def test_it_is_said_again_each_minute_with_what_was_tried() -> None:
+    """The next sentence names every address and how often it was tried; after a quiet while it is news again."""
+    now = [0.0]
+    told = ConnectionLines(lambda: now[0])
+
+    def heard(message: str) -> str:
+        record = logging.LogRecord("stream_dedup.kafka", logging.ERROR, "", 0, message, (), None)
+        return record.getMessage() if told.filter(record) else ""
+
+    assert heard(REFUSED).startswith("Connection refused: no connection to Kafka at 127.0.0.1:1.")
+    for _ in range(9):
+        now[0] += 5
+        assert not heard(REFUSED)
+        assert not heard(REFUSED.replace("127.0.0.1:1", "127.0.0.1:2"))
+    now[0] = 60.0
+    assert heard(REFUSED) == (
+        "Connection refused: no connection to Kafka in the last 60 s, tried 10 times at 127.0.0.1:1 and 9 times at 127.0.0.1:2."
+    )
+    now[0] = 600.0
+    assert "until it answers" in heard(REFUSED)
+
+
+def test_debug_shows_every_line() -> None:
+    """Whoever looks for a fault of the network wants them all."""
+    stream = io.StringIO()
+    logs.configure("debug", "json", stream=stream)
+
+    logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
+    logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
+
+    assert [one["event"] for one in lines(stream)] == [REFUSED] * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (REFUSED, ("127.0.0.1:1", "Connection refused")),
+        (
+            f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: Failed to resolve 'kafka:9093': Name or service not known",
+            ("kafka:9093", "Failed to resolve 'kafka:9093': Name or service not known"),
+        ),
+        (
+            REFUSED.replace("127.0.0.1:1/bootstrap: C", "GroupCoordinator: 127.0.0.1:43787: C"),
+            ("127.0.0.1:43787", "Connection refused"),
+        ),
+        (
+            (
+                "FAIL [c#producer-18] [thrd:TxnCoordinator]: TxnCoordinator: Connect to ipv4#127.0.0.1:34719 failed: "
+                "Connection reset by peer (after 1ms in state CONNECT)"
+            ),
+            ("127.0.0.1:34719", "Connection reset by peer"),
+        ),
+        (
+            f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: ApiVersionRequest failed: Local: Timed out: probably due to",
+            ("kafka:9093", "It takes connections and does not answer"),
+        ),
+        ("SESSTMOUT [c#consumer-1] [thrd:main]: Consumer group session timed out (in join-state steady)", None),
+        ("CONFWARN [c#consumer-1] [thrd:app]: Configuration property x is a producer property", None),
+    ],
+)
+def test_what_is_about_a_connection(line: str, found: tuple[str, str] | None) -> None:
+    """Only lines about connections are held back."""
+    assert reason_of(line) == found
+
+
+def test_what_aiokafka_says_of_records_stays() -> None:
+    """Only what it says of connections is held back."""
+    assert reason_of_aiokafka("Failed fetch messages from 1: NodeNotReadyError: Attempt to send a request to node") == ("", "")
+    assert reason_of_aiokafka("OffsetCommit failed for group g due to group error (IllegalGeneration)") is None
+    assert logs.AGAIN_SECONDS == 60.0

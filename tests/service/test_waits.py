@@ -1,4 +1,4 @@
-"""What a role waits for is a line when it begins, one a minute, and one when it ends; and it is not ready meanwhile."""
+"""What a role says about itself, and of what it waits for: a line when it begins, one a minute, and one when it ends."""
 
 from __future__ import annotations
 
@@ -21,10 +21,43 @@ from stream_dedup.settings.settings import Settings
 
 class Clock:
     def __init__(self) -> None:
-        self.seconds = 1000.0
+        self.seconds = 0.0
 
     def __call__(self) -> float:
         return self.seconds
+
+
+def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> None:
+    """Before its first turn a role is alive, however long it takes; unreadiness and lag never kill."""
+    clock = Clock()
+    health = Health(60.0, clock)
+    clock.seconds = 1e6
+    assert (health.live_state().ok, health.startup_state().ok, health.ready_state().ok) == (True, False, False)
+
+    health.beat()
+    clock.seconds += 60.0
+    assert health.live_state().ok
+    clock.seconds += 1.0
+    assert not health.live_state().ok
+    assert "has not turned for 61 s" in health.live_state().sentence
+    health.beat()
+    health.ready(False, "replaying")
+    assert health.live_state().ok
+    assert (health.ready_state().ok, health.ready_state().sentence) == (False, "replaying")
+
+
+def test_started_is_for_good() -> None:
+    """Progress is kept between 0 and 1, and after 1 nothing goes back to starting."""
+    health = Health()
+
+    health.startup(-5.0, "a")
+    assert (health.startup_state().ok, health.startup_state().progress) == (False, 0.0)
+    health.startup(0.4, "replaying the log")
+    assert (health.startup_state().progress, health.startup_state().sentence) == (0.4, "replaying the log")
+    health.startup(7.0, "done")
+    assert (health.startup_state().ok, health.startup_state().progress) == (True, 1.0)
+    health.startup(0.1, "again")
+    assert health.startup_state().ok
 
 
 def test_a_wait_is_told_once_then_each_minute_and_at_its_end() -> None:

@@ -1,0 +1,161 @@
+"""What a role does with its process: signals, ports, the files that it may open, the memory that it keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import random
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.service.ports import free_ports
+from stream_dedup.service.signals import stop_on_signals
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_sets_the_event_and_interrupts_nothing(number: signal.Signals) -> None:
+    """A loop sees the event on its next turn; no exception is thrown into it."""
+    with stop_on_signals() as stop:
+        assert not stop.is_set()
+        signal.raise_signal(number)
+        assert stop.is_set()
+
+
+def test_handlers_are_put_back() -> None:
+    """After the role the process handles signals as before."""
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with stop_on_signals():
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_second_signal_ends_the_process(number: signal.Signals) -> None:
+    """Whoever does not want to wait for the drain signals twice."""
+    code = (
+        "import signal\n"
+        "from stream_dedup.service.signals import stop_on_signals\n"
+        "with stop_on_signals() as stop:\n"
+        f"    signal.raise_signal({int(number)})\n"
+        "    print('draining', flush=True)\n"
+        f"    signal.raise_signal({int(number)})\n"
+        "    print('never', flush=True)\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.stdout == "draining\n"
+    assert ended.returncode == -number
+
+
+LAST_NOT_HANDED_OUT = 32_767  # Linux takes the next one for any connection
+
+
+def test_ports_in_a_row_that_no_connection_is_given() -> None:
+    for count in (1, 4):
+        ports = free_ports(count)
+        assert len(ports) == count
+        assert max(ports) <= LAST_NOT_HANDED_OUT
+        with contextlib.ExitStack() as held:
+            for port in ports:
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+
+
+def test_a_row_with_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = free_ports(8)[0]
+    offered = iter([first, first + 4])
+    monkeypatch.setattr(random, "randrange", lambda *_: next(offered))
+    with socket.create_server(("127.0.0.1", first + 3)):
+        assert free_ports(4) == range(first + 4, first + 8)
+
+
+def test_where_no_row_is_free_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = free_ports(2)[0]
+    monkeypatch.setattr(random, "randrange", lambda *_: first)
+    with socket.create_server(("127.0.0.1", first + 1)), pytest.raises(StreamDedupError, match="No 2 ports in a row are free"):
+        free_ports(2)
+
+
+PROGRAM = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+from stream_dedup.cli import run
+run._run = lambda *_: print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+from stream_dedup.settings.settings import Settings
+run.run_role("index", Settings())
+"""
+
+
+@pytest.mark.parametrize(("soft", "hard"), [(256, 300), (300, 300)])
+def test_a_role_opens_as_many_files_as_the_system_lets_it(soft: int, hard: int) -> None:
+    """The limit that it begins with is raised to the one that it may not pass."""
+    program = PROGRAM.format(soft=soft, hard=hard)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout.split() == [str(hard), str(hard)]
+
+
+# A thread, because a worker prepares in one, and what threads free the C library treats otherwise.
+FAULTS = """
+import resource, sys, threading
+from stream_dedup.service.process import keep_memory
+if sys.argv[1] == "kept" and not keep_memory():
+    sys.exit("the C library cannot keep memory")
+def batch():
+    values = [b"x" * 1100 for _ in range(8000)]
+    joined = b"".join(values)
+    return values, joined, joined + b"x", joined + b"xx"
+def faults():
+    for number in range(25):
+        if number == 5:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        batch()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+run = threading.Thread(target=faults)
+run.start()
+run.join()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library is told to keep memory")
+def test_memory_that_is_freed_is_taken_again_without_a_fault() -> None:
+    """Twenty batches of 34 MB each: 8,600 faults a batch if all of it goes back each time."""
+
+    def faults(how: str) -> int:
+        asked = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=False)
+        assert asked.returncode == 0, asked.stderr
+        return int(asked.stdout)
+
+    assert faults("kept") * 10 < faults("given back")
+
+
+GIVEN_BACK = """
+import sys
+from stream_dedup.service.process import give_back, keep_memory
+if not keep_memory():
+    sys.exit("the C library cannot keep memory")
+def resident_kb():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+values = [b"x" * size for size in [1100] * 20_000]
+values = None
+kept = resident_kb()
+assert give_back()
+print(kept - resident_kb())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library is told to keep memory")
+def test_memory_that_is_kept_goes_back_when_it_is_told_to() -> None:
+    asked = subprocess.run([sys.executable, "-c", GIVEN_BACK], capture_output=True, text=True, check=False)
+
+    assert asked.returncode == 0, asked.stderr
+    assert int(asked.stdout) > 15_000

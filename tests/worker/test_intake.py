@@ -1,0 +1,237 @@
+"""What a worker reads, how often and how much, and what it does with it until it is on its way."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import RegistryAwayError
+from stream_dedup.ground.messages import Messages
+from stream_dedup.worker import intake as intake_room
+from stream_dedup.worker.allowance import Amount
+from stream_dedup.worker.dependencies import IntakePace
+from stream_dedup.worker.intake import Intake
+from tests.worker.parts import AT_ONCE, MIB, Aside, VirtualClock, intake_of, roomy_flow
+
+READ_SECONDS = 0.001
+ANSWER_SECONDS = 0.003
+GATHER_SECONDS = IntakePace().gather_seconds
+TURNS_MAX = 5000
+
+
+class Paced:
+    """The turns of an intake: there are always records to read, and reading and waiting for answers is all that takes time."""
+
+    def __init__(self, clock: VirtualClock, *, in_flight: int = 0, is_preparing: bool = False) -> None:
+        self.clock = clock
+        self.reads: list[float] = []
+        self.turns = 0
+        self._flow = roomy_flow(in_flight=in_flight)
+        self._intake = intake_of(self._take, Aside(clock, is_stuck=is_preparing), clock, self._flow)
+
+    def _take(self) -> Messages:
+        self.reads.append(self.clock.now)
+        self.clock.now += READ_SECONDS
+        return Messages.of([Message("documents", 0, len(self.reads), None, b"value", None, [])])
+
+    def turn(self, *, reads: bool) -> None:
+        """What the worker's loop does, but for what it does in between."""
+        self._intake.turn(reads=reads)
+        if self._flow.in_flight:
+            self.clock.now += ANSWER_SECONDS
+        if reads:
+            self._intake.rest()
+
+    def turn_until(self, end: float) -> None:
+        while self.clock.now < end and self.turns < TURNS_MAX:
+            self.turns += 1
+            self.turn(reads=True)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.mark.parametrize(("in_flight", "is_preparing"), [(0, False), (1, False), (0, True), (2, True)])
+def test_what_comes_is_read_once_in_a_while(clock: VirtualClock, in_flight: int, is_preparing: bool) -> None:
+    """However quickly verdicts and commits come, two reads lie as far apart as records are gathered."""
+    worker = Paced(clock, in_flight=in_flight, is_preparing=is_preparing)
+
+    worker.turn_until(clock.now + 1.0)
+
+    apart = [after - before for before, after in zip(worker.reads, worker.reads[1:], strict=False)]
+    assert len(apart) > 30
+    assert min(apart) >= GATHER_SECONDS - 1e-9
+
+
+@pytest.mark.parametrize(("in_flight", "is_preparing"), [(1, False), (0, True)])
+def test_the_loop_is_awake_while_something_is_on_its_way(clock: VirtualClock, in_flight: int, is_preparing: bool) -> None:
+    """A verdict, a commit or a prepared batch is not slept over; those who wait for it wait for a moment each."""
+    worker = Paced(clock, in_flight=in_flight, is_preparing=is_preparing)
+
+    worker.turn_until(clock.now + 1.0)
+
+    assert clock.slept == []
+
+
+def test_the_first_record_after_a_pause_is_read_at_once(clock: VirtualClock) -> None:
+    worker = Paced(clock)
+    worker.turn_until(clock.now + 0.1)
+    clock.now += 5.0
+    before = len(worker.reads)
+
+    resumed = clock.now
+
+    worker.turn_until(clock.now + READ_SECONDS / 2)
+
+    assert worker.reads[before:] == [resumed]
+
+
+def test_a_worker_that_is_to_end_gathers_nothing(clock: VirtualClock) -> None:
+    """What is left is drained without waiting for more."""
+    worker = Paced(clock)
+    worker.turn(reads=True)
+    before = list(clock.slept)
+
+    worker.turn(reads=False)
+
+    assert clock.slept == before
+
+
+RECORD = 20_000
+
+
+def of_records(count: int) -> Messages:
+    """Return records of which each takes 20 kB."""
+    values = [bytes(RECORD - 700)] * count
+    return Messages(
+        "documents", np.zeros(count, np.int32), np.arange(count), [None] * count, values, np.zeros(count, np.int64), {}, {}
+    )
+
+
+def reading(*, flight: int = 0, prepared: int = 0, ahead: int = 0, allowed: Amount | None = None) -> Intake:
+    """Return an intake that prepares so many records and has read so many ahead, beside so many bytes in flight.
+
+    Before that it has read some, so that it knows how large they are.
+    """
+    flow = roomy_flow(8000)
+    reads = [of_records(5)] * 20
+    clock = VirtualClock()
+    aside = Aside(clock, is_stuck=False)
+    allowance = None if allowed is None else SimpleNamespace(now=allowed)
+    intake = intake_of(lambda: reads.pop(0), aside, clock, flow, allowance, AT_ONCE)
+    while reads:
+        intake.turn(reads=True)
+    aside.is_stuck = True
+    for count in filter(None, (prepared, ahead)):
+        reads.append(of_records(count))
+        intake.turn(reads=True)
+    assert not reads
+    flow.held_bytes = flight
+    return intake
+
+
+@pytest.mark.parametrize(
+    ("intake", "expected"),
+    [
+        pytest.param(reading(), 10 * MIB, id="nothing is under way"),
+        pytest.param(reading(flight=50 * MIB), 10 * MIB, id="five batches are"),
+        pytest.param(reading(flight=51 * MIB), 0, id="more than five are"),
+        pytest.param(reading(flight=45 * MIB, prepared=315), 0, id="one is being prepared"),
+        pytest.param(reading(prepared=524, ahead=300), 10 * MIB - 300 * RECORD, id="some are read ahead"),
+        pytest.param(reading(prepared=524, ahead=600), 0, id="a whole batch is read ahead"),
+        pytest.param(reading(allowed=Amount(8000, MIB)), MIB, id="transactions are small"),
+        pytest.param(reading(allowed=Amount(7, MIB)), 7 * RECORD, id="transactions are of few records"),
+    ],
+)
+def test_a_read_brings_what_there_is_room_for(intake: Intake, expected: int) -> None:
+    wanted = intake.wanted()
+
+    assert wanted * RECORD <= expected + 1000
+    assert wanted * RECORD > expected - 1.1 * RECORD
+
+
+def test_what_is_being_prepared_is_counted() -> None:
+    """Until it is in flight."""
+    flow = roomy_flow(8000)
+    clock = VirtualClock()
+    aside = Aside(clock, is_stuck=True)
+    intake = intake_of(lambda: of_records(100), aside, clock, flow)
+
+    intake.turn(reads=True)
+
+    assert (len(aside.started), intake.is_preparing, intake.prepared_bytes) == (1, True, 100 * RECORD)
+    aside.is_stuck = False
+    intake.turn(reads=False)
+    assert (intake.is_preparing, intake.prepared_bytes) == (False, 0)
+
+
+def records(first: int) -> Messages:
+    """Return two records of one partition."""
+    return Messages.of([Message("documents", 0, offset, None, b"value", None, []) for offset in (first, first + 1)])
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_what_is_read_as_the_stop_comes_does_not_overtake_what_waits(turns: int) -> None:
+    reads, taken = [records(2 * number) for number in range(10)], list[Any]()
+    clock, stop = VirtualClock(), threading.Event()
+    aside = Aside(clock, is_stuck=True)
+    intake = intake_of(lambda: reads.pop(0), aside, clock, roomy_flow(), pace=AT_ONCE, take_in=taken.append, stop=stop)
+    for _ in range(turns):
+        intake.turn(reads=True)  # the first is prepared, the others wait
+
+    stop.set()
+    aside.is_stuck = False
+    intake.turn(reads=True)
+    while intake.is_preparing:
+        intake.turn(reads=False)
+
+    offsets = [offset for batch in taken for offset in batch.messages.offsets.tolist()]
+    assert offsets == list(range(len(offsets)))
+    assert offsets[:2] == [0, 1]
+
+
+def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> None:
+    monkeypatch.setattr(intake_room, "_ASK_AGAIN_SECONDS", 0.001)
+    asked: list[int] = []
+    taken: list[Any] = []
+
+    def prepare(messages: Messages, *_: Any) -> Any:
+        asked.append(len(messages))
+        if len(asked) < 4:
+            raise RegistryAwayError("away")
+        return SimpleNamespace(messages=messages, passed={})
+
+    clock = VirtualClock()
+    intake = intake_of(read_one, Aside(clock, is_stuck=False), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
+    intake.turn(reads=True)
+    intake.finish()
+    assert (asked[:4], len(taken[0].messages)) == ([1, 1, 1, 1], 1)
+
+
+def test_whoever_hurries_is_not_kept_waiting() -> None:
+    taken: list[Any] = []
+    asked: list[int] = []
+
+    def prepare(messages: Messages, *_: Any) -> Any:
+        asked.append(len(messages))
+        raise RegistryAwayError("away")
+
+    clock = VirtualClock()
+    aside = Aside(clock, is_stuck=True)
+    intake = intake_of(read_one, aside, clock, roomy_flow(), prepare=prepare, take_in=taken.append)
+    intake.turn(reads=True)
+    assert intake.is_preparing
+    aside.is_stuck = False
+    intake.finish()
+    assert (asked, taken, intake.is_preparing) == ([1], [], False)
+
+
+def read_one() -> Messages:
+    return Messages.of([Message("documents", 0, 0, None, b"value", None, [])])
