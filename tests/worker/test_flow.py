@@ -37,9 +37,12 @@ class Scene:
         self.flow.admit(batch)
         return batch
 
-    def answer(self, number: int, *reasons: Reason, chain: bytes = b"c" * 8) -> None:
-        judgements = tuple(Judgement(reason, LogPlace(number, place)) for place, reason in enumerate(reasons))
-        self.flow.answered(LogAnswer(number, NONCE, number, judgements, chain))
+    def answer(
+        self, number: int, *reasons: Reason, chain: bytes = b"c" * 8, log_offset: int | None = None, nonce: bytes = NONCE
+    ) -> InFlight | None:
+        at = number if log_offset is None else log_offset
+        judgements = tuple(Judgement(reason, LogPlace(at, place)) for place, reason in enumerate(reasons))
+        return self.flow.answered(LogAnswer(at, nonce, number, judgements, chain))
 
 
 def test_one_log_record_until_the_first_answer() -> None:
@@ -59,12 +62,14 @@ def test_one_log_record_until_the_first_answer() -> None:
 
 
 def test_batches_leave_in_the_order_in_which_they_were_read() -> None:
-    """A later batch that is answered first waits for the earlier one."""
+    """A later batch that is answered first waits for the earlier one; to commit it is an alarm."""
     scene = Scene()
     first, second = scene.batch((0, 100)), scene.batch((0, 101))
 
     scene.answer(2, Reason.NEW)
     assert scene.flow.ready() == []
+    with pytest.raises(InvariantError, match="out of order"):
+        scene.flow.committed([second])
 
     scene.answer(1, Reason.NEW)
     assert scene.flow.ready() == [first, second]
@@ -126,16 +131,6 @@ def test_representatives_are_unemitted_until_they_are_committed() -> None:
     assert scene.flow.unemitted == 0
 
 
-def test_committing_out_of_order_is_an_alarm() -> None:
-    """A batch that is not the oldest cannot be committed."""
-    scene = Scene()
-    scene.batch((0, 100))
-    second = scene.batch((0, 101))
-
-    with pytest.raises(InvariantError, match="out of order"):
-        scene.flow.committed([second])
-
-
 def test_an_abort_drops_all_that_is_in_flight() -> None:
     """After an abort nothing in flight is left, its answers are ignored, and all partitions are read again."""
     scene = Scene()
@@ -163,20 +158,14 @@ def test_a_revoked_partition_leaves_every_batch() -> None:
 
 
 def test_what_survives_a_rebalance_is_stamped_anew() -> None:
-    """A callback that moves nothing stamps the batches in flight with the generation read inside it."""
+    """A callback that moves nothing stamps the batches in flight with the generation read inside it. If a generation passed
+    without a callback, somebody else may have owned our partitions meanwhile: all is dropped."""
     scene = Scene()
     batch = scene.batch((0, 100))
 
     assert scene.flow.restamp(b"stamp-2", 2) is False
-    assert batch.stamp == b"stamp-2"
-
-
-def test_a_missed_generation_drops_everything() -> None:
-    """If a generation passed without a callback, somebody else may have owned our partitions meanwhile."""
-    scene = Scene()
-    scene.batch((0, 100))
-
-    assert scene.flow.restamp(b"stamp-3", 3) is True
+    assert (batch.stamp, scene.flow.in_flight) == (b"stamp-2", 1)
+    assert scene.flow.restamp(b"stamp-4", 4) is True
     assert scene.flow.in_flight == 0
 
 
@@ -225,54 +214,36 @@ def test_stale_of_a_partition_that_is_gone_changes_nothing() -> None:
     assert scene.flow.stale() == {}
 
 
-def test_an_announcement_asks_again_for_what_is_older() -> None:
-    """What lies before the offset from which a rebuilt replica answers is appended once more, once."""
+@pytest.mark.parametrize("is_acknowledged_first", [True, False])
+def test_an_announcement_asks_again_for_what_is_older(is_acknowledged_first: bool) -> None:
+    """What lies before the offset from which a rebuilt replica answers is appended once more, once, in either order of
+    acknowledgement and announcement. Then only the last answer counts, because in between the original may have been retracted;
+    a replica that answers the older record all the same is not heard."""
     scene = Scene()
-    scene.batch((0, 100))
-    scene.flow.appended(1, 50)
+    batch = scene.batch((0, 100))
+    steps = [lambda: scene.flow.appended(1, 50), lambda: scene.flow.announced(Announce(60))]
+    first, second = steps if is_acknowledged_first else reversed(steps)
 
-    again = scene.flow.announced(Announce(60))
-    assert [part.number for part in again] == [1]
-    assert scene.flow.announced(Announce(60)) == []
-    assert scene.flow.appended(1, 61) == []
+    assert first() == []
+    assert [part.number for part in second()] == [1]
+    if is_acknowledged_first:
+        assert scene.flow.announced(Announce(60)) == []
+        assert scene.flow.appended(1, 61) == []
 
-
-def test_an_acknowledgement_that_comes_after_the_announcement_asks_again_too() -> None:
-    """The order in which acknowledgement and announcement arrive does not matter."""
-    scene = Scene()
-    scene.batch((0, 100))
-    scene.flow.announced(Announce(60))
-
-    assert [part.number for part in scene.flow.appended(1, 50)] == [1]
-
-
-def test_only_the_last_answer_counts_where_a_record_was_asked_again() -> None:
-    """In between its original may have been retracted. A replica that answers the older record all the same is not heard."""
-    for is_acknowledged_first in (True, False):
-        scene = Scene()
-        batch = scene.batch((0, 100))
-        if is_acknowledged_first:
-            scene.flow.appended(1, 50)
-        scene.flow.announced(Announce(60))
-        if not is_acknowledged_first:
-            scene.flow.appended(1, 50)
-
-        for log_offset, reason in ((50, Reason.NEAR), (61, Reason.NEW)):
-            answer = LogAnswer(log_offset, NONCE, 1, (Judgement(reason, LogPlace(log_offset, 0)),), b"c" * 8)
-            assert bool(scene.flow.answered(answer)) is (log_offset == 61)
-            assert batch.is_answered is (log_offset == 61)
-        assert batch.decisions() == [Judgement(Reason.NEW, LogPlace(61, 0))]
+    assert scene.answer(1, Reason.NEAR, log_offset=50) is None
+    assert not batch.is_answered
+    assert scene.answer(1, Reason.NEW, log_offset=61)
+    assert batch.is_answered
+    assert batch.decisions() == [Judgement(Reason.NEW, LogPlace(61, 0))]
 
 
 def test_answers_to_others_and_second_answers_change_nothing() -> None:
     """Answers are matched by nonce and number; the second replica's answer is dropped."""
     scene = Scene()
     scene.batch((0, 100))
-    assert scene.flow.answered(LogAnswer(1, bytes(16), 1, (), b"c" * 8)) is None
-    scene.answer(1, Reason.NEW)
-
-    answer = LogAnswer(1, NONCE, 1, (Judgement(Reason.NEW, LogPlace(1, 0)),), b"c" * 8)
-    assert scene.flow.answered(answer) is None
+    assert scene.answer(1, nonce=bytes(16)) is None
+    assert scene.answer(1, Reason.NEW) is not None
+    assert scene.answer(1, Reason.NEW) is None
 
 
 def test_diverged_replicas_stop_the_worker() -> None:
@@ -285,22 +256,16 @@ def test_diverged_replicas_stop_the_worker() -> None:
         scene.answer(1, Reason.NEW, chain=b"b" * 8)
 
 
-def test_a_rejected_record_stops_the_worker_with_the_remedy() -> None:
-    """A record that the index cannot judge is a matter for an operator."""
-    scene = Scene()
-    scene.batch((0, 100))
-
-    with pytest.raises(ConfigurationError, match=r"another recipe.*start the worker again"):
-        scene.flow.answered(Rejected(1, NONCE, 1, "It is of another recipe.", b"c" * 8))
-
-
-def test_an_answer_of_another_length_is_an_alarm() -> None:
-    """An answer must judge exactly the documents that were asked."""
+def test_an_answer_that_judges_something_else_stops_the_worker() -> None:
+    """A record that the index cannot judge is a matter for an operator; an answer of another length is an alarm."""
     scene = Scene()
     scene.batch((0, 100), (0, 101))
 
+    with pytest.raises(ConfigurationError, match=r"another recipe.*start the worker again"):
+        scene.flow.answered(Rejected(1, NONCE, 1, "It is of another recipe.", b"c" * 8))
+    scene.batch((0, 102), (0, 103))
     with pytest.raises(InvariantError, match="judges 1 documents"):
-        scene.answer(1, Reason.NEW)
+        scene.answer(2, Reason.NEW)
 
 
 def test_failing_open_lets_only_what_is_in_the_log_leave() -> None:
