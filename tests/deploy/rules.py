@@ -29,17 +29,11 @@ SCHEMAS: dict[str, Any] = {}
 for _path in sorted((Path(__file__).parent / "schemas").glob("*.yaml")):
     SCHEMAS |= yaml.safe_load(_path.read_text())
 # What an operator or another operator's controller makes.
-FOREIGN_SECRETS = {
-    "stream-dedup-key",
-    "stream-dedup-worker",
-    "stream-dedup-index",
-    "stream-dedup-insights",
-    "stream-dedup-search",
-    "stream-dedup-console",
-    "stream-dedup-autoscaler",
-    "stream-dedup-operator",
-    "kafka-cluster-ca-cert",
+FOREIGN_SECRETS = {"kafka-cluster-ca-cert"} | {
+    f"stream-dedup-{name}" for name in ("key", "worker", "index", "insights", "search", "console", "autoscaler", "operator")
 }
+# What the Pod Security Standard allows.
+VOLUMES = "name configMap csi downwardAPI emptyDir ephemeral persistentVolumeClaim projected secret"
 LAST_TRANSACTION_SECONDS = 30
 NODE_LOCAL_DNS = "169.254.20.10/32"
 
@@ -111,19 +105,10 @@ def restricted(manifests: list[Manifest]) -> list[str]:
         spec, where = pod["spec"], named(workload)
         around = spec.get("securityContext", {})
         problems += [f"{where}: {name} is set" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
-        allowed = {
-            "name",
-            "configMap",
-            "csi",
-            "downwardAPI",
-            "emptyDir",
-            "ephemeral",
-            "persistentVolumeClaim",
-            "projected",
-            "secret",
-        }
         problems += [
-            f"{where}: volume {one['name']} is of no allowed kind" for one in spec.get("volumes", []) if set(one) - allowed
+            f"{where}: volume {one['name']} is of no allowed kind"
+            for one in spec.get("volumes", [])
+            if set(one) - set(VOLUMES.split())
         ]
         for container in containers(pod):
             own = container.get("securityContext", {})
