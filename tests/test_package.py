@@ -59,13 +59,8 @@ def clean_python(wheel: Path, folder: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(found)] if has_pip else [str(found), "-m", "pip"]
     install = ["install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", str(wheel)]
     subprocess.run([*pip, *install], check=True, timeout=120)
-    where = subprocess.run(
-        [str(found), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    asked = [str(found), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    where = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
     # Paths in a .pth file come after the environment's own, and .pth files there are not followed: not the sources' one.
     Path(where.stdout.strip(), "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return found
@@ -160,14 +155,8 @@ def test_types_are_seen_from_outside(tmp_path: Path) -> None:
         "fingerprint(1)\n"
     )
 
-    ended = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), str(program)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), str(program)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
 
     assert 'Revealed type is "str | None"' in ended.stdout or "Union[builtins.str, None]" in ended.stdout, ended.stdout
     assert 'program.py:5: error: Argument 1 to "fingerprint" has incompatible type "int"' in ended.stdout

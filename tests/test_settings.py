@@ -29,6 +29,10 @@ def problems(
     return check_settings(overrides, file, environ or {}).problems
 
 
+def env(**given: str) -> dict[str, str]:
+    return {f"STREAM_DEDUP_{name}": value for name, value in given.items()}
+
+
 def write(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
@@ -118,11 +122,7 @@ class TestOrder:
 class TestKafkaProperties:
     def test_the_apache_image_rule(self) -> None:
         """One underscore is a dot, two are an underscore, three a hyphen."""
-        environ = {
-            "STREAM_DEDUP_KAFKA_SSL_CA_LOCATION": "/ca.pem",
-            "STREAM_DEDUP_KAFKA_A__B": "1",
-            "STREAM_DEDUP_KAFKA_A___B": "2",
-        }
+        environ = env(KAFKA_SSL_CA_LOCATION="/ca.pem", KAFKA_A__B="1", KAFKA_A___B="2")
 
         assert load_settings(environ=environ).kafka == {"ssl.ca.location": "/ca.pem", "a_b": "1", "a-b": "2"}
 
@@ -147,21 +147,11 @@ class TestKafkaProperties:
 
     def test_times_and_sizes_have_units_where_the_name_says_so(self) -> None:
         """`*.ms` takes a time, `*.bytes` and `*.kbytes` a size; bare numbers and other properties pass as they are."""
-        environ = {
-            "STREAM_DEDUP_KAFKA_SOCKET_TIMEOUT_MS": "15s",
-            "STREAM_DEDUP_KAFKA_FETCH_MAX_BYTES": "64MiB",
-            "STREAM_DEDUP_KAFKA_QUEUED_MAX_MESSAGES_KBYTES": "1MiB",
-            "STREAM_DEDUP_KAFKA_LINGER_MS": "5",
-            "STREAM_DEDUP_KAFKA_CLIENT_RACK": "15s",
-        }
-
-        assert load_settings(environ=environ).kafka == {
-            "socket.timeout.ms": "15000",
-            "fetch.max.bytes": str(64 * 2**20),
-            "queued.max.messages.kbytes": "1024",
-            "linger.ms": "5",
-            "client.rack": "15s",
-        }
+        times = env(KAFKA_SOCKET_TIMEOUT_MS="15s", KAFKA_LINGER_MS="5", KAFKA_CLIENT_RACK="15s")
+        assert load_settings(environ=times).kafka == {"socket.timeout.ms": "15000", "linger.ms": "5", "client.rack": "15s"}
+        sizes = env(KAFKA_FETCH_MAX_BYTES="64MiB", KAFKA_QUEUED_MAX_MESSAGES_KBYTES="1MiB")
+        expected = {"fetch.max.bytes": str(64 * 2**20), "queued.max.messages.kbytes": "1024"}
+        assert load_settings(environ=sizes).kafka == expected
 
     @pytest.mark.parametrize("prop", ["group.id", "enable.auto.commit", "isolation.level", "auto.offset.reset", "acks"])
     def test_what_exactly_once_rests_on_is_refused(self, prop: str) -> None:
@@ -218,8 +208,7 @@ class TestErrors:
     def test_all_errors_at_once(self, tmp_path: Path) -> None:
         """Flags, environment and file are checked as a whole; each problem is a sentence without a secret; exit code 78."""
         file = write(tmp_path, "s.toml", 'grup = "x"\nbatch_documents = 0\n')
-        environ = {"STREAM_DEDUP_HTTP_PORT": "70000", "STREAM_DEDUP_NONSENSE": "1", "STREAM_DEDUP_VALUE_FORMAT": "jsn"}
-        environ |= {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "s3cret"}
+        environ = env(HTTP_PORT="70000", NONSENSE="1", VALUE_FORMAT="jsn", KAFKA_SASL_PASSWORD="s3cret")
 
         with pytest.raises(ConfigurationError) as caught:
             load_settings({"plan": "blok"}, file, environ)
@@ -232,10 +221,8 @@ class TestErrors:
         assert f"batch_documents in {file} is 0, but must be at least 1." in text
         assert "STREAM_DEDUP_HTTP_PORT is '70000', but must be at most 65535." in text
         assert "STREAM_DEDUP_NONSENSE is not a setting" in text
-        assert (
-            "STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be raw or json or confluent-json or avro or protobuf "
-            "(did you mean json?)." in text
-        )
+        formats = "raw or json or confluent-json or avro or protobuf"
+        assert f"STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be {formats} (did you mean json?)." in text
         assert "--set plan is 'blok', but there is no plan 'blok'; did you mean 'blocks'?" in text
 
     @pytest.mark.parametrize(
@@ -345,18 +332,10 @@ class TestErrors:
 
     def test_variables_that_kubernetes_makes_are_passed_over(self) -> None:
         """A Service called stream-dedup-index in the namespace must not keep every pod from starting."""
-        environ = {
-            "STREAM_DEDUP_INDEX_SERVICE_HOST": "10.0.0.1",
-            "STREAM_DEDUP_INDEX_SERVICE_PORT": "8080",
-            "STREAM_DEDUP_INDEX_SERVICE_PORT_HTTP": "8080",
-            "STREAM_DEDUP_INDEX_PORT": "tcp://10.0.0.1:8080",
-            "STREAM_DEDUP_INDEX_PORT_8080_TCP": "tcp://10.0.0.1:8080",
-            "STREAM_DEDUP_INDEX_PORT_8080_TCP_PROTO": "tcp",
-            "STREAM_DEDUP_INDEX_PORT_8080_TCP_ADDR": "10.0.0.1",
-            "STREAM_DEDUP_KAFKA_PORT": "tcp://10.0.0.2:9092",
-            "STREAM_DEDUP_KAFKA_SERVICE_HOST": "10.0.0.2",
-            "STREAM_DEDUP_HTTP_PORT": "tcp://10.0.0.3:80",
-        }
+        environ = env(INDEX_SERVICE_HOST="10.0.0.1", INDEX_SERVICE_PORT="8080", INDEX_SERVICE_PORT_HTTP="8080")
+        environ |= env(INDEX_PORT="tcp://10.0.0.1:8080", INDEX_PORT_8080_TCP="tcp://10.0.0.1:8080")
+        environ |= env(INDEX_PORT_8080_TCP_PROTO="tcp", INDEX_PORT_8080_TCP_ADDR="10.0.0.1")
+        environ |= env(KAFKA_PORT="tcp://10.0.0.2:9092", KAFKA_SERVICE_HOST="10.0.0.2", HTTP_PORT="tcp://10.0.0.3:80")
 
         assert load_settings(environ=environ) == Settings()
 

@@ -87,13 +87,8 @@ class TestNames:
     def test_a_shadow_has_a_log_of_its_own(self) -> None:
         plain, shadow = TopicNames("crawl"), TopicNames("crawl", is_shadow=True)
         moved = {ours: other for ours, other in zip(plain.all(), shadow.all(), strict=True) if ours != other}
-        assert moved == {
-            "crawl.fingerprints": "crawl.shadow.fingerprints",
-            "crawl.decisions": "crawl.shadow.decisions",
-            "crawl.verdicts": "crawl.shadow.verdicts",
-            "crawl.begun": "crawl.shadow.begun",
-            "crawl.representatives": "crawl.shadow.representatives",
-        }
+        names = ("fingerprints", "decisions", "verdicts", "begun", "representatives")
+        assert moved == {f"crawl.{name}": f"crawl.shadow.{name}" for name in names}
 
 
 class TestFiles:

@@ -79,13 +79,8 @@ def test_the_page_of_commands_is_as_the_program_says() -> None:
 @pytest.mark.parametrize("shell", few(["bash", "zsh", "fish"]))
 def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
     """`--install-completion` writes what the shell needs; then commands and options are completed, without heavy imports."""
-    home = {
-        **os.environ,
-        "HOME": str(tmp_path),
-        "ZDOTDIR": str(tmp_path),
-        "SHELL": f"/bin/{shell}",
-        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
-    }
+    home = os.environ | dict.fromkeys(("HOME", "ZDOTDIR"), str(tmp_path)) | {"SHELL": f"/bin/{shell}"}
+    home |= {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     installed = in_a_child("--install-completion", shell, env=home)
     assert installed.returncode == 0, installed.stderr
     written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
