@@ -21,16 +21,12 @@ KEPT = (
 )
 COPY = KEPT.replace("on Tuesday", "on Tuesday evening").replace("eleven", "twelve").replace("閉鎖される", "閉じられる")
 REASONS = ("new", "new", "near", "new", "exact", "unchanged", "new", "revised", "near", "new")
-INDEX = {
-    "applied": 4_210,
-    "unanswered": 0,
-    "plan": "128:8x16,21",
-    "plan_name": "blocks",
-    "recipe": "words.1:abc",
+SIZES = [{"up_to": 1, "buckets": 18_000}, {"up_to": 4, "buckets": 3_004}]
+INDEX = {"applied": 4_210, "unanswered": 0, "plan": "128:8x16,21", "plan_name": "blocks", "recipe": "words.1:abc"} | {
     "mode": "enforce",
     "entries": {"live": 24_310, "removed": 112},
     "bytes": {"disk": 9_500_000, "memory": 4_100_000},
-    "buckets": {"all": 65_536, "used": 21_004, "sizes": [{"up_to": 1, "buckets": 18_000}, {"up_to": 4, "buckets": 3_004}]},
+    "buckets": {"all": 65_536, "used": 21_004, "sizes": SIZES},
 }
 
 # Of an index that is asked for what is like any of these: the kept one, and a page of its site.
@@ -67,15 +63,12 @@ def letter(place: int, **given: object) -> ListedLetter:
     return ListedLetter(**(fields | given))  # type: ignore[arg-type]
 
 
-LETTERS = DeadLetters(
-    8,
-    True,
-    (
-        LetterKind("decode", "JSONDecodeError", 6, 5, "stream-dedup dlq redrive --stage decode --class JSONDecodeError"),
-        LetterKind("fetch", "GivenUp", 2, 1, "stream-dedup dlq redrive --stage fetch --class GivenUp"),
-    ),
-    tuple(letter(place, is_sent_back=place == 3) for place in range(6)),
+REDRIVE = "stream-dedup dlq redrive --stage"
+KINDS = (
+    LetterKind("decode", "JSONDecodeError", 6, 5, f"{REDRIVE} decode --class JSONDecodeError"),
+    LetterKind("fetch", "GivenUp", 2, 1, f"{REDRIVE} fetch --class GivenUp"),
 )
+LETTERS = DeadLetters(8, True, KINDS, tuple(letter(place, is_sent_back=place == 3) for place in range(6)))
 
 
 def decision(place: int, reason: str | None = None, **given: object) -> Decision:
@@ -132,18 +125,10 @@ def find(clue: str, most: int) -> list[FoundDocument]:
     """Return two documents for any clue but `nothing`."""
     if clue == "nothing":
         return []
-    snippet = ((KEPT[:60], False), (KEPT[60:140], True), (KEPT[140:200], False))
+    snippet, by = ((KEPT[:60], False), (KEPT[60:140], True), (KEPT[140:200], False)), "https://news.example/articles"
+    places = range(min(2, most))
     return [
-        FoundDocument(
-            f"unique-0@{place}",
-            f"https://news.example/articles/{place}",
-            1 - place / 10,
-            snippet,
-            "unique",
-            HOUR_MS,
-            "documents-0@1",
-        )
-        for place in range(min(2, most))
+        FoundDocument(f"unique-0@{at}", f"{by}/{at}", 1 - at / 10, snippet, "unique", HOUR_MS, "documents-0@1") for at in places
     ]
 
 
