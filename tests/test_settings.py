@@ -208,7 +208,7 @@ class TestErrors:
     def test_all_errors_at_once(self, tmp_path: Path) -> None:
         """Flags, environment and file are checked as a whole; each problem is a sentence without a secret; exit code 78."""
         file = write(tmp_path, "s.toml", 'grup = "x"\nbatch_documents = 0\n')
-        environ = env(HTTP_PORT="70000", NONSENSE="1", VALUE_FORMAT="jsn", KAFKA_SASL_PASSWORD="s3cret")
+        environ = env(HTTP_PORT="70000", NONSENSE="1", VALUE_FORMAT="jsn") | {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "s3cret"}
 
         with pytest.raises(ConfigurationError) as caught:
             load_settings({"plan": "blok"}, file, environ)

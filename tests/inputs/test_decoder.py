@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dedup.ground.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable, UnreadableHeaders
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.fields import parse_json
-from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.presets import PRESETS
+from stream_dedup.settings.settings import Origin, Settings
 
 
 def decode(value: bytes | None, headers: Headers | None = None, key: bytes | None = b"k", **settings: Any) -> Any:
@@ -221,3 +225,75 @@ def test_what_is_no_json_is_none_to_both(value: bytes) -> None:
     """A value that the quick parser took and json does not would be judged here and a dead letter there."""
     with pytest.raises((ValueError, RecursionError)):
         parse_json(value)
+
+
+# -- each preset eats a record in its crawler's own format
+
+
+SAMPLES = Path(__file__).parent / "samples"
+FETCHED_MS = 1_795_252_502_000
+URL = b"https://stadtblatt.example/bruecke"
+
+
+def decode_sample(name: str, **settings: str) -> DecodedDocument:
+    """Return the document that a sample's record becomes; its timestamp is 17, and it has no key."""
+    message = Message("documents", 0, 0, None, (SAMPLES / name).read_bytes(), 17, [])
+    found = Decoder(load_settings(settings, environ={})).decode(message)
+    assert isinstance(found, DecodedDocument), found
+    return found
+
+
+def test_nutch() -> None:
+    """Every field is an array; its dates are no dates that can be read, so the record's own time counts."""
+    found = decode_sample("nutch.json", input_preset="nutch")
+
+    assert found.text.startswith("Der Brückenbau beginnt im März Die Stadt")
+    assert (found.id, found.time_ms) == (URL, 17)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "time_ms"),
+    [
+        ("scrapy-cluster.json", {"input_preset": "scrapy-cluster"}, FETCHED_MS + 736),
+        ("scrapy-cluster-base64.json", {"input_preset": "scrapy-cluster", "text_encoding": "base64"}, FETCHED_MS + 736),
+        ("ache.json", {"input_preset": "ache"}, FETCHED_MS),
+    ],
+)
+def test_pages(name: str, settings: dict[str, str], time_ms: int) -> None:
+    found = decode_sample(name, **settings)
+
+    assert found.text.split("\n")[0] == "Der Brückenbau beginnt im März"
+    assert "mit großer Mehrheit" in found.text
+    assert "auch am Wochenende" in found.text
+    for other in ("Cookies", "Politik", "Impressum", "kein Text", "<"):
+        assert other not in found.text
+    assert (found.id, found.time_ms) == (URL, time_ms)
+
+
+def test_explicit_settings_win_and_the_preset_is_an_origin(tmp_path: Path) -> None:
+    """A preset is below flags, environment and file, and above the defaults."""
+    file = tmp_path / "settings.toml"
+    file.write_text('input_preset = "nutch"\ntext_field = "title"\n')
+
+    found = load_settings({"group": "a"}, file, {"STREAM_DEDUP_ID_FIELD": "url"})
+
+    assert (found.value_format, found.text_field, found.id_field) == ("json", "title", "url")
+    assert found.origin("value_format") == Origin("preset", "nutch")
+    assert str(found.origin("value_format")) == "preset nutch"
+    assert found.origin("text_field").source == "file"
+    assert found.origin("id_field").source == "environment"
+
+
+def test_a_preset_is_named_where_it_does_not_fit() -> None:
+    """What contradicts a preset is said with its name; a name that is none has the nearest beside it."""
+    with pytest.raises(ConfigurationError, match=r"nutch is 'content', but needs STREAM_DEDUP_VALUE_FORMAT=json"):
+        load_settings({"input_preset": "nutch", "value_format": "raw"}, environ={})
+    with pytest.raises(ConfigurationError, match="did you mean nutch"):
+        load_settings({"input_preset": "nutsch"}, environ={})
+
+
+def test_presets_hold_settings() -> None:
+    for name, values in PRESETS.items():
+        settings = load_settings({"input_preset": name}, environ={})
+        assert {field: getattr(settings, field) for field in values} == dict(values)
+        assert set(values) <= set(Settings.model_fields)
