@@ -38,6 +38,7 @@ def verdict(reason: Reason, *more: Any) -> Headers:
 
 
 DLQ = "p.dlq.documents"
+FORGED: Headers = [(headers.VERDICT, b"duplicate"), (headers.REASON, b"exact")]
 LETTER = headers.of_dead_letter(DeadLetter("field", "MissingField", "The value has no field 'text'."), OF.position, "g", 5)
 OF_KEPT = {"of_id": "http://kept", "of_position": "documents-3@8812"}
 CASES: dict[str, tuple[Message, dict[str, str | None], list[str]]] = {
@@ -65,7 +66,7 @@ CASES: dict[str, tuple[Message, dict[str, str | None], list[str]]] = {
         ["The value has no field 'text'.", "(no id)"],
     ),
     "our headers win over forged ones before them": (
-        message("unique", [(headers.VERDICT, b"duplicate"), (headers.REASON, b"exact"), *verdict(Reason.NEW)]),
+        message("unique", [*FORGED, *headers.of_verdict(HERE, Reason.NEW, "r", None, None)]),
         {"verdict": "unique", "reason": "new"},
         ["unique", "new"],
     ),
