@@ -108,7 +108,10 @@ def check_command(
         ),
     ] = None,
     written_as: Annotated[
-        WrittenAs | None, typer.Option("--as", help="Write all files of --to so.  [default: as their source]")
+        WrittenAs | None,
+        typer.Option(
+            "--as", help="Write all files of --to so; JSONL without bytes that are no text.  [default: as their source]"
+        ),
     ] = None,
     keep: Annotated[
         str,

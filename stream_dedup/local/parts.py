@@ -105,6 +105,7 @@ class PartedOutput:
                 self._next, self._parts, self.judged = tuple(found["next"]), found["parts"], found["judged"]
                 self.run_id = bytes.fromhex(found["run"])
                 self.resumed = sum(self.counts[kind] for kind in KINDS)
+                self._drop_index()
             elif any(self.folder.iterdir()):
                 raise InputError(f"{self.folder} is not empty, and was not begun by this command; name another folder.")
             elif self.index is not None:  # which numbers documents of other runs, too
@@ -125,6 +126,9 @@ class PartedOutput:
         self._save()  # before anything else is in the folder
         with contextlib.closing(store_at(self.index or self.folder / "index")) as store:
             yield open_index(store, recipe, plan)
+        self._drop_index()
+
+    def _drop_index(self) -> None:
         if self.is_done and self.index is None:
             shutil.rmtree(self.folder / "index", ignore_errors=True)  # nobody asks it any more
 

@@ -111,9 +111,12 @@ def test_a_run_that_was_killed_ends_with_equal_output(
     whole = tree(tmp_path / "whole")
     assert tree(tmp_path / "killed") == whole
     assert len(whole) > 20
+    (tmp_path / "killed" / "index").mkdir()  # as a kill behind the last part leaves it
     again = run("check", source, "--to", tmp_path / "killed")
     assert again.code == 0
     assert "complete" in again.err
+    assert tree(tmp_path / "killed") == whole
+    assert not (tmp_path / "killed" / "index").exists()
     kept = pq.read_table(tmp_path / "whole" / "kept" / "part-00000.parquet")
     assert kept.column_names == ["id", "text"]
     duplicates = pa.concat_tables(
