@@ -11,16 +11,19 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError, FormatError, OtherFormatError, StreamDedupError
 from stream_dedup.index.index import NO_DECISIONS, LogIndex
 from stream_dedup.index.rules.apply import DOCUMENTS_TOGETHER
+from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.kafka import LogReader, VerdictWriter
 from stream_dedup.log import decisions, records
 from stream_dedup.log.decisions import LogDecision
+from stream_dedup.settings.settings import Settings
 
 _LOOKS: Final = 100
 _LOOK_SECONDS: Final = 0.1
@@ -134,25 +137,14 @@ class DecisionTopic:
     """
 
     def __init__(
-        self,
-        index: LogIndex,
-        topic: str,
-        make_reader: Callable[[], LogReader],
-        make_writer: Callable[[], VerdictWriter],
-        metrics: IndexMetrics,
-        logger: Any,
-        monotonic: Callable[[], float],
-        rest: float,
+        self, settings: Settings, index: LogIndex, client: str, metrics: IndexMetrics, around: IndexerDependencies
     ) -> None:
-        """After a failure it is tried again in `rest` seconds."""
         self._index = index
-        self.topic = topic
-        self._make_reader = make_reader
-        self._make_writer = make_writer
+        self.topic = topic = settings.topic_names.decisions
+        self._make_reader = partial(around.make_log_reader, settings, topic, client)
+        self._make_writer = partial(around.make_verdict_writer, settings, topic, client)
         self._metrics = metrics
-        self._logger = logger
-        self._monotonic = monotonic
-        self._rest = rest
+        self._logger, self._monotonic, self._rest = around.logger, around.monotonic, around.pace.rest
         self._is_begun = False
         self._writer: VerdictWriter | None = None
         self._reader: DecisionReader | None = None

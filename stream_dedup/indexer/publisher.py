@@ -27,9 +27,9 @@ from typing import Any, Final
 from stream_dedup.ground.document import Position
 from stream_dedup.ground.errors import ConfigurationError, FencedError, StreamDedupError
 from stream_dedup.ground.failpoints import Failpoints
-from stream_dedup.ground.threads import SideThread
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules.outbox import Outbox
+from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.kafka import Admin, LastRecordReader, Outcome, Output, TransactionalOutput
 from stream_dedup.log.representatives import (
@@ -44,21 +44,6 @@ from stream_dedup.log.representatives import (
 from stream_dedup.settings.settings import Settings
 
 _COMMITTED: Final = "committed"
-
-
-@dataclass(frozen=True)
-class PublisherPace:
-    """How much is written at once, and how often; times in seconds.
-
-    `gap` lies between two rounds, `look` between two looks at the topic. A topic that does not move for `patience` has nobody
-    who writes it. After a failure it is tried again in `rest`.
-    """
-
-    rows: int = 1000
-    gap: float = 1.0
-    look: float = 10.0
-    patience: float = 30.0
-    rest: float = 10.0
 
 
 @dataclass
@@ -92,12 +77,7 @@ class Publisher:
         client: str,
         metrics: IndexMetrics,
         failpoints: Failpoints,
-        logger: Any,
-        monotonic: Callable[[], float],
-        make_thread: Callable[[str], SideThread] = SideThread,
-        make_transactions: Callable[..., TransactionalOutput] = TransactionalOutput,
-        make_last_reader: Callable[..., LastRecordReader] = LastRecordReader,
-        pace: PublisherPace | None = None,
+        around: IndexerDependencies,
     ) -> None:
         self._settings = settings
         self._topic = settings.topic_names.representatives
@@ -107,12 +87,9 @@ class Publisher:
         self._client = client
         self._metrics = metrics
         self._failpoints = failpoints
-        self._logger = logger
-        self._monotonic = monotonic
-        self._thread = make_thread("representatives")
-        self._make_transactions = make_transactions
-        self._make_last_reader = make_last_reader
-        self._pace = pace or PublisherPace()
+        self._logger, self._monotonic, self._pace = around.logger, around.monotonic, around.pace
+        self._thread = around.make_thread("representatives")
+        self._around = around
         self._transactions: TransactionalOutput | None = None
         self._last_reader: LastRecordReader | None = None
         self._then: Callable[[Any], None] | None = None  # what follows on the call that runs in the thread
@@ -185,7 +162,8 @@ class Publisher:
             raise ConfigurationError(f"The topic {self._topic} does not exist; create it with: stream-dedup topics apply")
         topic_id = found[self._topic][0].hex()
         if self._last_reader is None:
-            self._last_reader = self._make_last_reader(self._settings, self._topic, f"{self._client}-representatives-reader")
+            client = f"{self._client}-representatives-reader"
+            self._last_reader = self._around.make_last_reader(self._settings, self._topic, client)
         last = self._last_reader.last(PROGRESS_KEY)
         progress = decode_progress(None if last is None else last.value)
         if progress.log not in ("", self._log):
@@ -199,7 +177,7 @@ class Publisher:
     def _take(self) -> Progress:
         if self._transactions is None:
             self._look()  # a topic that is missing is told before Kafka is asked to write to it
-            self._transactions = self._make_transactions(
+            self._transactions = self._around.make_transactions(
                 self._settings, f"{self._settings.group}-representatives", f"{self._client}-representatives"
             )
         return self._look()

@@ -9,42 +9,29 @@ it was at start, and says so first. A snapshot is taken between two steps (`snap
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
 
-import structlog
-
-from stream_dedup.checks.start import hold
 from stream_dedup.checks.volume import of_another_log
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError
-from stream_dedup.ground.failpoints import VARIABLE, Failpoints
-from stream_dedup.ground.threads import SideThread
-from stream_dedup.ground.topics import TopicNames, TopicState
+from stream_dedup.ground.failpoints import Failpoints
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import clear_unfinished
 from stream_dedup.index.tables.budget import Budget
-from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.place import volume_in
-from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.decisions import CatchUpPace, DecisionTopic
+from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
-from stream_dedup.indexer.publisher import Publisher, PublisherPace
+from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
 from stream_dedup.kafka import (
     Admin,
-    LastRecordReader,
     Lives,
-    LogReader,
     TopicLives,
-    TransactionalOutput,
-    VerdictWriter,
     is_another,
 )
 from stream_dedup.log import answers
@@ -52,8 +39,6 @@ from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.health import Health
 from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
-
-_logger = structlog.get_logger("stream_dedup.index")
 
 _RECORDS_MAX = 16
 _IDLE_SECONDS = 0.1
@@ -73,7 +58,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     metrics = IndexMetrics()
     api = IndexApi()
     topic = settings.topic_names.fingerprints
-    frame = RoleFrame(topic, "opening the volume", metrics.registry, _logger, api.routes(), around.failpoint)
+    frame = RoleFrame(topic, "opening the volume", metrics.registry, around.logger, api.routes(), around.failpoint)
 
     def make(role: RunningRole) -> Callable[[], None]:
         indexer = role.watch.begin(stop, lambda: Indexer(settings, metrics, role.health, api, around))
@@ -88,31 +73,6 @@ def _lives(admin: Admin, names: TopicNames) -> Lives:
     with contextlib.suppress(BrokerError):
         found |= admin.topic_ids([names.decisions])
     return found
-
-
-@dataclass(frozen=True)
-class IndexerDependencies:
-    """What an index depends on: its host, the clock, Kafka's clients, its volume and its log."""
-
-    host: str
-    failpoint: str | None
-    monotonic: Callable[[], float] = time.monotonic
-    make_admin: Callable[[Settings], Admin] = Admin
-    make_log_reader: Callable[[Settings, str, str], LogReader] = LogReader
-    make_verdict_writer: Callable[[Settings, str, str], VerdictWriter] = VerdictWriter
-    check_topics: Callable[[Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]] = hold
-    open_store: Callable[[Path], Store] = RocksStore
-    beside: Callable[[Path], Path | None] = lambda folder: folder / "tables"
-    make_thread: Callable[[str], SideThread] = SideThread
-    make_transactions: Callable[..., TransactionalOutput] = TransactionalOutput
-    make_last_reader: Callable[..., LastRecordReader] = LastRecordReader
-    pace: PublisherPace = field(default_factory=PublisherPace)
-    logger: Any = _logger
-
-    @classmethod
-    def of_process(cls) -> Self:
-        """Return those of this process."""
-        return cls(os.uname().nodename, os.environ.get(VARIABLE))
 
 
 class Indexer:
@@ -216,17 +176,8 @@ class Indexer:
     def _make_decisions(
         self, settings: Settings, admin: Admin, client: str, dependencies: IndexerDependencies
     ) -> DecisionTopic:
-        topic, client = settings.topic_names.decisions, f"{client}-decisions"
-        decisions = DecisionTopic(
-            self._index,
-            topic,
-            lambda: dependencies.make_log_reader(settings, topic, client),
-            lambda: dependencies.make_verdict_writer(settings, topic, client),
-            self._metrics,
-            self._logger,
-            self._monotonic,
-            dependencies.pace.rest,
-        )
+        decisions = DecisionTopic(settings, self._index, f"{client}-decisions", self._metrics, dependencies)
+        topic = decisions.topic
         decisions.begin(lambda: topic in admin.topic_ids([topic]), lambda: self._log_reader.watermarks()[1])
         return decisions
 
@@ -239,21 +190,8 @@ class Indexer:
     ) -> Publisher | None:
         if not settings.representatives:
             return None
-        publisher = Publisher(
-            settings,
-            self._index,
-            log_id,
-            admin,
-            client,
-            self._metrics,
-            self._failpoints,
-            self._logger,
-            self._monotonic,
-            dependencies.make_thread,
-            dependencies.make_transactions,
-            dependencies.make_last_reader,
-            dependencies.pace,
-        )
+        around = self._metrics, self._failpoints, dependencies
+        publisher = Publisher(settings, self._index, log_id, admin, client, *around)
         self._metrics.representatives_behind.set(publisher.behind)
         return publisher
 

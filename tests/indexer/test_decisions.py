@@ -18,7 +18,9 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer import decisions as topic
 from stream_dedup.indexer.decisions import CatchUpPace, DecisionReader, DecisionTopic
+from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.log import decisions
+from stream_dedup.settings.settings import Settings
 from tests.index.test_decisions import decided, random_log
 from tests.log.test_decisions import DECISION
 
@@ -97,7 +99,15 @@ def topic_over(values: Sequence[bytes], index: LogIndex, *, exists: bool = True)
     """Return the topic with these values, beside a log of a thousand records, and what it is said to."""
     made: Any = Reader(values, random.Random(1))
     logger, writer = mock.Mock(), mock.Mock()
-    found = DecisionTopic(index, "decisions", lambda: made, lambda: writer, mock.Mock(), logger, lambda: 0.0, 1.0)
+    around = IndexerDependencies(
+        "host",
+        None,
+        monotonic=lambda: 0.0,
+        make_log_reader=lambda *_: made,
+        make_verdict_writer=lambda *_: writer,
+        logger=logger,
+    )
+    found = DecisionTopic(Settings(), index, "index", mock.Mock(), around)
     found.begin(lambda: exists, lambda: 1000)
     return found, logger
 

@@ -11,8 +11,9 @@ from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.indexer.dependencies import IndexerDependencies, PublisherPace
 from stream_dedup.indexer.metrics import IndexMetrics
-from stream_dedup.indexer.publisher import Publisher, PublisherPace
+from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.kafka import Outcome, Output, Result
 from stream_dedup.log.representatives import PROGRESS_KEY, Progress, decode_progress, encode_progress
 from stream_dedup.settings.settings import Settings
@@ -67,12 +68,15 @@ class World:
             "index",
             self.metrics,
             Failpoints(None),
-            self,
-            lambda: self.now,
-            Side,  # type: ignore[arg-type]
-            self._live,
-            lambda *_: self,  # type: ignore[arg-type, return-value]
-            PublisherPace(),
+            IndexerDependencies(
+                "host",
+                None,
+                monotonic=lambda: self.now,
+                make_thread=Side,  # type: ignore[arg-type]
+                make_transactions=self._live,
+                make_last_reader=lambda *_: self,  # type: ignore[arg-type, return-value]
+                logger=self,
+            ),
         )
 
     def _live(self, *_: Any) -> Any:

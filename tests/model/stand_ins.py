@@ -29,8 +29,7 @@ from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.topics import TopicNames, TopicState
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.indexer import role as indexer
-from stream_dedup.indexer.publisher import PublisherPace
+from stream_dedup.indexer.dependencies import IndexerDependencies, PublisherPace
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import client, transaction
@@ -398,7 +397,7 @@ def dependencies_of_worker() -> WorkerDependencies:
     return WorkerDependencies(**twins)
 
 
-def dependencies_of_index(slot: str) -> indexer.IndexerDependencies:
+def dependencies_of_index(slot: str) -> IndexerDependencies:
     twins: dict[str, Any] = {
         "monotonic": Time().monotonic,
         "make_admin": Admin,
@@ -410,7 +409,7 @@ def dependencies_of_index(slot: str) -> indexer.IndexerDependencies:
         "pace": PublisherPace(rows=2, gap=0.05, look=0.3, patience=1.0, rest=0.3),
         "logger": Log(),
     }
-    return indexer.IndexerDependencies(slot, None, **twins)
+    return IndexerDependencies(slot, None, **twins)
 
 
 def _transactions(*given: Any, **more: Any) -> transaction.TransactionalOutput:

@@ -1,0 +1,63 @@
+"""What an index depends on: its host, the clock, Kafka's clients, threads, its volume and its log. A test hands in its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import structlog
+
+from stream_dedup.checks.start import hold
+from stream_dedup.ground.failpoints import VARIABLE
+from stream_dedup.ground.threads import SideThread
+from stream_dedup.ground.topics import TopicNames, TopicState
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.kafka import Admin, LastRecordReader, LogReader, TransactionalOutput, VerdictWriter
+from stream_dedup.settings.settings import Settings
+
+_logger = structlog.get_logger("stream_dedup.index")
+
+
+@dataclass(frozen=True)
+class PublisherPace:
+    """How much is written at once, and how often; times in seconds.
+
+    `gap` lies between two rounds, `look` between two looks at the topic. A topic that does not move for `patience` has nobody
+    who writes it. After a failure it is tried again in `rest`.
+    """
+
+    rows: int = 1000
+    gap: float = 1.0
+    look: float = 10.0
+    patience: float = 30.0
+    rest: float = 10.0
+
+
+@dataclass(frozen=True)
+class IndexerDependencies:
+    """All of it; `pace` is that of the topics beside the answers."""
+
+    host: str
+    failpoint: str | None
+    monotonic: Callable[[], float] = time.monotonic
+    make_admin: Callable[[Settings], Admin] = Admin
+    make_log_reader: Callable[[Settings, str, str], LogReader] = LogReader
+    make_verdict_writer: Callable[[Settings, str, str], VerdictWriter] = VerdictWriter
+    check_topics: Callable[[Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]] = hold
+    open_store: Callable[[Path], Store] = RocksStore
+    beside: Callable[[Path], Path | None] = lambda folder: folder / "tables"
+    make_thread: Callable[[str], SideThread] = SideThread
+    make_transactions: Callable[..., TransactionalOutput] = TransactionalOutput
+    make_last_reader: Callable[..., LastRecordReader] = LastRecordReader
+    pace: PublisherPace = field(default_factory=PublisherPace)
+    logger: Any = _logger
+
+    @classmethod
+    def of_process(cls) -> Self:
+        """Return those of this process."""
+        return cls(os.uname().nodename, os.environ.get(VARIABLE))
