@@ -311,7 +311,7 @@ def test_judge(texts: tuple[str, ...], verdicts: tuple[object, ...], expected: t
     assert expected[0] - expected[1] == len(score.missed)
 
 
-def test_judge_follows_the_order_of_judging() -> None:
+def test_judge_follows_the_order_of_judging_and_wants_a_verdict_on_every_page() -> None:
     """What counts as earlier is the order of the verdicts, which partitions make another than that of the crawl."""
     pages = [Text(LONG), Text(ALIKE)]
     verdicts = {0: duplicate_of(1), 1: UNIQUE}
@@ -319,12 +319,8 @@ def test_judge_follows_the_order_of_judging() -> None:
     assert counts(truth.judge(pages, verdicts, order=[1, 0]).total) == (1, 1, 0, 0, 1, 0)
     assert counts(truth.judge(pages, verdicts, order=[1]).total) == (1, 1, 0, 0, 1, 0)
     assert counts(truth.judge(pages, verdicts).total) == (0, 0, 0, 0, 2, 1)
-
-
-def test_judge_wants_a_verdict_on_every_page() -> None:
-    """A page without a verdict is an error that names it; broken and empty pages need none."""
     pages = [Text(""), Text("x", kind="broken"), Text("a b c d")]
-    assert truth.judge(pages, {2: UNIQUE}).total.pages == 1
+    assert truth.judge(pages, {2: UNIQUE}).total.pages == 1, "broken and empty pages need no verdict"
     with pytest.raises(InputError, match="Page 2 of the crawl has no verdict"):
         truth.judge(pages, {0: UNIQUE, 1: UNIQUE})
 

@@ -186,18 +186,16 @@ def test_the_encoding_of_a_page(raw: bytes, said: str | None, text: str) -> None
     assert decode_page(raw, said) == text
 
 
-def test_a_missing_library_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    for name in ("a.warc", "a.jsonl.zst"):
-        (tmp_path / name).write_bytes(b"")
-        with pytest.raises(InputError, match=r"crawl-dedup\[files\]"):
-            list(read_documents(find_files(str(tmp_path / name), "auto")))
-
-
-def test_standard_input_is_no_warc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_and_a_warc_file_from_a_pipe_are_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra, WARC, zstd and Parquet files say what to install."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     with pytest.raises(InputError, match="give its name"):
         list(read_documents(find_files("-", "warc")))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    for name, extra in (("a.warc", "files"), ("a.jsonl.zst", "files"), ("a.parquet", "data")):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(InputError, match=rf"crawl-dedup\[{extra}\]"):
+            list(read_documents(find_files(str(tmp_path / name), "auto")))
 
 
 @pytest.mark.parametrize(
@@ -293,14 +291,6 @@ def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str, damage: str) ->
     assert last.lost is not None
     assert re.match(rf"^{name} cannot be read as an? (Parquet|Arrow) file: .* fetch it again\.$", last.lost.message)
     assert len(sound) == (3000 if (name, damage) == ("a.arrow", "cut") else 0)  # only a stream has no end to be read first
-
-
-def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "a.parquet")
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-
-    with pytest.raises(InputError, match=r"crawl-dedup\[data\]"):
-        rows(tmp_path / "a.parquet")
 
 
 def small_table(seed: int) -> pa.Table:

@@ -245,6 +245,10 @@ def test_of_two_take_downs_the_later_holds() -> None:
     assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (0, 1000, 1001)] == [True, True, False]
     assert not known.covers(key_of(b"b"), 0, 0)
     assert not known.covers_shown("", 0, 0)
+    known = ForgottenIds([forgotten_id("a", 9)], now_ms=lambda: 5000)  # a time ahead says nothing of whether it came before
+    assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (1001, 5000, 5001)] == [False, False, True]
+    assert [known.covers_shown("a", -1, time_ms) for time_ms in (5000, YEAR_9999_MS)] == [False, True]
+    assert not known.covers(key_of(b"a"), 10, YEAR_9999_MS)
 
 
 def test_the_old_leave_and_take_downs_stay(make_engine: Callable[..., TextIndex]) -> None:
@@ -366,15 +370,6 @@ def test_a_clock_that_was_ahead_shuts_nobody_out(make_engine: Callable[..., Text
     left = fill(engine, range(200, 400), clock[0], most)
     assert len(left) > 100
     assert not any(engine.facts_at(f"unique-0@{number}") for number in range(200))
-
-
-def test_a_take_down_holds_for_what_no_log_decided_and_is_dated_ahead() -> None:
-    """Its time says nothing of whether it came before, so it counts as one without a time."""
-    known = ForgottenIds([forgotten_id("a", 9)], now_ms=lambda: 5000)
-
-    assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (1001, 5000, 5001)] == [False, False, True]
-    assert [known.covers_shown("a", -1, time_ms) for time_ms in (5000, YEAR_9999_MS)] == [False, True]
-    assert not known.covers(key_of(b"a"), 10, YEAR_9999_MS)
 
 
 def test_no_forgotten_id_lies_in_the_folder(tmp_path: Path) -> None:
