@@ -34,7 +34,7 @@ from typing import Self
 
 import filelock
 
-from stream_dedup.broker import archive, jars
+from stream_dedup.broker import jars
 from stream_dedup.broker.configuration import LOGGING, controller_settings, is_alone, node_settings, render_properties
 from stream_dedup.broker.process import HOST, BoundChild, Port, environment
 from stream_dedup.ground.errors import LocalBrokerError
@@ -43,7 +43,6 @@ NODE_ID = 1
 LOG_LINES_SHOWN = 20
 ANSWER_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.02
-_RECORD_SECONDS = 600.0  # the machine may be busy, and nobody waits
 
 # What the controller says when the session is over, of the operation that has its record written, and when that is written:
 # some 30 ms later, because records are gathered. A controller that is told to end in between loses it.
@@ -115,7 +114,6 @@ class LocalBroker:
         self._is_for_long = is_for_long
         self._log = log or _say_nothing
         self._child: BoundChild | None = None
-        self._records_to: Path | None = None
         self._owner_pid = os.getpid()
         self._owner = filelock.FileLock(self.folder / "owner.lock", thread_local=False)
         self.bootstrap: str = f"{HOST}:{self._port.number}"
@@ -156,7 +154,6 @@ class LocalBroker:
             raise LocalBrokerError(f"The broker at {self.bootstrap} runs already; stop it before starting it again.")
         java = jars.find_java(self._log)
         class_path = jars.class_path(log=self._log)
-        kept = archive.place(java, class_path)
         deadline = time.monotonic() + timeout_seconds
         for port in (self._port, self._controller_port):
             port.take()
@@ -166,7 +163,6 @@ class LocalBroker:
             f"-Xmx{self._heap_mb}m",
             *JAVA_FLAGS,
             *(() if self._is_for_long else (QUICK_START,)),
-            *archive.flags(kept),
             f"-Djava.io.tmpdir={self.folder / 'tmp'}",  # compression codecs unpack themselves there; a crash leaves them
             "-Dlog4j2.configurationFile=log4j2.xml",
             "-cp",
@@ -176,8 +172,6 @@ class LocalBroker:
             self._format(command, deadline)
         elif _was_killed(self.data) and is_alone(settings):
             self._fence(command, deadline)
-        if self._records_to is not None:
-            command[1:1] = archive.recording_flags(self._records_to)
         self._child = BoundChild([*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log)
         (self.folder / "broker.pid").write_text(f"{self._child.pid}\n")
         self._owner_pid = os.getpid()
@@ -334,23 +328,6 @@ class LocalBroker:
             f"The broker at {self.bootstrap} {what}; see what it said last, and start it again.\n"
             f"Last lines of {self._server_log}:\n{end}"
         )
-
-
-def record_classes(to: Path) -> None:
-    """Run a broker once; it writes down what it has loaded when it ends in order.
-
-    Raises:
-        LocalBrokerError: it did not come up, or did not end in order.
-    """
-    broker = LocalBroker()
-    broker._records_to = to
-    try:
-        broker.start(_RECORD_SECONDS)
-        child = broker._running("was not recorded")
-    finally:
-        broker.stop(_RECORD_SECONDS)
-    if child.status is None or child.status < 0:
-        raise LocalBrokerError(f"the broker that was recorded did not end by itself (exit status {child.status})")
 
 
 def _was_killed(data: Path) -> bool:
