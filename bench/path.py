@@ -36,8 +36,8 @@ from bench.path_report import PLANS, PathOptions, PathReading, PathReport, Sampl
 from stream_dedup.ground import topics
 from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.kafka import Admin, LoadProducer, reader
-from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings
 
 RATE_SECONDS = 10.0

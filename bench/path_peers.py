@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.peers import ENVIRONMENT
-from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.properties import child_environment
 
 PLAIN: Final = "plain"
 QUIX: Final = "quix"

@@ -23,7 +23,7 @@ from bench.path import Bench, kafka_of
 from bench.path_report import PathOptions
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.terminal import note
-from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings
 
 PER_SECOND = 12.0  # a million a day

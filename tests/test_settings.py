@@ -13,10 +13,9 @@ from stream_dedup.fingerprinting import PRESETS, Recipe
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.settings.environment import environment_name
 from stream_dedup.settings.layers import check_settings, load_settings
 from stream_dedup.settings.page import GROUPS, reference_page
-from stream_dedup.settings.properties import FROM_FILE_PROPERTIES, MASK, is_secret
+from stream_dedup.settings.properties import FROM_FILE_PROPERTIES, MASK, environment_name, is_secret
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import format_duration, parse_duration, parse_size
 

@@ -13,7 +13,7 @@ import typer
 from stream_dedup.cli.options import FirstStartOption, Given, StopWithParentOption, command
 from stream_dedup.ground.errors import ConfigurationError, GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.ground.extras import lacking
-from stream_dedup.service.signals import stop_on_signals
+from stream_dedup.service.process import stop_on_signals
 from stream_dedup.settings.settings import Settings
 
 Role = Literal["worker", "index", "insights", "search", "console"]

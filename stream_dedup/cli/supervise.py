@@ -22,7 +22,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.extras import lacking
 from stream_dedup.service import asking
 from stream_dedup.service.ports import AFTER, AddressedRole, address_of
-from stream_dedup.service.signals import how_ended, stop_on_signals
+from stream_dedup.service.process import how_ended, stop_on_signals
 from stream_dedup.settings.settings import Settings
 
 _LOOK_SECONDS = 0.1

@@ -48,9 +48,9 @@ from stream_dedup.service import asking, logs
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.ports import AFTER, address_of, free_ports
-from stream_dedup.service.signals import how_ended, stop_on_signals
-from stream_dedup.settings.environment import child_environment
+from stream_dedup.service.process import how_ended, stop_on_signals
 from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 

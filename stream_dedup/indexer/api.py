@@ -30,7 +30,7 @@ from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
-from stream_dedup.service.kept import KeptAnswer
+from stream_dedup.service.http import KeptAnswer
 
 RESULTS_MAX: Final = 1000
 LOOKUPS_MAX: Final = 8

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.ground.printable import printable
 from stream_dedup.insights.counts import ReasonCounts
 from stream_dedup.insights.ledger import BegunEvent, Signals, View, rfc3339
-from stream_dedup.service.kept import KeptAnswer
+from stream_dedup.service.http import KeptAnswer
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",

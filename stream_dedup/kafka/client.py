@@ -21,8 +21,7 @@ from confluent_kafka.admin import AdminClient
 from stream_dedup.ground.document import Headers, Message, UnreadableHeaders, maker_of
 from stream_dedup.ground.errors import AbortableError, BrokerError, ConfigurationError, FencedError, NoAnswerError
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
-from stream_dedup.settings.environment import environment_name
-from stream_dedup.settings.properties import MASK, is_secret
+from stream_dedup.settings.properties import MASK, environment_name, is_secret
 from stream_dedup.settings.settings import Origin, Settings
 
 SOCKET_TIMEOUT_SECONDS = 10.0

@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from stream_dedup.ground.document import Message, TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.asking import ANSWER_SECONDS, ask
 from stream_dedup.kafka.client import consumer_config, make_consumer, to_message
 from stream_dedup.kafka.taking import messages_of, opened, raise_unless_passing, take_messages, take_raw
@@ -23,8 +24,6 @@ from stream_dedup.settings.settings import Settings
 _SAMPLE_SECONDS = 30.0
 _SILENCE_SECONDS = 60.0
 _TAIL_RECORDS = 64
-_LOG_SILENCE_SECONDS = 30.0
-_RECORDS_AT_ONCE = 500
 
 
 class LogReader:
@@ -207,7 +206,7 @@ def read_partition(
         consumer.assign([TopicPartition(topic, partition, max(int(low), start))])
         heard = time.monotonic()
         while True:
-            for raw in consumer.consume(1000, 0.2):
+            for raw in take_raw(consumer, 1000, 0.2, topic):
                 error = raw.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     if (raw.offset() or 0) >= until:
@@ -316,27 +315,17 @@ def read_whole(
         BrokerError: it cannot be read to its end.
         OtherFormatError: it was written by a newer version.
     """
-    reader = LogReader(settings, topic, "whole")
-    try:
-        low, high = reader.watermarks()
-        if low > 0:
-            raise ConfigurationError(
-                f"The log {topic} begins at offset {low}, so records of it were removed, and what they said is not known any "
-                "more. Restore it from a backup, or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
-            )
-        high = high if most is None else min(high, most)
-        reader.start(0)
-        following, heard = 0, time.monotonic()
-        while following < high:
-            for message in reader.take_messages(min(_RECORDS_AT_ONCE, high - following), 0.2):
-                following, heard = message.offset + 1, time.monotonic()
-                record = unless_damaged(records.decode, message.value, f"The record {topic}-0@{message.offset}")
-                yield message.offset, record
-                advance(len(record) if isinstance(record, records.Batch) else 0, len(message.value or b""))
-            if time.monotonic() - heard > _LOG_SILENCE_SECONDS:
-                raise BrokerError(
-                    f"The log {topic} could not be read beyond offset {following} of {high}: nothing came for "
-                    f"{_LOG_SILENCE_SECONDS:.0f} s. Is its leader up?"
-                )
-    finally:
-        reader.close()
+    low, high = Admin(settings).ends([(topic, 0)])[topic, 0]
+    if low > 0:
+        raise ConfigurationError(
+            f"The log {topic} begins at offset {low}, so records of it were removed, and what they said is not known any "
+            "more. Restore it from a backup, or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
+        )
+    high = high if most is None else min(high, most)
+    for message in read_partition(settings, topic, 0) if high else ():
+        if message.offset < high:
+            record = unless_damaged(records.decode, message.value, f"The record {topic}-0@{message.offset}")
+            yield message.offset, record
+            advance(len(record) if isinstance(record, records.Batch) else 0, len(message.value or b""))
+        if message.offset + 1 >= high:
+            return

@@ -4,7 +4,8 @@ Invariants: GET and HEAD only, nothing is changed through it; every answer but `
 is a problem of RFC 9457; a path that is none is told with those there are, by which the client sees that another role
 answers; the port is bound before `start` returns, so that a taken port ends the role at once rather than leaving it without
 probes; however many clients there are, what is logged about them is at most one line a minute, and probes are answered
-(`door`).
+(`door`). What is costly to make is made once for all who ask at a time, never by the thread that serves, and takes at most one
+part in `_PARTS` of the time however often it is asked for (`KeptAnswer`); a failure is told to all who waited, and not kept.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 import uvicorn
+from anyio import CapacityLimiter, to_thread
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -28,9 +30,45 @@ from starlette.routing import BaseRoute, Route
 
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
+from stream_dedup.ground.threads import Outcome, outcome_of, result_of
 from stream_dedup.service.door import AllowedHosts, Connection, Pace
 from stream_dedup.service.health import Health, RoleState
-from stream_dedup.service.kept import KeptAnswer
+
+_PARTS: Final = 20
+
+T = TypeVar("T")
+
+
+class KeptAnswer(Generic[T]):
+    """What `make` returns, kept for at least `seconds`; to be asked for in one event loop."""
+
+    def __init__(self, make: Callable[[], T], seconds: float = 0.0) -> None:
+        self._make = make
+        self._seconds = seconds
+        self._task: asyncio.Task[Outcome[T]] | None = None
+        self._until = 0.0
+
+    async def get(self) -> T:
+        """Return the answer, waiting for it if it is being made or has to be."""
+        task = self._task
+        if task is None or (task.done() and time.monotonic() >= self._until):
+            task = self._task = asyncio.create_task(self._made())
+        outcome = [await asyncio.shield(task)]  # the asker may go away; the others still wait
+        del task
+        return result_of(outcome.pop())
+
+    async def _made(self) -> Outcome[T]:
+        begun = time.monotonic()
+        self._until = 0.0
+        # A limit of its own: slow routes may hold all the threads that starlette's allows.
+        made = await to_thread.run_sync(outcome_of, self._make, limiter=CapacityLimiter(1))
+        if made[1] is not None:
+            self._task = None
+            return made
+        ended = time.monotonic()
+        self._until = ended + max(self._seconds, (_PARTS - 1) * (ended - begun))
+        return made
+
 
 _logger = structlog.get_logger("stream_dedup.http")
 

@@ -1,4 +1,5 @@
-"""What a role sets for its process: how much freed memory it keeps, when Python looks for cycles, how many files it opens.
+"""What a role sets for its process: how much freed memory it keeps, when Python looks for cycles, how many files it opens, and
+how it ends: SIGTERM and SIGINT become one event that its loop looks at.
 
 **Memory.** Each batch takes and frees some ten megabytes several times over: values, texts, columns. The C library gives that
 back to the system each time, and each page then comes back by a fault, which on a virtual machine can take microseconds. A
@@ -12,6 +13,9 @@ in paired runs) and 6 % of an index's.
 
 **Files.** The limit that a process begins with is often 1,024 while it may raise it itself; an index of a hundred million
 representatives has hundreds of files open, beside Kafka's connections and those of the HTTP port.
+
+**The end.** The first signal asks for an orderly end and interrupts nothing, so that a transaction in progress is finished; a
+second one ends the process at once, for an operator who does not want to wait.
 """
 
 from __future__ import annotations
@@ -20,7 +24,11 @@ import contextlib
 import ctypes
 import gc
 import resource
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any, Final
 
 from stream_dedup.ground.memory_limit import resident_bytes
@@ -90,3 +98,30 @@ def allow_many_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):  # then it stays as it is, as it was until now
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def how_ended(code: int) -> str:
+    """Return how a process ended, by the return code that `subprocess` gives."""
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """Give an event that the first SIGTERM or SIGINT sets; to be used in the main thread."""
+    stop = threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -20,8 +20,7 @@ from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.process import collect_rarely
-from stream_dedup.service.waits import Waits
-from stream_dedup.service.watch import Watch
+from stream_dedup.service.waits import Waits, Watch
 from stream_dedup.settings.settings import Settings
 
 

@@ -4,7 +4,9 @@
     waiting for Kafka        why="Connection refused at kafka:9092" waited_seconds=60
     the wait for Kafka is over    waited_seconds=71
 
-Invariant: a wait that is told again and again is one wait, until it is over.
+Invariants: a wait that is told again and again is one wait, until it is over. Whether Kafka answers, a thread asks every other
+second (`Watch`), because librdkafka tells of a connection that fails, and nothing of one that works again; what it says decides
+only how long is waited, and readiness, never anything about a document.
 """
 
 from __future__ import annotations
@@ -13,9 +15,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
 
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError, NoAnswerError, StreamDedupError
+from stream_dedup.kafka import Admin
 from stream_dedup.service.health import Health
+from stream_dedup.settings.settings import Settings
 
 AGAIN_SECONDS = 60.0
 
@@ -66,3 +72,112 @@ class Waits:
             return "; ".join(
                 f"waiting for {what} for {now - wait.began:.0f} s: {wait.why}" for what, wait in self._waits.items()
             )
+
+
+_ASK_SECONDS = 5.0
+_PAUSE_SECONDS = 2.0
+_LOOK_SECONDS = 0.2
+_KAFKA = "Kafka"
+_TOPICS = "its topics"
+_ANSWER = "an answer"
+
+T = TypeVar("T")
+
+
+class Asked(Protocol):
+    """What is asked: `Admin`, or what stands in for it."""
+
+    def silence(self, topic: str, seconds: float) -> str:
+        """Return why no broker answered a question about a topic; nothing if one did."""
+
+
+class Watch:
+    """Used as a context: it asks from `with` to its end."""
+
+    def __init__(self, settings: Settings, topic: str, waits: Waits, make: Callable[[Settings], Asked] = Admin) -> None:
+        """`topic`: one that the role may describe."""
+        self._settings = settings
+        self._topic = topic
+        self._waits = waits
+        self._make = make
+        self._ended = threading.Event()
+        self._asked = threading.Event()
+        self._refusal: ConfigurationError | None = None
+        self._is_silent = False
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._ended.set()  # the thread is in a question that cannot be cut short, and needs nothing any more
+
+    def is_silent(self) -> bool:
+        """Whether Kafka did not answer the last question."""
+        return self._is_silent
+
+    def wait(self, stop: threading.Event) -> bool:
+        """Wait until Kafka answers; return False if the role is to stop meanwhile.
+
+        Raises:
+            ConfigurationError: the brokers refuse us, which waiting does not mend.
+        """
+        while not stop.is_set():
+            if self._refusal is not None:
+                raise self._refusal
+            if self._asked.wait(_LOOK_SECONDS) and not self._is_silent:
+                return True
+            if self._asked.is_set():
+                stop.wait(_LOOK_SECONDS)
+        return False
+
+    def begin(self, stop: threading.Event, make: Callable[[], T]) -> T:
+        """Return what `make` makes; it is called again where Kafka gave no answer, once it does, and where a topic was missing.
+
+        Raises:
+            ConfigurationError, BrokerError: as `make`; also where the role is to stop before that.
+        """
+        while True:
+            try:
+                made = make()
+            except GoneError as error:
+                self._waits.on(_TOPICS, str(error))
+                if stop.wait(_PAUSE_SECONDS):
+                    raise
+            except BrokerError as error:
+                if isinstance(error, NoAnswerError):
+                    self._waits.on(_ANSWER, str(error))
+                elif not self._is_silent:
+                    raise
+                if stop.wait(_LOOK_SECONDS) or not self.wait(stop):
+                    raise
+            else:
+                self._waits.over(_TOPICS)
+                self._waits.over(_ANSWER)
+                return made
+
+    def _run(self) -> None:
+        asked: Asked | None = None
+        while not self._ended.is_set():
+            try:
+                asked = asked or self._make(self._settings)
+                why = asked.silence(self._topic, _ASK_SECONDS)
+            except ConfigurationError as error:
+                self._refusal = error  # ends a role that waits at its start; one that runs goes on, and says it
+                asked, why = None, str(error)
+            except StreamDedupError as error:
+                asked, why = None, str(error)
+            if self._ended.is_set():
+                return
+            self._take(why)
+            self._ended.wait(_PAUSE_SECONDS)
+
+    def _take(self, why: str) -> None:
+        self._is_silent = bool(why)
+        if why:
+            self._waits.on(_KAFKA, f"{why.removesuffix('.')}, at {self._settings.kafka_bootstrap_servers}")
+        else:
+            self._refusal = None
+            self._waits.over(_KAFKA)
+        self._asked.set()

@@ -2,9 +2,7 @@
 
 settings     every setting: its name, default and description
 units        values as people write them: times, sizes, names
-environment  the names of settings in the environment
-properties   the properties of Kafka's clients
-presets      settings that fit a crawler
+properties   names in the environment, and the properties of Kafka's clients
 layers       flag, environment, file and preset, one above the other
 sentences    what is wrong with a setting
 recipe       the settings as a recipe of fingerprints

@@ -13,26 +13,56 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import yaml
 from pydantic import ValidationError
 
 from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.settings.environment import (
+from stream_dedup.settings.properties import (
     BOOTSTRAP_VARIABLE,
     CONFIG_VARIABLE,
+    DECIDED_PROPERTIES,
+    FROM_FILE_PROPERTIES,
     KAFKA_PREFIX,
     NOT_SETTINGS,
     PREFIX,
+    PROPERTY_NAME,
     environment_name,
     is_service_link,
     property_of,
+    property_value,
 )
-from stream_dedup.settings.presets import PRESETS
-from stream_dedup.settings.properties import DECIDED_PROPERTIES, FROM_FILE_PROPERTIES, PROPERTY_NAME, property_value
 from stream_dedup.settings.sentences import cut, mistake, sentences, shown_name, why
 from stream_dedup.settings.settings import Origin, Settings, Source
+
+PRESETS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "raw": MappingProxyType({}),
+        "nutch": MappingProxyType({"value_format": "json", "text_field": "content", "id_field": "id"}),
+        "scrapy-cluster": MappingProxyType(
+            {
+                "value_format": "json",
+                "text_field": "body",
+                "text_is": "html",
+                "id_field": "url",
+                "time_field": "timestamp",
+            }
+        ),
+        "ache": MappingProxyType(
+            {
+                "value_format": "json",
+                "text_field": "content",
+                "text_is": "html",
+                "text_encoding": "base64",
+                "id_field": "url",
+                "time_field": "fetch_time",
+            }
+        ),
+    }
+)
+
 
 # Settings with a flag of their own on some command; all others are set with `--set NAME=VALUE`.
 _OWN_FLAGS = {"kafka_bootstrap_servers": "--bootstrap-servers", "first_start": "--first-start"}

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from stream_dedup.settings.environment import PREFIX, environment_name
-from stream_dedup.settings.properties import FROM_FILE_PROPERTIES
+from stream_dedup.settings.properties import FROM_FILE_PROPERTIES, PREFIX, environment_name
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import as_text
 

@@ -34,8 +34,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.topics import NAMED, TopicNames, normalise_prefix
-from stream_dedup.settings.environment import PREFIX
-from stream_dedup.settings.properties import MASK, is_secret
+from stream_dedup.settings.properties import MASK, PREFIX, is_secret
 from stream_dedup.settings.units import (
     HEADER_PLACE,
     HOSTS,

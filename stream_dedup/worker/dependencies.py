@@ -28,8 +28,7 @@ from stream_dedup.kafka import (
     VerdictReader,
 )
 from stream_dedup.log.records import DOCUMENTS_MAX
-from stream_dedup.service.waits import Waits
-from stream_dedup.service.watch import Watch
+from stream_dedup.service.waits import Waits, Watch
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from stream_dedup.worker.flow import Flow

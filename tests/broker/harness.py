@@ -39,7 +39,7 @@ from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
 from stream_dedup.proof.scan import KeyedScan, PlainScan
 from stream_dedup.proof.verdicts import AuditedOutputs
-from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import role as worker_role
 from stream_dedup.worker.dependencies import WorkerDependencies

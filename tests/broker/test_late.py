@@ -19,7 +19,7 @@ from confluent_kafka import Consumer
 from stream_dedup.ground.errors import AbortableError, BrokerError
 from stream_dedup.kafka import Outcome as Ended
 from stream_dedup.kafka import Output, TransactionalOutput
-from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.properties import child_environment
 from stream_dedup.settings.settings import Settings
 from tests.broker import kproxy
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until

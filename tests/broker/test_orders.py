@@ -18,7 +18,7 @@ import pytest
 
 from stream_dedup.cli.app import main
 from stream_dedup.log import records
-from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.properties import child_environment
 from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]

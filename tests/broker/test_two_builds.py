@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.properties import child_environment
 from tests.broker.harness import Filter, Outcome, Role, synthetic
 from tests.index.test_two_builds import files_of, oldest
 

@@ -21,7 +21,7 @@ from unittest import mock
 from stream_dedup.ground.messages import Messages
 from stream_dedup.kafka import SourceConsumer
 from stream_dedup.service import logs
-from stream_dedup.service.signals import stop_on_signals
+from stream_dedup.service.process import stop_on_signals
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import role
 from stream_dedup.worker.dependencies import WorkerDependencies

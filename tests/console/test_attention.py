@@ -28,7 +28,7 @@ from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.kafka import KeptAdmin, admin
 from stream_dedup.log import headers
-from stream_dedup.service.kept import KeptAnswer
+from stream_dedup.service.http import KeptAnswer
 from stream_dedup.settings.settings import Settings
 from tests.service.serving import serving
 

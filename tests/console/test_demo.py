@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from stream_dedup.demo.large_site import demo_crawl, is_of_site
-from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.properties import child_environment
 from tests.broker.harness import wait_until
 from tests.console import browser
 from tests.console.test_browser import follow_the_runbook, wait_for

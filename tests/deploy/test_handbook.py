@@ -15,7 +15,7 @@ import yaml
 
 from stream_dedup.__main__ import main
 from stream_dedup.fingerprinting.key import load_key
-from stream_dedup.settings.environment import PREFIX
+from stream_dedup.settings.properties import PREFIX
 from stream_dedup.settings.settings import Settings
 from tests.deploy import rules, tools
 

@@ -14,8 +14,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.fields import parse_json
-from stream_dedup.settings.layers import load_settings
-from stream_dedup.settings.presets import PRESETS
+from stream_dedup.settings.layers import PRESETS, load_settings
 from stream_dedup.settings.settings import Origin, Settings
 
 

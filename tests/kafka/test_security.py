@@ -12,9 +12,8 @@ import pytest
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.kafka.client import base_config
 from stream_dedup.kafka.security import Security, security_of, ssl_context
-from stream_dedup.settings.environment import environment_name
 from stream_dedup.settings.layers import load_settings
-from stream_dedup.settings.properties import MASK
+from stream_dedup.settings.properties import MASK, environment_name
 
 SCRAM = {
     "security.protocol": "SASL_SSL",

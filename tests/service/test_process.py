@@ -14,7 +14,7 @@ import pytest
 
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.service.ports import free_ports
-from stream_dedup.service.signals import stop_on_signals
+from stream_dedup.service.process import stop_on_signals
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
@@ -42,7 +42,7 @@ def test_the_second_signal_ends_the_process(number: signal.Signals) -> None:
     """Whoever does not want to wait for the drain signals twice."""
     code = (
         "import signal\n"
-        "from stream_dedup.service.signals import stop_on_signals\n"
+        "from stream_dedup.service.process import stop_on_signals\n"
         "with stop_on_signals() as stop:\n"
         f"    signal.raise_signal({int(number)})\n"
         "    print('draining', flush=True)\n"

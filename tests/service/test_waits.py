@@ -12,10 +12,9 @@ import structlog
 from structlog.testing import capture_logs
 
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError, NoAnswerError, StreamDedupError
-from stream_dedup.service import watch as watch_module
+from stream_dedup.service import waits as watch_module
 from stream_dedup.service.health import Health
-from stream_dedup.service.waits import Waits
-from stream_dedup.service.watch import Watch
+from stream_dedup.service.waits import Waits, Watch
 from stream_dedup.settings.settings import Settings
 
 

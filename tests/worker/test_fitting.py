@@ -10,8 +10,7 @@ import pytest
 from stream_dedup.ground.document import DeadLetter, Headers, LogPlace, Message, Position, Reason
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
-from stream_dedup.worker.fitting import fit
-from stream_dedup.worker.outputs import OutputWriter
+from stream_dedup.worker.outputs import OutputWriter, fit
 from stream_dedup.worker.prepare import Decided, InFlight
 
 LETTER, PLACE = DeadLetter("size", "TooLarge", "It is too large."), Position("documents", b"", 0, 7)
