@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stream_dedup.log.records import Batch, LogRecord, Release, Source
+from stream_dedup.log.records import Batch, LogRecord, Release, document_of
 
 
 @dataclass(slots=True)
@@ -77,27 +77,3 @@ class Traces:
             trace = self._by_place.get((partition, offset, int(batch.value_digest[place])))
             if trace is not None:
                 yield place, trace
-
-
-def document_of(batch: Batch, place: int) -> Batch:
-    """Return one document of a batch as a batch of its own, with no say on epoch and committed offset."""
-    source = batch.sources[int(batch.source[place])]
-    rows = slice(place, place + 1)
-    return Batch(
-        recipe=batch.recipe,
-        mode=batch.mode,
-        nonce=batch.nonce,
-        number=batch.number,
-        sources=(Source(source.topic, source.topic_id, source.partition, 0, 0),),
-        source=np.zeros(1, np.uint16),
-        offset=batch.offset[rows],
-        value_digest=batch.value_digest[rows],
-        text_digest=batch.text_digest[rows],
-        prints=batch.prints[rows],
-        sketches=batch.sketches[rows],
-        features=batch.features[rows],
-        scope=batch.scope[rows],
-        time_ms=batch.time_ms[rows],
-        ids=batch.ids[rows],
-        ranks=None if batch.ranks is None else batch.ranks[rows],
-    )

@@ -45,19 +45,8 @@ class HostTally:
         self._hosts: dict[str, _Host] = {}
         self._other = _Host()
 
-    def add_document(
-        self, host: str, identifier: bytes, reason: int, size: int, of: Representative | None, now_ms: int
-    ) -> None:
-        """Count one document that left.
-
-        `reason` is the number of one, `size` in bytes, `of` what it is a duplicate of, `host` empty if it has none.
-        """
-        self.add_alike(host, reason, 1, size, now_ms)
-        if of is not None:
-            self.add_named(host, identifier, reason, of)
-
     def add_alike(self, host: str, reason: int, documents: int, size: int, now_ms: int) -> None:
-        """Count documents that left for one reason; `size` is that of all of them together."""
+        """Count documents that left for one reason, by its number; `size` is that of all, `host` empty if they have none."""
         one = self._hosts.get(host)
         if one is None:
             if host and len(self._hosts) < WAITING_MAX:

@@ -61,6 +61,8 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16sQ")
 _NOTHING = np.zeros(1, np.int64)
+# What `Verdicts` has one value of for each document.
+VERDICT_COLUMNS = ("reasons", "distances", "decided_offsets", "decided_places", "similarity", "copies", "better")
 _REASONS = {int(reason): reason for reason in Reason}
 _NAMES_ANOTHER = frozenset(reason for reason in Reason if reason.verdict is Verdict.DUPLICATE)
 _IS_REASON = np.isin(np.arange(256), sorted(_REASONS))
@@ -221,30 +223,16 @@ class Verdicts(Sequence[Judgement]):
     @classmethod
     def joined(cls, parts: Sequence[Verdicts]) -> Verdicts:
         """Return those of some log records one after another."""
-        return cls(
-            *(np.concatenate([part.reasons for part in parts]), np.concatenate([part.distances for part in parts])),
-            np.concatenate([part.decided_offsets for part in parts]),
-            np.concatenate([part.decided_places for part in parts]),
-            NamedRepresentatives.joined([NamedRepresentatives.of(part.named) for part in parts]),
-            np.concatenate([part.similarity for part in parts]),
-            np.concatenate([part.copies for part in parts]),
-            np.concatenate([part.better for part in parts]),
-        )
+        named = NamedRepresentatives.joined([NamedRepresentatives.of(part.named) for part in parts])
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in VERDICT_COLUMNS}
+        return cls(named=named, **columns)
 
     def part(self, first: int, end: int) -> Verdicts:
         """Return those from a place to another."""
-        own, names_another = slice(first, end), self.names_another
+        names_another = self.names_another
         before, until = int(np.count_nonzero(names_another[:first])), int(np.count_nonzero(names_another[:end]))
-        return Verdicts(
-            self.reasons[own],
-            self.distances[own],
-            self.decided_offsets[own],
-            self.decided_places[own],
-            NamedRepresentatives.of(self.named).part(before, until),
-            self.similarity[own],
-            self.copies[own],
-            self.better[own],
-        )
+        columns: dict[str, Any] = {name: getattr(self, name)[first:end] for name in VERDICT_COLUMNS}
+        return Verdicts(named=NamedRepresentatives.of(self.named).part(before, until), **columns)
 
     @property
     def are_outcomes(self) -> NDArray[np.bool_]:

@@ -144,6 +144,9 @@ class Release:
     unique_from: int
 
 
+# What a batch has one value of for each document, beside its partition, id and rank.
+_COLUMNS: Final = ("offset", "value_digest", "text_digest", "prints", "sketches", "features", "scope", "time_ms")
+
 LogRecord: TypeAlias = Batch | Control | Seed | Release
 
 
@@ -155,20 +158,29 @@ def joined_batch(batches: Sequence[Batch]) -> Batch:
     ranks = None
     if any(one.ranks is not None for one in batches):
         ranks = np.concatenate([np.full(len(one), UNRANKED, np.uint32) if one.ranks is None else one.ranks for one in batches])
+    columns: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in batches]) for name in _COLUMNS}
     return replace(
         batches[0],
         sources=tuple(source for one in batches for source in one.sources),
         source=np.concatenate([one.source for one in batches]) + np.repeat(shift, [len(one) for one in batches]),
-        offset=np.concatenate([one.offset for one in batches]),
-        value_digest=np.concatenate([one.value_digest for one in batches]),
-        text_digest=np.concatenate([one.text_digest for one in batches]),
-        prints=np.concatenate([one.prints for one in batches]),
-        sketches=np.concatenate([one.sketches for one in batches]),
-        features=np.concatenate([one.features for one in batches]),
-        scope=np.concatenate([one.scope for one in batches]),
-        time_ms=np.concatenate([one.time_ms for one in batches]),
         ids=Ids.one_after_another([Ids.of(one.ids) for one in batches]),
         ranks=ranks,
+        **columns,
+    )
+
+
+def document_of(batch: Batch, place: int) -> Batch:
+    """Return one document of a batch as a batch of its own, with no say on epoch and committed offset."""
+    source = batch.sources[int(batch.source[place])]
+    rows = slice(place, place + 1)
+    columns: dict[str, Any] = {name: getattr(batch, name)[rows] for name in _COLUMNS}
+    return replace(
+        batch,
+        sources=(Source(source.topic, source.topic_id, source.partition, 0, 0),),
+        source=np.zeros(1, np.uint16),
+        ids=batch.ids[rows],
+        ranks=None if batch.ranks is None else batch.ranks[rows],
+        **columns,
     )
 
 

@@ -31,7 +31,7 @@ from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.log import headers
-from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
+from stream_dedup.log.answers import VERDICT_COLUMNS, Judgement, NamedRepresentatives, Verdicts
 from stream_dedup.log.header_columns import SourcePlaces, of_verdicts
 from stream_dedup.worker.prepare import Decided, InFlight
 
@@ -379,12 +379,7 @@ def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
         return verdicts
     parts = [(part.places, part.verdicts) for part in batch.parts if part.verdicts is not None]
     for places, told in parts:
-        verdicts.reasons[places] = told.reasons
-        verdicts.distances[places] = told.distances
-        verdicts.similarity[places] = told.similarity
-        verdicts.copies[places] = told.copies
-        verdicts.better[places] = told.better
-        verdicts.decided_offsets[places] = told.decided_offsets
-        verdicts.decided_places[places] = told.decided_places
+        for name in VERDICT_COLUMNS:
+            getattr(verdicts, name)[places] = getattr(told, name)
     verdicts.named = NamedRepresentatives.joined([NamedRepresentatives.of(told.named) for _, told in parts])
     return verdicts

@@ -26,6 +26,14 @@ def kept(offset: int, identifier: bytes = b"https://a.example/0") -> Representat
     return Representative(Position("documents", bytes(16), 0, offset), identifier, 0)
 
 
+def add_document(
+    counter: HostTally, host: str, identifier: bytes, reason: int, size: int, of: Representative | None, now_ms: int
+) -> None:
+    counter.add_alike(host, reason, 1, size, now_ms)
+    if of is not None:
+        counter.add_named(host, identifier, reason, of)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["", *"abcdefgh"]), st.sampled_from(OUTCOMES), st.integers(0, 9)), max_size=80),
@@ -36,7 +44,7 @@ def test_every_document_is_sent_once(documents: list[tuple[str, Reason, int]], d
     counter, sent = HostTally("w"), list[InsightsRecord]()
     expected: Counter[tuple[str, str]] = Counter()
     for number, (host, reason, size) in enumerate(documents):
-        counter.add_document(host, b"%d" % number, reason, size, kept(size), 1000 + number)
+        add_document(counter, host, b"%d" % number, reason, size, kept(size), 1000 + number)
         expected[host, "documents"] += 1
         expected[host, "bytes"] += size
         if reason >= Reason.EXACT:
@@ -65,12 +73,12 @@ def test_a_record_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1200):
         host = f"{number:04}".ljust(253, "\U00020000")
         for at in range(20):
-            counter.add_document(host, b"%d" % at, Reason.EXACT, 1, kept(at, b"\0" * 512), 0)
+            add_document(counter, host, b"%d" % at, Reason.EXACT, 1, kept(at, b"\0" * 512), 0)
     busy = "busy.example"
     monkeypatch.setattr(tally, "WAITING_MAX", 1001)
-    counter.add_document(busy, b"", Reason.NEW, 1, None, 7)
+    add_document(counter, busy, b"", Reason.NEW, 1, None, 7)
     for _ in range(30):
-        counter.add_document(busy, b"", Reason.UNCHANGED, 1, None, 9)
+        add_document(counter, busy, b"", Reason.UNCHANGED, 1, None, 9)
 
     first = counter.take_record()
 
@@ -92,7 +100,7 @@ def test_an_estimate_is_near_and_a_union_never_doubles() -> None:
     counter = HostTally("w")
     for _ in range(2):
         for number in range(200):
-            counter.add_document("a.example", b"https://a.example/%d" % number, Reason.NEAR, 1, kept(0), 0)
+            add_document(counter, "a.example", b"https://a.example/%d" % number, Reason.NEAR, 1, kept(0), 0)
 
     one = counter.take_record()
 

@@ -10,13 +10,13 @@ import pytest
 from stream_dedup.checks.declaration import check_declaration
 from stream_dedup.checks.finding import CheckState
 from stream_dedup.checks.reading import check_reading, reading_of
-from stream_dedup.control.release import document_of
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
+from stream_dedup.log.records import document_of
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.prepare import Preparer
