@@ -119,9 +119,9 @@ class Attention:
         topic, group = self._settings.topic_names.insights, reading_group(self._settings.group)
         ends = self._kafka.ask(lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {})
         done = self._kafka.ask(lambda admin: admin.committed(group))
-        # Where it never ran it is not wanted. The mark of a transaction counts as a record, and nobody reads it.
+        # Where it never ran it is not wanted.
         waiting = [high - done[key][0] for key, (_, high) in ends.items() if key in done]
-        if max(waiting, default=0) <= 1 or self._kafka.ask(lambda admin: admin.group_members(group)):
+        if max(waiting, default=0) < 1 or self._kafka.ask(lambda admin: admin.group_members(group)):
             return ""
         return (
             f"What goes on at hosts is told no more: nobody reads {topic}, as the group {group} has no member. Start one with: "

@@ -109,9 +109,9 @@ def test_a_system_in_order_has_nothing_to_look_at(cluster: FakeCluster, looking:
 
 
 def test_that_nobody_watches_hosts_is_said(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
-    """While more than the mark of a transaction waits for a role that was there and has gone."""
+    """While a record waits for a role that was there and has gone."""
     cluster.topics["insights"] = [Message("insights", 0, 0, b"", b"", 0, [])] * 5
-    for read, watchers, warns in ((None, 0, False), (3, 1, False), (4, 0, False), (3, 0, True)):
+    for read, watchers, warns in ((None, 0, False), (4, 1, False), (5, 0, False), (4, 0, True)):
         cluster.watched, cluster.watchers = {} if read is None else {("insights", 0): (read, None)}, watchers
         assert said(looking) == [one for one in [looking().unwatched()] if one]
         assert ("nobody reads insights, as the group stream-dedup-insights has no member" in looking().unwatched()) == warns
