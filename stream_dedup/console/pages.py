@@ -225,6 +225,7 @@ async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str
     return {
         "notices": notices,
         "clue": clue,
+        "is_searched": search is not None,
         "documents": list(documents)[:most],
         "most": most,
         "further": min(FOUND_MAX, most + 2 * FOUND_STEP) if len(documents) > most and most < FOUND_MAX else None,

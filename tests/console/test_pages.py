@@ -207,6 +207,7 @@ def test_what_is_away_is_a_sentence() -> None:
                 assert re.search(said + r"|No copies of|Texts cannot be read here", page), address
                 assert status == (200 if not re.match("decision\\?|group\\?", address) else status), address
                 assert status in (200, 404, 503)
+    assert "<form" not in shown("find", ConsoleSources()), "nothing is asked where nothing is searched"
 
 
 def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
