@@ -335,6 +335,7 @@ def test_a_host_that_only_signals_name_is_listed_first() -> None:
     ):
         page = shown("hosts", given)
         assert ("Going on" in page, said in page) == (column, True)
+    assert "tell of nothing" not in page, "since nobody looks"
 
 
 def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:
