@@ -13,6 +13,15 @@ from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 
 
+class Clock:
+    """A clock that stands still."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
 @contextmanager
 def serving(
     routes: Sequence[BaseRoute] = (), health: Health | None = None, registry: CollectorRegistry | None = None, **named: Any

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,14 +26,7 @@ from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.ports import free_ports
 from stream_dedup.settings.settings import Settings
-from tests.service.serving import serving
-
-
-class Clock:
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from tests.service.serving import Clock, serving
 
 
 @pytest.fixture
@@ -150,17 +144,14 @@ def test_a_broken_route_tells_nothing_and_breaks_nothing(server: HttpServer) -> 
 
 def test_the_port_is_free_after_stop_and_a_taken_one_is_a_sentence(health: Health) -> None:
     """A taken port ends the role at start with exit code 78 and the setting to change; stop gives the port back."""
-    first = HttpServer("127.0.0.1", 0, health, CollectorRegistry())
-    first.start()
-    port = first.port
-    second = HttpServer("127.0.0.1", port, health, CollectorRegistry())
+    with serving(health=health) as first:
+        port = first.port
+        second = HttpServer("127.0.0.1", port, health, CollectorRegistry())
+        with pytest.raises(ConfigurationError, match="STREAM_DEDUP_HTTP_PORT") as caught:
+            second.start()
+        assert (caught.value.exit_code, str(port) in str(caught.value)) == (78, True)
+        second.stop()
 
-    with pytest.raises(ConfigurationError, match="STREAM_DEDUP_HTTP_PORT") as caught:
-        second.start()
-    assert (caught.value.exit_code, str(port) in str(caught.value)) == (78, True)
-    second.stop()
-
-    first.stop()
     third = HttpServer("127.0.0.1", port, health, CollectorRegistry())
     third.start()
     assert third.port == port
@@ -235,7 +226,7 @@ def test_each_role_takes_the_names_of_the_setting(role: Role, tmp_path: Path, mo
     thread.start()
     try:
         until = time.monotonic() + 60
-        while not (statuses := statuses_at(port, "pages.example", "evil.example")):
+        while not (statuses := statuses_at(port)):
             assert time.monotonic() < until, "it does not answer"
             time.sleep(0.02)
         assert (statuses[0] in (200, 404, 503), statuses[1]) == (True, 421)
@@ -244,19 +235,12 @@ def test_each_role_takes_the_names_of_the_setting(role: Role, tmp_path: Path, mo
         thread.join(60)
 
 
-def statuses_at(port: int, *hosts: str) -> list[int]:
-    """Return what is answered under some names; nothing while nobody listens."""
-    found = []
-    for host in hosts:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        try:
-            connection.request("GET", "/", headers={"Host": host})
-            found.append(connection.getresponse().status)
-        except ConnectionRefusedError:
-            return []
-        finally:
-            connection.close()
-    return found
+def statuses_at(port: int) -> list[int]:
+    """Return what is answered under a name of the setting, and under another; nothing while nobody listens."""
+    try:
+        return [ask(SimpleNamespace(port=port), "/", headers={"Host": host})[0] for host in ("pages.example", "evil.example")]
+    except ConnectionRefusedError:
+        return []
 
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no.such.host.invalid", "x" * 300, "a..b"])

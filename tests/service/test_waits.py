@@ -16,14 +16,7 @@ from stream_dedup.service import waits as watch_module
 from stream_dedup.service.health import Health
 from stream_dedup.service.waits import Waits, Watch
 from stream_dedup.settings.settings import Settings
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from tests.service.serving import Clock
 
 
 def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> None:

@@ -1,10 +1,12 @@
-"""Where a decided record goes, and with which headers."""
+"""Where a decided record goes, and with which headers; and what the log is told of dead letters before they leave."""
 
 from __future__ import annotations
 
 import gc
 import random
 import weakref
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,9 +24,12 @@ from stream_dedup.ground.document import (
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.messages import NO_TIMESTAMP
 from stream_dedup.kafka import Output
+from stream_dedup.log import records
 from stream_dedup.log.answers import Judgement, LogAnswer, Verdicts, decode, encode
+from stream_dedup.proof.controls import retracted
+from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.outputs import EmittedBatch, EmittedCounts, OutputWriter
-from stream_dedup.worker.prepare import Decided, InFlight, Part
+from stream_dedup.worker.prepare import Decided, InFlight, Part, value_digest
 
 PLACE = LogPlace(9, 0)
 KEPT = Representative(Position("documents", bytes(16), 1, 5), b"https://a.example/", 0)
@@ -211,3 +216,22 @@ def test_what_left_is_forgotten_without_a_search_for_cycles() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_the_dead_letters_of_a_batch_are_retracted_together() -> None:
+    """As many positions in a record as a batch may have; the log is flushed once, behind the last."""
+    said: list[Any] = []
+    appender = SimpleNamespace(
+        send=lambda raw, key, done: said.append(records.decode(raw)), flush=lambda *, patience: said.append(patience)
+    )
+    sources = {("documents", part): SimpleNamespace(topic="documents", topic_id=b"t" * 16, partition=part) for part in range(2)}
+    worker: Any = SimpleNamespace(_flow=SimpleNamespace(source=sources.__getitem__), _appender=appender, _patience="patience")
+    gone = [Message("documents", n % 2, n, None, b"%d" % n, 0, []) for n in range(2500)]
+
+    Delivery._send_retractions(worker, gone)
+
+    *orders, flushed = said
+    assert flushed == "patience"
+    assert [len(one.fields["positions"]) for one in orders] == [1000, 1000, 500]
+    found = [position for one in orders for position in retracted(one.fields)]
+    assert found == [(("documents", b"t" * 16, one.partition), one.offset, value_digest(one.value)) for one in gone]
