@@ -195,11 +195,7 @@ def _parse_feature(text: str) -> Feature:
         _nearest("features", name, known)
     if colon and name in {"words", "bigrams", VECTOR}:
         _refuse(f"The features {name!r} take no number; write shingles:{length[:10]} for runs of that length.")
-    return Feature(
-        name,
-        _number("features", length) if colon else known[name],
-        _number("features", scale) if star else 1,
-    )
+    return Feature(name, _number("features", length) if colon else known[name], _number("features", scale) if star else 1)
 
 
 def _one(stage: str, terms: Sequence[str], known: Iterable[str]) -> str:

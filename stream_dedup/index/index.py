@@ -25,7 +25,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import (
     ConfigurationError,
     FormatError,
@@ -38,6 +37,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index import contents
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.look_up import (
+    BucketSizes,
     Similar,
     asked_limbs,
     beside_itself,
@@ -45,15 +45,12 @@ from stream_dedup.index.look_up import (
     described,
     described_apart,
     ids_of,
-    near_of,
 )
 from stream_dedup.index.rules import outbox
 from stream_dedup.index.rules.apply import check_offsets, gather, step, step_together
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.outbox import Outbox
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.rules.window import Window
-from stream_dedup.index.tables.bucket_sizes import BucketSizes
 from stream_dedup.index.tables.budget import Budget, PlanMemory
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.volume import layout
@@ -133,16 +130,6 @@ class LogIndex:
     def plan(self) -> Plan | None:
         """The plan in force: the declared one, or what a control record changed it to."""
         return self._state.plan
-
-    @property
-    def window(self) -> Window | None:
-        """The window in force, likewise; None is for ever."""
-        return self._state.window
-
-    @property
-    def better(self) -> BetterRule:
-        """By which rule a copy is better, likewise."""
-        return self._state.better
 
     @property
     def format(self) -> int:
@@ -399,7 +386,8 @@ class LogIndex:
             alike = beside_itself(all_alike, number)
             apart = [one for one in alike if one.share < plan.crowd][:most]
             # The same text has the same print, unless the entry is short: then only its digest was kept to be compared.
-            found = ([(0, number)] if number >= 0 else []) + near_of(alike, plan)
+            near = [(one.distance, one.entry) for one in alike if one.share >= plan.crowd]
+            found = [(0, number), *near] if number >= 0 else near
             shown = tuple(described(entries, state.sources, found[:most]))
             told = described_apart(entries, state.sources, apart)
             crowds = {one.entry: (one.others, one.share) for one in alike if one.others}

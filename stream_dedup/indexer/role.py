@@ -28,12 +28,7 @@ from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
-from stream_dedup.kafka import (
-    Admin,
-    Lives,
-    TopicLives,
-    is_another,
-)
+from stream_dedup.kafka import Admin, Lives, TopicLives, is_another
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.health import Health

@@ -65,7 +65,7 @@ def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
     assert (memory.entries, memory.is_enough, index.memory_for(first).is_enough) == (39, False, True)
     with pytest.raises(ConfigurationError, match=r"Log record 3 changes the plan to .* does not have the memory"):
         applied(index, log)
-    assert (index.plan, index.better.label) == (first, "longest")
+    assert (index.plan, index._state.better.label) == (first, "longest")
     assert volume == before
     with pytest.raises(StreamDedupError, match="Open it again"):
         applied(index, log)

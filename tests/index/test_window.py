@@ -163,15 +163,15 @@ def test_a_declared_window_is_in_force_and_stays_so() -> None:
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     index.apply([(0, 0, declare(BLOCKS, window={"length_ms": 60_000, "refresh": True}))])
-    assert LogIndex(MemoryStore(volume)).window == Window(60_000, refresh=True)
+    assert LogIndex(MemoryStore(volume))._state.window == Window(60_000, refresh=True)
     index.apply([(1, 0, control("plan", window={"length_ms": 5_000, "refresh": False}))])
-    assert (LogIndex(MemoryStore(volume)).window, LogIndex(MemoryStore(volume)).plan) == (Window(5_000), BLOCKS)
+    assert (LogIndex(MemoryStore(volume))._state.window, LogIndex(MemoryStore(volume)).plan) == (Window(5_000), BLOCKS)
     index.apply([(2, 0, control("plan", plan=PLANS["classic"].to_fields()))])
-    assert (index.window, index.plan) == (Window(5_000), PLANS["classic"])
+    assert (index._state.window, index.plan) == (Window(5_000), PLANS["classic"])
     index.apply([(3, 0, control("plan", plan=BLOCKS.to_fields(), window=None))])
     reopened = LogIndex(MemoryStore(volume))
 
-    assert (reopened.window, reopened.plan) == (None, BLOCKS)
+    assert (reopened._state.window, reopened.plan) == (None, BLOCKS)
     assert reopened.declared is not None
     assert reopened.declared.window == Window(60_000, refresh=True)
     assert reopened.statistics()["ignored_control_records"] == 0

@@ -24,6 +24,7 @@ from stream_dedup.ground.better import UNRANKED, BetterRule
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.index.rules.published import Published
 from stream_dedup.index.volume.contract import Store, Writes
+from stream_dedup.index.volume.entries import EntryBytes
 from stream_dedup.index.volume.layout import COPIES, PREFIX_BEST_ID, PREFIX_COPIES, best_id_key, copies_key, number_of
 from stream_dedup.machine.compiled import inlined, kernel
 
@@ -69,7 +70,7 @@ class CopyCounts:
         self._rows = np.zeros(_ROWS_AT_FIRST, COPIES)
         self._places: dict[int, int] = {}  # where among them an entry's row is
         self._used = 0
-        self._ids: dict[int, bytes] = {}
+        self._ids = EntryBytes(store, best_id_key)
         self._changed: set[int] = set()
         self._gone: set[int] = set()
         self._passed = 0  # no row lies below it
@@ -95,7 +96,7 @@ class CopyCounts:
         _count(self._rows, places, asked, first, copies, beats_first, int(rule), counts, told, better)
         is_better = np.flatnonzero(better).tolist()
         for at in is_better:
-            self._ids[numbers[at]] = ids[at]
+            self._ids.changed[numbers[at]] = ids[at]
         changed = asked.tolist() if counts else is_better
         self._changed.update(chosen if counts else [numbers[at] for at in is_better])
         if self.published is not None:
@@ -105,7 +106,7 @@ class CopyCounts:
 
     def move(self, old: Sequence[int], first: int) -> None:
         """Let representatives that were renewed keep their rows: of entries `old`, and from `first` on, in their order."""
-        ids = self._best_ids(old)
+        ids = self._ids.of(old)
         places = self._find(old)
         rows = self._rows[places]
         self.drop(old)
@@ -114,7 +115,7 @@ class CopyCounts:
         places = self._find(moved)
         self._rows[places] = rows[are_there]
         self._changed.update(moved)
-        self._ids.update((number, one) for number, one in enumerate(ids, first) if one)
+        self._ids.changed.update((number, ids[before]) for number, before in enumerate(old, first) if before in ids)
         if self.published is not None:
             self.published.move([old[number - first] for number in moved], moved)
 
@@ -122,18 +123,20 @@ class CopyCounts:
         """Drop the rows of entries that are no representatives any more."""
         self._gone.update(numbers)
         self._forget_rows(numbers)
+        self._ids.drop(numbers)
 
     def drop_below(self, first: int) -> None:
         """Drop the rows of all entries below one: their window has passed."""
         self._dropped_below = max(self._dropped_below, first)
-        self._forget_rows([number for number in self._places.keys() | self._ids.keys() if number < first])
+        self._forget_rows([number for number in self._places if number < first])
+        self._ids.drop_below(first)
 
     def forget(self, ids: Collection[bytes]) -> None:
         """Blank these ids where they are those of a best copy. Reads the ids of all best copies."""
-        held = {number_of(key): value for key, value in self._store.scan(PREFIX_BEST_ID)} | self._ids
+        held = {number_of(key): value for key, value in self._store.scan(PREFIX_BEST_ID)} | self._ids.changed
         for number, identifier in held.items():
-            if identifier in ids and number not in self._gone and number >= self._dropped_below:
-                self._ids[number] = b""
+            if identifier in ids and number >= self._dropped_below:
+                self._ids.changed[number] = b""
 
     def numbers(self) -> Iterator[int]:
         """Yield the stored numbers of the entries that have copies, ascending."""
@@ -157,27 +160,21 @@ class CopyCounts:
     def add_writes(self, writes: Writes, applied: int) -> None:
         """Add what changed since the last call, all of it below the log offset `applied`."""
         if self.published is not None:
-            self.published.add_writes(writes, self._changed | self._ids.keys(), self._gone, applied)
+            changed_ids = self._ids.changed.keys() - self._gone
+            self.published.add_writes(writes, self._changed | changed_ids, self._gone, applied)
         if self._dropped_below > self._passed:
-            for key_of in (copies_key, best_id_key):
-                writes.delete_range(key_of(self._passed), key_of(self._dropped_below))
+            writes.delete_range(copies_key(self._passed), copies_key(self._dropped_below))
             self._passed = self._dropped_below
         for number in self._gone:
             writes.delete(copies_key(number))
-            writes.delete(best_id_key(number))
         changed = list(self._changed)
         places, size = self._find(changed), COPIES.itemsize
         raw = self._rows[places].tobytes()
         for at, number in enumerate(changed):
             writes.put(copies_key(number), raw[at * size : at * size + size])
-        for number, identifier in self._ids.items():
-            if identifier:
-                writes.put(best_id_key(number), identifier)
-            else:
-                writes.delete(best_id_key(number))
+        self._ids.add_writes(writes)
         self._gone.clear()
         self._changed.clear()
-        self._ids.clear()
         if self._used > _ROWS_KEPT:
             self._places.clear()
             self._used = 0
@@ -186,7 +183,6 @@ class CopyCounts:
         self._changed.difference_update(numbers)
         for number in numbers:
             self._places.pop(number, None)
-            self._ids.pop(number, None)
 
     def _find(self, numbers: Sequence[int]) -> NDArray[np.int64]:
         """Return where among the rows at hand those of these entries are; of one that has no copies, all is 0."""
@@ -202,11 +198,6 @@ class CopyCounts:
             self._rows[begin:end] = np.frombuffer(b"".join([row or _NO_ROW for row in read]), COPIES)
             self._places.update(zip(missing, range(begin, end), strict=True))
         return np.fromiter(map(self._places.__getitem__, numbers), np.int64, len(numbers))
-
-    def _best_ids(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return the id of each entry's best copy; nothing where that is the representative itself, or has none."""
-        stored = self._store.get_many(list(map(best_id_key, numbers)))
-        return [self._ids.get(number, value or b"") for number, value in zip(numbers, stored, strict=True)]
 
 
 _NO_ROW: Final = bytes(COPIES.itemsize)

@@ -12,10 +12,9 @@ known when that one came.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +23,8 @@ from stream_dedup.ground.document import Reason
 from stream_dedup.ground.lazy import Ids, Lazy
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import Columns, take_rows
-from stream_dedup.index.volume.contract import Store, Writes
-from stream_dedup.index.volume.entries import Entries
+from stream_dedup.index.volume.contract import Store
+from stream_dedup.index.volume.entries import Entries, EntryBytes
 from stream_dedup.index.volume.layout import last_text_key
 from stream_dedup.index.volume.pages import taken
 
@@ -34,7 +33,6 @@ Name = tuple[int, bytes]
 Text = tuple[int, bytes, bytes]
 """(scope, id, text digest)."""
 Rooms = tuple[Entries, Neighbours]
-_OWN: Final = b""
 
 
 @dataclass(slots=True)
@@ -59,46 +57,15 @@ class _Names(Lazy[Name]):
         return int(self._scopes[place]), self._ids[place]
 
 
-class LastTexts:
+class LastTexts(EntryBytes):
     """The digests of the texts that ids had last, under their latest representatives, where these have other texts."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._changed: dict[int, bytes] = {}
-        self._passed = 0  # nothing lies below it
-        self._dropped_below = 0
-
-    def of(self, entries: Sequence[int]) -> dict[int, bytes]:
-        """Return what is written under these live entries, where something is."""
-        stored = [entry for entry in entries if entry not in self._changed]
-        values = self._store.get_many(list(map(last_text_key, stored))) if stored else []
-        found = self._changed | dict(zip(stored, values, strict=True))
-        return {entry: digest for entry in entries if (digest := found[entry])}
+        super().__init__(store, last_text_key)
 
     def set(self, one: IdText) -> None:
         """Write down what an id had last."""
-        self._changed[one.entry] = _OWN if one.last == one.own else one.last
-
-    def drop(self, entries: Collection[int]) -> None:
-        """Drop what is written under entries that are no representatives any more."""
-        self._changed.update(dict.fromkeys(entries, _OWN))
-
-    def drop_below(self, first: int) -> None:
-        """Drop what is written under all entries below one: their window has passed."""
-        self._dropped_below = max(self._dropped_below, first)
-        self._changed = {entry: digest for entry, digest in self._changed.items() if entry >= first}
-
-    def add_writes(self, writes: Writes) -> None:
-        """Add what changed since the last call."""
-        if self._dropped_below > self._passed:
-            writes.delete_range(last_text_key(self._passed), last_text_key(self._dropped_below))
-            self._passed = self._dropped_below
-        for entry, digest in self._changed.items():
-            if digest:
-                writes.put(last_text_key(entry), digest)
-            else:
-                writes.delete(last_text_key(entry))
-        self._changed.clear()
+        self.changed[one.entry] = b"" if one.last == one.own else one.last
 
 
 def latest_of(

@@ -232,12 +232,7 @@ class Neighbours:
         return int(self.find_digests(wanted)[0])
 
     def alike(
-        self,
-        print_limbs: NDArray[np.uint64],
-        scope: int,
-        features: int,
-        sketch: bytes = b"",
-        alike_min: int | None = None,
+        self, print_limbs: NDArray[np.uint64], scope: int, features: int, sketch: bytes = b"", alike_min: int | None = None
     ) -> list[Alike]:
         """Return everything within the plan's reach in a scope, nearest and then lowest first, the crowd left out of account.
 

@@ -47,6 +47,47 @@ _PAGES_AT_ONCE: Final = 256
 _LACKS: Final = "The index volume lacks a page of entries; give it an empty volume to rebuild."
 
 
+class EntryBytes:
+    """Bytes beside an entry, under the key that `key_of` gives, of the entries that have any; empty ones are none.
+
+    `changed` are those since the last write.
+    """
+
+    def __init__(self, store: Store, key_of: Callable[[int], bytes]) -> None:
+        self._store, self._key_of = store, key_of
+        self.changed: dict[int, bytes] = {}
+        self._passed = 0  # nothing lies below it
+        self._dropped_below = 0
+
+    def of(self, entries: Sequence[int]) -> dict[int, bytes]:
+        """Return what lies beside these entries, where something does."""
+        stored = [entry for entry in entries if entry not in self.changed]
+        values = self._store.get_many(list(map(self._key_of, stored))) if stored else []
+        found = self.changed | dict(zip(stored, values, strict=True))
+        return {entry: value for entry in entries if (value := found[entry])}
+
+    def drop(self, entries: Collection[int]) -> None:
+        """Drop what lies beside entries that are no representatives any more."""
+        self.changed.update(dict.fromkeys(entries, b""))
+
+    def drop_below(self, first: int) -> None:
+        """Drop what lies beside all entries below one: their window has passed."""
+        self._dropped_below = max(self._dropped_below, first)
+        self.changed = {entry: value for entry, value in self.changed.items() if entry >= first}
+
+    def add_writes(self, writes: Writes) -> None:
+        """Add what changed since the last call."""
+        if self._dropped_below > self._passed:
+            writes.delete_range(self._key_of(self._passed), self._key_of(self._dropped_below))
+            self._passed = self._dropped_below
+        for entry, value in self.changed.items():
+            if value:
+                writes.put(self._key_of(entry), value)
+            else:
+                writes.delete(self._key_of(entry))
+        self.changed.clear()
+
+
 class Origins(NamedTuple):
     """What the verdicts of duplicates say of the entries that they name, as columns (n,)."""
 
