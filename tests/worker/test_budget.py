@@ -1,4 +1,4 @@
-"""How many bytes a worker holds at once: whatever records come, no more than its share, and always one; and when it gives back."""
+"""How many bytes a worker holds at once: whatever records come, no more than its share, always one; when it gives back."""
 
 from __future__ import annotations
 
