@@ -35,7 +35,7 @@ from stream_dedup.cli.options import (
     command,
     local_folder,
 )
-from stream_dedup.cli.remarks import Losses, Remarks, told, what_is_judged
+from stream_dedup.cli.remarks import Losses, Remarks, what_is_judged
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import TOPIC_ID_BYTES, DeadLetter, Message, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
@@ -67,12 +67,12 @@ from stream_dedup.local.offline import (
     open_index,
     store_at,
 )
+from stream_dedup.local.parts import Judge, PartedOutput, Pending
 from stream_dedup.local.rows import EquallyLong
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
-Pending: TypeAlias = "deque[tuple[str, DeadLetter | None]]"
 Advance: TypeAlias = Callable[[int, int], None]
 
 
@@ -218,12 +218,12 @@ class CheckTask:
         if not count:
             raise InputError(f"There is no document in {first_of([file.name for file in self.files])}.")
 
-    def ranked(self, advance: Advance) -> list[Judged]:
-        """Return the verdicts on all documents, which are read once for that."""
+    def ranked(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
+        """Return the verdicts on all documents, which are read once for that; what is said is said of the old files only."""
         index = open_index(MemoryStore(), self.recipe, self.settings.judging_plan)
-        remarks, nothing = Remarks(self.settings), Losses(1)
-        self.take_old(index, remarks, nothing, advance)
-        return judge_ranked(self.batches(self.files, deque(), remarks, advance, self.keep), self.recipe, index)
+        self.take_old(index, remarks, lost, advance)
+        batches = self.batches(self.files, deque(), Remarks(self.settings), advance, self.keep)
+        return judge_ranked(batches, self.recipe, index)
 
 
 class WrittenAs(enum.StrEnum):
@@ -235,15 +235,15 @@ class WrittenAs(enum.StrEnum):
 
 @dataclass(slots=True)
 class _Result:
-    """What is shown at the end; of the duplicates, and of what cannot be read, only as many as are listed: 0 is all."""
+    """What is shown at the end; of the duplicates, and of what is `lost`, only as many as are listed: 0 is all."""
 
     rows_max: int
+    lost: Losses
     names_letters: bool
     reasons: Counter[Reason] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     stages: Counter[str] = field(default_factory=Counter)
     rows: list[list[str]] = field(default_factory=list)
-    lost: Losses = field(default_factory=lambda: Losses(0))
 
     def told(self, verdicts: Iterator[Judged], pending: Pending) -> Iterator[dict[str, object]]:
         """Count and yield, as a JSON object each, verdicts and dead letters in the order of the documents.
@@ -261,9 +261,10 @@ class _Result:
         while pending and (letter := pending[0][1]) is not None:
             where, _ = pending.popleft()
             self.stages[letter.stage] += 1
-            self.lost.add(letter)
-            if self.names_letters and (not self.rows_max or self.lost.count <= self.rows_max):
-                note(told(where, letter))
+            if self.names_letters:
+                self.lost.tell(where, letter)
+            else:
+                self.lost.add(letter)
             yield {"where": where, "verdict": "dead-letter", "reason": letter.stage, "message": letter.message}
 
     def _add(self, where: str, judged: Judged) -> None:
@@ -281,9 +282,10 @@ def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object
 
     `write` gets of each file, by its name, what `--json` would print of its documents, which then is not printed.
     """
-    result, remarks = _Result(task.rows_max, write is not None or not task.as_json), Remarks(task.settings)
+    remarks, lost = Remarks(task.settings), Losses(task.rows_max)
+    result = _Result(task.rows_max, lost, write is not None or not task.as_json)
     first, run = 0, secrets.token_bytes(TOPIC_ID_BYTES)
-    result.lost.pass_over(task.others)
+    lost.pass_over(task.others)
     with contextlib.ExitStack() as stack:
         folder = task.index
         if folder is None:
@@ -293,7 +295,7 @@ def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object
         store = stack.enter_context(closing(store_at(folder)))
         advance = stack.enter_context(task.progress())
         index = open_index(store, task.recipe, task.settings.judging_plan)
-        task.take_old(index, remarks, result.lost, advance)
+        task.take_old(index, remarks, lost, advance)
         for files in [task.files] if write is None else [[file] for file in task.files]:
             pending: Pending = deque()
             batches = task.batches(files, pending, remarks, advance, task.keep)
@@ -306,13 +308,14 @@ def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object
                 if task.as_json:
                     print_json(row)
     if write is not None and task.as_json:
-        print_json({"verdicts": dict(result.verdicts), "unreadable": result.lost.count})
+        print_json({"verdicts": dict(result.verdicts), "unreadable": lost.count})
     elif result.names_letters:
         _print(result)
+    lost.close()
     remarks.close()
     count = sum(result.verdicts.values())
-    task.need_any(count + result.lost.count)
-    return result.lost.exit_code(count, is_strict=task.is_strict, skips_damaged=task.skips_damaged)
+    task.need_any(count + lost.count)
+    return lost.exit_code(count, is_strict=task.is_strict, skips_damaged=task.skips_damaged)
 
 
 def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> int:
@@ -321,8 +324,6 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
     Raises:
         InputError: it cannot be read twice, or the folder holds something else.
     """
-    from stream_dedup.local.parts import Judge, PartedOutput
-
     settings, files = task.settings, task.files
     if not all(file.can_be_read_again for file in files):
         raise InputError("Standard input and pipes cannot be gone back to; name a file or a folder with --to.")
@@ -336,7 +337,7 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
         "keep": task.keep,
         "as": written_as,
     }
-    remarks, lost = Remarks(settings), Losses(task.rows_max)
+    remarks, lost, of_old = Remarks(settings), Losses(task.rows_max), Losses(task.rows_max)
     lost.pass_over(task.others)
     output = PartedOutput(folder, files, identity, task.index, written_as, lost.tell, remarks.passed_over)
     output.open()
@@ -351,18 +352,19 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
             if task.keep == FIRST:
                 index = stack.enter_context(output.opened_index(recipe, plan))
                 if not output.judged:
-                    task.take_old(index, remarks, lost, advance)
+                    task.take_old(index, remarks, of_old, advance)
                 in_order = partial(judge_documents, recipe=recipe, plan=plan, index=index, run=output.run_id)
                 judge = lambda documents, first: in_order(documents, first=first, safe=lambda: output.judged)  # noqa: E731
             else:
-                verdicts = task.ranked(advance)
+                verdicts = task.ranked(remarks, of_old, advance)
                 judge = lambda documents, first: (one for _, one in zip(documents, verdicts[first:], strict=False))  # noqa: E731
+            output.counts["damaged"] += of_old.damaged
             output.run(lambda raws, pending: decode(raws, pending=pending), judge, advance)
     counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
     print_counts(counts, heading="rows", as_json=task.as_json, to=str(folder))
-    remarks.close()
-    lost.count, lost.damaged = counts["unreadable"], output.counts["damaged"]  # of earlier runs, too
+    lost.count, lost.damaged = counts["unreadable"] + of_old.count, output.counts["damaged"]  # of earlier runs, too
     lost.close()
+    remarks.close()
     task.need_any(sum(counts.values()))
     return lost.exit_code(counts["kept"] + counts["duplicates"], is_strict=task.is_strict, skips_damaged=task.skips_damaged)
 
@@ -493,9 +495,6 @@ def _print(result: _Result) -> None:
         count = result.verdicts[verdict.value]
         totals.append([verdict.value, f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")])
     if result.stages:
-        unnamed = sum(result.stages.values()) - result.rows_max
-        if result.rows_max and unnamed > 0:
-            note(f"... and {unnamed:,} dead letters more; --rows 0 names all.")
         parts = [f"{stage} {count:,}" for stage, count in sorted(result.stages.items())]
         totals.append(["dead letters", f"{sum(result.stages.values()):,} ({', '.join(parts)})"])
     print_table(["", "documents"], totals)

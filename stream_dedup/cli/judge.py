@@ -16,7 +16,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from stream_dedup.cli.check import Advance, CheckTask, Pending, check_files, need_outside, reading_of, settings_for
+from stream_dedup.cli.check import Advance, CheckTask, check_files, need_outside, reading_of, settings_for
 from stream_dedup.cli.keep import FIRST
 from stream_dedup.cli.options import (
     DocumentFormat,
@@ -42,6 +42,7 @@ from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.sources import SourceFile, find_files
 from stream_dedup.local.offline import PrintedBatch
+from stream_dedup.local.parts import Pending
 from stream_dedup.settings.recipe import recipe_of
 
 
@@ -94,8 +95,8 @@ def prints_command(
             for where, letter in letters:
                 lost.tell(where, letter)
     print_counts({"files": len(due), "documents": count, "unreadable": lost.count}, as_json=as_json, to=str(to))
-    remarks.close()
     lost.close()
+    remarks.close()
     return lost.exit_code(count or len(files) - len(due), is_strict=strict)
 
 

@@ -146,8 +146,8 @@ class Losses:
 
         With `is_strict` if anything could not be read, or was passed over.
         """
-        is_too_much = is_strict or not read or (self.damaged and not skips_damaged)
-        return 1 if (self.count and is_too_much) or (self._others and is_strict) else 0
+        is_too_much = (self.damaged and not skips_damaged) or (self._others and is_strict)
+        return 1 if is_too_much or (self.count and (is_strict or not read)) else 0
 
 
 def told(where: str, letter: DeadLetter) -> str:

@@ -19,10 +19,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +34,8 @@ from stream_dedup.inputs.columnar import columns_of, read_rows
 from stream_dedup.inputs.sources import SourceFile, find_files, first_of
 from stream_dedup.local import offline
 from stream_dedup.local.offline import PrintedBatch
-from stream_dedup.local.parts import replace_file
+from stream_dedup.local.parts import Pending, replace_file
 
-Pending: TypeAlias = "deque[tuple[str, DeadLetter | None]]"
 PRINTS = ".parquet"
 _MADE_OF = b"stream_dedup.made_of"
 _BATCHES_OF_GROUP = 20

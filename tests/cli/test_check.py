@@ -159,7 +159,7 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callabl
     assert len(letters) == 6
     # The field of the text is there, so that nothing is said of it.
     assert remark == "Bytes that are no UTF-8 were judged as U+FFFD, in 1 document; the first is rude.jsonl:5."
-    assert run("check", path, "--rows", 2).err.splitlines()[2:] == ["... and 4 dead letters more; --rows 0 names all.", remark]
+    assert run("check", path, "--rows", 2).err.splitlines()[2:] == ["... and 4 more that cannot be read.", remark]
     assert run("check", path, "--rows", 0).err == as_text.err
     assert "\x1b" not in as_json.out + as_text.out + as_text.err
 

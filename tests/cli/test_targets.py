@@ -228,6 +228,13 @@ def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -
     for to in ([], ["--to", tmp_path.parent / f"{tmp_path.name}-out"]):
         assert run("check", tmp_path, *to).code == 1
         assert run("check", tmp_path, *to, "--skip-damaged").code == 0
+    for number, more in enumerate(([], ["--to"], ["--keep", "longest"], ["--keep", "longest", "--to"])):
+        to = [tmp_path.parent / f"{tmp_path.name}-{number}"] if "--to" in more else []
+        command = ("check", tmp_path / "a.jsonl", "--against", tmp_path, *more, *to)
+        ended = run(*command)
+        assert (ended.code, ended.err.count("b.jsonl.gz cannot be read")) == (1, 1), more
+        assert run(*command).code == 1
+        assert run(*command, "--skip-damaged").code == 0
 
 
 def write_mixed(folder: Path) -> None:
