@@ -34,9 +34,7 @@ def test_frozen_segments_equal_a_plain_stable_sort(
     monkeypatch.setattr(finder, "_PART_BITS_MIN", 2)
     monkeypatch.setattr(finder, "_PARTS_BITS", parts_bits)
     monkeypatch.setattr(finder, "_KEYS_AT_ONCE", 7)
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
     tables = RowFinder(TABLES)
     if in_file:
         tables.to_file(tmp_path)

@@ -175,23 +175,23 @@ def test_a_record_of_the_future_stops_the_index_behind_what_came_before() -> Non
     assert [offset for offset, _ in LogIndex(MemoryStore(volume)).answers_since(0)] == [1]
 
 
+FIRST = Doc(0, 0, 0, bytes(16), 0)
+
+
 @pytest.mark.parametrize(
     ("log", "why"),
     [
-        ([batch([Doc(0, 0, 0, bytes(16), 0)])], "must begin with a declaration"),
-        ([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)], recipe="words:128:other")], "'words:128:other'"),
-        ([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)], mode=Mode.SHADOW)], "its own log"),
-        ([declare(PLANS["classic"], mode=2), batch([Doc(0, 0, 0, bytes(16), 0)])], "declared for 'shadow'"),
-        ([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)], limbs=1)], "64 bits, and the plan blocks judges 128"),
-        ([declare(BLOCKS, width=128), batch([Doc(0, 0, 0, bytes(16), 0)], limbs=4)], "they have 128"),
-        ([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 0, bytes(16), 0)], limbs=3)], "have 128"),
+        ([batch([FIRST])], "must begin with a declaration"),
+        ([declare(BLOCKS), batch([FIRST], recipe="words:128:other")], "'words:128:other'"),
+        ([declare(BLOCKS), batch([FIRST], mode=Mode.SHADOW)], "its own log"),
+        ([declare(PLANS["classic"], mode=2), batch([FIRST])], "declared for 'shadow'"),
+        ([declare(BLOCKS), batch([FIRST], limbs=1)], "64 bits, and the plan blocks judges 128"),
+        ([declare(BLOCKS, width=128), batch([FIRST], limbs=4)], "they have 128"),
+        ([declare(BLOCKS), batch([FIRST]), batch([Doc(0, 1, 0, bytes(16), 0)], limbs=3)], "have 128"),
         ([declare(BLOCKS), batch([Doc(0, -4, 0, bytes(16), 0)])], "no Kafka partition"),
         ([declare(BLOCKS), batch([Doc(0, 4, 0, bytes(16), 0)], {0: (0, 1 << 63)})], "no Kafka partition"),
-        (
-            [control("declare", recipe=RECIPE, group="g", floor=1, plan=None), batch([Doc(0, 0, 0, bytes(16), 0)])],
-            "must begin with a declaration",
-        ),
-        ([declare(BLOCKS, width=64), batch([Doc(0, 0, 0, bytes(16), 0)])], "must begin with a declaration"),
+        ([control("declare", recipe=RECIPE, group="g", floor=1, plan=None), batch([FIRST])], "must begin with a declaration"),
+        ([declare(BLOCKS, width=64), batch([FIRST])], "must begin with a declaration"),
         ([declare(BLOCKS), b"rubbish"], "too short to be a record"),
     ],
 )
@@ -229,14 +229,11 @@ HOSTILE = [
     escaped("retract"),
     escaped("retract", topic={}, topic_id=[], positions=[["0", None, 1.5]]),
     escaped("retract", topic=TOPIC, topic_id="00", positions=[[0, 0, 0]]),
-    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[[-1, 0, 0]]),
-    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[[0, 1 << 70, 0]]),
     escaped("retract", topic="\udcff", topic_id=TOPIC_ID.hex(), positions=[[0, 0, 1 << 64]]),
-    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[[0, 0, True]]),
-    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[[0, 0, 0], [0, 0]]),
-    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[]),
-    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[[0, 0, 0]] * 1001),
-    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions={"0": [0, 0, 0]}),
+    *(
+        escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=bad)
+        for bad in ([[-1, 0, 0]], [[0, 1 << 70, 0]], [[0, 0, True]], [[0] * 3, [0] * 2], [], [[0] * 3] * 1001, {"0": [0] * 3})
+    ),
     framed(MAGIC, 1, 2, b'{"type":"plan","plan":' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
     framed(MAGIC, 1, 2, b'{"type":"retract","positions":' + b"9" * 5000 + b"}"),
     framed(MAGIC, 1, 2, b'{"type":["declare"]}'),

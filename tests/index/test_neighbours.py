@@ -74,10 +74,7 @@ FLOOR = 3
 
 @pytest.mark.parametrize("plan", [plan for plan in PLANS_TRIED if not plan.asked], ids=lambda plan: plan.id)
 def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    tables = tables_of(plan)
+    chance, tables = random.Random(os.environ["TEST_SEED"]), tables_of(plan)
     for _ in range(200):
         number, other = [chance.getrandbits(256)] * 2
         for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))):

@@ -120,6 +120,9 @@ def test_what_is_no_plan_is_told_in_a_sentence(text: str, told: str) -> None:
         parse(text)
 
 
+FIELDS = BLOCKS.to_fields()
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -128,17 +131,9 @@ def test_what_is_no_plan_is_told_in_a_sentence(text: str, told: str) -> None:
         "blocks",
         {},
         {"width": 64, "blocks": 4, "radius": 0},
-        {**BLOCKS.to_fields(), "more": 1},
-        {**BLOCKS.to_fields(), "width": "128"},
-        {**BLOCKS.to_fields(), "blocks": 8.0},
-        {**BLOCKS.to_fields(), "radius": True},
-        {**BLOCKS.to_fields(), "threshold": None},
-        {**BLOCKS.to_fields(), "by_length": {}},
-        {**BLOCKS.to_fields(), "by_length": [[1]]},
-        {**BLOCKS.to_fields(), "by_length": [[1, "2"]]},
-        {**BLOCKS.to_fields(), "by_length": [1]},
-        {**BLOCKS.to_fields(), "ratio": 0.5},
-        {**BLOCKS.to_fields(), "key_blocks": None},
+        {**FIELDS, "more": 1},
+        *({**FIELDS, name: bad} for name in (*FIELDS, "key_blocks", "by_length") for bad in ("8", None, 8.0, True)),
+        *({**FIELDS, "by_length": bad} for bad in ({}, [[1]], [[1, "2"]], [1])),
     ],
 )
 def test_fields_of_no_plan_are_refused(fields: object) -> None:

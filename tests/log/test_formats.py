@@ -131,22 +131,9 @@ def test_what_format_1_can_say_is_frozen() -> None:
     assert {field.name for field in fields(Plan)} == records.FORMATS[1].parts["plan"] == set(PLAN)
 
 
-REASONS = {
-    "new": 1,
-    "too-short": 2,
-    "empty": 3,
-    "tombstone": 4,
-    "bypass": 5,
-    "fail-open": 6,
-    "released": 7,
-    "exact": 10,
-    "near": 11,
-    "unchanged": 12,
-    "revised": 13,
-    "returned": 14,
-    "stale": 20,
-    "retracted": 21,
-}
+UNIQUE, DUPLICATE = "new too-short empty tombstone bypass fail-open released", "exact near unchanged revised returned"
+REASONS = {label: number for number, label in enumerate(UNIQUE.split(), 1)}
+REASONS |= {label: number for number, label in enumerate(DUPLICATE.split(), 10)} | {"stale": 20, "retracted": 21}
 DECLARE = ["recipe", "plan", "group", "floor", "mode", "better", "width", "window", "sketch_bytes", "count_copies", "log_ids"]
 DECLARE += ["format"]
 PLAN = ["width", "blocks", "radius", "threshold", "key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd"]
