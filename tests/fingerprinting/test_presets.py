@@ -318,10 +318,5 @@ def test_what_a_vector_may_be() -> None:
         Fingerprinter(Recipe()).fingerprint_vectors([[1.0]])  # type: ignore[list-item]
 
 
-def freeze() -> None:
-    """Write the golden file; only with a new `RULES_VERSION`."""
+if __name__ == "__main__":  # only with a new `RULES_VERSION`
     FILE.write_text(json.dumps(golden_rows(), indent=1) + "\n", "ascii")
-
-
-if __name__ == "__main__":
-    freeze()
