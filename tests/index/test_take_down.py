@@ -1,19 +1,27 @@
-"""Take-downs in an index of several segments: found by the tags of their ids, with a beat, and nothing of them left."""
+"""Take-downs and retractions: found by tags, with a beat, at a cost that does not grow; and nothing of them is left."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.volume.layout import PREFIX_ID_TAGS, PREFIX_PAGE, SEGMENT_ENTRIES
+from stream_dedup.index.rules import positions
+from stream_dedup.index.volume.entries import Entries
+from stream_dedup.index.volume.layout import PREFIX_ID_TAGS, PREFIX_LAST_TEXT, PREFIX_PAGE, SEGMENT_ENTRIES
 from stream_dedup.index.volume.memory import MemoryStore
-from tests.index.logs import APPEND_MS, Doc, batch, declare, forget, retract
+from tests.index.logs import APPEND_MS, Doc, batch, control, declare, forget, judged, retract
 
 SEED = int(os.environ["TEST_SEED"])
 ENTRIES = 3 * SEGMENT_ENTRIES + 700
@@ -151,3 +159,147 @@ def tagged(volume: dict[bytes, bytes], identifier: bytes) -> bool:
         for key, value in volume.items()
         if key.startswith(PREFIX_ID_TAGS)
     )
+
+
+# What a retraction costs: a dead letter sends one for each page that is missing, so it must not grow with what is kept
+
+_RECORD = 100
+_PARTITIONS = 2
+
+
+class Filled:
+    """An index that keeps the verdicts of so many log records, of which each names a representative of the first."""
+
+    def __init__(self, records: int, identifier: bytes = b"") -> None:
+        self._id = identifier
+        self.index = LogIndex(MemoryStore())
+        self.kept = [[self._document(record, place) for place in range(_RECORD)] for record in range(records)]
+        self._next = 0
+        self.apply(declare(PLANS["classic"]))
+        for docs in self.kept:
+            self.apply(batch(docs))
+
+    def _document(self, record: int, place: int) -> Doc:
+        chance = random.Random(
+            place if record and place < 10 else record * _RECORD + place
+        )  # of the first ten there are copies
+        offset = record * _RECORD * 2 + place * 2
+        return Doc(place % _PARTITIONS, offset, offset, chance.randbytes(16), chance.getrandbits(128), id=self._id)
+
+    def apply(self, *raws: bytes) -> None:
+        records = [(self._next + place, APPEND_MS, raw) for place, raw in enumerate(raws)]
+        self._next += len(raws)
+        self.index.apply(records)
+
+
+def instructions(work: Callable[[], None]) -> int:
+    """Return how many instructions of Python `work` takes in the memory of positions."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != positions.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def costs(records: int) -> list[int]:
+    """Return what retracting costs: what nobody knows, a duplicate, a representative in use, and ten of them."""
+    filled = Filled(records)
+    kept = filled.kept
+    filled.apply(retract(kept[0][9]))  # which records name what is noted when a representative is retracted first
+    last = kept[-1]
+    gone = [
+        (Doc(0, 7, 7, b"", 0),),
+        (Doc(0, last[50].offset + 1, 7, b"", 0),),
+        (kept[-2][3],),
+        (last[20],),
+        tuple(kept[-3][30:40]),
+    ]
+    return [instructions(lambda docs=docs: filled.apply(retract(*docs))) for docs in gone]  # type: ignore[misc]
+
+
+def test_a_retraction_costs_the_same_whatever_is_kept() -> None:
+    few, many = costs(6), costs(60)
+    assert all(count > 0 for count in few)
+    assert [count for count, fewer in zip(many, few, strict=True) if count > 1.3 * fewer + 300] == []
+
+
+def test_what_was_noted_goes_with_its_records() -> None:
+    """What tells which records name a representative does not outlive them."""
+    filled = Filled(8)
+    filled.apply(retract(filled.kept[0][0]))
+    end = filled.kept[-1][-1].offset + 1
+    docs = [Doc(partition, end, end, bytes([partition]) * 16, partition << 90) for partition in range(_PARTITIONS)]
+    filled.apply(batch(docs, dict.fromkeys(range(_PARTITIONS), (0, end))))
+    memory = filled.index._state.positions
+
+    assert len(memory) == _PARTITIONS
+    assert (len(memory._records), memory._naming, memory._noted) == (1, {}, {})
+
+
+# What text an id had last: what is written of it goes with the entry, and is found in one step
+
+
+def ids_written(volume: dict[bytes, bytes]) -> set[int]:
+    return {int.from_bytes(key[1:], "big") for key in volume if key.startswith(PREFIX_LAST_TEXT)}
+
+
+@pytest.mark.parametrize("how", ["retract", "forget", "window"])
+def test_what_an_id_had_last_goes_with_its_entry(how: str) -> None:
+    """A volume that runs for years holds of it what it needs for the entries that stand."""
+    chance = random.Random(5)
+    prints = [chance.getrandbits(128) for _ in range(4)]
+    kept = [Doc(0, at, at, bytes([at] * 16), prints[at], id=b"%d" % (at % 2)) for at in range(4)]
+    again = [Doc(0, 10 + at, at, bytes([at] * 16), prints[at], id=b"%d" % (at % 2)) for at in (0, 1)]
+    end = {
+        "retract": [retract(kept[3])],
+        "forget": [forget(b"1")],
+        "window": [control("plan", window={"length_ms": 1000, "refresh": False})],
+    }[how]
+    volume: dict[bytes, bytes] = {}
+    index = LogIndex(MemoryStore(volume))
+    log = [declare(PLANS["classic"]), batch(kept), batch(again)]
+    index.apply([(offset, 0, record) for offset, record in enumerate(log)])
+    assert ids_written(volume) == {2, 3}
+    late = [] if how != "window" else [control("plan")] * 2000
+    index.apply([(len(log) + at, at * 1000, record) for at, record in enumerate([*end, *late])])
+
+    assert ids_written(volume) == (set() if how == "window" else {2})
+
+
+def test_the_latest_of_an_id_is_found_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many have the id: where records are keyed by host, thousands do."""
+    chance = random.Random(6)
+    docs = [Doc(0, at, at, chance.randbytes(16), chance.getrandbits(128), id=b"a.example") for at in range(3000)]
+    index = LogIndex(MemoryStore())
+    records = [declare(PLANS["classic"]), *(batch(docs[first : first + 500]) for first in range(0, len(docs), 500))]
+    index.apply([(offset, 0, record) for offset, record in enumerate(records)])
+    looked_at: list[int] = []
+    texts = Entries.texts
+
+    def counted(self: Entries, numbers: NDArray[np.int64]) -> list[tuple[int, bytes, bytes]]:
+        looked_at.extend(numbers.tolist())
+        return texts(self, numbers)
+
+    monkeypatch.setattr(Entries, "texts", counted)
+    new = Doc(0, 3002, 2, chance.randbytes(16), chance.getrandbits(128), id=b"a.example")
+    asked = [replace(docs[-1], offset=3000), replace(docs[0], offset=3001), new, replace(docs[0], offset=3003)]
+    ((_, raw),) = index.apply([(len(records), 0, batch(asked))])
+
+    assert [one.reason.label for one in judged(raw)] == ["unchanged", "returned", "new", "returned"]
+    assert looked_at == []
+    index.apply(
+        [(len(records) + 1, 0, batch([replace(docs[-1], id=b"b.example", offset=3004), replace(docs[7], offset=3005)]))]
+    )
+    assert looked_at == [3000]
