@@ -42,17 +42,24 @@ from stream_dedup.local.threshold import (
     propose,
     wilson,
 )
+from stream_dedup.settings.layers import BROKERS_FLAG
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
 DOCUMENTS_MIN = 50
+_ANSWER_SECONDS = 5.0  # who mistyped the name of a file waits no longer
 _AT_ONCE = 2_000
 _BINS = 20
 _THRESHOLDS = (50, 55, 60, 65, 70, 75, 80, 85, 90)
 _SHOWN = 3
 _EXTRACT = 160
 _BAR = 40
-_JUDGING = ("plan", "similarity", "kafka_bootstrap_servers")  # what a proposal says anew, or what a file does not need
+_JUDGING = (
+    "plan",
+    "similarity",
+    "kafka_bootstrap_servers",
+    BROKERS_FLAG,
+)  # what a proposal says anew, or what a file does not need
 
 
 @command("calibrate", example="stream-dedup calibrate pages.jsonl --documents 50000")
@@ -128,7 +135,7 @@ def _documents(
 ) -> tuple[Settings, Iterator[OfflineDocument]]:
     """Return the settings that fit what is read, and the documents."""
     if target != STANDARD_INPUT and not Path(target).exists():
-        settings = given.settings(text_field=text_field)
+        settings = given.quiet_settings(text_field=text_field)
         return settings, _of_topic(settings, target, most)
     others: list[str] = []
     files = find_files(target, form, others)
@@ -154,7 +161,13 @@ class _Unreadable(deque[tuple[str, DeadLetter | None]]):
 
 def _of_topic(settings: Settings, topic: str, most: int) -> Iterator[OfflineDocument]:
     """Yield the newest documents of a topic, about equally many of each partition."""
-    found = Admin(settings).topic_ids([topic]).get(topic)
+    admin = Admin(settings)
+    if why := admin.silence(topic, _ANSWER_SECONDS):
+        raise InputError(
+            f"There is no file {printable(topic)!r}, and of a topic no broker at {settings.kafka_bootstrap_servers} says "
+            f"anything ({why}); name a file, or the brokers with --bootstrap-servers."
+        )
+    found = admin.topic_ids([topic]).get(topic)
     if found is None:
         raise InputError(
             f"There is neither a file nor a topic {printable(topic)!r}; name one of them, or - for standard input."
@@ -280,7 +293,9 @@ def _commands(target: str, overrides: Mapping[str, object], options: str) -> lis
     found = [f"stream-dedup declare{options}"]
     if target == STANDARD_INPUT or Path(target).exists():
         fields = "".join(
-            f" --set {shlex.quote(f'{name}={value}')}" for name, value in overrides.items() if name not in _JUDGING
+            f" {name} {shlex.quote(str(value))}" if name.startswith("--") else f" --set {shlex.quote(f'{name}={value}')}"
+            for name, value in overrides.items()
+            if name not in _JUDGING
         )
         found.append(f"stream-dedup check {shlex.quote(target)}{fields}{options}")
     return found

@@ -47,8 +47,9 @@ class Given:
 
     def overrides(self, **flags: object) -> dict[str, object]:
         """Return the settings that were given on the command line; of the flags those that are not None, above `--set`."""
-        own = {"kafka_bootstrap_servers": self.brokers, **flags}
-        return {**assigned(self.assignments), **{name: value for name, value in own.items() if value is not None}}
+        own = {"bootstrap_servers": self.brokers, **flags}
+        given = {f"--{name.replace('_', '-')}": value for name, value in own.items() if value is not None}
+        return {**assigned(self.assignments), **given}
 
     def arguments(self) -> list[str]:
         """Return them as they are written on a command line."""

@@ -27,6 +27,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.inputs.sources import STANDARD_INPUT, need_one_text
+from stream_dedup.local.offline import LIBRARY_LOG
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.recipe import recipe_of
@@ -201,7 +202,11 @@ def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None =
                 f"{wanted.recipe.id!r}; they cannot be compared. Use the recipe and the key that the workers have."
             )
         found = index.similar(wanted.limbs, wanted.digest, wanted.features, wanted.scope, limit, wanted.sketch, similarity)
-        return report.similar(index, found, wanted.sketch)
+        answer = report.similar(index, found, wanted.sketch)
+        if index.log == LIBRARY_LOG:  # what `check --index` keeps lies on no topic
+            for one in (*answer["found"], *answer["apart"]):
+                one.update({"position": None, "topic_id": None, "time": None, "log": None})
+        return answer
 
 
 def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
@@ -221,9 +226,9 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
                 "" if one["similarity"] is None else f"{one['similarity']:.2f}",
                 str(one["distance"]),
                 one["id"],
-                one["position"],
+                one["position"] or "",
                 one["time"] or "",
-                one.get("log", ""),
+                one.get("log") or "",
             ]
             for one in found
         ]
@@ -235,7 +240,9 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         print_json({"features": wanted.features, "fingerprint": f"{wanted.number:0{wanted.recipe.width // 4}x}", **answer})
         return 0
     if rows:
-        print_table(["similarity", "distance", "id", "position", "time", "log"], rows)
+        titles = ["similarity", "distance", "id", "position", "time", "log"]
+        used = len(titles) if any(one["position"] for one in found) else titles.index("position")
+        print_table(titles[:used], [row[:used] for row in rows])
     what = "with an equal text" if is_short else f"within reach of {answer['plan']}"
     more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""
     note(f"{counted(total, 'document')} {what}{more}.")
@@ -245,7 +252,7 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         note(f"So are {len(answer['apart']) - len(apart):,} more: --json has them all.")
     if is_short:
         note(
-            f"The text has {wanted.features} features (words and the like), and below {floor} a print says too little: only a "
-            "document that is this very text, nothing before and nothing after it, is found. Give more of the document."
+            f"The text has {counted(wanted.features, 'feature')} (words and the like), and below {floor} a print says too "
+            "little: only a document that is this very text, nothing before and nothing after it, is found. Give more of the document."
         )
     return 0

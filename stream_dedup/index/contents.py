@@ -58,7 +58,7 @@ class Contents:
         if count != self.meta.live:
             raise FormatError(
                 f"The index volume holds {count} live entries and should hold {self.meta.live}; give the index an empty "
-                "volume, and it is rebuilt from the log."
+                "volume, and it is rebuilt."
             )
 
 
@@ -77,19 +77,19 @@ def read(store: Store) -> Contents:
     elif next(iter(store.scan(b"")), None) is not None:
         raise FormatError("The volume holds data that no index wrote; point the index at an empty directory.")
     if form is not None and raw_meta is None:
-        raise FormatError("The index volume lacks its meta value; give the index an empty volume to rebuild from the log.")
+        raise FormatError("The index volume lacks its meta value; give the index an empty volume to rebuild it.")
     meta = Meta() if raw_meta is None else layout.decode_meta(raw_meta)
     sources = Sources(store.scan(layout.PREFIX_SOURCE))
     watermarks = list(store.scan(layout.PREFIX_WATERMARK))
     if [layout.number_of(key) for key, _ in watermarks] != list(range(len(sources))):
-        raise FormatError("The index volume lacks the watermark or name of a source partition; rebuild it from the log.")
+        raise FormatError("The index volume lacks the watermark or name of a source partition; rebuild it.")
     positions = Positions(sources, watermarks, store.scan(layout.PREFIX_KEPT))
     unanswered, unwritten = (
         [layout.number_of(key) for key, _ in store.scan(prefix)] for prefix in (layout.PREFIX_ANSWER, layout.PREFIX_DECISION)
     )
     time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and time is None:
-        raise FormatError("The index volume lacks the log time; give the index an empty volume to rebuild from the log.")
+        raise FormatError("The index volume lacks the log time; give the index an empty volume to rebuild it.")
     state = IndexState(
         *(sources, positions, CopyCounts(store), LastTexts(store), meta.chain, Generations((time, generations))),
         print_limbs=meta.print_limbs,
@@ -127,4 +127,4 @@ def _declared(value: bytes) -> tuple[Declaration, RulesInForce]:
         better = BetterRule.named(fields.pop("better_in_force", None))
         return Declaration.from_fields(fields), RulesInForce(plan, window, better, format_of(form))
     except ConfigurationError as error:
-        raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it from the log.") from error
+        raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it.") from error

@@ -28,6 +28,7 @@ from stream_dedup.ground.arguments import checked, given
 from stream_dedup.ground.document import DIGEST_BYTES, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.printable import counted
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.ground.sketch import similarity as sketch_similarity
 from stream_dedup.inputs.fields import scope_number
@@ -282,7 +283,7 @@ class Index:
     def __repr__(self) -> str:
         """Say how many documents are kept, where, and by which recipe and plan."""
         where = "in memory" if self.path is None else f"at {self.path}"
-        return f"<Index of {len(self):,} documents {where}, recipe {self.recipe.id}, plan {self.plan.name}>"
+        return f"<Index of {counted(len(self), 'document')} {where}, recipe {self.recipe.id}, plan {self.plan.name}>"
 
     def __len__(self) -> int:
         """How many documents are kept."""

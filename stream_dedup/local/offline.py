@@ -29,7 +29,7 @@ from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers, records
 
 BATCH_DOCUMENTS = records.DOCUMENTS_MAX
-_LOG, _TOPIC = "a library's index", "library"
+LIBRARY_LOG, _TOPIC = "a library's index", "library"
 _NONCE = bytes(NONCE_BYTES)
 
 
@@ -127,7 +127,7 @@ def open_index(store: Store, recipe: Recipe, plan: Plan | str | None = None, sim
         StoreError: it is damaged.
     """
     index = LogIndex(store)
-    index.bind(_LOG)
+    index.bind(LIBRARY_LOG)
     if index.declared is not None and index.plan is not None:
         if index.declared.recipe != recipe.id:
             raise ConfigurationError(

@@ -62,10 +62,7 @@ PRESETS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         ),
     }
 )
-
-
-# Settings with a flag of their own on some command; all others are set with `--set NAME=VALUE`.
-_OWN_FLAGS = {"kafka_bootstrap_servers": "--bootstrap-servers", "first_start": "--first-start"}
+BROKERS_FLAG = "--bootstrap-servers"
 
 
 def load_settings(
@@ -75,7 +72,8 @@ def load_settings(
 ) -> Settings:
     """Return the settings of flags (`overrides`; None means not given), environment, file and defaults.
 
-    Kafka properties may stand in `overrides` as `kafka.<property>`. `file` wins over `STREAM_DEDUP_CONFIG`.
+    In `overrides` stand names, as of `--set`, `kafka.<property>`, and flags that are named as a setting is, such as `--plan`.
+    `file` wins over `STREAM_DEDUP_CONFIG`.
 
     Raises:
         ConfigurationError: something is wrong; the message lists everything that is, a sentence each.
@@ -169,10 +167,13 @@ class Layer:
 
 
 def _read_flags(layer: Layer, overrides: Mapping[str, object]) -> None:
-    for name, value in overrides.items():
+    for key, value in overrides.items():
         if value is None:
             continue
-        where = _OWN_FLAGS.get(name, f"--set {name}")
+        is_flag = key.startswith("--")
+        where = key if is_flag else f"--set {key}"
+        name = key[2:].replace("-", "_") if is_flag else key
+        name = "kafka_bootstrap_servers" if key == BROKERS_FLAG else name
         if name == "kafka" and isinstance(value, Mapping):
             for prop, text in value.items():
                 layer.put_property(str(prop), text, f"--set kafka.{prop}")

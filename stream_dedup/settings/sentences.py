@@ -33,7 +33,7 @@ def sentences(error: ValidationError, origins: Mapping[str, Origin]) -> Iterator
         must = _must(one["type"], one.get("ctx", {}), one["msg"], one["input"])
         given = one["input"]
         shown = repr(given if isinstance(given, str | int | float | list | dict) else as_text(given))
-        yield f"{where} is {cut(shown)}, but {must}."
+        yield f"{where} is {cut(shown)}, but {must.removesuffix(f', not {shown}')}."
 
 
 def _must(kind: str, context: Mapping[str, Any], message: str, value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pag
     assert (proposed["doubt"], said["in_force"]) == (None, 0.9)
     assert said["commands"] == [
         f"stream-dedup declare --similarity {proposed['similarity']:.2f}",
-        f"stream-dedup check {pages} --set text_field=body --similarity {proposed['similarity']:.2f}",
+        f"stream-dedup check {pages} --text-field body --similarity {proposed['similarity']:.2f}",
     ]
     assert sum(said["histogram"]) >= 150
     dropped = {one["similarity"]: one["dropped"] for one in said["thresholds"]}
@@ -108,6 +109,18 @@ def test_a_large_site_proposes_nothing(run: Callable[..., Any], tmp_path: Path) 
     assert f"Kept by their crowd, at any threshold: {said['apart']['documents']} documents" in told
     assert f"{most['of']} is {most['similarity']:.2f} alike; of what {most['others']} others do not share" in told
     assert f"; {said['apart']['documents']} more are alike only as the others of their site are; give a sample" in told
+
+
+def test_a_name_that_no_broker_knows_is_one_sentence(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A mistyped file is not waited for as a topic is; of what the client tries nothing is said but why it failed."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+
+        ended = run("calibrate", tmp_path / "nosuch.jsonl", "-b", f"127.0.0.1:{closed.getsockname()[1]}")
+
+    assert ended.code == 1
+    assert ended.err.splitlines()[-1].startswith(f"There is no file '{tmp_path}/nosuch.jsonl', and of a topic no broker at")
+    assert ended.err.count("Connect to") == 0
 
 
 @pytest.mark.parametrize(

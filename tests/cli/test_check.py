@@ -127,7 +127,16 @@ def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Pa
     (tmp_path / "same.jsonl").write_text(json.dumps({"text": original}) + "\n" + json.dumps({"text": original.upper()}) + "\n")
     assert json.loads(run("check", tmp_path / "same.jsonl", "--json").out.splitlines()[1])["similarity"] == 1.0
     assert dedup([original, original.upper()])["similarity"] == [None, Index().add_many([("1", original)] * 2)[1].similarity]
-    assert run("check", path, "--similarity", "near").code == 78
+    refused = run("check", path, "--similarity", "near", "--set", "recipe=wrds")
+    assert refused.code == 78
+    assert (
+        "--similarity is 'near', but a similarity is written as a share from 0.01 to 1, in hundredths, as in 0.65."
+        in refused.err
+    )
+    assert "--set recipe is 'wrds', but there is no recipe 'wrds'; did you mean 'words'?" in refused.err
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    assert "name an empty directory, and the index is built there" in run("check", path, "--index", tmp_path / "other").err
 
 
 def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -181,6 +181,9 @@ def test_what_check_has_kept_is_found(run: Callable[..., Any], tmp_path: Path) -
     assert run("check", tmp_path / "pages.jsonl", "--index", tmp_path / "kept").code == 0
 
     assert [one for one, _ in found(run("similar", PAGE, "--volume", tmp_path / "kept", "--json"))] == ["http://0/"]
+    table = run("similar", PAGE, "--volume", tmp_path / "kept").out
+    assert table.splitlines()[0].split() == ["similarity", "distance", "id"]  # it has no position in Kafka, and no time
+    assert "has 1 feature (words" in run("similar", "word", "--volume", tmp_path / "kept").err
 
 
 def test_what_cannot_be_asked_is_a_sentence(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:

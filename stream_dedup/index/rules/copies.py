@@ -34,9 +34,7 @@ _ROWS_AT_FIRST: Final = 1024
 _COPIES_MAX: Final = (1 << 32) - 1
 _UNRANKED: Final = UNRANKED
 _LONGEST, _NEWEST, _AUTHORITY = map(int, BetterRule)
-_DAMAGED: Final = (
-    "A count of copies in the index volume is damaged; give the index an empty volume, and it is rebuilt from the log."
-)
+_DAMAGED: Final = "A count of copies in the index volume is damaged; give the index an empty volume, and it is rebuilt."
 
 
 class Copies(NamedTuple):

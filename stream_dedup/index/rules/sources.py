@@ -27,7 +27,7 @@ class Sources:
         self._latest: dict[tuple[str, int], int] = {}
         for key, value in stored:
             if number_of(key) != len(self._names):
-                raise FormatError("The index volume lacks the name of a source partition; rebuild it from the log.")
+                raise FormatError("The index volume lacks the name of a source partition; rebuild it.")
             self.number(*decode_source(value))
         self._stored = len(self._names)
 

@@ -149,7 +149,7 @@ class Generations:
         if time is None and generations is None:
             return
         if time is None or generations is None or len(time) != _TIME.size or len(generations) % _GENERATION.size:
-            raise FormatError("The log time or the generations in the index volume are damaged; rebuild it from the log.")
+            raise FormatError("The log time or the generations in the index volume are damaged; rebuild it.")
         (self.log_ms,) = _TIME.unpack(time)
         self._generations = list(_GENERATION.iter_unpack(generations))
 

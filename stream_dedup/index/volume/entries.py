@@ -169,7 +169,7 @@ class Entries:
         if found != live:
             raise FormatError(
                 f"The index volume holds {'more' if found > live else found} live entries and should hold {live}; give the "
-                "index an empty volume, and it is rebuilt from the log."
+                "index an empty volume, and it is rebuilt."
             )
 
     def _ahead(self, parts: Iterator[StoredRows]) -> Iterator[StoredRows]:
@@ -185,7 +185,7 @@ class Entries:
             if number_of(key) >= self._frozen:
                 raise FormatError(
                     f"The index volume holds entries beyond the {self.count} that it should hold; give the index an empty "
-                    "volume, and it is rebuilt from the log."
+                    "volume, and it is rebuilt."
                 )
             ids = self._tags.of(number_of(key))[columns["place"]]
             yield _stored(number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64), columns, ids)

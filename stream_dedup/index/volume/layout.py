@@ -206,7 +206,7 @@ def check_format(value: bytes) -> None:
     if version != VERSION:
         raise OtherFormatError(
             f"The index volume is of format version {version}, and this program reads {VERSION}; open it with the version that "
-            "wrote it, or give the index an empty volume, and it is rebuilt from the log with the same verdicts."
+            "wrote it, or give the index an empty volume, and it is rebuilt with the same verdicts."
         )
 
 
@@ -266,9 +266,9 @@ def decode_object(value: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(value)
     except ValueError as error:
-        raise FormatError("A value of the index volume is no longer readable JSON; rebuild it from the log.") from error
+        raise FormatError("A value of the index volume is no longer readable JSON; rebuild it.") from error
     if not isinstance(fields, dict):
-        raise FormatError("A value of the index volume is not a JSON object; rebuild it from the log.")
+        raise FormatError("A value of the index volume is not a JSON object; rebuild it.")
     return fields
 
 
@@ -286,7 +286,7 @@ def decode_source(value: bytes) -> tuple[str, bytes, int]:
     """
     end = 1 + value[0] if value else 0
     if len(value) != end + len(NO_TOPIC_ID) + 4:
-        raise FormatError("A source partition's name in the index volume is damaged; rebuild it from the log.")
+        raise FormatError("A source partition's name in the index volume is damaged; rebuild it.")
     (partition,) = struct.unpack_from("<I", value, end + TOPIC_ID_BYTES)
     return value[1:end].decode("utf-8"), value[end : end + TOPIC_ID_BYTES], partition
 
@@ -303,7 +303,7 @@ def decode_watermark(value: bytes) -> tuple[int, int]:
         FormatError: it is damaged.
     """
     if len(value) != _MARK.size:
-        raise FormatError("A watermark in the index volume is damaged; rebuild it from the log.")
+        raise FormatError("A watermark in the index volume is damaged; rebuild it.")
     epoch, committed = _MARK.unpack(value)
     return epoch, committed
 
@@ -386,5 +386,5 @@ def decode_kept(value: bytes) -> tuple[NDArray[Any], list[bytes]]:
     rows: NDArray[Any] = np.frombuffer(raw, KEPT)
     stops = np.cumsum(rows["id_bytes"], dtype=np.int64)
     if stops[-1] != len(blob):
-        raise FormatError("Kept verdicts of the index volume are damaged; rebuild it from the log.")
+        raise FormatError("Kept verdicts of the index volume are damaged; rebuild it.")
     return rows, list(Ids(blob, stops))

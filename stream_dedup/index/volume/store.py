@@ -56,7 +56,7 @@ _CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
     (("Not a directory", "File exists"), "it is not a directory; name a directory", VolumeError),
     (
         ("Corruption", "No such file or directory", "checksum mismatch"),
-        "a file of it is damaged or missing; give the index an empty directory, and it is rebuilt from the log",
+        "a file of it is damaged or missing; give the index an empty directory, and it is rebuilt",
         VolumeError,
     ),
 )
@@ -99,7 +99,7 @@ class RocksStore:
             self.close()
             raise VolumeError(
                 f"The index volume {self._path} held data and opens as an empty one: RocksDB's file MANIFEST is damaged. Give "
-                "the index an empty directory, and it is rebuilt from the log, or restore a snapshot."
+                "the index an empty directory, and it is rebuilt, or restore a snapshot."
             )
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -222,8 +222,8 @@ class RocksStore:
         if "CURRENT" not in names:
             raise VolumeError(
                 f"The directory {self._path} is not empty and holds no index volume (RocksDB's file CURRENT is missing: "
-                f"there are {', '.join(sorted(names)[:5])}); name an empty directory, and the index is rebuilt from "
-                "the log."
+                f"there are {', '.join(sorted(names)[:5])}); name an empty directory, and the index is "
+                "built there."
             )
         marker = self._path / "rocksdict-config.json"
         try:
@@ -234,7 +234,7 @@ class RocksStore:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise VolumeError(
                 f"The directory {self._path} holds a RocksDB without a readable {marker.name}; it was not made by this "
-                "index, or is damaged. Name an empty directory, and the index is rebuilt from the log."
+                "index, or is damaged. Name an empty directory, and the index is built there."
             ) from error
         if raw_mode is not True:
             raise VolumeError(
