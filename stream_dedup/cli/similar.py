@@ -253,6 +253,6 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
     if is_short:
         note(
             f"The text has {counted(wanted.features, 'feature')} (words and the like), and below {floor} a print says too "
-            "little: only a document that is this very text, nothing before and nothing after it, is found. Give more of the document."
+            "little: only a document that is this very text, nothing before and nothing after it, is found. Give more of it."
         )
     return 0
