@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,17 +33,9 @@ def decision_on(log_offset: int, chain: bytes, judged: JudgedBatch, own: slice) 
     fresh[own] = judged.fresh[own]
     found = fresh & verdicts.names_another
     reasons = np.where(found, verdicts.reasons, np.uint8(NOT_JUDGED))
-    return LogDecision(
-        log_offset,
-        chain,
-        (fresh & ~found)[own],
-        reasons[own],
-        judged.entries[found],
-        verdicts.distances[found],
-        verdicts.similarity[found],
-        verdicts.copies[found],
-        verdicts.better[found],
-    )
+    told = judged.entries, verdicts.distances, verdicts.similarity, verdicts.copies, verdicts.better
+    columns: list[Any] = [column[found] for column in told]
+    return LogDecision(log_offset, chain, (fresh & ~found)[own], reasons[own], *columns)
 
 
 def decision_on_seed(log_offset: int, chain: bytes, made: NDArray[np.bool_]) -> LogDecision:

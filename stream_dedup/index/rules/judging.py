@@ -198,15 +198,9 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
     entries.expect(named)
     added = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(added):
-        append_rows(
-            state,
-            batch,
-            places[added],
-            judging.columns,
-            outcome[added] == OUTCOME_SHORT,
-            (log_offsets[added], log_places[added]),
-            judging.append_ms[places[added]],
-        )
+        at, short = places[added], outcome[added] == OUTCOME_SHORT
+        decided = log_offsets[added], log_places[added]
+        append_rows(state, batch, at, judging.columns, short, decided, judging.append_ms[at])
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
     about = handle_of(log_offsets, log_places)
@@ -219,30 +213,17 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
         reasons[duplicates] = _REASONS[same_text.astype(int), same_ids(own_ids, of.ids).astype(int)]
         distances[duplicates] = found.distance[duplicates]
         about[duplicates] = handle_of(of.log_offsets, of.places)
-        copies[duplicates], better[duplicates] = state.copies.count(
-            named,
-            Copies(of.features, of.times_ms, of.ranks, of.sources, of.offsets),
-            copies_of(batch, columns, places, duplicates),
-            own_ids,
-            state.better,
-            counts=state.declared is not None and state.declared.count_copies,
-        )
+        first = Copies(of.features, of.times_ms, of.ranks, of.sources, of.offsets)
+        mine, counts = copies_of(batch, columns, places, duplicates), state.declared is not None and state.declared.count_copies
+        counted = state.copies.count(named, first, mine, own_ids, state.better, counts=counts)
+        copies[duplicates], better[duplicates] = counted
         ids = batch_ids if whole else taken(batch_ids, places)
         last_texts.follow(state.last_texts, state.rooms(), columns, ids, found.entry, reasons)
     judging.fresh[places], judging.entries[places[duplicates]] = True, named
     partitions, sources = state.sources.named(of.sources)
     representatives = NamedRepresentatives(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
-    verdicts = Verdicts(
-        reasons,
-        distances,
-        log_offsets.astype(np.uint64),
-        log_places.astype(np.uint32),
-        representatives,
-        found.similarity,
-        copies,
-        better,
-    )
-    return verdicts, about
+    where = log_offsets.astype(np.uint64), log_places.astype(np.uint32)
+    return Verdicts(reasons, distances, *where, representatives, found.similarity, copies, better), about
 
 
 def copies_of(batch: Batch, columns: Columns, places: NDArray[np.int64], duplicates: NDArray[np.int64]) -> Copies:
