@@ -51,12 +51,8 @@ class TestOrder:
         assert str(settings.origin("http_port")) == "environment STREAM_DEDUP_HTTP_PORT"
         assert f"file log_level in {file}" == str(settings.origin("log_level"))
         assert str(settings.origin("kafka_bootstrap_servers")) == "default"
-
-    def test_the_file_argument_wins_over_the_variable(self, tmp_path: Path) -> None:
         mine = write(tmp_path, "mine.yaml", "group: mine")
-        other = write(tmp_path, "other.yaml", "group: other")
-
-        assert load_settings(file=mine, environ={"STREAM_DEDUP_CONFIG": str(other)}).group == "mine"
+        assert load_settings(file=mine, environ=env(CONFIG=str(file))).group == "mine", "an argument is above the variable"
 
     def test_the_plain_bootstrap_variable_is_honoured_below_ours(self) -> None:
         plain = {"KAFKA_BOOTSTRAP_SERVERS": "a:1"}
@@ -79,13 +75,6 @@ class TestOrder:
         assert load_settings(file=toml, environ={}).model_dump() == load_settings(file=yaml, environ={}).model_dump()
         assert load_settings(file=toml, environ={}).kafka == {"sasl.username": "u", "linger.ms": "5"}
 
-    def test_the_index_folder_follows_the_state_folder(self, tmp_path: Path) -> None:
-        moved = load_settings({"state_dir": str(tmp_path)}, environ={})
-        apart = load_settings({"state_dir": str(tmp_path), "index_dir": "/fast"}, environ={})
-
-        assert moved.index_dir == tmp_path / "index"
-        assert apart.index_dir == Path("/fast")
-
     def test_one_name_on_the_cluster_and_on_the_disk(self) -> None:
         """Two filters with two prefixes have no group and no folder in common, nor has a shadow; a given name holds for all."""
         names = {
@@ -99,7 +88,8 @@ class TestOrder:
 
         assert [one.group for one in found] == list(names)
         assert [one.state_dir.name for one in found] == [one.group for one in found]
-        assert [one.index_dir.parent for one in found] == [one.state_dir for one in found]
+        assert [one.index_dir for one in found] == [one.state_dir / "index" for one in found]
+        assert load_settings({"state_dir": "/s", "index_dir": "/fast"}, environ={}).index_dir == Path("/fast")
         assert len(problems({"STREAM_DEDUP_TOPIC_PREFIX": "ö"})) == 1
         assert len(problems({"STREAM_DEDUP_GROUP": "ö"})) == 1
 
@@ -162,26 +152,18 @@ class TestKafkaProperties:
         assert f"the Kafka property {prop}, which is not free" in by_flag
 
     def test_a_secret_from_a_file(self, tmp_path: Path) -> None:
-        """A variable ending in _FILE names a file; the line break at its end is not part of the secret."""
+        """A variable ending in _FILE names a file; the line break at its end is not part of the secret. `assertion.file` is a
+        property of librdkafka's own: its value is a path and is not read here."""
         secret = write(tmp_path, "password", " p a s s\n")
+        from_file = env(KAFKA_SASL_PASSWORD_FILE=str(secret))
 
-        settings = load_settings(environ={"STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(secret)})
+        settings = load_settings(environ=from_file | env(KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE="/token"))
 
-        assert settings.kafka == {"sasl.password": " p a s s"}
+        assert settings.kafka == {"sasl.password": " p a s s", "sasl.oauthbearer.assertion.file": "/token"}
         assert str(secret) in str(settings.origin("kafka.sasl.password"))
-
-    def test_a_property_that_itself_ends_in_file_is_no_secret_file(self) -> None:
-        """`sasl.oauthbearer.assertion.file` is librdkafka's own; its value is a path and is not read here."""
-        environ = {"STREAM_DEDUP_KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE": "/token"}
-
-        assert load_settings(environ=environ).kafka == {"sasl.oauthbearer.assertion.file": "/token"}
-
-    def test_a_secret_given_twice_or_unreadable_is_an_error(self, tmp_path: Path) -> None:
-        twice = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x", "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(tmp_path)}
-        missing = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(tmp_path / "none")}
-
-        assert "remove one of them" in problems(twice)[0]
-        assert "cannot be read: no such file or directory" in problems(missing)[0]
+        assert "remove one of them" in problems(from_file | {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x"})[0]
+        missing = problems(env(KAFKA_SASL_PASSWORD_FILE=str(tmp_path / "none")))
+        assert "cannot be read: no such file or directory" in missing[0]
 
 
 class TestSecrets:
@@ -329,18 +311,15 @@ class TestErrors:
             (problem,) = problems(file=path)
             assert f"The configuration file {path} cannot be read" in problem
 
-    def test_variables_that_kubernetes_makes_are_passed_over(self) -> None:
+    def test_variables_that_kubernetes_makes_or_that_are_read_elsewhere_are_passed_over(self) -> None:
         """A Service called stream-dedup-index in the namespace must not keep every pod from starting."""
         environ = env(INDEX_SERVICE_HOST="10.0.0.1", INDEX_SERVICE_PORT="8080", INDEX_SERVICE_PORT_HTTP="8080")
         environ |= env(INDEX_PORT="tcp://10.0.0.1:8080", INDEX_PORT_8080_TCP="tcp://10.0.0.1:8080")
         environ |= env(INDEX_PORT_8080_TCP_PROTO="tcp", INDEX_PORT_8080_TCP_ADDR="10.0.0.1")
         environ |= env(KAFKA_PORT="tcp://10.0.0.2:9092", KAFKA_SERVICE_HOST="10.0.0.2", HTTP_PORT="tcp://10.0.0.3:80")
+        environ |= {FAILPOINT_VARIABLE: "worker.begin"} | env(CACHE_DIR="/var/cache/stream-dedup")  # read elsewhere
 
         assert load_settings(environ=environ) == Settings()
-
-    def test_the_failpoint_of_the_tests_is_no_unknown_setting(self) -> None:
-        """The variable that kills a role at a step, for tests, does not stop it from starting."""
-        assert problems({FAILPOINT_VARIABLE: "worker.begin", "STREAM_DEDUP_CACHE_DIR": "/var/cache/stream-dedup"}) == []
 
     def test_hostile_text_is_shown_harmless(self) -> None:
         (problem,) = problems({"STREAM_DEDUP_\x1b[31m\u202e" + "A" * 5000: "1"})
