@@ -111,16 +111,12 @@ def test_the_same_plan_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "text", ["plan", "colour=red", "threshold=many", "by_length=3", "threshold", "window=long", "better=shortest"]
 )
-def test_what_is_no_setting_of_a_plan_is_refused(text: str) -> None:
+def test_what_is_no_setting_of_a_plan_is_refused_and_one_that_the_log_cannot_serve(text: str) -> None:
     with pytest.raises(
         (InputError, ConfigurationError),
         match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window is written|What is better is longest",
     ):
         Alternative.parse([text])
-
-
-def test_a_plan_that_the_log_cannot_serve_is_refused() -> None:
-    """Prints of 128 bits cannot be judged by 256."""
     log: list[bytes | None] = [declare(PLANS["classic"], width=128), batch([Doc(0, 0, 1, bytes(16), PRINT)])]
     with pytest.raises(ConfigurationError, match="cannot be judged by that plan"):
         difference(log, "plan=256:8:1:21")

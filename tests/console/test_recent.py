@@ -31,20 +31,12 @@ def test_filters_are_joined() -> None:
 
 
 @pytest.mark.parametrize(
-    "query", [{"from": "nan"}, {"to": "-1"}, {"from": "much"}, {"to": "1e9"}, {"header": "=x"}, {"id": "x" * 501}]
+    "query",
+    [{"from": "nan"}, {"to": "-1"}, {"from": "much"}, {"to": "1e9"}, {"header": "=x"}, {"id": "x" * 501}],
 )
 def test_filters_that_are_none_are_refused(query: dict[str, str]) -> None:
     with pytest.raises(InputError, match=r"\.$"):
         filter_of(query)
-
-
-def test_the_newest_come_first_and_older_ones_by_number() -> None:
-    recent = sources().recent
-
-    first = recent.select(filter_of({}), 10)
-    second = recent.select(filter_of({}), 10, before=first[-1].number)
-
-    assert [one.offset for one in first + second] == list(range(499, 479, -1))
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -54,15 +46,9 @@ def test_what_is_kept_is_bounded() -> None:
 
     assert recent.remembered == 10
     assert recent.now("7d").total == MINUTES - 1  # this minute has none yet
-
-
-def test_minutes_that_lie_ahead_push_none_of_this_hour_out() -> None:
-    """Records dated in the year 9999 that lay in the outputs at the start count as seen now."""
-    recent = Recent(now_ms=lambda: HOUR_MS)
-
+    recent = Recent(now_ms=lambda: HOUR_MS)  # records of the year 9999 that lay in the outputs at the start count as seen now
     recent.saw(decision(place, seen_ms=253_402_300_000_000 + place * 60_000) for place in range(120))
     recent.saw(decision(place, seen_ms=HOUR_MS) for place in range(5))
-
     assert recent.now().total == 125
 
 
@@ -98,15 +84,18 @@ def test_figures_of_a_span(span: str, columns: int, minutes: int) -> None:
         recent.now("2w")
 
 
-def test_the_most_alike_come_first_where_asked_and_none_seen_later_than_a_time() -> None:
-    """By the address's `sort` and `until`."""
+def test_the_newest_come_first_or_the_most_alike_and_none_seen_later_than_a_time() -> None:
+    """A page ends where the next begins; by the address's `sort` and `until`."""
+    recent = sources().recent
+    first = recent.select(filter_of({}), 10)
+    second = recent.select(filter_of({}), 10, before=first[-1].number)
+    assert [one.offset for one in first + second] == list(range(499, 479, -1))
+
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.saw(
         decision(place, "near", similarity=place % 7 / 10, seen_ms=HOUR_MS - 1_000 * (100 - place)) for place in range(100)
     )
-
     until = filter_of({"until": rfc3339(HOUR_MS - 50_000)})
-
     assert [one.similarity for one in recent.select(until, 8, most_alike=True)] == [0.6] * 7 + [0.5]
     assert [one.offset for one in recent.select(until, 3)] == [49, 48, 47]
     with pytest.raises(InputError, match="until must be a time in UTC such as"):
