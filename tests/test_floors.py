@@ -69,7 +69,7 @@ APART = {
     "inputs/html.py": ("fingerprinting", "settings", "log"),
     **{
         f"insights/{name}.py": ("log", "settings", "service")
-        for name in ("hosts", "counts", "record", "tally", "row", "events", "ledger")
+        for name in ("hosts", "counts", "record", "tally", "row", "ledger")
     },
 }
 # The one file of the checker that runs the index itself: it replays a log through it.

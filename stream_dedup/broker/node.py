@@ -59,12 +59,7 @@ ORPHAN_AGE_SECONDS = 600
 # Compiles each method once, soon and not well: what starts quickly and does little.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 
-JAVA_FLAGS = (
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-XX:+ExitOnOutOfMemoryError",
-    "-Djava.awt.headless=true",
-)
+JAVA_FLAGS = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true")
 
 
 class LocalBroker:

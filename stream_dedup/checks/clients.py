@@ -17,12 +17,7 @@ _PROTOCOL_BYTES = 512
 
 def check_clients(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None) -> list[CheckFinding]:
     """Return what there is to say about the clients; `topics` None: the cluster could not be asked."""
-    return [
-        *_properties(settings),
-        *_delivery(settings),
-        *_sizes(settings, names, topics),
-        *_encryption(settings),
-    ]
+    return [*_properties(settings), *_delivery(settings), *_sizes(settings, names, topics), *_encryption(settings)]
 
 
 def _properties(settings: Settings) -> Iterator[CheckFinding]:

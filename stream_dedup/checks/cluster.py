@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from stream_dedup.checks.declaration import check_reading
 from stream_dedup.checks.finding import CheckFinding, Problems, ok, refused, warning
-from stream_dedup.checks.reading import check_reading
 from stream_dedup.ground.document import ID_BYTES_MAX
 from stream_dedup.ground.printable import counted
 from stream_dedup.ground.topics import BEGUN, HEADER_BUDGET_BYTES, TopicNames, TopicState, log_problems

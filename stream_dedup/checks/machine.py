@@ -91,8 +91,7 @@ def _disk(check: str, folder: Path, held_in_it: str, why: str, role: str) -> Ite
     text = f"{_gigabytes(free)} are free beside {held_in_it} of {_gigabytes(held)} in {folder}"
     if free < needed:
         yield warning(
-            check,
-            f"{text}: {why}, and at zero {role} stops (nothing is lost). Expand the volume, or rebuild on a larger one.",
+            check, f"{text}: {why}, and at zero {role} stops (nothing is lost). Expand the volume, or rebuild on a larger one."
         )
     else:
         yield ok(check, f"{text}.")

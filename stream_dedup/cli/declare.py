@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from stream_dedup.checks.reading import reading_of, reading_text
+from stream_dedup.checks.declaration import reading_of, reading_text
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
 from stream_dedup.cli.orders import append, log_names
 from stream_dedup.control import declaration

@@ -17,11 +17,10 @@ from stream_dedup.checks.clients import check_clients
 from stream_dedup.checks.cluster import Facts, check_cluster, check_representatives
 from stream_dedup.checks.decisions import check_decisions, read_decisions
 from stream_dedup.checks.declaration import check_declaration, check_recipe
-from stream_dedup.checks.facts import read_facts
 from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import check_machine
 from stream_dedup.checks.roles import check_roles, read_roles
-from stream_dedup.checks.start import needed_topics
+from stream_dedup.checks.start import needed_topics, read_facts
 from stream_dedup.checks.volume import check_volume
 from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.control.declaration import declaration

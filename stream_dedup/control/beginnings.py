@@ -6,6 +6,9 @@ If a worker is killed behind the commit, the partition's next owner finds its of
 that stands there and has no offset has lost it, and one that does not stand there has given nothing to the outputs.
 
 Invariant: nothing of a partition is read before `note` has returned for it.
+
+Where an offset has vanished, or has no epoch, the epoch to rise from is the highest that the log holds (`read_marks`), because
+nothing but a record of the log can have raised the index's watermark.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ from typing import Any
 
 import structlog
 
+from stream_dedup.checks.declaration import check_reading, reading_of
 from stream_dedup.checks.finding import raise_refusals
-from stream_dedup.checks.reading import check_reading, reading_of
+from stream_dedup.control.rewind import Marks
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, LogAppender, read_whole
 from stream_dedup.log import records
 from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
+from stream_dedup.log.records import LogRecord
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.worker")
@@ -129,3 +135,29 @@ def open_new(settings: Settings, names: TopicNames) -> None:
     """Write down that nothing was begun under a log that is empty yet."""
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
     write_down(settings, names, encode_opened(log_id))
+
+
+def read_marks(
+    settings: Settings,
+    names: TopicNames,
+    topic_id: bytes,
+    advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
+    read: Callable[..., Iterable[tuple[int, LogRecord | None]]] = read_whole,
+) -> Marks:
+    """Fold the whole log; `advance` is told of (documents, bytes) as they pass. `read` reads as `read_whole` does.
+
+    Raises:
+        ConfigurationError: the log is missing, incomplete, or another group's.
+        BrokerError: it cannot be read to its end.
+        OtherFormatError: it was written by a newer version.
+    """
+    marks = Marks(topic_id, names.documents)
+    for _, record in read(settings, names.fingerprints, advance):
+        if record is not None:
+            marks.fold(record)
+    if marks.group not in (None, settings.group):
+        raise ConfigurationError(
+            f"The log belongs to group {marks.group!r}, and the setting names {settings.group!r}, whose offsets no worker "
+            "would use. Set STREAM_DEDUP_GROUP as the workers have it."
+        )
+    return marks

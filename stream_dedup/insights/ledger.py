@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from stream_dedup.ground.errors import FormatError, OtherFormatError
-from stream_dedup.insights import events
 from stream_dedup.insights.counts import NOTHING, ReasonCounts
 from stream_dedup.insights.record import HostCounts, InsightsRecord
-from stream_dedup.insights.row import OTHER, SLICES, HostRow, Stamp, decode, encode, hosts_of
+from stream_dedup.insights.row import OTHER, SLICES, Event, HostRow, Stamp, decode, encode, hosts_of, look
 
 EVENTS_SHOWN: Final = 50
 
@@ -33,7 +32,7 @@ class Signals:
     last_change_ms: int | None
     window_seconds: int
     updated_ms: int
-    events: tuple[events.Event, ...] = ()
+    events: tuple[Event, ...] = ()
 
     @property
     def duplicate_ratio(self) -> float:
@@ -78,7 +77,7 @@ class BegunEvent(NamedTuple):
     """An event that has just begun at a host."""
 
     host: str
-    event: events.Event
+    event: Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ class HostLedger:
         for host, row in sorted(found, key=lambda item: item[1].stamp or Stamp(0, 0)):
             self._rows[host] = row
             self._latest_ms = max(self._latest_ms, row.stamp.time_ms if row.stamp else 0)
-            self._signals[host] = self._signal(host, row, self._latest_ms, tuple(events.look(row)[0]))
+            self._signals[host] = self._signal(host, row, self._latest_ms, tuple(look(row)[0]))
         return unreadable
 
     def apply(self, record: InsightsRecord, stamp: Stamp) -> bool:
@@ -155,7 +154,7 @@ class HostLedger:
         begun: list[BegunEvent] = []
         for host in self._changed:
             row = self._rows[host]
-            going_on, new = ([], []) if host == OTHER else events.look(row)
+            going_on, new = ([], []) if host == OTHER else look(row)
             begun += [BegunEvent(host, one) for one in new]
             signals = self._signals[host] = self._signal(host, row, self._latest_ms, tuple(going_on))
             body = None if host == OTHER else json.dumps(signals.as_json(), ensure_ascii=False).encode("utf-8", "replace")
@@ -185,7 +184,7 @@ class HostLedger:
             self._signals.pop(host, None)
         return [SignalChange(host, None, None) for host in gone]
 
-    def _signal(self, host: str, row: HostRow, now_ms: int, going_on: tuple[events.Event, ...]) -> Signals:
+    def _signal(self, host: str, row: HostRow, now_ms: int, going_on: tuple[Event, ...]) -> Signals:
         return Signals(host, row.total(), row.last_change_ms, self._window_seconds, now_ms, going_on)
 
 

@@ -32,10 +32,7 @@ class Patience:
     """
 
     def __init__(
-        self,
-        is_silent: Callable[[], bool] = bool,
-        stop: threading.Event | None = None,
-        beat: Callable[[], None] = lambda: None,
+        self, is_silent: Callable[[], bool] = bool, stop: threading.Event | None = None, beat: Callable[[], None] = lambda: None
     ) -> None:
         self.is_silent = is_silent
         self._stop = stop
@@ -79,10 +76,7 @@ def ask(question: Callable[[float], Any], doing: str, seconds: float = 30.0, nee
 
 
 def ask_anew(
-    question: Callable[[float], Any],
-    seconds: float,
-    pause: Callable[[float], Any] = time.sleep,
-    codes: frozenset[int] = MOVES,
+    question: Callable[[float], Any], seconds: float, pause: Callable[[float], Any] = time.sleep, codes: frozenset[int] = MOVES
 ) -> Any:
     """Return `question(timeout)`, which changes nothing, so it is asked anew for `seconds` in all where waiting can help.
 

@@ -19,7 +19,7 @@ from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.ground.messages import Messages
 from stream_dedup.kafka.asking import ANSWER_SECONDS, IMPATIENT, OwnedOffset, Patience, ask_anew, ask_committed
 from stream_dedup.kafka.client import MOVES, SILENT, WENT_ON, consumer_config, make_consumer, to_message, to_messages, translate
-from stream_dedup.kafka.taking import DAMAGED, Suspects, raise_unless_passing, take_raw
+from stream_dedup.kafka.readers import DAMAGED, Suspects, raise_unless_passing, take_raw
 from stream_dedup.settings.settings import Settings
 
 _QUESTIONS = 3

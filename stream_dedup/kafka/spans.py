@@ -18,7 +18,7 @@ from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.asking import OwnedOffset, ask_committed
 from stream_dedup.kafka.client import consumer_config, make_consumer, to_message
-from stream_dedup.kafka.taking import DAMAGED, Suspects, messages_of, opened
+from stream_dedup.kafka.readers import DAMAGED, Suspects, messages_of, opened
 from stream_dedup.settings.settings import Settings
 
 # A worker's transactions are ended by Kafka after 30 s; after this time it is not one of them that is waited for.

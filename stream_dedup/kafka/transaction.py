@@ -22,10 +22,7 @@ from stream_dedup.ground.document import Headers
 from stream_dedup.ground.errors import AbortableError, BrokerError, FencedError
 from stream_dedup.ground.messages import NO_TIMESTAMP
 from stream_dedup.ground.threads import SideThread
-from stream_dedup.kafka.asking import IMPATIENT, Patience
-from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
-from stream_dedup.kafka.client import is_retriable, make_producer, producer_config, translate
-from stream_dedup.kafka.failures import (
+from stream_dedup.kafka.append import (
     PURGED,
     REFUSALS,
     STEP_SECONDS,
@@ -38,6 +35,9 @@ from stream_dedup.kafka.failures import (
     translated,
     write_acls,
 )
+from stream_dedup.kafka.asking import IMPATIENT, Patience
+from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
+from stream_dedup.kafka.client import is_retriable, make_producer, producer_config, translate
 from stream_dedup.settings.settings import Settings
 
 # From the first output to the last acknowledgement: Kafka ends a transaction after 30 s, and takes its owner for a zombie then.
@@ -349,11 +349,7 @@ class TransactionalOutput:
             raise UnwrittenError(f"{left} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s.")
 
     def _denied(
-        self,
-        errors: Sequence[tuple[str, KafkaError]],
-        outputs: Sequence[Output],
-        positions: list[TopicPartition],
-        stamp: bytes,
+        self, errors: Sequence[tuple[str, KafkaError]], outputs: Sequence[Output], positions: list[TopicPartition], stamp: bytes
     ) -> BrokerError | None:
         """Return the ACL that is missing, if that is why every output was purged; the transaction will be aborted anyway.
 

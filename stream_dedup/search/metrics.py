@@ -20,8 +20,7 @@ class SearchMetrics(DecodingMetrics):
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         self.read = counter("stream_dedup_search_records", "Records of the outputs that were taken into the full-text engine.")
         self.without_text = counter(
-            "stream_dedup_search_without_text",
-            "Records of the outputs whose text cannot be had: not found by words.",
+            "stream_dedup_search_without_text", "Records of the outputs whose text cannot be had: not found by words."
         )
         self._documents = gauge("stream_dedup_search_documents", "Documents and groups in the full-text engine.")
         self._size = gauge("stream_dedup_search_size_bytes", "Bytes that the full-text engine takes on its volume.")

@@ -60,12 +60,7 @@ def reason_of(error: Exception) -> str:
 
 
 def ask_role(
-    role: str,
-    bases: Iterable[str],
-    path: str,
-    remedy: str,
-    body: bytes | None = None,
-    headers: Mapping[str, str] | None = None,
+    role: str, bases: Iterable[str], path: str, remedy: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[str, dict[str, Any]]:
     """Return which of some addresses has such a role, and the JSON object that it answers; the others are passed over.
 

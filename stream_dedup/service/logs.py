@@ -56,10 +56,7 @@ def configure(
         renderers = [structlog.dev.ConsoleRenderer(colors=is_terminal, exception_formatter=plain)]
     else:
         transformer = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-        renderers = [
-            structlog.processors.ExceptionRenderer(transformer),
-            structlog.processors.JSONRenderer(ensure_ascii=False),
-        ]
+        renderers = [structlog.processors.ExceptionRenderer(transformer), structlog.processors.JSONRenderer(ensure_ascii=False)]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, neutralise, *renderers],

@@ -30,10 +30,7 @@ class WorkerMetrics(DecodingMetrics):
         self.recipe(recipe)
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         histogram = partial(BatchHistogram, registry=self.registry)
-        self.records = counter(
-            "stream_dedup_records",
-            "Source records whose transaction committed: what went in.",
-        )
+        self.records = counter("stream_dedup_records", "Source records whose transaction committed: what went in.")
         self._documents = counter(
             "stream_dedup_documents", "Documents that left with a verdict, by verdict and reason.", ["verdict", "reason"]
         )
@@ -60,12 +57,10 @@ class WorkerMetrics(DecodingMetrics):
             "Documents that one transaction may carry now: fewer when outputs are written slowly.",
         )
         self.unemitted = gauge(
-            "stream_dedup_unemitted_representatives",
-            "Representatives that this worker has not committed to the output yet.",
+            "stream_dedup_unemitted_representatives", "Representatives that this worker has not committed to the output yet."
         )
         self.unanswered = gauge(
-            "stream_dedup_unanswered_seconds",
-            "Age of the oldest question to the index without an answer; 0 if none is.",
+            "stream_dedup_unanswered_seconds", "Age of the oldest question to the index without an answer; 0 if none is."
         )
         self._distance = histogram(
             "stream_dedup_distance_bits", "Distance of duplicates from the document they name.", _DISTANCE_BUCKETS_BITS
@@ -81,9 +76,7 @@ class WorkerMetrics(DecodingMetrics):
             _LATENCY_BUCKETS_SECONDS,
         )
         self._insights = counter(
-            "stream_dedup_insights_sent",
-            "Records with counts per host, by whether Kafka took them.",
-            ["result"],
+            "stream_dedup_insights_sent", "Records with counts per host, by whether Kafka took them.", ["result"]
         )
         for result in ("delivered", "lost"):
             self._insights.labels(result)

@@ -218,14 +218,7 @@ class Preparer:
                 ids[place] = identifier
         keys = set(messages.last_offsets())
         batch = InFlight(
-            messages,
-            decided,
-            [None] * len(messages),
-            [],
-            stamp,
-            {key: sources[key].epoch for key in keys},
-            keys,
-            ids=ids,
+            messages, decided, [None] * len(messages), [], stamp, {key: sources[key].epoch for key in keys}, keys, ids=ids
         )
         if prints is not None:
             self._pack(batch, documents, prints, sources)
@@ -346,11 +339,7 @@ class Preparer:
         )
 
     def _pack(
-        self,
-        batch: InFlight,
-        documents: Documents,
-        prints: Prints,
-        sources: Mapping[TopicPartitionKey, records.Source],
+        self, batch: InFlight, documents: Documents, prints: Prints, sources: Mapping[TopicPartitionKey, records.Source]
     ) -> None:
         """Make log records of what was found."""
         written: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]

@@ -14,8 +14,7 @@ from stream_dedup.checks.declaration import check_declaration, check_key
 from stream_dedup.checks.roles import check_group
 from stream_dedup.checks.start import hold, report
 from stream_dedup.control import declaration
-from stream_dedup.control.beginnings import Beginnings
-from stream_dedup.control.marks import read_marks
+from stream_dedup.control.beginnings import Beginnings, read_marks
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import FirstStartError

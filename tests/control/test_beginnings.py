@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.checks.reading import reading_of
+from stream_dedup.checks.declaration import reading_of
 from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.ground.errors import ConfigurationError, FirstStartError
 from stream_dedup.ground.topics import TopicNames

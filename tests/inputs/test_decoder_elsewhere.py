@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.checks.reading import check_reading, reading_of
+from stream_dedup.checks.declaration import check_reading, reading_of
 from stream_dedup.cli.tap import ids_of
 from stream_dedup.ground.document import DeadLetter, Headers, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, TextAwayError

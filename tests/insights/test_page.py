@@ -8,10 +8,10 @@ import urllib.request
 from email.message import Message
 
 from stream_dedup.insights.counts import ReasonCounts
-from stream_dedup.insights.events import Event
 from stream_dedup.insights.ledger import BegunEvent, Signals, View
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.page import Console, page_of
+from stream_dedup.insights.row import Event
 from tests.service.serving import serving
 
 EVIL = "<script>alert(1)</script>"

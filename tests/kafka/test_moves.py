@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from stream_dedup.ground.errors import AbortableError, BrokerError, GoneError, NoAnswerError, StreamDedupError
-from stream_dedup.kafka import Admin, LogReader, SourceConsumer, admin, asking, client, readers, spans, taking
+from stream_dedup.kafka import Admin, LogReader, SourceConsumer, admin, asking, client, readers, spans
 from stream_dedup.kafka import source as source_module
 from stream_dedup.kafka.asking import ask
 from stream_dedup.kafka.client import WENT_ON, translate
@@ -74,7 +74,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
     def put(*refusals: int) -> Cluster:
         found = Cluster(*refusals)
         monkeypatch.setattr(asking, "_AGAIN_SECONDS", 0.001)
-        for room in (source_module, readers, spans, taking):
+        for room in (source_module, readers, spans):
             monkeypatch.setattr(room, "make_consumer", lambda *_, **__: found)
         monkeypatch.setattr(admin, "AdminClient", lambda *_, **__: found)
         return found
@@ -151,7 +151,7 @@ def test_the_remedy_is_named_whoever_meets_it(code: int) -> None:
         raise KafkaException(KafkaError(code))
 
     with pytest.raises(GoneError) as read:
-        taking.raise_unless_passing(KafkaError(code), "documents")
+        readers.raise_unless_passing(KafkaError(code), "documents")
     with pytest.raises(BrokerError) as asked:
         ask(asks, "asking for the end of fingerprints")
     written = translate(KafkaError(code), "writing to unique")
@@ -165,7 +165,7 @@ def test_the_remedy_is_named_whoever_meets_it(code: int) -> None:
 
 def test_a_partition_that_is_new_is_waited_for() -> None:
     """Nothing was deleted: a reader goes on, and a transaction is tried again."""
-    taking.raise_unless_passing(KafkaError(KafkaError._UNKNOWN_PARTITION), "documents")
+    readers.raise_unless_passing(KafkaError(KafkaError._UNKNOWN_PARTITION), "documents")
     written = translate(KafkaError(KafkaError._UNKNOWN_PARTITION), "writing to unique")
 
     assert isinstance(written, AbortableError)
@@ -176,14 +176,14 @@ def test_a_partition_that_is_new_is_waited_for() -> None:
 @pytest.mark.parametrize("code", sorted(WENT_ON))
 def test_a_group_that_went_on_ends_no_reader(code: int) -> None:
     """The client joins it again by itself."""
-    taking.raise_unless_passing(KafkaError(code), "documents")
+    readers.raise_unless_passing(KafkaError(code), "documents")
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN])
 def test_a_broker_that_does_not_answer_is_not_called_a_missing_acl(code: int) -> None:
     """Who meets it may wait, because the error says which kind it is."""
     error = translate(KafkaError(code), "reading the first and last offset of verdicts")
-    taking.raise_unless_passing(KafkaError(code), "documents")
+    readers.raise_unless_passing(KafkaError(code), "documents")
 
     assert isinstance(error, NoAnswerError)
     assert "is its broker up?" in str(error)

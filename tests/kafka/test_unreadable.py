@@ -11,7 +11,7 @@ from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.document import Message, Unreadable, UnreadableHeaders
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
-from stream_dedup.kafka import LogReader, SourceConsumer, client, readers, spans, taking
+from stream_dedup.kafka import LogReader, SourceConsumer, client, readers, spans
 from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, record
@@ -63,7 +63,7 @@ def read(monkeypatch: pytest.MonkeyPatch, partition: Any, turns: int = 60) -> li
 def test_every_offset_comes_once(monkeypatch: pytest.MonkeyPatch, bad: tuple[range, ...]) -> None:
     """Whether one record or several, first or last, or two batches in a row: every offset comes once and in order, and what
     could not be read is marked so, with the client's words. The reader of `audit` gives the same, and comes to its end."""
-    monkeypatch.setattr(taking, "make_consumer", lambda _: Partition(10, *bad))
+    monkeypatch.setattr(readers, "make_consumer", lambda _: Partition(10, *bad))
     reader = spans.SpanReader(Settings(), "documents", {0: spans.Bounds(0, 10)})
     lost = {offset for one in bad for offset in one}
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.checks.reading import reading_of
+from stream_dedup.checks.declaration import reading_of
 from stream_dedup.cli.release import release
 from stream_dedup.cli.rewind import rewind_group
 from stream_dedup.ground.better import BetterRule

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.checks.declaration import check_declaration
+from stream_dedup.checks.declaration import check_declaration, check_reading, reading_of
 from stream_dedup.checks.finding import CheckState
-from stream_dedup.checks.reading import check_reading, reading_of
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError
