@@ -72,7 +72,8 @@ def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> No
         index.apply([(offset, append_time(offset), raw)])
         now.fold(read(raw))
 
-        assert (now.plan, now.window, now.better, now.format) == (index.plan, index.window, index.better, index.format)
+        state = index._state
+        assert (now.plan, now.window, now.better, now.format) == (state.plan, state.window, state.better, index.format)
     assert now.changes > 0
 
 
