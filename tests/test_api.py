@@ -204,6 +204,21 @@ def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
             index.query_many(["a", 5])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_closed_index_says_so(tmp_path: Path, on_disk: bool) -> None:
+    """In one sentence, whatever it is asked; only what it is can still be shown, and closing it again does nothing."""
+    index = Index(tmp_path / "a" if on_disk else None)
+    index.add("1", LONG)
+    index.close()
+    index.close()
+
+    asked: list[Callable[[], object]] = [lambda: index.add("2", LONG), lambda: index.query(LONG), lambda: len(index)]
+    for ask in [*asked, lambda: "1" in index, lambda: list(index), lambda: index.remove("1"), lambda: index.plan]:
+        with pytest.raises(StoreError, match=r"^This index was closed; open it again\.$"):
+            ask()
+    assert repr(index).endswith(", closed>")
+
+
 def test_a_print_keeps_its_value() -> None:
     one = fingerprint("Grüße")
 

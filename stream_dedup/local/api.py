@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, as_recipe, as_vector, format_prints
 from stream_dedup.ground.arguments import checked, given
 from stream_dedup.ground.document import DIGEST_BYTES, Reason, Verdict, shorten_id
-from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
+from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError, StoreError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import counted
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.ground.sketch import similarity as sketch_similarity
+from stream_dedup.index.index import LogIndex
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.local.offline import apply_record, judge_prints, open_index, store_at
 from stream_dedup.local.rows import column_of, rows_in
@@ -176,10 +177,16 @@ class Index:
         self._lock = threading.Lock()
         self._store = store_at(path)
         try:
-            self._index = open_index(self._store, self.recipe, plan, similarity)
+            self._opened: LogIndex | None = open_index(self._store, self.recipe, plan, similarity)
         except BaseException:
             self._store.close()
             raise
+
+    @property
+    def _index(self) -> LogIndex:
+        if self._opened is None:
+            raise StoreError("This index was closed; open it again.")
+        return self._opened
 
     @property
     def plan(self) -> Plan:
@@ -283,6 +290,8 @@ class Index:
     def __repr__(self) -> str:
         """Say how many documents are kept, where, and by which recipe and plan."""
         where = "in memory" if self.path is None else f"at {self.path}"
+        if self._opened is None:
+            return f"<Index {where}, closed>"
         return f"<Index of {counted(len(self), 'document')} {where}, recipe {self.recipe.id}, plan {self.plan.name}>"
 
     def __len__(self) -> int:
@@ -293,6 +302,7 @@ class Index:
     def close(self) -> None:
         """Close it; everything that was answered is on the path already."""
         with self._lock:
+            self._opened = None
             self._store.close()
 
     def __enter__(self) -> Index:
