@@ -55,9 +55,8 @@ from stream_dedup.index.tables.budget import Budget, PlanMemory
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.beside import KeptFiles
-from stream_dedup.index.volume.contract import Store, Writes
+from stream_dedup.index.volume.contract import Store, Undelivered, Writes
 from stream_dedup.index.volume.entries import Entries
-from stream_dedup.index.volume.undelivered import Undelivered
 from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.decisions import encode as encode_decision
 from stream_dedup.log.records import LogRecord, decode

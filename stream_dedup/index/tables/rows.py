@@ -27,7 +27,7 @@ FULL: Final = 2
 class Columns(NamedTuple):
     """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), S maybe 0, the rest (n,).
 
-    `ids` are their CRC-32, 0 for none (`idtags.crcs_of`).
+    `ids` are their CRC-32, 0 for none (`tags.crcs_of`).
     """
 
     prints: NDArray[np.uint64]

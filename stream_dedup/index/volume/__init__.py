@@ -1,6 +1,5 @@
 """What is kept, as bytes, and where.
 
-In reading order: `layout` (keys and values), `entries` and `pages` (the representatives), `idtags`, `contract` (one step, and
-who writes it) with `store` (RocksDB) and `memory` (its twin), `undelivered` (answers, decisions), `beside` (files for quick
-opening, never the truth).
+In reading order: `layout` (keys and values), `entries` and `pages` (the representatives), `contract` (one step, who writes it,
+and what is on its way) with `store` (RocksDB) and `memory` (its twin), `beside` (files for quick opening, never the truth).
 """

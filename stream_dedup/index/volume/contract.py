@@ -1,4 +1,4 @@
-"""What a store of the index must do, and what is written to it in one step.
+"""What a store of the index must do, what is written to it in one step, and what waits in it until it was delivered.
 
 `store.RocksStore` and `memory.MemoryStore` pass the same tests.
 
@@ -10,7 +10,8 @@ each failure is a `StoreError`, never an empty answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -82,3 +83,38 @@ class Writes:
         for key in [key for key in self.puts if first <= key < end]:
             del self.puts[key]
         self.ranges.append((first, end))
+
+
+class Undelivered:
+    """Records on their way to a topic, answers or decisions, kept until they were delivered.
+
+    Each lies under the log offset that it is of, in the log's order; `key_of` gives its key.
+    """
+
+    def __init__(self, store: Store, key_of: Callable[[int], bytes], log_offsets: list[int]) -> None:
+        """`log_offsets`, ascending: of what the volume holds."""
+        self._store = store
+        self._key_of = key_of
+        self._log_offsets = log_offsets
+
+    def __len__(self) -> int:
+        return len(self._log_offsets)
+
+    def keep(self, writes: Writes, log_offset: int, raw: bytes) -> None:
+        """Keep a record from the next write on; its log offset lies above all others."""
+        writes.put(self._key_of(log_offset), raw)
+        self._log_offsets.append(log_offset)
+
+    def since(self, log_offset: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Yield (log offset, record) from a log offset on, as far as they are written."""
+        for one in self._log_offsets[bisect_left(self._log_offsets, log_offset) :]:
+            (raw,) = self._store.get_many([self._key_of(one)])
+            if raw is not None:  # its delivery may have been confirmed meanwhile
+                yield one, raw
+
+    def delivered(self, writes: Writes, below: int) -> None:
+        """Take note that all below a log offset were delivered; the next write makes it durable."""
+        done = bisect_left(self._log_offsets, below)
+        for log_offset in self._log_offsets[:done]:
+            writes.delete(self._key_of(log_offset))
+        del self._log_offsets[:done]
