@@ -22,7 +22,7 @@ from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.log import decisions
 from stream_dedup.settings.settings import Settings
 from tests.index.test_decisions import decided, random_log
-from tests.log.test_decisions import DECISION
+from tests.log.test_answers import DECISION
 
 PLAN = parse("64:4:0:3")
 

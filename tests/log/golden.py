@@ -17,8 +17,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers, decisions, records
 from tests.index.logs import RandomLog, append_time
-from tests.log.test_answers import ANSWER, REJECTED
-from tests.log.test_decisions import DECISION, ON_A_SEED
+from tests.log.test_answers import ANSWER, DECISION, ON_A_SEED, REJECTED
 from tests.log.test_records import make_batch
 
 FOLDER = Path(__file__).parent.parent / "golden" / "formats"

@@ -20,8 +20,7 @@ from stream_dedup.log import answers, decisions, records
 from stream_dedup.log.frame import framed
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from tests.log.golden import FOLDER
-from tests.log.test_answers import ANSWER
-from tests.log.test_decisions import DECISION
+from tests.log.test_answers import ANSWER, DECISION
 from tests.log.test_records import make_batch
 
 FORMATS = sorted(int(path.name) for path in FOLDER.iterdir())
