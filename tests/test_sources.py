@@ -130,6 +130,10 @@ FRAME = Frame(TABLE)
                 {name: split.table["id"].to_pylist() for name, split in found.items()} == {"train": [10], "test": [11]}
             ),
         ),
+        (
+            [Frame(TABLE.slice(0, 1)), TABLE.slice(1, 1), Frame(TABLE.slice(2)).lazy()],
+            lambda found: [len(one) for one in found] == [1, 1, 0] and isinstance(found[0], Frame),
+        ),
         ({"text": TEXTS, "n": [1, 2, 3]}, lambda found: found == {"text": TEXTS[:2], "n": [1, 2]}),
         (np.array(TEXTS), lambda found: found.tolist() == TEXTS[:2]),
         ((text for text in TEXTS), lambda found: found == TEXTS[:2]),
@@ -169,6 +173,7 @@ def test_rows_without_a_text(null: object) -> None:
         assert dedup({"text": texts}, nulls=nulls, returns="mask").tolist() == mask  # type: ignore[arg-type]
         assert dedup(texts, nulls=nulls)["reason"] == ["new", "missing", "near", "missing"]  # type: ignore[arg-type]
     assert dedup(pa.table({"text": [ONE, None]}), nulls="drop", returns="kept").num_rows == 1
+    assert dedup({"text": iter([ONE, null])}, nulls="drop", returns="kept") == {"text": [ONE]}
 
 
 def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:

@@ -71,8 +71,10 @@ def dedup(
     _known("returns", returns, ("columns", "mask", "kept"))
     if returns == "kept" and isinstance(source, str | os.PathLike):
         raise ConfigurationError("Kept rows of files are written by `stream-dedup check FILE --to FOLDER`; or take the mask.")
-    if returns == "kept" and isinstance(source, Iterator):
-        source = list(source)
+    if returns == "kept":  # then it is read twice
+        if isinstance(source, Mapping) and any(isinstance(column, Iterator) for column in source.values()):
+            source = {name: list(column) if isinstance(column, Iterator) else column for name, column in source.items()}
+        source = list(source) if isinstance(source, Iterator) else source
     made_by = _recipe(recipe, vector)
     rows = _rows(source, text, id, vector, made_by, allows_nulls=nulls != "error")
     judged = judge_documents(rows.documents(), made_by, plan_of(plan, similarity, made_by))
@@ -217,13 +219,10 @@ def _say_unreadable(rows: DocumentRows, count: int) -> None:
 
 def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
     """Return the rows of a source that are True in `mask`, as the kind that it is."""
-    if hasattr(source, "collect") and hasattr(source, "lazy"):
-        source = source.collect()
+    source = _carried_out(source)
     if isinstance(source, Mapping):
         if source and all(map(is_table, source.values())):
-            ends = np.cumsum([len(table) for table in source.values()])[:-1]
-            parts = zip(source.items(), np.split(mask, ends), strict=True)
-            return type(source)({name: _kept(table, part) for (name, table), part in parts})  # type: ignore[call-arg]
+            return type(source)(zip(source, _kept([*source.values()], mask), strict=True))  # type: ignore[call-arg]
         return {name: _kept(column, mask) for name, column in source.items()}
     if hasattr(source, "iloc") or isinstance(source, np.ndarray):
         return source[mask]
@@ -235,7 +234,22 @@ def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
 
             return source.filter(pa.array(mask))
         return source.filter(mask)
-    return [row for row, is_kept in zip(source, mask.tolist(), strict=True) if is_kept]
+    kept: list[Any] = []
+    first = 0
+    for row in source:
+        if not isinstance(row, Mapping) and is_table(row):
+            table = _carried_out(row)
+            kept.append(_kept(table, mask[first : first + len(table)]))
+            first += len(table)
+        else:
+            kept += [row] * int(mask[first])
+            first += 1
+    return kept
+
+
+def _carried_out(source: Any) -> Any:
+    """Return what polars has not carried out yet as a table, all else as it is."""
+    return source.collect() if hasattr(source, "collect") and hasattr(source, "lazy") else source
 
 
 def _tables(source: Any) -> Iterator[tuple[Any, str]]:
