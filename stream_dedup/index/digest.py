@@ -30,8 +30,7 @@ import numpy as np
 
 from stream_dedup.index import contents
 from stream_dedup.index.contents import Contents
-from stream_dedup.index.rules.positions import Positions
-from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.rules.positions import Positions, Sources
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store

@@ -15,8 +15,8 @@ from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import CROWD
-from stream_dedup.index.rules.reasons import reason_of_state
-from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.rules.decided import reason_of_state
+from stream_dedup.index.rules.positions import Sources
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import ALONE, Alike
 from stream_dedup.index.volume.entries import Entries

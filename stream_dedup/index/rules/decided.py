@@ -1,4 +1,7 @@
-"""What was decided on a log record, as `log.decisions` has it: made of verdicts, and made into what was found."""
+"""Why a document is a duplicate or not; and what was decided on a log record, as `log.decisions` has it.
+
+That is made of verdicts, and made into what was found.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,31 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import SAME_TEXT
+from stream_dedup.ground.document import SAME_TEXT, Reason
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT, Found
+from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY
 from stream_dedup.log.answers import CHAIN_BYTES, Verdicts
 from stream_dedup.log.decisions import NOT_JUDGED, LogDecision
+
+
+def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
+    """Return why a document is a duplicate, given whether it has the text and the id of its representative.
+
+    Of all representatives in a document's scope, the one with its text digest wins over all that are near; else, of those
+    within the plan's reach, the earliest in the log; else the document is unique and becomes a representative. Naming the
+    earliest, not the nearest, keeps a redelivered document's verdict in place: an earlier one can never appear later.
+    (`neighbours` finds them.) A duplicate of the same text is never called near; an empty id is nobody's, so never the same.
+    """
+    if same_text:
+        return Reason.UNCHANGED if same_id else Reason.EXACT
+    return Reason.REVISED if same_id else Reason.NEAR
+
+
+def reason_of_state(state: int) -> Reason:
+    """Return why an entry became a representative, by its state on disk."""
+    return Reason.TOO_SHORT if state == STATE_DIGEST_ONLY else Reason.NEW
 
 
 class JudgedBatch(NamedTuple):

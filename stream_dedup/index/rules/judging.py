@@ -21,10 +21,9 @@ from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
-from stream_dedup.index.rules.decided import JudgedBatch, found_before, joined_decision
+from stream_dedup.index.rules.decided import JudgedBatch, found_before, joined_decision, reason_of_duplicate, reason_of_state
 from stream_dedup.index.rules.last_texts import IdText
 from stream_dedup.index.rules.positions import KeptRecord, Key, WholeRecord, cut_at_repeats, handle_of, keys_of, spans_of
-from stream_dedup.index.rules.reasons import reason_of_duplicate, reason_of_state
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, fresh_columns, take_rows
 from stream_dedup.index.tables.tags import crcs_of

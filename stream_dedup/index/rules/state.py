@@ -15,8 +15,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.last_texts import LastTexts
-from stream_dedup.index.rules.positions import Positions
-from stream_dedup.index.rules.sources import Sources
+from stream_dedup.index.rules.positions import Positions, Sources
 from stream_dedup.index.rules.window import Generations, Window
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.volume import layout
