@@ -193,7 +193,6 @@ def test_certificates_that_the_system_trusts_are_enough(shelf: Shelf, tmp_path: 
 
 
 def test_without_a_network_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that cannot be made names the jar and says what to check."""
     pytest.importorskip("jgo")
     monkeypatch.setattr(jars, "ATTEMPTS", 1)
     with socket.socket() as nobody:
@@ -208,7 +207,6 @@ def test_without_a_network_the_error_says_so(tmp_path: Path, monkeypatch: pytest
 
 
 def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missing jars and no downloader: the command that installs it is in the error."""
     without(monkeypatch, "jgo", "jgo.maven")
 
     with pytest.raises(LocalBrokerError, match=r"pip install 'crawl-dedup\[broker\]'"):

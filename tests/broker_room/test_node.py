@@ -81,7 +81,6 @@ def test_only_a_cluster_with_a_live_node_counts_as_an_answer(answer: bytes, expe
 
 
 def test_a_taken_port_is_told_at_once() -> None:
-    """A port on which another program listens is an error that names it."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
 
@@ -91,7 +90,6 @@ def test_a_taken_port_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("act", [LocalBroker.kill, LocalBroker.pause, LocalBroker.resume, lambda broker: broker.pid])
 def test_a_broker_that_does_not_run_says_so(act: Callable[[LocalBroker], object]) -> None:
-    """Asking something of a broker that was not started is an error with the remedy, not a signal to nobody."""
     with pytest.raises(LocalBrokerError, match=r"does not run.*start\(\)"):
         act(LocalBroker())
 

@@ -63,8 +63,6 @@ def test_the_templates_are_those_that_the_script_makes(kustomize: Path) -> None:
 
 
 def test_the_readme_tells_each_value() -> None:
-    """Each leaf of the values, or the value that holds it, stands in the list."""
-
     def leaves(node: Any, path: str) -> set[str]:
         if not isinstance(node, dict) or not node:
             return {path}

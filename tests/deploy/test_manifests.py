@@ -211,7 +211,6 @@ def test_the_overlays_are_those_of_the_contract(rendered: Rendered) -> None:
 
 
 def test_the_overlay_takes_the_topic_files_themselves(rendered: Rendered) -> None:
-    """What kustomize renders equals the files that `topics apply` reads; there is no copy."""
     files = [*(tools.ROOT / "topics").glob("*.yaml"), *(tools.ROOT / "topics" / "users").glob("*.yaml")]
     declared = {
         one["metadata"]["name"]: one["spec"] for path in files for one in yaml.safe_load_all(path.read_text()) if "spec" in one

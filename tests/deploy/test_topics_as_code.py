@@ -144,7 +144,6 @@ def test_nobody_can_harm_the_log() -> None:
 
 
 def test_links_of_the_pages_lead_somewhere() -> None:
-    """Relative links of these pages name files that are there."""
     pages = (
         ROOT / "docs" / "reference" / "headers.md",
         ROOT / "topics" / "README.md",

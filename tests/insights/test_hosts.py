@@ -43,7 +43,6 @@ def test_the_host_of_an_id(identifier: str, host: str) -> None:
     ("value", "host"), [(b"Example.org:80", "example.org"), (b"https://a.example/x", "a.example"), (b"", "")]
 )
 def test_a_header_holds_a_name_or_a_url(value: bytes, host: str) -> None:
-    """Either is understood."""
     assert HostNames().named(value) == host
 
 

@@ -120,7 +120,6 @@ def test_signals_follow_their_schema() -> None:
 
 @pytest.mark.parametrize("time_ms", [-1, 0, 1 << 52])
 def test_any_time_can_be_written(time_ms: int) -> None:
-    """No worker's clock breaks the role."""
     assert len(rfc3339(time_ms)) == 20
 
 
@@ -185,7 +184,6 @@ def test_what_is_not_heard_of_is_forgotten() -> None:
 
 
 def test_a_row_stays_small() -> None:
-    """Many kept documents and a long time do not make it grow."""
     row = HostRow(SLICE_MS)
     for number in range(500):
         row.add_counts(fell(f"d-0@{number}", range(3)), Stamp(number * 500, number))

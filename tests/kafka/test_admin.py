@@ -17,7 +17,6 @@ from tests.kafka.scripted import Scripted, answered, refusal
 
 
 def test_a_silent_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When no broker answers, the sentence says at which address, and which setting names it."""
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 1.0)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
@@ -73,7 +72,6 @@ def test_other_refusals_of_a_coordinator_are_told_at_once(monkeypatch: pytest.Mo
 
 
 def test_a_coordinator_that_never_is_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The waiting has an end, and the sentence says for what it was."""
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 0.05)
     coordinator = Coordinator(*[KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 1_000_000)
     with pytest.raises(BrokerError, match=r"members of group g.*COORDINATOR_LOAD_IN_PROGRESS"):

@@ -53,5 +53,4 @@ def test_several_spans_of_a_partition(settings: Settings) -> None:
 
 
 def test_the_ends_of_partitions(settings: Settings) -> None:
-    """First offset held and next one, of each that was asked for."""
     assert Admin(settings).ends([("t", 0), ("t", 1)]) == {("t", 0): (0, 120), ("t", 1): (0, 10)}

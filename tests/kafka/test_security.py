@@ -38,7 +38,6 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_nothing_set_is_a_plain_connection() -> None:
-    """Without properties both clients speak in the clear to the same brokers."""
     assert (security_of({}), ssl_context(Security())) == (Security(), None)
 
 
@@ -119,7 +118,6 @@ def test_what_the_other_client_cannot_do_is_refused(properties: dict[str, str], 
 
 
 def test_all_problems_at_once() -> None:
-    """Every wrong property is named in one error."""
     with pytest.raises(ConfigurationError) as caught:
         security_of({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.key.location": "/k"})
 

@@ -40,7 +40,6 @@ def asked(*bases: str, path: str = "/v1/own") -> tuple[str, object]:
 
 
 def test_who_has_not_the_path_is_passed_over(serve: Serve) -> None:
-    """Nobody, another role, and another program; the first that has it answers."""
     other, stranger = serve(404, problem_bytes(404, "elsewhere", paths=["/livez"])), serve(404, b'{"error": "none"}')
     page, right = serve(200, b"<html>"), serve(200, b'{"found": 1}')
 

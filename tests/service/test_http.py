@@ -93,7 +93,6 @@ def test_probes_follow_the_health(server: HttpServer, health: Health, clock: Clo
 
 
 def test_metrics_in_both_formats(server: HttpServer) -> None:
-    """The registry is served as Prometheus text, and as OpenMetrics when asked for."""
     status, body, headers = ask(server, "/metrics")
     assert status == 200
     assert b"turns_total 3.0" in body
@@ -245,13 +244,11 @@ def statuses_at(port: int) -> list[int]:
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no.such.host.invalid", "x" * 300, "a..b"])
 def test_an_address_that_is_not_ours_is_a_sentence(health: Health, host: str) -> None:
-    """A host that cannot be bound names the setting that holds it."""
     with pytest.raises(ConfigurationError, match="STREAM_DEDUP_HTTP_HOST"):
         HttpServer(host, 0, health, CollectorRegistry()).start()
 
 
 def test_only_the_configured_address_is_bound(server: HttpServer) -> None:
-    """A server on one loopback address is not reached on another of the same machine."""
     assert ask(server, "/livez")[0] == 200
     with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.2", server.port), 5):
         pass

@@ -205,12 +205,10 @@ def test_debug_shows_every_line() -> None:
     ],
 )
 def test_what_is_about_a_connection(line: str, found: tuple[str, str] | None) -> None:
-    """Only lines about connections are held back."""
     assert reason_of(line) == found
 
 
 def test_what_aiokafka_says_of_records_stays() -> None:
-    """Only what it says of connections is held back."""
     assert reason_of_aiokafka("Failed fetch messages from 1: NodeNotReadyError: Attempt to send a request to node") == ("", "")
     assert reason_of_aiokafka("OffsetCommit failed for group g due to group error (IllegalGeneration)") is None
     assert logs.AGAIN_SECONDS == 60.0

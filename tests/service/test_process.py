@@ -29,7 +29,6 @@ def test_the_first_signal_sets_the_event_and_interrupts_nothing(number: signal.S
 
 
 def test_handlers_are_put_back() -> None:
-    """After the role the process handles signals as before."""
     before = [signal.getsignal(number) for number in SIGNALS]
     with stop_on_signals():
         assert [signal.getsignal(number) for number in SIGNALS] != before
@@ -96,7 +95,6 @@ run.run_role("index", Settings())
 
 @pytest.mark.parametrize(("soft", "hard"), [(256, 300), (300, 300)])
 def test_a_role_opens_as_many_files_as_the_system_lets_it(soft: int, hard: int) -> None:
-    """The limit that it begins with is raised to the one that it may not pass."""
     program = PROGRAM.format(soft=soft, hard=hard)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 

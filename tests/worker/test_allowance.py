@@ -85,7 +85,6 @@ def test_several_large_ones_that_were_under_way_count_once() -> None:
 
 
 def test_it_always_allows_a_record_and_never_more_than_the_most() -> None:
-    """Whatever happens."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)

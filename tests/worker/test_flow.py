@@ -92,7 +92,6 @@ def test_no_more_is_committed_at_once_than_is_allowed() -> None:
 
 
 def test_batches_of_two_generations_do_not_share_a_transaction() -> None:
-    """Only batches with the same stamp are committed together."""
     scene = Scene()
     first = scene.batch((0, 100))
     scene.batch((0, 101), stamp=b"stamp-2")
@@ -144,7 +143,6 @@ def test_an_abort_drops_all_that_is_in_flight() -> None:
 
 
 def test_a_revoked_partition_leaves_every_batch() -> None:
-    """Records of a revoked partition are not committed; those of the others are."""
     scene = Scene()
     both = scene.batch((0, 100), (1, 200))
     only = scene.batch((1, 201))
@@ -170,7 +168,6 @@ def test_what_survives_a_rebalance_is_stamped_anew() -> None:
 
 
 def test_a_lost_assignment_drops_everything() -> None:
-    """After a lost assignment nothing in flight is committed, of no partition."""
     scene = Scene()
     scene.batch((0, 100))
     scene.flow.lost([("documents", 1)])
@@ -205,7 +202,6 @@ def test_stale_without_a_reason_is_an_alarm() -> None:
 
 
 def test_stale_of_a_partition_that_is_gone_changes_nothing() -> None:
-    """A stale answer for a partition that was revoked meanwhile is no concern of ours."""
     scene = Scene()
     scene.batch((0, 100), (1, 200))
     scene.flow.revoked([("documents", 1)])

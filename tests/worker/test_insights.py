@@ -94,7 +94,6 @@ def test_what_was_committed_is_counted_by_host() -> None:
 
 
 def test_a_header_names_the_host() -> None:
-    """Where a record lacks it, the id does."""
     sender = Sender()
     counter = HostCounter("w", sender, "site")
     new = Judgement(Reason.NEW, PLACE)
@@ -106,7 +105,6 @@ def test_a_header_names_the_host() -> None:
 
 
 def test_a_fault_costs_counts_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong, the worker is not told."""
     sender = Sender()
     counter = HostCounter("w", sender)
     broken = batch((0, b"x", Judgement(Reason.NEW, PLACE), b""))

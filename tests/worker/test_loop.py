@@ -254,7 +254,6 @@ def _next_documents(loop: Loop, results: list[Result], seconds: float, *, falls_
 
 
 def test_outputs_that_are_late_make_transactions_smaller(tmp_path: Path) -> None:
-    """A broker that takes them slowly takes fewer in time."""
     loop = Loop(tmp_path, 3000.0, make_admin=mock.Mock(return_value=mock.Mock(topic_ids=lambda _: {})))
 
     allowed = _next_documents(loop, [Result(Outcome.ABORTED, is_late=True)] * 3, 25.0)

@@ -111,7 +111,6 @@ def test_records_of_a_lost_partition_stay() -> None:
 
 
 def test_a_record_without_a_verdict_never_leaves() -> None:
-    """Writing a record that nobody judged is an alarm."""
     with pytest.raises(InvariantError, match="without a verdict"):
         list(leave([None]).outputs)
 

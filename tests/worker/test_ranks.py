@@ -50,7 +50,6 @@ def test_a_host_has_its_own_rank_or_that_of_the_nearest_domain_above_it(tmp_path
 
 
 def test_hosts_alone_are_ranked_in_their_order(tmp_path: Path) -> None:
-    """The number of the line is the rank."""
     found = ranks(tmp_path, "first.org\n\nthird.org\n")
 
     assert found.of([b"https://third.org/", b"https://first.org/"]).tolist() == [3, 1]
@@ -66,7 +65,6 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """As a sentence."""
     with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
         HostRanks.read(tmp_path)
 
