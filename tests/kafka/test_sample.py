@@ -39,11 +39,6 @@ def test_a_sample_is_exactly_its_spans(settings: Settings) -> None:
     assert list(sample(settings, {("t", 0): [(5, 5)]})) == []
 
 
-def test_a_span_beyond_the_end_ends_there(settings: Settings) -> None:
-    """What is not there yet is not waited for."""
-    assert [one.offset for one in sample(settings, {("t", 0): [(118, 200)]})] == [118, 119]
-
-
 def test_several_spans_of_a_partition(settings: Settings) -> None:
     """Each comes once and in order, whether it lies just behind the one before or far from it; beyond the end there is none."""
     runs = [(3, 6), (6, 9), (40, 42), (100, 130), (140, 150)]
