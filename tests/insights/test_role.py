@@ -61,14 +61,19 @@ def watched(admin: Admin, *, owns: bool, begins_at: int) -> role._Insights:
     return it
 
 
-async def look(it: role._Insights, admin: Admin) -> None:
-    """Let it look around until it ends, or has looked often enough."""
-    looking = asyncio.create_task(it._look_around())
-    while not looking.done() and admin.asked < LOOKS:
-        await asyncio.sleep(0.001)
-    if looking.done():
-        looking.result()
-    looking.cancel()
+def look(admin: Admin, *, owns: bool = True, begins_at: int) -> int:
+    """Let a role look around until it ends, or has looked often enough; return how often it has."""
+
+    async def run() -> None:
+        looking = asyncio.create_task(watched(admin, owns=owns, begins_at=begins_at)._look_around())
+        while not looking.done() and admin.asked < LOOKS:
+            await asyncio.sleep(0.001)
+        if looking.done():
+            looking.result()
+        looking.cancel()
+
+    asyncio.run(run())
+    return admin.asked
 
 
 @pytest.fixture(autouse=True)
@@ -79,25 +84,17 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_topic_created_again_ends_the_role() -> None:
     """What was counted is of the one that is gone, and the client would read on from its offset."""
-
-    async def run() -> None:
-        admin = Admin(0, 0)
-        admin.topic_id = b"after"
-        await look(watched(admin, owns=True, begins_at=0), admin)
+    admin = Admin(0, 0)
+    admin.topic_id = b"after"
 
     with pytest.raises(StreamDedupError, match="insights were deleted and created again"):
-        asyncio.run(run())
+        look(admin, begins_at=0)
 
 
 def test_a_client_that_gives_nothing_after_a_take_over_hangs() -> None:
     """Records wait behind the offset from which the partition is read on, and not one has come: the role ends, and says why."""
-
-    async def run() -> None:
-        admin = Admin(0, 56)
-        await look(watched(admin, owns=True, begins_at=55), admin)
-
     with pytest.raises(StreamDedupError, match="1 records of insights wait"):
-        asyncio.run(run())
+        look(Admin(0, 56), begins_at=55)
 
 
 @pytest.mark.parametrize(
@@ -111,12 +108,7 @@ def test_a_client_that_gives_nothing_after_a_take_over_hangs() -> None:
 def test_a_client_that_has_nothing_to_give_does_not_hang(low: int, end: int, owns: bool, begins_at: int) -> None:
     """Nothing waits for this replica, however long nothing comes."""
 
-    async def run() -> int:
-        admin = Admin(low, end)
-        await look(watched(admin, owns=owns, begins_at=begins_at), admin)
-        return admin.asked
-
-    assert asyncio.run(run()) == LOOKS
+    assert look(Admin(low, end), owns=owns, begins_at=begins_at) == LOOKS
 
 
 def test_a_record_of_a_newer_version_ends_the_role_and_a_damaged_one_does_not() -> None:

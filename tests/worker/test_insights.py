@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -36,11 +37,9 @@ class Sender(InsightsSender):
     def send(self, raw: bytes) -> None:
         self.sent.append(record.decode(raw))
 
-    def poll(self) -> None:
-        pass
+    def poll(self) -> None: ...
 
-    def close(self, seconds: float) -> None:
-        pass
+    def close(self, seconds: float) -> None: ...
 
 
 def batch(*records: tuple[int, bytes, Decided, bytes], live: set[int] | None = None) -> InFlight:
@@ -132,16 +131,8 @@ def test_it_can_be_switched_off(given: dict[str, Any], monkeypatch: pytest.Monke
 def test_without_the_topic_nothing_is_counted(topics: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that is missing, or may not be seen, is a warning."""
 
-    class Admin:
-        def __init__(self, _: Settings) -> None:
-            pass
-
-        def topic_ids(self, _: object) -> object:
-            if isinstance(topics, Exception):
-                raise topics
-            return topics
-
-    monkeypatch.setattr(insights, "Admin", Admin)
+    answer = {"side_effect": topics} if isinstance(topics, Exception) else {"return_value": topics}
+    monkeypatch.setattr(insights, "Admin", lambda _: mock.Mock(topic_ids=mock.Mock(**answer)))
     counter = counter_of(Settings(), "w", pytest.fail)
     counter.committed([batch((0, b"x", Judgement(Reason.NEW, PLACE), b""))])
     counter.close()
