@@ -11,6 +11,7 @@ from unittest import mock
 
 from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.ground.messages import Messages
+from stream_dedup.ground.threads import SideThread
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.budget import WorkerBudget
 from stream_dedup.worker.dependencies import IntakePace, WorkerContext
@@ -68,7 +69,7 @@ def context(flow: Any, clock: Any = time, stop: threading.Event | None = None) -
 
 def intake_of(
     take: Callable[[], Messages],
-    aside: Aside,
+    aside: Aside | SideThread,
     clock: VirtualClock,
     flow: Any,
     allowance: Any = None,

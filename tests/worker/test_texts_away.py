@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import DeadLetter, Message
 from stream_dedup.ground.errors import ExtractorAwayError, RegistryAwayError, TextAwayError
 from stream_dedup.ground.messages import Messages
+from stream_dedup.ground.threads import SideThread
 from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
@@ -48,10 +48,6 @@ def messages_of(pages: Pages, **instead: Any) -> Messages:
     return Messages.of([Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, []) for at, one in enumerate(values)])
 
 
-def prints_of(batch: InFlight) -> list[bytes | None]:
-    return batch.prints
-
-
 def inside() -> list[bytes | None]:
     """Return the prints of the same texts inside their records."""
     preparer = Preparer(
@@ -59,19 +55,19 @@ def inside() -> list[bytes | None]:
     )
     values = [{"text": f"the text of page {number} is long enough for a print"} for number in range(COUNT)]
     messages = [Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, []) for at, one in enumerate(values)]
-    return prints_of(preparer.prepare(messages, SOURCES, b""))
+    return preparer.prepare(messages, SOURCES, b"").prints
 
 
 def test_prints_are_those_of_the_same_texts_inside_the_records(pages: Pages) -> None:
     batch = preparer_of(pages).prepare(messages_of(pages), SOURCES, b"")
-    assert prints_of(batch) == inside()
+    assert batch.prints == inside()
     assert [place for part in batch.parts for place in part.places] == [*range(COUNT)]
 
 
 @pytest.mark.parametrize("limits", [{"ahead_bytes": 100}, {"ahead_bytes": 1}, {"slow_bytes": 1}, {"record_documents": 5}])
 def test_small_bounds_give_the_same_prints(pages: Pages, limits: dict[str, int]) -> None:
     batch = preparer_of(pages, **limits).prepare(messages_of(pages), SOURCES, b"")
-    assert prints_of(batch) == inside()
+    assert batch.prints == inside()
 
 
 def test_one_that_is_missing_is_a_dead_letter_among_documents(pages: Pages) -> None:
@@ -82,8 +78,8 @@ def test_one_that_is_missing_is_a_dead_letter_among_documents(pages: Pages) -> N
     letters = {at: (one.stage, one.error_class) for at, one in batch.decided_here() if isinstance(one, DeadLetter)}
     assert letters == {3: ("fetch", "NotFound")}
     expected = inside()
-    assert [prints_of(batch)[at] == expected[at] for at in range(COUNT)] == [at not in (0, 3) for at in range(COUNT)]
-    assert prints_of(batch)[0] is not None
+    assert [batch.prints[at] == expected[at] for at in range(COUNT)] == [at not in (0, 3) for at in range(COUNT)]
+    assert batch.prints[0] is not None
 
 
 def test_those_before_one_that_is_away_go_on_their_way(pages: Pages) -> None:
@@ -99,7 +95,7 @@ def test_those_before_one_that_is_away_go_on_their_way(pages: Pages) -> None:
             preparer.prepare(left, SOURCES, b"")
     pages.by_path["/5"] = there
     batch_of_rest = preparer.prepare(left, SOURCES, b"")
-    assert prints_of(batch) + prints_of(batch_of_rest) == inside()
+    assert batch.prints + batch_of_rest.prints == inside()
     assert [pages.asked.count(f"/{number}") for number in range(COUNT) if number != 5] == [1] * (COUNT - 1)
 
 
@@ -142,11 +138,11 @@ def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
     clock = VirtualClock()
     taken: list[InFlight] = []
 
-    def prepare(messages: Messages, _: Any, stamp: bytes, *hurry: Any) -> InFlight:
-        return preparer.prepare(messages, SOURCES, stamp, *hurry)
+    def prepare(messages: Messages, _: Any, *more: Any) -> InFlight:
+        return preparer.prepare(messages, SOURCES, *more)
 
     read = messages_of(pages)
-    intake = intake_of(once(read), InThread(), clock, roomy_flow(), prepare=prepare, take_in=taken.append)  # type: ignore[arg-type]
+    intake = intake_of(once(read), SideThread("prepare"), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
     intake.turn(reads=True)
     until(lambda: bool(pages.asked))
     assert intake.is_preparing
@@ -166,22 +162,6 @@ def test_each_kind_of_what_is_away_has_a_gauge_of_its_own() -> None:
     metrics.away(ExtractorAwayError, True)
     metrics.away(RegistryAwayError, False)
     assert (gauge(metrics), gauge(metrics, "stream_dedup_schema_registry_away")) == (1.0, 0.0)
-
-
-class InThread:
-    """A thread in which one thing runs at a time."""
-
-    def start(self, function: Any) -> None:
-        self._result: list[Any] = []
-        self._thread = threading.Thread(target=lambda: self._result.append(function()), daemon=True)
-        self._thread.start()
-
-    def ended(self, seconds: float) -> bool:
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def take_result(self) -> Any:
-        return self._result[0]
 
 
 def gauge(metrics: WorkerMetrics, name: str = "stream_dedup_texts_away") -> float:
