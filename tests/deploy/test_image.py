@@ -140,12 +140,8 @@ def test_compose_has_all_that_it_promises() -> None:
             assert service["read_only"]
             load_settings({}, None, environ=service["environment"])
     scraped = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text())["scrape_configs"][0]
-    assert {target for one in scraped["static_configs"] for target in one["targets"]} == {
-        "worker:8080",
-        "index:8080",
-        "insights:8080",
-        "search:8080",
-    }
+    targets = {target for one in scraped["static_configs"] for target in one["targets"]}
+    assert targets == {f"{role}:8080" for role in ("worker", "index", "insights", "search")}
 
 
 def test_the_seeded_crawl_prints_documents() -> None:

@@ -6,6 +6,7 @@ import copy
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +44,7 @@ def at(kind: str, name: str, path: str, value: object) -> Callable[[list[Manifes
     return change
 
 
-def worker(path: str, value: object) -> Callable[[list[Manifest]], None]:
-    return at("StatefulSet", "stream-dedup-worker", path, value)
-
-
-def index(path: str, value: object) -> Callable[[list[Manifest]], None]:
-    return at("StatefulSet", "stream-dedup-index", path, value)
-
-
-def search(path: str, value: object) -> Callable[[list[Manifest]], None]:
-    return at("StatefulSet", "stream-dedup-search", path, value)
+worker, index, search = (partial(at, "StatefulSet", f"stream-dedup-{role}") for role in ("worker", "index", "search"))
 
 
 def without(kind: str, name: str) -> Callable[[list[Manifest]], None]:
