@@ -207,6 +207,7 @@ class Filter:
         self.settings = Settings(kafka_bootstrap_servers=bootstrap, topic_prefix=prefix, group=group)
         self.names = topics.TopicNames(prefix)
         self.roles: list[Role] = []
+        self.sent = 0  # to `documents`
         self.admin = Admin(self.settings)
         self._asker: Consumer | None = None
         self._reader: Consumer | None = None
@@ -236,6 +237,10 @@ class Filter:
         role = Role(name, {**self.environment, **environment}, self.folder / f"{name}-{len(self.roles)}.log")
         self.roles.append(role)
         return role
+
+    def start_both(self) -> tuple[Role, Role]:
+        """Start an index and a worker."""
+        return self.start("index"), self.start("worker")
 
     def command(self, *words: object, code: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command of ours with the filter's settings, in a process that must end with `code` unless that is None."""
@@ -290,6 +295,7 @@ class Filter:
             count += 1
         assert producer.flush(60) == 0
         assert failures == []
+        self.sent += count if topic in ("", self.names.documents) else 0
         return count
 
     def _producer_with(self, properties: dict[str, Any]) -> Producer:
@@ -355,6 +361,13 @@ class Filter:
             return self.committed() >= documents
 
         wait_until(done, f"{documents} records are committed", seconds)
+
+    def outcome(self) -> Outcome:
+        """Wait until all is committed that was sent; return what came out, of which every invariant holds."""
+        self.wait_until_committed(self.sent)
+        found = Outcome(self)
+        found.check()
+        return found
 
     def read(self, topic: str) -> list[Message]:
         """Return everything in a topic, in a read_committed view."""

@@ -1,7 +1,7 @@
 """A proxy that reads Kafka's frames, so that a test can hold, drop, delay or cut exactly the request that it means.
 
 A frame is a length (4 bytes), then for a request the API key (2), its version (2) and a correlation id (4), and for an
-answer the correlation id. Answers that tell clients where brokers are get the proxies' ports written over the brokers'
+answer the correlation id. Answers that tell clients where brokers are get the proxy's port written over the broker's
 own: the address `127.0.0.1` is followed by the port (4 bytes) in every version of Metadata, FindCoordinator and
 DescribeCluster, and the length does not change. So clients stay behind the proxy without a listener of its own.
 
@@ -15,14 +15,13 @@ import asyncio
 import contextlib
 import struct
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 HOST = "127.0.0.1"
-PRODUCE, METADATA, OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT = 0, 3, 8, 10, 12
-INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+PRODUCE, METADATA, FIND_COORDINATOR, HEARTBEAT = 0, 3, 10, 12
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 26, 28
 DESCRIBE_CLUSTER = 60
 _TELL_ADDRESSES = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
 _HEAD = struct.Struct(">hhi")
@@ -32,7 +31,7 @@ Action = Literal["hold", "strand", "lose-answer", "cut", "delay"]
 
 @dataclass(eq=False)
 class Rule:
-    """What happens to the next `times` requests with an API key.
+    """What happens to the next request with an API key.
 
     `hold`: it waits until `release`, whatever becomes of its client. `strand`: so it does, and its client's connection is cut
     at once. `lose-answer`: the broker gets it, and the connection is cut instead of the answer. `cut`: the broker never gets
@@ -41,7 +40,6 @@ class Rule:
 
     api_key: int
     action: Action
-    times: int = 1
     seconds: float = 0.0
     struck: threading.Event = field(default_factory=threading.Event)
     delivered: threading.Event = field(default_factory=threading.Event)
@@ -49,27 +47,24 @@ class Rule:
 
 
 class KafkaProxy:
-    """One port in front of each broker port of 127.0.0.1; a context manager. `seen` counts requests by API key."""
+    """A port in front of a broker's port of 127.0.0.1; a context manager."""
 
-    def __init__(self, *ports: int) -> None:
-        self._ports = ports
-        self._told: dict[int, int] = {}
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._told_port = 0
         self._loop = asyncio.new_event_loop()
         self._rules: list[Rule] = []
         self._writers: set[asyncio.StreamWriter] = set()
-        self._servers: list[asyncio.Server] = []
-        self.seen: Counter[int] = Counter()
         self.is_dark = False
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self._told.values())
+        return f"{HOST}:{self._told_port}"
 
     def __enter__(self) -> KafkaProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="kproxy", daemon=True)
         self._thread.start()
-        for port in self._ports:
-            self._call(self._listen(port))
+        self._call(self._listen())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,9 +75,9 @@ class KafkaProxy:
 
     # -- what a test asks for
 
-    def add(self, api_key: int, action: Action, times: int = 1, seconds: float = 0.0) -> Rule:
-        """Let something happen to the next requests of a kind."""
-        rule = Rule(api_key, action, times, seconds)
+    def add(self, api_key: int, action: Action, seconds: float = 0.0) -> Rule:
+        """Let something happen to the next request of a kind."""
+        rule = Rule(api_key, action, seconds)
         self._do(lambda: self._rules.append(rule))
         return rule
 
@@ -113,18 +108,16 @@ class KafkaProxy:
         self._loop.call_soon_threadsafe(lambda: (function(), done.set()))
         assert done.wait(10), "the proxy's loop does not turn"
 
-    async def _listen(self, port: int) -> None:
+    async def _listen(self) -> None:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                await self._serve(port, reader, writer)
+                await self._serve(reader, writer)
 
-        server = await asyncio.start_server(connected, HOST, 0, limit=1 << 20)
-        self._servers.append(server)
-        self._told[port] = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(connected, HOST, 0, limit=1 << 20)
+        self._told_port = self._server.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
-        for server in self._servers:
-            server.close()
+        self._server.close()
         # Also those of connections that have only just come, and what these begin while they end.
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
@@ -133,8 +126,8 @@ class KafkaProxy:
         for writer in list(self._writers):
             writer.close()
 
-    async def _serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream_reader, upstream = await asyncio.open_connection(HOST, port)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream = await asyncio.open_connection(HOST, self._port)
         self._writers |= {writer, upstream}
         asked: dict[int, tuple[int, Rule | None]] = {}
         answers = asyncio.ensure_future(self._answers(upstream_reader, writer, asked))
@@ -159,7 +152,6 @@ class KafkaProxy:
             while self.is_dark:
                 await asyncio.sleep(0.05)
             api_key, _, correlation = _HEAD.unpack_from(frame)
-            self.seen[api_key] += 1
             rule = self._rule(api_key)
             if rule is not None:
                 rule.struck.set()
@@ -194,18 +186,16 @@ class KafkaProxy:
                         writer.close()
                     return
                 if api_key in _TELL_ADDRESSES:
-                    for port, told in self._told.items():
-                        address = HOST.encode()
-                        frame = frame.replace(address + port.to_bytes(4, "big"), address + told.to_bytes(4, "big"))
+                    address = HOST.encode()
+                    frame = frame.replace(address + self._port.to_bytes(4, "big"), address + self._told_port.to_bytes(4, "big"))
                 writer.write(len(frame).to_bytes(4, "big") + frame)
                 await writer.drain()
 
     def _rule(self, api_key: int) -> Rule | None:
-        for rule in self._rules:
-            if rule.api_key == api_key and rule.times > 0:
-                rule.times -= 1
-                return rule
-        return None
+        rule = next((one for one in self._rules if one.api_key == api_key), None)
+        if rule is not None:
+            self._rules.remove(rule)
+        return rule
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.harness import Filter, Outcome, header
+from tests.broker.harness import Filter, header
 
 pytestmark = pytest.mark.broker
 
@@ -22,14 +22,9 @@ LONG = (
 def test_the_same_text_on_twelve_partitions_gives_one_unique(make_filter: Callable[..., Filter]) -> None:
     """Copies on every partition find each other: one leaves as unique, the rest name it."""
     crawl = make_filter(partitions=12)
-    crawl.start("index")
-    crawl.start("worker")
-    count = crawl.produce((part, f"https://m{part}.example/".encode(), LONG.encode(), []) for part in range(12))
-    crawl.wait_until_committed(count)
-
-    outcome = Outcome(crawl)
-
-    outcome.check()
+    crawl.start_both()
+    crawl.produce((part, f"https://m{part}.example/".encode(), LONG.encode(), []) for part in range(12))
+    outcome = crawl.outcome()
     assert outcome.reasons() == {"new": 1, "exact": 11}
     kept = header(outcome.unique[0], "dedup.log")
     assert len({header(one, "dedup.of.position") for one in outcome.duplicates}) == 1
@@ -39,24 +34,18 @@ def test_the_same_text_on_twelve_partitions_gives_one_unique(make_filter: Callab
 def test_a_chain_names_the_first_that_was_kept(make_filter: Callable[..., Filter]) -> None:
     """B is near A, C is near B: each duplicate names a kept document, never another duplicate."""
     crawl = make_filter(partitions=1)
-    crawl.start("index")
-    crawl.start("worker")
+    crawl.start_both()
     words = LONG.split()
     texts = [" ".join(words), " ".join([*words[:-1], "fishwives"]), " ".join([*words[:-2], "younger", "fishwives"])]
-    count = crawl.produce((0, b"%d" % index, text.encode(), []) for index, text in enumerate(texts))
-    crawl.wait_until_committed(count)
-
-    outcome = Outcome(crawl)
-
-    outcome.check()
+    crawl.produce((0, b"%d" % index, text.encode(), []) for index, text in enumerate(texts))
+    outcome = crawl.outcome()
     assert outcome.reasons()["near"] == 2
     assert {header(one, "dedup.of.id") for one in outcome.duplicates} == {"0"}
 
 
 def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter]) -> None:
     crawl = make_filter(partitions=1)
-    crawl.start("index")
-    crawl.start("worker")
+    crawl.start_both()
     edited = LONG.replace("seven", "eight")
     events = [
         (b"a", LONG),
@@ -74,11 +63,7 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
     ]
     crawl.produce((0, key, text.encode(), []) for key, text in events)
     crawl.produce([(0, b"f", None, [])])
-    crawl.wait_until_committed(len(events) + 1)
-
-    outcome = Outcome(crawl)
-
-    outcome.check()
+    outcome = crawl.outcome()
     in_order = sorted((*outcome.unique, *outcome.duplicates), key=lambda one: (one.timestamp_ms or 0, one.offset))
     assert len(in_order) == 13
     assert outcome.reasons() == {
@@ -98,18 +83,13 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
 def test_corpora_leave_as_they_should(make_filter: Callable[..., Filter], corpora: Path) -> None:
     """Real texts in many languages: nothing lost, and nearly every pair with Jaccard >= 0.8 is caught."""
     crawl = make_filter(partitions=3, value_format="json", documents_bytes_max=4_000_000)
-    crawl.start("index")
-    crawl.start("worker")
+    crawl.start_both()
     lines = []
     for name in ("en_versions", "ja_books", "multi_guides", "zh_translations"):
         lines += (corpora / f"{name}.jsonl").read_bytes().splitlines()
     documents = [(index % 3, json.loads(line)["id"].encode(), line, []) for index, line in enumerate(lines)]
-    count = crawl.produce(documents)
-    crawl.wait_until_committed(count)
-
-    outcome = Outcome(crawl)
-
-    outcome.check()
+    crawl.produce(documents)
+    outcome = crawl.outcome()
     duplicate = {(one.key or b"").decode() for one in outcome.duplicates}
     found = missed = 0
     for name in ("en_versions", "ja_books", "multi_guides", "zh_translations"):

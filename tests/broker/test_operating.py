@@ -54,8 +54,8 @@ def documents() -> Any:
 def test_a_filter_at_work_is_seen_by_its_operators(
     make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every metric of the contract moves and in is out; top, stats and doctor agree with it; what endangers the log is "
-    "refused."""
+    """Every metric of the contract moves and in is out; top, stats and doctor agree with it; what endangers the log is
+    refused."""
     crawl = make_filter(partitions=2, value_format="json")
     for name, value in crawl.environment.items():
         monkeypatch.setenv(name, value)

@@ -63,13 +63,9 @@ def test_seeds_count_as_kept(make_filter: Callable[..., Filter], tmp_path: Path)
     assert (again["seeded"], again["seeded_before"], again["log_records"]) == (0, 3, 0)
     assert (topic["seeded"], topic["empty"]) == (1, 1)
 
-    crawl.start("index")
-    crawl.start("worker")
-    count = crawl.produce((0, b"%d" % number, text.encode(), []) for number, text in enumerate(TEXTS[:4]))
-    crawl.wait_until_committed(count)
-    outcome = Outcome(crawl)
-
-    outcome.check()
+    crawl.start_both()
+    crawl.produce((0, b"%d" % number, text.encode(), []) for number, text in enumerate(TEXTS[:4]))
+    outcome = crawl.outcome()
     found = {one.key: header(one, "dedup.of.position") for one in outcome.duplicates}
     assert found == {b"0": "seed:pages.txt-0@0", b"1": "seed:pages.txt-0@1", b"2": f"{other.names.documents}-1@0"}
     assert {header(one, "dedup.of.id") for one in outcome.duplicates} == {"pages.txt:1", "pages.txt:2", "other"}
@@ -122,8 +118,7 @@ def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> Non
 
 def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[..., Filter]) -> None:
     crawl = make_filter(partitions=2)
-    crawl.start("index")
-    crawl.start("worker")
+    crawl.start_both()
     crawl.produce([(number % 2, b"https://a.example/%d" % number, text.encode(), []) for number, text in enumerate(TEXTS[:4])])
     crawl.wait_until_committed(4)
     near = {
@@ -179,8 +174,7 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[...,
 
 def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) -> None:
     crawl = make_filter(partitions=2)
-    crawl.start("index")
-    crawl.start("worker")
+    crawl.start_both()
     copies = [(1, key, TEXTS[0].encode(), []) for key in (b"a", b"https://b.example/", b"c", b"twice", b"twice")]
     crawl.wait_until_committed(crawl.produce([*copies, (0, b"c", TEXTS[1].encode(), [])]))
     documents, duplicates = crawl.names.documents, crawl.names.duplicates
@@ -212,8 +206,7 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
     `declare --better` changes the rule of what is better, likewise.
     """
     crawl = make_filter(partitions=1, plan="bands")
-    index = crawl.start("index")
-    crawl.start("worker")
+    index, _ = crawl.start_both()
     crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
     crawl.wait_until_committed(1)
 
@@ -236,8 +229,7 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
 def test_what_a_newer_program_orders_stops_the_others(make_filter: Callable[..., Filter]) -> None:
     """An index and every command end with 78 at a format that they do not know, also after a restart, and write nothing."""
     crawl = make_filter(partitions=1)
-    index = crawl.start("index")
-    crawl.start("worker")
+    index, _ = crawl.start_both()
     crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
     crawl.wait_until_committed(1)
     assert told(crawl, "declare")["format"] == {"begun_with": "1", "in_force": "1", "becomes": "1"}
@@ -259,8 +251,7 @@ def test_what_a_newer_program_orders_stops_the_others(make_filter: Callable[...,
 def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None:
     """A kept document is named until the window has passed, then a copy is unique; `declare` shows and ends the window."""
     crawl = make_filter(partitions=1, window="2s")
-    index = crawl.start("index")
-    worker = crawl.start("worker")
+    index, worker = crawl.start_both()
     sent = 0
 
     def is_unique_again() -> bool:

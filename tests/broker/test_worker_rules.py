@@ -19,7 +19,7 @@ from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import OwnedOffset, SourceConsumer
 from stream_dedup.log import records
 from stream_dedup.settings.layers import load_settings
-from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
+from tests.broker.harness import Filter, run_in_process, synthetic, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -37,8 +37,8 @@ def test_two_filters_of_one_cluster_never_meet(make_filter: Callable[..., Filter
         crawl.start("index")
         workers.append(crawl.start("worker"))
     for crawl in filters:
-        crawl.wait_until_committed(crawl.produce(synthetic(50, 6, partitions=1)))
-        Outcome(crawl).check()
+        crawl.produce(synthetic(50, 6, partitions=1))
+        crawl.outcome()
     first, second = filters
     assert workers[1].stop() == 0
 
@@ -53,8 +53,7 @@ def test_two_filters_of_one_cluster_never_meet(make_filter: Callable[..., Filter
 def test_workers_that_read_documents_otherwise_are_refused(make_filter: Callable[..., Filter]) -> None:
     """A second worker with other input settings never joins; `declare --reading` lets it in, and keeps the old ones out."""
     crawl = make_filter(partitions=1, value_format="json", id_field="url")
-    crawl.start("index")
-    first = crawl.start("worker")
+    _, first = crawl.start_both()
     first.says("partitions assigned")
     raw = {"STREAM_DEDUP_VALUE_FORMAT": "raw", "STREAM_DEDUP_ID_FIELD": ""}
 
@@ -98,12 +97,10 @@ def test_topics_that_somebody_else_named(make_filter: Callable[..., Filter]) -> 
     crawl.names = TopicNames(crawl.names.prefix, given={"documents": f"{mine}firehose", "unique": f"{mine}clean"})
     crawl.environment |= {f"STREAM_DEDUP_{kind.upper()}": name for kind, name in crawl.names.given.items()}
     crawl.create_topics()
-    crawl.start("index")
-    crawl.start("worker")
+    crawl.start_both()
 
-    crawl.wait_until_committed(crawl.produce(synthetic(200, 8, partitions=2)))
-
-    Outcome(crawl).check()
+    crawl.produce(synthetic(200, 8, partitions=2))
+    crawl.outcome()
     assert crawl.read(f"{mine}clean")
     assert crawl.read(f"{crawl.names.prefix}unique") == []
 
@@ -111,28 +108,24 @@ def test_topics_that_somebody_else_named(make_filter: Callable[..., Filter]) -> 
 def test_restarts_beside_a_dead_index_leave_one_record_each(make_filter: Callable[..., Filter]) -> None:
     """Three workers that are killed while they wait have appended three records, not three windows."""
     crawl = make_filter(partitions=2)
-    count = crawl.produce(synthetic(5000, 4, partitions=2))
+    crawl.produce(synthetic(5000, 4, partitions=2))
     for start in range(1, 4):
         worker = crawl.start("worker")
         wait_until(lambda start=start: log_batches(crawl) >= start, "this worker's record is in the log")
         worker.kill()
     assert log_batches(crawl) == 3
 
-    crawl.start("index")
-    crawl.start("worker")
-    crawl.wait_until_committed(count)
-
-    Outcome(crawl).check()
+    crawl.start_both()
+    crawl.outcome()
 
 
 def test_partitions_that_the_outputs_lack_wait(make_filter: Callable[..., Filter]) -> None:
     """A source partition without an output partition is not read, with an alarm; the others flow; grown outputs end it."""
     crawl = make_filter(partitions=2)
     crawl.admin.add_partitions(crawl.names.documents, 3)
-    crawl.start("index")
-    worker = crawl.start("worker")
+    _, worker = crawl.start_both()
     worker.says("the output topics have fewer partitions than the source")
-    count = crawl.produce(synthetic(300, 5, partitions=3))
+    crawl.produce(synthetic(300, 5, partitions=3))
     served = sum(part < 2 for part, *_ in synthetic(300, 5, partitions=3))
     crawl.wait_until_committed(served)
     assert len(crawl.read(crawl.names.unique)) + len(crawl.read(crawl.names.duplicates)) == served
@@ -141,9 +134,7 @@ def test_partitions_that_the_outputs_lack_wait(make_filter: Callable[..., Filter
     for name in crawl.names.outputs:
         crawl.admin.add_partitions(name, 3)
     crawl.start("worker")
-    crawl.wait_until_committed(count)
-
-    Outcome(crawl).check()
+    crawl.outcome()
 
 
 def test_a_client_that_does_not_close_is_left_behind(make_filter: Callable[..., Filter]) -> None:

@@ -160,7 +160,12 @@ class Nemesis:
         at = self.dice.randrange(2)
         self.weigh()
         self.struck(fault)
-        getattr(self, "_" + fault.replace(" ", "_"))(at)
+        doing, _, whom = fault.partition(" ")
+        worker, index = self.workers[at], self.index[at]
+        if (roles := {"worker": [worker], "index": [index], "both": [worker, index]}.get(whom)) is None:
+            getattr(self, "_" + fault.replace(" ", "_"))(at)
+        for role in roles or ():
+            {"kill": self._kill, "stop": self._pause, "end": self._end}[doing](role)
         self.mend()
         return fault
 
@@ -183,33 +188,14 @@ class Nemesis:
             role.kill()
             self.kills += 1
 
-    def _kill_worker(self, at: int) -> None:
-        self._kill(self.workers[at])
-
-    def _kill_index(self, at: int) -> None:
-        self._kill(self.index[at])
-
-    def _kill_both(self, at: int) -> None:
-        self._kill(self.workers[at])
-        self._kill(self.index[at])
-
     def _pause(self, role: Role) -> None:
         """Stop for longer than the session: the group moves on without it, and it comes back as a zombie."""
         role.process.send_signal(signal.SIGSTOP)
         time.sleep(self.session_seconds + 5)
         role.process.send_signal(signal.SIGCONT)
 
-    def _stop_worker(self, at: int) -> None:
-        self._pause(self.workers[at])
-
-    def _stop_index(self, at: int) -> None:
-        self._pause(self.index[at])
-
-    def _end_worker(self, at: int) -> None:
-        self.workers[at].stop(_STOP_SECONDS)
-
-    def _end_index(self, at: int) -> None:
-        self.index[at].stop(_STOP_SECONDS)
+    def _end(self, role: Role) -> None:
+        role.stop(_STOP_SECONDS)
 
     def _new_volume(self, at: int) -> None:
         self._kill(self.index[at])
@@ -344,7 +330,7 @@ class Nemesis:
     def _lost_answers(self, _: int) -> None:
         for _ in range(3):
             self.proxy.add(self.dice.choice(LOSABLE), self.dice.choice(("lose-answer", "cut")))  # type: ignore[arg-type]
-        self.proxy.add(self.dice.choice(LOSABLE), "delay", seconds=self.dice.uniform(1, 12))
+        self.proxy.add(self.dice.choice(LOSABLE), "delay", self.dice.uniform(1, 12))
 
     def _slow_outputs(self, at: int) -> None:
         """More comes than is let through, for longer than a transaction may take."""
