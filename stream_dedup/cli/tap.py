@@ -138,7 +138,7 @@ def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
     line.append(f"{printable(tapped.verdict, 12):<11} ", _COLOURS.get(tapped.verdict, "magenta"))
     line.append(f"{printable(tapped.reason or '-', 12):<10} ")
     alike = tapped.similarity or (tapped.distance and f"{tapped.distance} bits")
-    line.append(f"{printable(alike or '', 8):>8} ", "cyan")
+    line.append(f"{printable(alike or '', 8):>4} ", "cyan")
     for place, part in enumerate(_parts(tapped)):
         if width is not None and line.cell_len + (2 if place else 0) + part.cell_len > width and line.plain.strip():
             line.rstrip()

@@ -7,7 +7,6 @@ Invariants: a row of the result for each row of the source, in its order, for ea
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.sources import not_read
 from stream_dedup.local.offline import Judged, PrintedBatch, fingerprinted, judge_batches, judge_documents, open_index, plan_of
-from stream_dedup.local.rows import DocumentRows, is_table, rows_in
+from stream_dedup.local.rows import DocumentRows, is_table, rows_in, warn_caller
 
 UNREADABLE, MISSING = "unreadable", "missing"
 COLUMNS = ("id", "is_duplicate", "reason", "of", "of_row", "distance", "similarity", "group")
@@ -118,7 +117,7 @@ def prints(
     rows = _rows(source, text, id, vector, made_by)
     batch = PrintedBatch.joined(made_by, list(fingerprinted(rows.documents(), made_by)))
     if rows.others:
-        warnings.warn(not_read(rows.others), stacklevel=2)
+        warn_caller(not_read(rows.others))
     if rows.unreadable:
         raise InputError(next(iter(rows.unreadable.values())))
     return table_of(made_by, batch, rows.ids)
@@ -209,12 +208,12 @@ def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any
 
 def _say_unreadable(rows: DocumentRows, count: int) -> None:
     if rows.others:
-        warnings.warn(not_read(rows.others), stacklevel=3)
+        warn_caller(not_read(rows.others))
     if rows.unreadable:
         first = next(iter(rows.unreadable.values()))
         if len(rows.unreadable) == count:
             raise InputError(f"Nothing can be read: {first}")
-        warnings.warn(f"{len(rows.unreadable):,} of {count:,} rows cannot be read, the first: {first}", stacklevel=3)
+        warn_caller(f"{len(rows.unreadable):,} of {count:,} rows cannot be read, the first: {first}")
 
 
 def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:

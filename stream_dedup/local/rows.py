@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
@@ -160,7 +161,7 @@ class DocumentRows:
     def _warn_of_markup(self, where: str, content: str) -> None:
         if looks_like_markup(content):
             self._warned = True
-            warnings.warn(f"{where} looks like a web page, and is judged with its tags; extract its text first.", stacklevel=4)
+            warn_caller(f"{where} looks like a web page, and is judged with its tags; extract its text first.")
 
     def _rows(self) -> Iterable[object]:
         if isinstance(self.source, str | os.PathLike):
@@ -220,6 +221,14 @@ class DocumentRows:
                 raise InputError(f"There are {there.count(name)} columns {name!r}; give one of them another name.")
             wanted.append(name)
         return list(dict.fromkeys(wanted))
+
+
+def warn_caller(sentence: str) -> None:
+    """Warn of a thing at the line that called the library."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("stream_dedup."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(sentence, stacklevel=level)
 
 
 def column_values(source: Any) -> list[Any] | None:

@@ -220,8 +220,9 @@ def test_texts_that_look_like_pages_are_told_once(run: Callable[..., Any], tmp_p
     assert html.err == ""
     assert "duplicate" in plain.out
     assert "unique     3 (new 3)" in html.out
-    with pytest.warns(UserWarning, match="^Row 0 looks like a web page"):
+    with pytest.warns(UserWarning, match="^Row 0 looks like a web page") as warned:
         dedup([article(0), article(1)])
+    assert {Path(one.filename).name for one in warned} == {"test_odd_files.py"}  # the line that called
 
 
 def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
