@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -49,6 +50,9 @@ def make(path: Path) -> None:
     os.environ.pop(OPTIONS, None)
     busy = filelock.FileLock(path.with_name("kafka-aot.busy"), timeout=0)
     with busy, tempfile.TemporaryDirectory(prefix="recording-", dir=path.parent) as incoming:
+        for other in path.parent.glob("recording-*"):
+            if other.name != Path(incoming).name:
+                shutil.rmtree(other, ignore_errors=True)  # of a process that was ended, because we have the lock
         made = Path(incoming) / path.name
         broker = LocalBroker(Path(incoming) / "kafka")
         for options in ("", f"{_FLAGS} -XX:AOTCacheOutput={made}"):  # what formats the folder is not to be recorded
