@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
-
-from prometheus_client import Counter, Gauge
 
 from stream_dedup.service.metrics import BatchHistogram, RoleMetrics
 
@@ -42,7 +39,7 @@ class IndexMetrics(RoleMetrics):
     def __init__(self) -> None:
         super().__init__()
         self.recipe("")  # known once the log's declaration was read
-        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        counter, gauge = self._counter, self._gauge
         self.restored_empty = counter(
             "stream_dedup_index_restored_empty", "Starts with an empty volume beside a log that was answered before."
         )

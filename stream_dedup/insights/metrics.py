@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from prometheus_client import Counter, Gauge
-
 from stream_dedup.service.metrics import RoleMetrics
 
 
@@ -15,7 +11,7 @@ class InsightsMetrics(RoleMetrics):
     def __init__(self) -> None:
         super().__init__()
         self.recipe("")
-        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        counter, gauge = self._counter, self._gauge
         self.read = counter(
             "stream_dedup_insights_records", "Records of insights: counted, counted before, or not readable.", ["result"]
         )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Histogram
 
 from stream_dedup.service.metrics import DecodingMetrics
 
@@ -17,7 +15,7 @@ class SearchMetrics(DecodingMetrics):
     def __init__(self) -> None:
         super().__init__()
         self.recipe("")
-        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        counter, gauge = self._counter, self._gauge
         self.read = counter("stream_dedup_search_records", "Records of the outputs that were taken into the full-text engine.")
         self.without_text = counter(
             "stream_dedup_search_without_text", "Records of the outputs whose text cannot be had: not found by words."

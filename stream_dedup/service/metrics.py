@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
-from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -64,12 +65,12 @@ class RoleMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._counter, self._gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         ProcessCollector(registry=self.registry)
-        self._build = Gauge(
+        self._build = self._gauge(
             "stream_dedup_build_info",
             "Always 1; the labels say which version runs, and with which recipe.",
             ["version", "recipe"],
-            registry=self.registry,
         )
         self._stages = Histogram(
             "stream_dedup_stage_duration_seconds",
@@ -96,15 +97,12 @@ class DecodingMetrics(RoleMetrics):
     def __init__(self) -> None:
         super().__init__()
         self._away = {
-            RegistryAwayError: Gauge(
-                "stream_dedup_schema_registry_away",
-                "1 while records wait because the schema registry does not answer, else 0.",
-                registry=self.registry,
+            RegistryAwayError: self._gauge(
+                "stream_dedup_schema_registry_away", "1 while records wait because the schema registry does not answer, else 0."
             ),
-            TextAwayError: Gauge(
+            TextAwayError: self._gauge(
                 "stream_dedup_texts_away",
                 "1 while records wait because the store that has their texts does not answer, else 0.",
-                registry=self.registry,
             ),
         }
 

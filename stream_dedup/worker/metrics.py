@@ -11,7 +11,6 @@ from functools import partial
 from typing import get_args
 
 import numpy as np
-from prometheus_client import Counter, Gauge
 
 from stream_dedup.ground.document import Reason, Stage
 from stream_dedup.service.metrics import BatchHistogram, DecodingMetrics
@@ -28,7 +27,7 @@ class WorkerMetrics(DecodingMetrics):
     def __init__(self, recipe: str) -> None:
         super().__init__()
         self.recipe(recipe)
-        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        counter, gauge = self._counter, self._gauge
         histogram = partial(BatchHistogram, registry=self.registry)
         self.records = counter("stream_dedup_records", "Source records whose transaction committed: what went in.")
         self._documents = counter(
