@@ -71,7 +71,7 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
     def as_text(limbs: np.ndarray, features: int, _: int, sketch: np.ndarray) -> tuple[int, int, bytes]:
         return as_number(limbs), int(features), sketch.tobytes()
 
-    for turn in range(60):
+    for turn in range(90):  # more rows than there is room for at first
         for _ in range(chance.integers(0, 30)):
             rows.add_entry(*text_of_a_family())
         if rows.count:
