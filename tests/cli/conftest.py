@@ -19,6 +19,11 @@ class Ended(NamedTuple):
     out: str
     err: str
 
+    @property
+    def words(self) -> str:
+        """What was said on standard error, without the frame and the line breaks that a usage error is drawn with."""
+        return " ".join(self.err.replace("│", " ").split())
+
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

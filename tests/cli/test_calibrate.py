@@ -140,4 +140,4 @@ def test_what_says_nothing_is_told_in_a_sentence(
     ended = run("calibrate", str(path), "--format", "lines", *more)
 
     assert ended.code == code
-    assert re.search(says, " ".join(ended.err.split()))
+    assert re.search(says, ended.words)

@@ -103,4 +103,4 @@ def test_a_shadow_has_nothing_to_audit(run: Callable[..., Any]) -> None:
     ended = run("audit", "--set", "mode=shadow", "-b", "localhost:1")
 
     assert ended.code == 78
-    assert "replay --verify" in " ".join(ended.err.split())
+    assert "replay --verify" in ended.words

@@ -46,24 +46,19 @@ def write_folder(folder: Path) -> None:
     (folder / "f.jsonl").write_text("".join(lines[:6]))
 
 
-def test_an_odd_record_that_is_whole_is_judged(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Nothing is lost, so that nothing is said, and `--strict` is content."""
-    (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + WHOLE["much_too_long"] + NEIGHBOURS[1])
-
-    ended = run("check", tmp_path / "a.warc", "--strict", "--json")
-
-    assert (ended.code, ended.err) == (0, "")
-    assert verdicts(ended.out) == {f"http://{name}.example/": "unique" for name in "abc"}
-
-
-def test_an_odd_record_that_is_lost_is_counted_with_its_place(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Exit 0, and 1 with `--strict`; the summary has the number, a line the place, and JSON both."""
+def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_with_its_place(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Exit 0, and of a loss 1 with `--strict`; the summary has the number, a line the place, and JSON both."""
+    (tmp_path / "whole.warc").write_bytes(NEIGHBOURS[0] + WHOLE["much_too_long"] + NEIGHBOURS[1])
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_body"] + NEIGHBOURS[1])
     where = f"a.warc@{len(NEIGHBOURS[0])}"
 
+    whole = run("check", tmp_path / "whole.warc", "--strict", "--json")
     ended, strict = run("check", tmp_path / "a.warc"), run("check", tmp_path / "a.warc", "--strict", "--json")
 
-    assert (ended.code, strict.code) == (0, 1)
+    assert (whole.code, whole.err, ended.code, strict.code) == (0, "", 0, 1)
+    assert verdicts(whole.out) == {f"http://{name}.example/": "unique" for name in "abc"}
     assert "dead letters  1 (decode 1)" in ended.out
     assert "documents     3" in ended.out
     assert ended.err.startswith(f"{where}: The record at byte {len(NEIGHBOURS[0]):,} of a.warc (http://b.example/) has a body")

@@ -120,12 +120,7 @@ def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, 
         ("parquet", "newest", ["--set", "time_field=nosuch"], "the columns are id, text, stars, when"),
         ("txt", "stars", [], "the files hold texts without any"),
         ("jsonl", "LONGEST", [], "did you mean longest"),
-        (
-            "jsonl",
-            "Stars",
-            [],
-            "None of 4 documents has a number in 'Stars'; the first one has the fields id, text, stars, when",
-        ),
+        ("jsonl", "Stars", [], "has a number in 'Stars'; the first one has the fields id, text, stars, when"),
         ("jsonl", "when", [], "None of 4 documents has a number in 'when'"),
         ("jsonl", "newest", ["--set", "time_field=id"], "None of 4 documents has a time in 'id'"),
     ],
@@ -143,8 +138,9 @@ def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
     for to in ([], ["--to", tmp_path / "out"]):
         ended = run("check", path, "--keep", keep, *more, *to)
         assert (ended.code, ended.out) == (2, "")
-        assert says in " ".join(ended.err.replace("│", " ").split())
+        assert says in ended.words
     assert run("check", path, "--to", tmp_path / "out").code == 0
+    assert run("check", path, "--keep", "longest", "--index", tmp_path / "index").code == 78, "it keeps what came first"
 
 
 def test_copies_without_a_number_come_last_and_are_counted(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -183,13 +179,6 @@ def test_copies_without_a_number_come_last_and_are_counted(run: Callable[..., An
     assert by["b.parquet", "newest"].err == by["c.warc", "newest"].err == ""
 
 
-def test_an_index_that_is_kept_keeps_what_came_first(run: Callable[..., Any], tmp_path: Path) -> None:
-    """So it cannot be asked for another copy."""
-    (tmp_path / "a.jsonl").write_bytes(lines(ROWS))
-
-    assert run("check", tmp_path / "a.jsonl", "--keep", "longest", "--index", tmp_path / "index").code == 78
-
-
 def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     odd = [{"id": "x", "text": THIRD, "stars": "many", "more": [1]}, {"id": "y", "text": f"{THIRD} again", "more": {"a": 1}}]
@@ -214,11 +203,8 @@ def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
     ]
     assert [one["id"] for one in rows] == ["a", "c", "x", "f", "z\N{REPLACEMENT CHARACTER}\ud800"]
     (read,) = pq.read_table(max((tmp_path / "parquet" / "kept").iterdir())).to_pylist()
-    assert read == {
-        "id": "z" + 2 * "\N{REPLACEMENT CHARACTER}",
-        "text": "a",
-        "\N{REPLACEMENT CHARACTER}": ["\N{GRINNING FACE}"],
-    }
+    unknown = "\N{REPLACEMENT CHARACTER}"
+    assert read == {"id": "z" + 2 * unknown, "text": "a", unknown: ["\N{GRINNING FACE}"]}
 
 
 def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -> None:
