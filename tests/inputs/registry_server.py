@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
@@ -114,6 +117,15 @@ def refused(by: Decoder, value: bytes) -> DeadLetter:
     found = by.decode(message(value))
     assert isinstance(found, DeadLetter), found
     return found
+
+
+def written(url: str, subject: str, value: Any) -> bytes:
+    """Return what Confluent's serializer makes of a Protobuf message; it registers the schema, compiled, in base64."""
+    client = SchemaRegistryClient({"url": url, "timeout": 10})
+    serializer = ProtobufSerializer(type(value), client, {"use.deprecated.format": False})
+    raw = serializer(value, SerializationContext(subject, MessageField.VALUE))
+    assert raw is not None
+    return raw
 
 
 def framed_protobuf(stand: SchemaServer) -> bytes:

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 
 from stream_dedup.ground.errors import RegistryAwayError
 from stream_dedup.inputs import protobuf
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
+from tests.inputs import registry_server
 from tests.inputs.registry_server import SchemaServer, classes_of, message, read, refused
 
 PAGE = """
@@ -56,12 +54,7 @@ def page(tmp_path: Path) -> dict[str, Any]:
 
 
 def written(stand: SchemaServer, value: Any) -> bytes:
-    """Return what Confluent's serializer makes of a message; it registers the schema, compiled, in base64."""
-    client = SchemaRegistryClient({"url": stand.url})
-    serializer = ProtobufSerializer(type(value), client, {"use.deprecated.format": False})
-    raw = serializer(value, SerializationContext("documents", MessageField.VALUE))
-    assert raw is not None
-    return raw
+    return registry_server.written(stand.url, "documents", value)
 
 
 def as_text(stand: SchemaServer, raw: bytes, text: str = PAGE) -> bytes:

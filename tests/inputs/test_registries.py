@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
-from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from stream_dedup.ground.errors import RegistryAwayError
@@ -19,7 +18,7 @@ from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
 from tests.broker.certificates import Authority
 from tests.inputs import registries, registry_server
-from tests.inputs.registry_server import classes_of, message, read, refused
+from tests.inputs.registry_server import classes_of, message, read, refused, written
 
 
 @pytest.fixture(scope="module", params=registries.KINDS)
@@ -44,14 +43,6 @@ def avro(url: str, subject: str, schema: Any, fields: Any, references: list[Sche
     client = SchemaRegistryClient({"url": url, "timeout": 10})
     context = SerializationContext(subject, MessageField.VALUE)
     raw = AvroSerializer(client, Schema(json.dumps(schema), "AVRO", references or []))(fields, context)
-    assert raw is not None
-    return raw
-
-
-def proto(url: str, subject: str, value: Any) -> bytes:
-    client = SchemaRegistryClient({"url": url, "timeout": 10})
-    serializer = ProtobufSerializer(type(value), client, {"use.deprecated.format": False})
-    raw = serializer(value, SerializationContext(subject, MessageField.VALUE))
     assert raw is not None
     return raw
 
@@ -105,7 +96,7 @@ def test_protobuf_whose_schema_evolves(url: str, subject: str, tmp_path: Path, i
             number = client.register_schema(f"{subject}-{name}-value", Schema(text, "PROTOBUF"))
             raws[name] = b"\0" + number.to_bytes(4, "big") + b"\x02\x02" + value.SerializeToString()
         else:
-            raws[name] = proto(url, f"{subject}-{name}-compiled", value)
+            raws[name] = written(url, f"{subject}-{name}-compiled", value)
     by = decoder(url, "protobuf", "body")
     assert [read(by, raws[name])[:2] for name in ("first", "added")] == [
         ("text of first", b"first"),
@@ -120,7 +111,7 @@ def test_protobuf_that_imports_another(url: str, subject: str, tmp_path: Path) -
     word = 'syntax = "proto3"; package w; message Word { string body = 1; }'
     both = 'syntax = "proto3"; import "word.proto"; message Doc { string url = 1; w.Word page = 2; }'
     value = classes_of(tmp_path, both, word=word)["Doc"](url="u", page={"body": "abc"})
-    assert read(decoder(url, "protobuf", "page.body"), proto(url, subject, value))[:2] == ("abc", b"u")
+    assert read(decoder(url, "protobuf", "page.body"), written(url, subject, value))[:2] == ("abc", b"u")
 
 
 def test_json_with_a_frame(url: str, subject: str) -> None:
