@@ -110,10 +110,10 @@ def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any,
             positions._changed[record.log_offset] = record
 
 
-@_instead(index_judging._Judging, "of")
-def _no_stale(of: Any, *fields: Any) -> Any:
-    made = of(*fields)
-    return replace(made, epoch_below=np.zeros_like(made.epoch_below), below=np.zeros_like(made.below))
+@_instead(index_judging._Judging, "__init__")
+def _no_stale(init: Any, judging: Any, *given: Any) -> None:
+    init(judging, *given)
+    judging.epoch_below, judging.below = np.zeros_like(judging.epoch_below), np.zeros_like(judging.below)
 
 
 @_instead(IndexState, "drop")
