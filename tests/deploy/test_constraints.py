@@ -1,8 +1,16 @@
-"""The roles run as the manifests let them: no root, no home, no capabilities, a read-only root file system, SIGTERM."""
+"""The roles run as the manifests let them, in a process under the constraints of a pod, without a container.
+
+It has another user who is no root and has no home and no name, no capabilities and no way to get any, a root file system that
+is read-only, two writable folders, and no environment but what it is given; it is told to end by SIGTERM.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -16,10 +24,14 @@ from stream_dedup.machine.compiled import cache_directory
 from stream_dedup.service.ports import free_ports
 from tests.broker.conftest import make_filter
 from tests.broker.harness import Filter, synthetic, wait_until
-from tests.deploy import pod
+from tests.deploy.tools import ROOT
 
 __all__ = ["make_filter"]
 
+USER = 10001
+MOUNT = Path("/mnt")
+VOLUME = MOUNT / "volume"
+TMP = MOUNT / "tmp"
 PROGRAM = [sys.executable, "-m", "stream_dedup"]
 LOOK = """
 import json, os, pathlib, tempfile
@@ -38,10 +50,76 @@ print(json.dumps({
 """
 
 
+def _closed_parent(path: Path) -> Path | None:
+    """Return the first folder on the way to `path` that another user may not pass."""
+    return next((parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001), None)
+
+
+def _script(command: list[str], kernels: Path | None) -> str:
+    needed = sorted({Path(one).resolve() for one in (str(ROOT), sys.prefix, sys.base_prefix)})
+    lines = [
+        "set -e",
+        f"mount -t tmpfs -o mode=755 pod {MOUNT}",
+        f"mkdir {MOUNT}/keep",
+        f"mkdir -m 700 {VOLUME}",
+        *([] if kernels is None else [f"mkdir {VOLUME}/cache", f"cp -r {shlex.quote(str(kernels))} {VOLUME}/cache/kernels"]),
+        f"chmod -R go-rwx {VOLUME} && chown -R {USER}:{USER} {VOLUME}",
+        f"mkdir -m 1777 {TMP}",
+    ]
+    for number, path in enumerate(needed):
+        lines += [f"mkdir {MOUNT}/keep/{number}", f"mount --bind {shlex.quote(str(path))} {MOUNT}/keep/{number}"]
+    closed = {path: parent for path in needed if (parent := _closed_parent(path)) is not None}
+    lines += [f"mount -t tmpfs -o mode=755 pod {shlex.quote(str(parent))}" for parent in sorted(set(closed.values()))]
+    for number, path in enumerate(needed):
+        if path in closed:
+            where = shlex.quote(str(path))
+            lines += [f"mkdir -p {where}", f"mount --bind {MOUNT}/keep/{number} {where}"]
+    # The volume is a file system of its own, so that it stays writable.
+    lines += [
+        f"for one in {VOLUME} {TMP}; do mount --bind $one $one; done",
+        "while read -r _ where _; do case $where in /proc*|/sys*|/dev*|" + f"{VOLUME}|{TMP}" + ") ;; "
+        '*) mount -o remount,bind,ro "$where" 2> /dev/null || true ;; esac; done < /proc/mounts',
+        f"exec setpriv --reuid {USER} --regid {USER} --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs -- "
+        + shlex.join(command),
+    ]
+    return "\n".join(lines)
+
+
+def start_in_pod(
+    command: list[str], environment: dict[str, str], log: Path | None = None, kernels: Path | None = None
+) -> subprocess.Popen[str]:
+    """Start a command so; it has the process's own id, so that a signal reaches it.
+
+    `kernels` are put into the volume's folder `cache`, as an earlier start would have left them.
+    """
+    with log.open("w") if log else open(os.devnull, "w") as stream:  # noqa: PTH123
+        return subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", _script(command, kernels)],
+            env={"PATH": os.environ["PATH"], "TMPDIR": str(TMP)} | environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stream if log else subprocess.STDOUT,
+            text=True,
+        )
+
+
+def why_no_pod() -> str | None:
+    """Return why no such process can be made here, or None."""
+    if os.geteuid() != 0:
+        return "only root may change a user and mount, and this is not root"
+    missing = [tool for tool in ("unshare", "setpriv", "mount") if shutil.which(tool) is None]
+    if missing:
+        return f"{', '.join(missing)} is not installed"
+    tried = start_in_pod(["true"], {})
+    said, _ = tried.communicate(timeout=30)
+    return f"a mount namespace cannot be made: {said.strip()}" if tried.returncode else None
+
+
 @pytest.fixture(scope="module", autouse=True)
 def possible() -> None:
     """Skip, with the reason, where such a process cannot be made."""
-    if reason := pod.why_not():
+    if reason := why_no_pod():
         pytest.skip(reason)
 
 
@@ -63,11 +141,11 @@ def answer(port: int, path: str) -> str | None:
 
 def test_the_constraints_are_real() -> None:
     """Such a process can write its volume only, is nobody we know, and can gain nothing."""
-    looked = pod.start([sys.executable, "-c", LOOK], {"TRY": f"/x /etc/x /var/x /usr/x /tmp/x {pod.ROOT}/x {pod.VOLUME}/x"})
+    looked = start_in_pod([sys.executable, "-c", LOOK], {"TRY": f"/x /etc/x /var/x /usr/x /tmp/x {ROOT}/x {VOLUME}/x"})
     said, _ = looked.communicate(timeout=60)
 
     assert json.loads(said.splitlines()[-1]) == {
-        "user": pod.USER,
+        "user": USER,
         "groups": [],
         "home": None,
         "capabilities": 0,
@@ -89,15 +167,17 @@ def test_the_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: 
         for name, value in crawl.environment.items()
         if name.startswith("STREAM_DEDUP_") and not name.endswith("_DIR")
     } | {
-        "STREAM_DEDUP_STATE_DIR": str(pod.VOLUME),
-        "STREAM_DEDUP_INDEX_DIR": str(pod.VOLUME / "index"),
-        "STREAM_DEDUP_SEARCH_DIR": str(pod.VOLUME / "search"),
-        "STREAM_DEDUP_CACHE_DIR": str(pod.VOLUME / "cache"),
+        "STREAM_DEDUP_STATE_DIR": str(VOLUME),
+        "STREAM_DEDUP_INDEX_DIR": str(VOLUME / "index"),
+        "STREAM_DEDUP_SEARCH_DIR": str(VOLUME / "search"),
+        "STREAM_DEDUP_CACHE_DIR": str(VOLUME / "cache"),
         "STREAM_DEDUP_WORKER_ID": "stream-dedup-worker-0",
         "STREAM_DEDUP_LOG_FORMAT": "json",
     }
     roles = {
-        role: pod.start([*PROGRAM, "run", role], common | {"STREAM_DEDUP_HTTP_PORT": str(port)}, logs[role], kernels_of_tests())
+        role: start_in_pod(
+            [*PROGRAM, "run", role], common | {"STREAM_DEDUP_HTTP_PORT": str(port)}, logs[role], kernels_of_tests()
+        )
         for role, port in ports.items()
     }
     try:

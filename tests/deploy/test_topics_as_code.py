@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -141,15 +140,3 @@ def test_nobody_can_harm_the_log() -> None:
     assert [user for user in USERS if "Write" in acls(user).get(("topic", "fingerprints"), set())] == ["worker"]
     assert [user for user in USERS if "Write" in acls(user).get(("topic", "verdicts"), set())] == ["index"]
     assert acls("crawler")["topic", "documents"] == {"Write", "Describe"}
-
-
-def test_links_of_the_pages_lead_somewhere() -> None:
-    pages = (
-        ROOT / "docs" / "reference" / "headers.md",
-        ROOT / "topics" / "README.md",
-        ROOT / "deploy" / "README.md",
-        ROOT / "docs" / "handbook.md",
-    )
-    for page in pages:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text()):
-            assert (Path(page).parent / target).exists(), f"{page.name}: {target}"
