@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from stream_dedup.ground.document import Message
-from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
+from tests.broker.harness import Filter, header, synthetic, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -41,8 +41,7 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filt
     """After a kill in full flight: nothing is left out, and nothing leaves twice."""
     crawl = make_filter(partitions=3, batch_documents=100)
     count = crawl.produce(synthetic(4000, 31, partitions=3))
-    crawl.start("index")
-    worker = crawl.start("worker")
+    _, worker = crawl.start_both()
     wait_until(lambda: crawl.committed() >= count // 4, "a part is committed")
     worker.kill()
     wait_until(lambda: not crawl.admin.group_members(crawl.settings.group), "the session has ended")
@@ -56,8 +55,7 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filt
     assert [one["warning"] for one in done] == [None] * 3
     assert sum(one["offset"]["wanted"] for one in done) >= count // 4
     following = crawl.start("worker", STREAM_DEDUP_WORKER_ID="next")
-    crawl.wait_until_committed(count)
-    Outcome(crawl).check()
+    crawl.outcome()
     assert following.stop() == 0
     assert json.loads(crawl.command("rewind", "--from-outputs", "--dry-run", "--json").stdout) == []
 
@@ -69,7 +67,7 @@ def test_a_log_from_a_mirror_keeps_its_window(make_filter: Callable[..., Filter]
     generations included. Copied into one that stamps them, its window would begin anew."""
     crawl = make_filter(partitions=1, batch_documents=100, window="1h")
     count = crawl.produce(synthetic(500, 34, partitions=1))
-    index, worker = crawl.start("index"), crawl.start("worker")
+    index, worker = crawl.start_both()
     crawl.wait_until_committed(count)
     assert (worker.stop(), index.stop()) == (0, 0)
     folder = f"{crawl.environment['STREAM_DEDUP_STATE_DIR']}-mirror"
@@ -104,8 +102,7 @@ def test_another_region_takes_over(make_filter: Callable[..., Filter]) -> None:
     """
     first = make_filter(partitions=2, batch_documents=100)
     count = first.produce(synthetic(1200, 35, partitions=2))
-    first.start("index")
-    first.start("worker")
+    first.start_both()
     first.wait_until_committed(count)
     for role in first.roles:
         role.kill()
@@ -117,8 +114,7 @@ def test_another_region_takes_over(make_filter: Callable[..., Filter]) -> None:
 
     second = make_filter(partitions=2, batch_documents=100, documents=alias + "documents")
     second.command("seed", alias + "unique")
-    second.start("index")
-    second.start("worker")
+    second.start_both()
 
     def left() -> tuple[list[Message], list[Message]] | None:
         found = second.read(second.names.unique), second.read(second.names.duplicates)

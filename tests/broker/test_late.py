@@ -40,11 +40,7 @@ def proxy(bootstrap: str) -> Iterator[KafkaProxy]:
 @pytest.mark.parametrize("guard", ["kept", "removed"])
 @pytest.mark.parametrize("action", ["hold", "strand"])
 def test_a_late_end_of_a_transaction_does_not_end_the_next(
-    make_filter: Callable[..., Filter],
-    proxy: KafkaProxy,
-    monkeypatch: pytest.MonkeyPatch,
-    guard: str,
-    action: kproxy.Action,
+    make_filter: Callable[..., Filter], proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch, guard: str, action: kproxy.Action
 ) -> None:
     """KAFKA-17754: a commit's request is held in the network, its repetition succeeds, and the first arrives inside the next
     transaction. The producer was thrown away, so it ends nothing; with the producer kept, readers see what was aborted.

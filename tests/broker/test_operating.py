@@ -99,10 +99,7 @@ def test_a_filter_at_work_is_seen_by_its_operators(
 
     # A replica with an empty volume beside an answered log says so.
     second = crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(crawl.folder / "second"))
-    wait_until(
-        lambda: reading(second).total("index_restored_empty_total") == 1,
-        "the second index says that it began empty",
-    )
+    wait_until(lambda: reading(second).total("index_restored_empty_total") == 1, "the second index says that it began empty")
     assert theirs.total("index_restored_empty_total") == 0
     wait_until(lambda: (reading(second).total("decisions_applied_total") or 0) > 0, "it applies what the first one decided")
     assert "contradicts" not in second.log

@@ -42,11 +42,7 @@ def resolve_roots() -> tuple[Jar, ...]:
         LocalBrokerError: something could not be fetched, or the `broker` extra is not installed.
     """
     maven = jars.maven()
-    with (
-        tempfile.TemporaryDirectory() as repository,
-        jars.in_sentences("the list of jars"),
-        jars.trusting_the_system(),
-    ):
+    with tempfile.TemporaryDirectory() as repository, jars.in_sentences("the list of jars"), jars.trusting_the_system():
         context = maven.MavenContext(repo_cache=Path(repository), timeout=jars.FETCH_TIMEOUT_SECONDS)
         roots, others = context.resolver.resolve([context.create_dependency(root) for root in ROOTS])
         return tuple(_pin(dependency) for dependency in [*roots, *others])

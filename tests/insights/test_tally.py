@@ -111,8 +111,7 @@ def test_an_estimate_is_near_and_a_union_never_doubles() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw",
-    [None, b"", b"{", b"[]", b'"x"', b"null", b"{}", b"\x80\x04\x95", b'{"format":0}', b"[" * 100_000, b" " * 1_000_000],
+    "raw", [None, b"", b"{", b"[]", b'"x"', b"null", b"{}", b"\x80\x04\x95", b'{"format":0}', b"[" * 100_000, b" " * 1_000_000]
 )
 def test_what_is_no_record_is_refused(raw: bytes | None) -> None:
     """Anything else on the topic is an error of ours; a pickle is bytes like others."""

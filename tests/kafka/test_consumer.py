@@ -120,8 +120,7 @@ class Rebalancing(Scripted):
 
 
 @pytest.mark.parametrize(
-    ("back", "kept", "restarted"),
-    [([], [(1, 20), (1, 21)], []), ([0], [(1, 20), (1, 21)], [(0, 7), (0, 7)])],
+    ("back", "kept", "restarted"), [([], [(1, 20), (1, 21)], []), ([0], [(1, 20), (1, 21)], [(0, 7), (0, 7)])]
 )
 def test_what_was_polled_of_a_partition_that_then_went_away_is_dropped(
     monkeypatch: pytest.MonkeyPatch, back: list[int], kept: list[tuple[int, int]], restarted: list[tuple[int, int]]

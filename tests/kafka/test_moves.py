@@ -132,11 +132,7 @@ class TestCommittedOffsets:
         assert asked.asked == asking._QUESTIONS
 
 
-CODES = [
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.UNKNOWN_TOPIC_ID,
-    KafkaError._UNKNOWN_TOPIC,
-]
+CODES = [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC]
 
 
 def says_what_to_do(error: StreamDedupError) -> bool:

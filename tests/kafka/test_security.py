@@ -131,10 +131,7 @@ def test_both_clients_get_the_same_from_the_environment(tmp_path: Path, pki: Pat
     files = {"ssl.ca.location": "ca.pem", "ssl.certificate.location": "ca.pem", "ssl.key.location": "key.pem"}
     environ = {environment_name(f"kafka.{name}"): value for name, value in SCRAM.items() if name != "sasl.password"}
     environ |= {environment_name(f"kafka.{name}"): str(pki / file) for name, file in files.items()}
-    environ |= {
-        "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(secret),
-        "STREAM_DEDUP_KAFKA_SSL_KEY_PASSWORD": "open",
-    }
+    environ |= {"STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(secret), "STREAM_DEDUP_KAFKA_SSL_KEY_PASSWORD": "open"}
 
     settings = load_settings(environ=environ)
     theirs = base_config(settings, "x", {}, {})

@@ -313,10 +313,7 @@ def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
     registry.register(Slow())
     made.clear()
     entered.clear()
-    with (
-        serving(registry=registry) as server,
-        together(20, go_on, lambda _: ask(server, "/metrics")[0]) as statuses,
-    ):
+    with serving(registry=registry) as server, together(20, go_on, lambda _: ask(server, "/metrics")[0]) as statuses:
         assert entered.wait(WAIT_SECONDS)
         until(lambda: server.connections >= 20, "not all of them came")
         assert ask(server, "/livez")[0] == 200
