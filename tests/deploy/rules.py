@@ -6,7 +6,8 @@ Invariant: a rule is pure and looks at one thing; `test_manifests.py` shows each
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker.dependencies import DRAIN_SECONDS
 
 Manifest = dict[str, Any]
+RULES: list[Callable[[list[Manifest]], list[str]]] = []
 
 KUBERNETES = "1.35"
 ROLES = ("worker", "index", "insights", "search")
@@ -83,29 +85,39 @@ def selects(selector: Manifest, labels: Manifest) -> bool:
     return True
 
 
-def schema(manifests: list[Manifest]) -> list[str]:
+def rule(function: Callable[[list[Manifest]], Iterable[str]]) -> Callable[[list[Manifest]], list[str]]:
+    """Take a function for one of the rules, which return lists."""
+
+    @wraps(function)
+    def listed(manifests: list[Manifest]) -> list[str]:
+        return list(function(manifests))
+
+    RULES.append(listed)
+    return listed
+
+
+@rule
+def schema(manifests: list[Manifest]) -> Iterator[str]:
     """Every manifest is one that Kubernetes, or the operator of its kind, takes, without unknown fields."""
-    problems = []
     for one in manifests:
         if one["kind"] in SCHEMAS:
             validator = Draft202012Validator(SCHEMAS[one["kind"]])
-            problems += [f"{named(one)}: {error.json_path}: {error.message}" for error in validator.iter_errors(one)]
+            yield from [f"{named(one)}: {error.json_path}: {error.message}" for error in validator.iter_errors(one)]
             continue
         try:
             kubernetes_validate.validate(one, KUBERNETES, strict=True)
         except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
-            problems.append(f"{named(one)}: {error!r}")
-    return problems
+            yield f"{named(one)}: {error!r}"
 
 
-def restricted(manifests: list[Manifest]) -> list[str]:
+@rule
+def restricted(manifests: list[Manifest]) -> Iterator[str]:
     """Every pod is up to the Pod Security Standard `restricted` (kubernetes.io, "Pod Security Standards")."""
-    problems = []
     for workload, pod in pods(manifests):
         spec, where = pod["spec"], named(workload)
         around = spec.get("securityContext", {})
-        problems += [f"{where}: {name} is set" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
-        problems += [
+        yield from [f"{where}: {name} is set" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+        yield from [
             f"{where}: volume {one['name']} is of no allowed kind"
             for one in spec.get("volumes", [])
             if set(one) - set(VOLUMES.split())
@@ -126,44 +138,41 @@ def restricted(manifests: list[Manifest]) -> list[str]:
                 "procMount": own.get("procMount", "Default") != "Default",
                 "sysctls": bool(around.get("sysctls")),
             }
-            problems += [
+            yield from [
                 f"{where}: {name} of {container['name']} is not restricted" for name, is_wrong in wrong.items() if is_wrong
             ]
-    return problems
 
 
-def sealed(manifests: list[Manifest]) -> list[str]:
+@rule
+def sealed(manifests: list[Manifest]) -> Iterator[str]:
     """Our containers cannot write their root file system, and no pod holds a token for Kubernetes."""
-    problems = []
     for workload, pod in pods(manifests):
         if pod["spec"].get("automountServiceAccountToken") is not False:
-            problems.append(f"{named(workload)} mounts a service account's token")
+            yield f"{named(workload)} mounts a service account's token"
         if pod["spec"].get("enableServiceLinks") is not False:
-            problems.append(f"{named(workload)} gets variables for every Service of its namespace")
-        problems += [
+            yield f"{named(workload)} gets variables for every Service of its namespace"
+        yield from [
             f"{named(workload)}: the root of {one['name']} can be written"
             for one in containers(pod)
             if one["image"].startswith("stream-dedup")
             and one.get("securityContext", {}).get("readOnlyRootFilesystem") is not True
         ]
-    return problems
 
 
-def labelled(manifests: list[Manifest]) -> list[str]:
+@rule
+def labelled(manifests: list[Manifest]) -> Iterator[str]:
     """Everything of ours carries the recommended labels, and pods say which role they are."""
-    problems = []
     for one in manifests:
         if one["metadata"]["name"].startswith("stream-dedup") and one["kind"] in {"StatefulSet", "Service", "Job"}:
             lacking = {"name", "instance", "part-of", "component"} - {
                 key.removeprefix("app.kubernetes.io/") for key in one["metadata"].get("labels", {})
             }
-            problems += [f"{named(one)} lacks the label app.kubernetes.io/{name}" for name in sorted(lacking)]
-    return problems
+            yield from [f"{named(one)} lacks the label app.kubernetes.io/{name}" for name in sorted(lacking)]
 
 
-def probed(manifests: list[Manifest]) -> list[str]:
+@rule
+def probed(manifests: list[Manifest]) -> Iterator[str]:
     """Roles have all three probes; lag or a rebuild never restarts one."""
-    problems = []
     for role, workload, pod in role_pods(manifests):
         container = main_container(role, pod)
         # An index that rebuilds has started: it must be watched, and not be bounded.
@@ -172,28 +181,27 @@ def probed(manifests: list[Manifest]) -> list[str]:
             "readinessProbe": "/readyz",
             "startupProbe": "/startupz" if role == "worker" else "/livez",
         }
-        problems += [
+        yield from [
             f"{named(workload)}: {probe} is not {path}"
             for probe, path in wanted.items()
             if container.get(probe, {}).get("httpGet", {}).get("path") != path
         ]
-    return problems
 
 
-def sized(manifests: list[Manifest]) -> list[str]:
+@rule
+def sized(manifests: list[Manifest]) -> Iterator[str]:
     """Every container states CPU and memory, memory is guaranteed, and CPU is never throttled in our roles."""
-    problems = []
     for workload, pod in pods(manifests):
         for container in containers(pod):
             resources = container.get("resources", {})
             requests, limits = resources.get("requests", {}), resources.get("limits", {})
             if "cpu" not in requests or "memory" not in requests or requests["memory"] != limits.get("memory"):
-                problems.append(f"{named(workload)}: {container['name']} states no CPU, or memory that is not guaranteed")
+                yield f"{named(workload)}: {container['name']} states no CPU, or memory that is not guaranteed"
             if "cpu" in limits:
-                problems.append(f"{named(workload)}: {container['name']} is throttled, and would miss its session")
-    return problems
+                yield f"{named(workload)}: {container['name']} is throttled, and would miss its session"
 
 
+@rule
 def pinned(manifests: list[Manifest]) -> list[str]:
     """Every image has a version."""
     return [
@@ -204,57 +212,56 @@ def pinned(manifests: list[Manifest]) -> list[str]:
     ]
 
 
-def joined(manifests: list[Manifest]) -> list[str]:
+@rule
+def joined(manifests: list[Manifest]) -> Iterator[str]:
     """Selectors take the pods they are meant for, and each Service and budget takes some."""
     templates = [pod["metadata"]["labels"] for _, pod in pods(manifests)]
-    problems = [
+    yield from [
         f"{named(workload)} does not select its own pods"
         for workload, pod in pods(manifests)
         if "selector" in workload["spec"] and not selects(workload["spec"]["selector"], pod["metadata"]["labels"])
     ]
     selectors = [(one, {"matchLabels": one["spec"]["selector"]}) for one in of_kind(manifests, "Service")]
     selectors += [(one, one["spec"]["selector"]) for one in of_kind(manifests, "PodDisruptionBudget", "PodMonitor")]
-    problems += [
+    yield from [
         f"{named(one)} selects nothing"
         for one, selector in selectors
         if not any(selects(selector, labels) for labels in templates)
     ]
     services = {one["metadata"]["name"] for one in of_kind(manifests, "Service")}
-    problems += [
+    yield from [
         f"{named(one)} names a Service that is not there"
         for one in of_kind(manifests, "StatefulSet")
         if one["spec"]["serviceName"] not in services
     ]
-    return problems
 
 
-def drained(manifests: list[Manifest]) -> list[str]:
+@rule
+def drained(manifests: list[Manifest]) -> Iterator[str]:
     """A node can be drained: a budget per role that allows one at a time, and time to end what was begun."""
-    problems = []
     for role, workload, pod in role_pods(manifests):
         labels = pod["metadata"]["labels"]
         budgets = [one for one in of_kind(manifests, "PodDisruptionBudget") if selects(one["spec"]["selector"], labels)]
         if [one["spec"].get("maxUnavailable") for one in budgets] != [1]:
-            problems.append(f"{named(workload)} has no budget of one pod")
+            yield f"{named(workload)} has no budget of one pod"
         needed = DRAIN_SECONDS + LAST_TRANSACTION_SECONDS
         if role == "worker" and pod["spec"].get("terminationGracePeriodSeconds", 30) <= needed:
-            problems.append(f"{named(workload)} is killed within {needed:.0f} s, before a drain has ended")
+            yield f"{named(workload)} is killed within {needed:.0f} s, before a drain has ended"
         if {one["topologyKey"] for one in pod["spec"].get("topologySpreadConstraints", [])} != {
             "topology.kubernetes.io/zone",
             "kubernetes.io/hostname",
         }:
-            problems.append(f"{named(workload)} is not spread over zones and nodes")
-        problems += [
+            yield f"{named(workload)} is not spread over zones and nodes"
+        yield from [
             f"{named(workload)} is spread among other pods than its own"
             for one in pod["spec"].get("topologySpreadConstraints", [])
             if not selects(one["labelSelector"], labels)
         ]
-    return problems
 
 
-def walled(manifests: list[Manifest]) -> list[str]:
+@rule
+def walled(manifests: list[Manifest]) -> Iterator[str]:
     """Nothing goes in or out of our pods that no policy names, and no policy opens everything."""
-    problems = []
     policies = list(of_kind(manifests, "NetworkPolicy"))
     for _, workload, pod in role_pods(manifests):
         own = [one for one in policies if selects(one["spec"]["podSelector"], pod["metadata"]["labels"])]
@@ -264,23 +271,22 @@ def walled(manifests: list[Manifest]) -> list[str]:
             if set(one["spec"]["policyTypes"]) == {"Ingress", "Egress"} and not {"ingress", "egress"} & set(one["spec"])
         ]
         if not denying:
-            problems.append(f"{named(workload)} has no policy that denies by default")
+            yield f"{named(workload)} has no policy that denies by default"
         ports = {port["port"] for one in own for rule in one["spec"].get("egress", []) for port in rule.get("ports", [])}
         if not {53, 5353} <= ports or not ports & {9092, 9093}:
-            problems.append(f"{named(workload)} reaches no names or no Kafka")
+            yield f"{named(workload)} reaches no names or no Kafka"
         peers = [peer for one in own for rule in one["spec"].get("egress", []) for peer in rule.get("to", [])]
         if {"ipBlock": {"cidr": NODE_LOCAL_DNS}} not in peers:
-            problems.append(f"{named(workload)} reaches no names where NodeLocal DNSCache answers")
+            yield f"{named(workload)} reaches no names where NodeLocal DNSCache answers"
     for one in policies:
         rules = one["spec"].get("ingress", []) + one["spec"].get("egress", [])
-        problems += [f"{named(one)} opens every port" for rule in rules if not rule.get("ports")]
-        problems += [f"{named(one)} lets everybody in" for rule in one["spec"].get("ingress", []) if not rule.get("from")]
-    return problems
+        yield from [f"{named(one)} opens every port" for rule in rules if not rule.get("ports")]
+        yield from [f"{named(one)} lets everybody in" for rule in one["spec"].get("ingress", []) if not rule.get("from")]
 
 
-def opened(manifests: list[Manifest]) -> list[str]:
+@rule
+def opened(manifests: list[Manifest]) -> Iterator[str]:
     """Whom a policy lets in or out is there: our pods by our labels, and other people's by theirs alone."""
-    problems = []
     templates = [pod["metadata"]["labels"] for _, pod in pods(manifests)]
     for one in of_kind(manifests, "NetworkPolicy"):
         rules = one["spec"].get("ingress", []) + one["spec"].get("egress", [])
@@ -288,24 +294,22 @@ def opened(manifests: list[Manifest]) -> list[str]:
             labels = peer["podSelector"].get("matchLabels", {})
             is_ours = labels.get("app.kubernetes.io/part-of", labels.get("app.kubernetes.io/name")) == "stream-dedup"
             if is_ours and ("namespaceSelector" in peer or not any(selects(peer["podSelector"], one) for one in templates)):
-                problems.append(f"{named(one)} means pods that have our labels and are not there: {labels}")
-    return problems
+                yield f"{named(one)} means pods that have our labels and are not there: {labels}"
 
 
-def probed_by_name(manifests: list[Manifest]) -> list[str]:
+@rule
+def probed_by_name(manifests: list[Manifest]) -> Iterator[str]:
     """A pod that is not ready is reached by its own name, and by people at the console; what others ask for is ready."""
-    problems = []
     for one in of_kind(manifests, "Service"):
         name, spec = one["metadata"]["name"], one["spec"]
         is_for_all = spec.get("clusterIP") == "None" or name.endswith("-search")
         if "stream-dedup" in name and is_for_all != bool(spec.get("publishNotReadyAddresses")):
-            problems.append(f"{named(one)} leads to other pods than it should while they are not ready")
-    return problems
+            yield f"{named(one)} leads to other pods than it should while they are not ready"
 
 
-def stored(manifests: list[Manifest]) -> list[str]:
+@rule
+def stored(manifests: list[Manifest]) -> Iterator[str]:
     """The index and a search have a volume of their own that one pod only can mount, and their folder lies on it."""
-    problems = []
     for role, workload, pod in role_pods(manifests):
         if role not in ("index", "search"):
             continue
@@ -316,32 +320,30 @@ def stored(manifests: list[Manifest]) -> list[str]:
         )
         mounts = [one["name"] for one in container["volumeMounts"] if folder.startswith(one["mountPath"] + "/")]
         if not mounts or claims.get(mounts[0], {}).get("accessModes") != ["ReadWriteOncePod"]:
-            problems.append(f"{named(workload)} keeps its {role} on no volume of one pod")
-    return problems
+            yield f"{named(workload)} keeps its {role} on no volume of one pod"
 
 
-def identified(manifests: list[Manifest]) -> list[str]:
+@rule
+def identified(manifests: list[Manifest]) -> Iterator[str]:
     """A worker's transactional id comes from its pod's stable name, its rack from the zone."""
-    problems = []
     for role, workload, pod in role_pods(manifests):
         container = main_container(role, pod)
         fields = {
             one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container.get("env", [])
         }
         if fields.get("STREAM_DEDUP_KAFKA_CLIENT_RACK") != "metadata.labels['topology.kubernetes.io/zone']":
-            problems.append(f"{named(workload)} does not know its zone")
+            yield f"{named(workload)} does not know its zone"
         if role == "worker" and (
             workload["kind"] != "StatefulSet"
             or workload["spec"].get("podManagementPolicy") != "Parallel"
             or fields.get("STREAM_DEDUP_WORKER_ID") != "metadata.name"
         ):
-            problems.append(f"{named(workload)} has no stable name per ordinal, or starts one after another")
-    return problems
+            yield f"{named(workload)} has no stable name per ordinal, or starts one after another"
 
 
-def configured(manifests: list[Manifest]) -> list[str]:
+@rule
+def configured(manifests: list[Manifest]) -> Iterator[str]:
     """What the pods get as environment is a valid set of settings, by the program's own check."""
-    problems = []
     maps = {one["metadata"]["name"]: one["data"] for one in of_kind(manifests, "ConfigMap")}
     for role, workload, pod in role_pods(manifests):
         container = main_container(role, pod)
@@ -353,11 +355,11 @@ def configured(manifests: list[Manifest]) -> list[str]:
             is_limit = "resourceFieldRef" in one.get("valueFrom", {})
             environment[one["name"]] = f"{limit}B" if is_limit else one.get("value", "from-the-pod")
         if role == "index" and environment.get("STREAM_DEDUP_INDEX_MEMORY") != f"{limit}B":
-            problems.append(f"{named(workload)} does not keep within the memory that it is given")
+            yield f"{named(workload)} does not keep within the memory that it is given"
         # Files are there only in the pod; that they are mounted is looked at here.
         files = {name: value for name, value in environment.items() if value.startswith("/run/secrets/")}
         mounts = [one["mountPath"] for one in container["volumeMounts"]]
-        problems += [
+        yield from [
             f"{named(workload)}: {name} is on no mounted volume"
             for name, value in files.items()
             if not any(value.startswith(mount + "/") for mount in mounts)
@@ -366,40 +368,37 @@ def configured(manifests: list[Manifest]) -> list[str]:
         try:
             load_settings({}, None, environ=asked)
         except ConfigurationError as error:
-            problems.append(f"{named(workload)}: {error}")
-    return problems
+            yield f"{named(workload)}: {error}"
 
 
-def keyed(manifests: list[Manifest]) -> list[str]:
+@rule
+def keyed(manifests: list[Manifest]) -> Iterator[str]:
     """The key of the fingerprints is where texts are fingerprinted, and nowhere else."""
-    problems = []
     for workload, pod in pods(manifests):
         role = workload["metadata"]["labels"].get("app.kubernetes.io/component")
         secrets = [volume.get("secret", {}).get("secretName", "") for volume in pod["spec"].get("volumes", [])]
         if any(name.startswith("stream-dedup-key") for name in secrets) != (role in KEYED):  # an overlay's has a hash behind it
-            problems.append(f"{named(workload)} {'has' if role not in KEYED else 'lacks'} the key of the fingerprints")
-    return problems
+            yield f"{named(workload)} {'has' if role not in KEYED else 'lacks'} the key of the fingerprints"
 
 
-def referring(manifests: list[Manifest]) -> list[str]:
+@rule
+def referring(manifests: list[Manifest]) -> Iterator[str]:
     """Every ConfigMap, Secret and account that a pod names is there, or is one that others make."""
     there = {(one["kind"], one["metadata"]["name"]) for one in manifests}
     there |= {("Secret", name) for name in FOREIGN_SECRETS} | {("ServiceAccount", "default")}
-    problems = []
     for workload, pod in pods(manifests):
         wanted = [("ServiceAccount", pod["spec"].get("serviceAccountName", "default"))]
         wanted += [("Secret", one["secret"]["secretName"]) for one in pod["spec"].get("volumes", []) if "secret" in one]
         for container in containers(pod):
             wanted += [("ConfigMap", one["configMapRef"]["name"]) for one in container.get("envFrom", [])]
-        problems += [
+        yield from [
             f"{named(workload)} names {kind} {name}, which nobody makes" for kind, name in wanted if (kind, name) not in there
         ]
-    return problems
 
 
-def scaled(manifests: list[Manifest]) -> list[str]:
+@rule
+def scaled(manifests: list[Manifest]) -> Iterator[str]:
     """KEDA scales the workers by the right group's lag, from one to as many as there are partitions."""
-    problems = []
     topics = {topic.kind: topic for topic in read_topics()}
     workloads = {one["metadata"]["name"]: one for one in of_kind(manifests, "StatefulSet")}
     given = (one["data"] for one in of_kind(manifests, "ConfigMap") if "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" in one["data"])
@@ -417,10 +416,10 @@ def scaled(manifests: list[Manifest]) -> list[str]:
             "counts the lag of transaction markers": trigger.get("excludePersistentLag") != "true",
             "looks at another topic or group": (trigger.get("topic"), trigger["consumerGroup"]) != ("documents", group),
         }
-        problems += [f"{named(one)} {what}" for what, is_wrong in wrong.items() if is_wrong]
-    return problems
+        yield from [f"{named(one)} {what}" for what, is_wrong in wrong.items() if is_wrong]
 
 
+@rule
 def woken(manifests: list[Manifest]) -> list[str]:
     """Each alert leads to a whole address of its page."""
     return [
@@ -433,6 +432,7 @@ def woken(manifests: list[Manifest]) -> list[str]:
     ]
 
 
+@rule
 def fenced(manifests: list[Manifest]) -> list[str]:
     """A namespace that comes with them has Kubernetes look at its pods, and say where one is not up to `restricted`."""
     prefix = "pod-security.kubernetes.io/"
@@ -442,27 +442,3 @@ def fenced(manifests: list[Manifest]) -> list[str]:
         if one["metadata"].get("labels", {}).get(f"{prefix}enforce") not in {"baseline", "restricted"}
         or "restricted" not in {one["metadata"]["labels"].get(prefix + mode) for mode in ("enforce", "warn")}
     ]
-
-
-RULES = (
-    schema,
-    restricted,
-    sealed,
-    labelled,
-    probed,
-    sized,
-    pinned,
-    joined,
-    drained,
-    walled,
-    opened,
-    probed_by_name,
-    stored,
-    identified,
-    configured,
-    keyed,
-    referring,
-    scaled,
-    woken,
-    fenced,
-)
