@@ -19,13 +19,8 @@ def say(reply: object) -> None:
     sys.stdout.flush()
 
 
-say(
-    {
-        "versions": {"fake": "1.0"},
-        "missing": {"absent": "ModuleNotFoundError: No module named 'absent'"},
-        "methods": METHODS if MODE == "mixed" else METHODS[:1],
-    }
-)
+MISSING = {"absent": "ModuleNotFoundError: No module named 'absent'"}
+say({"versions": {"fake": "1.0"}, "missing": MISSING, "methods": METHODS if MODE == "mixed" else METHODS[:1]})
 for line in sys.stdin:
     question = json.loads(line)
     if MODE == "babbling":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from stream_dedup.cli import supervise
 from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
 from stream_dedup.settings.settings import Settings
+from tests.service.serving import serving
 
 
 def options_of(settings: Settings, *, insights: bool = False, search: bool = True) -> dict[str, list[str]]:
@@ -167,12 +165,8 @@ def test_the_console_is_named_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(supervise, "_READY_SECONDS", 0.01)
     said: list[str] = []
     monkeypatch.setattr(supervise, "_say", said.append)
-    health, stop = Health(), threading.Event()
-    server = HttpServer("127.0.0.1", 0, health, CollectorRegistry())
-    server.start()
-    address = f"http://127.0.0.1:{server.port}"
+    health, stop, asked = Health(), threading.Event(), threading.Event()
     asking = supervise.asking.ask
-    asked = threading.Event()
 
     def ask(*given: Any) -> Any:
         answer = asking(*given)
@@ -180,15 +174,16 @@ def test_the_console_is_named_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) 
         return answer
 
     monkeypatch.setattr(supervise.asking, "ask", ask)
-    thread = threading.Thread(target=supervise._tell_when_ready, args=(address, stop))
-    thread.start()
-    try:
-        assert asked.wait(20)
-        assert said == []
-        health.ready(True, json.dumps("it is"))
-        thread.join(20)
-        assert said == [f"The console, with Find and Groups: {address}/"]
-    finally:
-        stop.set()
-        thread.join(20)
-        server.stop()
+    with serving(health=health) as server:
+        address = f"http://127.0.0.1:{server.port}"
+        thread = threading.Thread(target=supervise._tell_when_ready, args=(address, stop))
+        thread.start()
+        try:
+            assert asked.wait(20)
+            assert said == []
+            health.ready(True, "it is")
+            thread.join(20)
+            assert said == [f"The console, with Find and Groups: {address}/"]
+        finally:
+            stop.set()
+            thread.join(20)
