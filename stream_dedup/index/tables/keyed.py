@@ -65,7 +65,8 @@ class Keyed:
         """
         held, passed = with_own_row(held, batch), np.empty((2, _PASSED), np.int64)
         tables, table = self._tables, self.finder.table
-        keyed_kernels.search(tables, table, held, batch, keys, docs, known, passed, candidates)
+        reached = known.best, known.best_distance, known.is_alone  # by themselves: out of a tuple the search is slower
+        keyed_kernels.search(tables, table, held, batch, keys, docs, *reached, passed, candidates)
         check_read(held)
 
     def judge_in_order(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], judged: JudgedRows) -> None:

@@ -105,18 +105,27 @@ def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, numb
 
 @kernel
 def search(
-    tables: Any, table: Any, held: Any, batch: Any, keys: Any, docs: Any, known: Any, passed: Any, candidates: Any
+    tables: Any,
+    table: Any,
+    held: Any,
+    batch: Any,
+    keys: Any,
+    docs: Any,
+    best: Any,
+    best_distance: Any,
+    is_alone: Any,
+    passed: Any,
+    candidates: Any,
 ) -> None:
-    """Lower `known.best` and `known.best_distance` to the earliest row within reach that any table knows.
+    """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that any table knows.
 
-    `known.is_alone` is set where no table has another row that passes by its tags. `docs` (m,) int64 are those to search for;
+    `is_alone` (n,) is set where no table has another row that passes by its tags. `docs` (m,) int64 are those to search for;
     `passed` (2, any) int64 is scratch: what passes is gathered, and looked up together. `candidates` (n,) int64 grows by the
     entries that are looked up. What a document visits is asked for while those before it are searched, heads two documents
     ahead and tags one.
     """
     heads, tags, more, rows = table.heads, table.tags, table.more, table.rows
     active_heads, active_tags, active_rows = table.active_heads, table.active_tags, table.active_rows
-    best, best_distance, is_alone = known.best, known.best_distance, known.is_alone
     asked, room, count, groups = tables.asked, passed.shape[1], heads.shape[0], active_heads.shape[1]
     places, masks = tags.shape[0] // count, table.masks
     for order in range(docs.shape[0] + 2):
