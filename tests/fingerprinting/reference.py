@@ -79,15 +79,8 @@ def _fold(text: str) -> str:
 
 def normalise(text: str) -> str:
     """The steps of `normalise`, character by character."""
-    folded: list[str] = []
-    part: list[str] = []
-    for character in raw_form(text):
-        if _has(character, characters.UNASSIGNED):
-            folded += [_fold("".join(part)), character]
-            part = []
-        else:
-            part.append(character)
-    folded.append(_fold("".join(part)))
+    runs = groupby(raw_form(text), lambda character: _has(character, characters.UNASSIGNED))
+    folded = ("".join(run) if is_unassigned else _fold("".join(run)) for is_unassigned, run in runs)
     return " ".join("".join(folded).split())
 
 
@@ -110,9 +103,8 @@ def words_with_icu(normalised: str) -> list[str]:
     """The words of a normalised text where ICU cuts runs of Han and of the scripts that it has dictionaries for."""
 
     def by_icu(character: str) -> bool:
-        return kind(character) == characters.HAN or (
-            kind(character) == characters.UNSPACED and ICU_SCRIPTS.match(character) is not None
-        )
+        of = kind(character)
+        return of == characters.HAN or (of == characters.UNSPACED and ICU_SCRIPTS.match(character) is not None)
 
     found: list[str] = []
     for ours, run in groupby(normalised, by_icu):
@@ -127,21 +119,14 @@ def words_with_icu(normalised: str) -> list[str]:
 
 def words(normalised: str) -> list[str]:
     found: list[str] = []
-    place = 0
-    while place < len(normalised):
-        of = kind(normalised[place])
-        stop = place + 1
-        while stop < len(normalised) and kind(normalised[stop]) == of:
-            stop += 1
-        run = normalised[place:stop]
+    for of, some in groupby(normalised, kind):
+        run = "".join(some)
         if of == characters.WORD:
             found.append(run)
         elif of == characters.HAN:
-            for start in range(0, len(run), 512):
-                found += cut_with_jieba(run[start : start + 512])
+            found += [word for start in range(0, len(run), 512) for word in cut_with_jieba(run[start : start + 512])]
         elif of == characters.UNSPACED:
             found += [first + second for first, second in pairwise(run)] or [run]
-        place = stop
     return found
 
 
