@@ -39,22 +39,32 @@ class VirtualClock:
 
 
 class Aside:
-    """In place of the thread that prepares: it is done at once, or never while it `is_stuck`."""
+    """In place of a thread: what it was given has ended at once, or not before it `is_stuck` no more."""
 
-    def __init__(self, clock: VirtualClock, *, is_stuck: bool) -> None:
-        self._clock = clock
+    def __init__(self, clock: VirtualClock, *, is_stuck: bool = False) -> None:
+        self.clock = clock
         self.is_stuck = is_stuck
         self.started: list[Callable[[], Any]] = []
+        self._waits: list[Callable[[], Any]] = []
 
     def start(self, function: Callable[[], Any]) -> None:
         self.started.append(function)
+        self._waits.append(function)
+        if not self.is_stuck:
+            self.ended(0.0)
 
     def ended(self, seconds: float) -> bool:
-        self._clock.now += seconds if self.is_stuck else 0.0
+        if self.is_stuck:
+            self.clock.now += seconds
+        elif self._waits:
+            self._result = self._waits.pop()()
         return not self.is_stuck
 
     def take_result(self) -> Any:
-        return self.started[-1]()
+        return self._result
+
+    def call(self, function: Callable[[], Any], _seconds: float) -> None:
+        function()
 
 
 def roomy_flow(wants: int = 5000, in_flight: int = 0) -> Any:

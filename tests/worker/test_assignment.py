@@ -19,8 +19,7 @@ from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.startup import SourceCluster
-from tests.worker.parts import VirtualClock, context
-from tests.worker.test_loop import AtOnce
+from tests.worker.parts import Aside, VirtualClock, context
 
 FIRST, SECOND, NEW = ("documents", 0), ("documents", 1), ("documents", 2)
 NOTHING = Messages.of([])
@@ -47,7 +46,7 @@ class Group:
             self.beginnings,
             lambda _: self.source,
             lambda _: mock.Mock(topic_ids=lambda _: self.found),
-            AtOnce("asking"),  # type: ignore[arg-type]
+            Aside(self.clock),  # type: ignore[arg-type]
             mock.Mock(),
             mock.Mock(),
         )

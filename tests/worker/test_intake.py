@@ -123,7 +123,7 @@ def reading(*, flight: int = 0, prepared: int = 0, ahead: int = 0, allowed: Amou
     flow = roomy_flow(8000)
     reads = [of_records(5)] * 20
     clock = VirtualClock()
-    aside = Aside(clock, is_stuck=False)
+    aside = Aside(clock)
     allowance = None if allowed is None else SimpleNamespace(now=allowed)
     intake = intake_of(lambda: reads.pop(0), aside, clock, flow, allowance, AT_ONCE)
     while reads:
@@ -209,7 +209,7 @@ def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> 
         return SimpleNamespace(messages=messages, passed={})
 
     clock = VirtualClock()
-    intake = intake_of(read_one, Aside(clock, is_stuck=False), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
+    intake = intake_of(read_one, Aside(clock), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
     intake.turn(reads=True)
     intake.finish()
     assert (asked[:4], len(taken[0].messages)) == ([1, 1, 1, 1], 1)

@@ -25,7 +25,7 @@ from stream_dedup.worker.dependencies import IntakePace, WorkerDependencies
 from stream_dedup.worker.role import build_worker
 from stream_dedup.worker.startup import SourceCluster
 from tests.tiers import few
-from tests.worker.parts import VirtualClock
+from tests.worker.parts import Aside, VirtualClock
 
 KEY = ("documents", 0)
 SOURCE_ID, LOG_ID, ANSWERS_ID = b"s" * 16, b"l" * 16, b"v" * 16
@@ -71,35 +71,6 @@ class Source:
     def close(self) -> None: ...
 
 
-class AtOnce:
-    """A thread in which everything has ended as soon as it is begun."""
-
-    def __init__(self, _name: str) -> None:
-        self._result: Any = None
-
-    def start(self, function: Callable[[], Any]) -> None:
-        self._result = function()
-
-    def ended(self, _seconds: float) -> bool:
-        return True
-
-    def take_result(self) -> Any:
-        return self._result
-
-    def call(self, function: Callable[[], Any], _seconds: float) -> None:
-        function()
-
-
-class Stuck(AtOnce):
-    """A thread in which nothing that is begun ends."""
-
-    def start(self, function: Callable[[], Any]) -> None:
-        self._result = function
-
-    def ended(self, _seconds: float) -> bool:
-        return False
-
-
 class Loop:
     """A worker that reads for so many seconds, and what it was seen to do; `around` are further dependencies."""
 
@@ -119,12 +90,13 @@ class Loop:
 
         twins: dict[str, Any] = {
             "clock": self.clock,
-            "make_thread": AtOnce,
+            "make_thread": lambda _: Aside(self.clock),
             "make_source": make_source,
             "make_verdicts": self.make_verdicts,
             "make_appender": mock.Mock(),
             "make_transactions": lambda *_, **__: self.transactions,
             "make_beginnings": mock.Mock(),
+            "make_admin": mock.Mock(return_value=mock.Mock(topic_ids=lambda _: {})),
             "make_fingerprinter": lambda _: mock.Mock(recipe=RECIPE),
             "inspect": lambda *_: SourceCluster(
                 TopicNames(""), LOG_ID, SOURCE_ID, 1, 1, 1 << 20, 1 << 20, mock.Mock(), ANSWERS_ID
@@ -166,13 +138,15 @@ def test_the_loop_goes_on_while_the_topics_are_asked_for(tmp_path: Path) -> None
 
     But for the first partitions that a worker is given.
     """
-    asking = Stuck("asking")
+    asking = Aside(VirtualClock(), is_stuck=True)
     make_admin = mock.Mock(side_effect=[mock.Mock(topic_ids=lambda _: {}), AssertionError("the loop asks itself")])
-    loop = Loop(tmp_path, 70.0, make_admin=make_admin, make_thread=lambda name: asking if name == "asking" else AtOnce(name))
+    loop = Loop(
+        tmp_path, 70.0, make_admin=make_admin, make_thread=lambda name: asking if name == "asking" else Aside(asking.clock)
+    )
 
     loop.worker.run()
 
-    assert asking.take_result() is not None, "nothing was asked"
+    assert asking.started, "nothing was asked"
     assert max(after - before for before, after in itertools.pairwise(loop.reads)) <= 3 * IntakePace().gather_seconds
     assert loop.reads[-1] >= loop.ends
 
@@ -254,7 +228,7 @@ def _next_documents(loop: Loop, results: list[Result], seconds: float, *, falls_
 
 
 def test_outputs_that_are_late_make_transactions_smaller(tmp_path: Path) -> None:
-    loop = Loop(tmp_path, 3000.0, make_admin=mock.Mock(return_value=mock.Mock(topic_ids=lambda _: {})))
+    loop = Loop(tmp_path, 3000.0)
 
     allowed = _next_documents(loop, [Result(Outcome.ABORTED, is_late=True)] * 3, 25.0)
 
@@ -273,7 +247,7 @@ def test_outputs_that_are_late_make_transactions_smaller(tmp_path: Path) -> None
 )
 def test_an_outage_is_no_sign_of_size(tmp_path: Path, result: Result, falls_silent: bool) -> None:
     """A step behind the outputs that got no answer, or outputs that were late because Kafka was away: as much is allowed."""
-    loop = Loop(tmp_path, 3000.0, make_admin=mock.Mock(return_value=mock.Mock(topic_ids=lambda _: {})))
+    loop = Loop(tmp_path, 3000.0)
     most = Settings().batch_documents
 
     assert _next_documents(loop, [result] * 5, 30.0, falls_silent=falls_silent) == [most] * 5

@@ -120,9 +120,7 @@ def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
         return preparer.prepare(messages, SOURCES, stamp, *hurry)
 
     clock = VirtualClock()
-    intake = intake_of(
-        once(messages_of(pages)), Aside(clock, is_stuck=False), clock, roomy_flow(), prepare=prepare, take_in=taken.append
-    )
+    intake = intake_of(once(messages_of(pages)), Aside(clock), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
     intake._metrics.away = metrics.away  # type: ignore[method-assign]
     intake.turn(reads=True)
     assert [len(batch.messages) for batch in taken] == [COUNT]
