@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, Producer
 from stream_dedup.cli.audit import examine
 from stream_dedup.ground.document import Headers
 from stream_dedup.proof.letters import letter_of
-from tests.broker.harness import Filter, Outcome, fingerprint_of, header, own_filter, wait_until
+from tests.broker.harness import Filter, Outcome, fingerprint_of, header, own_filter, peak_bytes, wait_until
 from tests.broker.latin1 import Latin1
 from tests.broker.test_main_path import LONG
 
@@ -219,12 +219,6 @@ def damage(folder: Path, topic: str, offset: int) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def peak_bytes(pid: int) -> int:
-    """Return the most memory that a process has had, in bytes."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
-
-
 def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
     """One record of every kind, in one partition, in one pass: each leaves once, where the table says and with the reason, the
     last one still leaves, and the worker's memory grows by no more than three times the largest batch."""
@@ -239,14 +233,13 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
         worker.says("worker started")
         # A stranger may write to the log too; none of this is a record of ours.
         crawl.produce(
-            [(0, None, junk, []) for junk in (b"", b"not a record", b"SDLG" + bytes(40), None)],
-            topic=crawl.names.fingerprints,
+            [(0, None, junk, []) for junk in (b"", b"not a record", b"SDLG" + bytes(40), None)], topic=crawl.names.fingerprints
         )
         for topic in (crawl.names.fingerprints, crawl.names.verdicts):
             crawl.produce([(0, None, b"not a record", [(LATIN1, b"")])], topic=topic)
         crawl.produce([(0, b"warm", text("the first good one"), [])])
         crawl.wait_until_committed(1)
-        before = peak_bytes(worker.process.pid)
+        before = peak_bytes(worker)
         crawl.admin.set_config(
             crawl.names.documents, {"max.message.bytes": "30000000", "message.timestamp.after.max.ms": str(2**63 - 1)}
         )
@@ -258,7 +251,7 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
         worker.process.send_signal(signal.SIGCONT)
         crawl.wait_until_committed(1 + len(names))
         seconds = time.monotonic() - began
-        grown = peak_bytes(worker.process.pid) - before
+        grown = peak_bytes(worker) - before
         print(f"{len(names)} bad records in {seconds:.1f} s, peak RSS {before / 1e6:.0f} MB and {grown / 1e6:.0f} MB more")
 
         outcome = Outcome(crawl)
@@ -282,15 +275,10 @@ def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., F
     crawl = make_filter(partitions=1, value_format="json")
     for name in crawl.names.outputs[:2]:
         crawl.admin.set_config(name, {"max.message.bytes": "2500000"})  # by our upper bound a header takes 22 bytes at least
-    crawl.start("index")
-    worker = crawl.start("worker")
+    _, worker = crawl.start_both()
     crawl.produce([(0, b"warm", text("the first good one"), [])])
     names, _ = produce_table(crawl, large_table())
-    crawl.wait_until_committed(1 + len(names))
-
-    outcome = Outcome(crawl)
-
-    outcome.check()
+    outcome = crawl.outcome()
     assert [one.sentence for one in examine(crawl.settings, finished=True).findings.shown] == []
     assert ends_of(outcome, names) == expected_ends(names, large_table())
     assert "a record cannot be read" not in worker.log  # a line for each would be as many as a crawler sends
@@ -307,14 +295,10 @@ def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., F
 def test_a_timestamp_of_zero_is_none(make_filter: Callable[..., Filter]) -> None:
     """librdkafka cannot write it, and other clients do: the record leaves without a timestamp, and `audit` finds nothing."""
     crawl = make_filter(partitions=1)
-    crawl.start("index")
-    crawl.start("worker")
+    crawl.start_both()
     asyncio.run(send_with_times(crawl, [0, 1]))
     crawl.wait_until_committed(2)
-
-    outcome = Outcome(crawl)
-
-    outcome.check()
+    outcome = crawl.outcome()
     assert sorted((one.value, one.timestamp_ms) for one in outcome.unique) == [(b"words 0", None), (b"words 1", 1)]
     assert [one.sentence for one in examine(crawl.settings, finished=True).findings.shown] == []
 
@@ -385,8 +369,7 @@ def wait_until_refused(crawl: Filter, topic: str, value: bytes) -> None:
 def test_a_record_that_an_output_refuses_is_retracted(make_filter: Callable[..., Filter], refusing: str) -> None:
     """An output that takes less than it said at start: the record becomes a dead letter and represents nobody."""
     crawl = make_filter(partitions=1)
-    crawl.start("index")
-    worker = crawl.start("worker")
+    _, worker = crawl.start_both()
     generator = random.Random(1)  # random letters, so that compression cannot help the large one through
     large = " ".join(f"{generator.getrandbits(64):x}" for _ in range(4000)).encode()
     small = " ".join(f"{generator.getrandbits(64):x}" for _ in range(300)).encode()
@@ -397,11 +380,7 @@ def test_a_record_that_an_output_refuses_is_retracted(make_filter: Callable[...,
     wait_until_refused(crawl, getattr(crawl.names, refusing), large)
     after = [(b"small", small), (b"large", large), (b"large again", large), (b"after", LONG.encode())]
     crawl.produce((0, key, value, []) for key, value in after)
-    crawl.wait_until_committed(len(before) + len(after))
-
-    outcome = Outcome(crawl)
-
-    outcome.check()
+    outcome = crawl.outcome()
     assert "is retracted" in worker.log
     assert {"before", "small"} | ({"kept"} if refusing == "duplicates" else set()) == {
         (one.key or b"").decode() for one in outcome.unique

@@ -59,8 +59,7 @@ def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callab
     records = [record(number, f"{pages.url}/pages/{number}") for number in range(COUNT)]
     records[REFUSED] = record(REFUSED, f"{pages.url}/secret")
     count = crawl.produce(records)
-    crawl.start("index")
-    worker = crawl.start("worker")
+    _, worker = crawl.start_both()
     worker.says("texts that lie elsewhere are away; the records wait")
     wait_until(lambda: crawl.committed() == AWAY, "what was read before it is committed")
     wait_until(lambda: measured(worker, "stream_dedup_texts_away") == "1.0", "the gauge says so")
@@ -94,11 +93,8 @@ def test_one_that_never_comes_holds_nobody_and_comes_by_redrive(
     pages.by_path["/pages/7"] = Reply(status=401)
     pages.by_path["/pages/30"] = Reply(worse=pages.silent)
     count = crawl.produce(record(number, f"{pages.url}/pages/{number}") for number in range(COUNT))
-    crawl.start("index")
-    worker = crawl.start("worker")
-    crawl.wait_until_committed(count)
-    outcome = Outcome(crawl)
-    outcome.check()
+    _, worker = crawl.start_both()
+    outcome = crawl.outcome()
     assert outcome.reasons() == {"new": COUNT - 2, "dead:fetch": 2}
     assert {one.key: header(one, "dedup.error.class") for one in outcome.dead} == {b"7": "GivenUp", b"30": "GivenUp"}
     assert worker.process.poll() is None
@@ -122,8 +118,7 @@ def test_large_texts_stay_within_the_worker_s_memory(make_filter: Callable[..., 
         pages.by_path[f"/pages/{number}"] = Reply(gzip.compress(content.encode(), 1))
     pages.by_path["/pages/20"] = Reply(gzip.compress(bytes(1 << 30), 9))
     count = crawl.produce(record(number, f"{pages.url}/pages/{number}") for number in range(40))
-    crawl.start("index")
-    worker = crawl.start("worker")
+    _, worker = crawl.start_both()
     crawl.wait_until_committed(count)
     peak = peak_bytes(worker)
     outcome = Outcome(crawl)
