@@ -16,7 +16,7 @@ from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer.role import Indexer
 from stream_dedup.kafka import TopicLives
 from tests.index.logs import APPEND_MS, Doc, batch, declare
-from tests.worker.test_loop import AtOnce
+from tests.worker.parts import Aside, VirtualClock
 
 
 def role(**fields: Any) -> Any:
@@ -84,7 +84,7 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         _warned=set(),
     )
     found = {"fingerprints": (topic_id, 1)}
-    index._lives = TopicLives(lambda: found, AtOnce("asking"), lambda: float(next(now)), mock.Mock())  # type: ignore[arg-type]
+    index._lives = TopicLives(lambda: found, Aside(VirtualClock()), lambda: float(next(now)), mock.Mock())  # type: ignore[arg-type]
 
     with pytest.raises(StreamDedupError, match="fingerprints was deleted and created again") if ends else nullcontext():
         for _ in range(10):
