@@ -209,6 +209,7 @@ def test_a_missing_library_and_a_warc_file_from_a_pipe_are_sentences(tmp_path: P
         (lzma.compress(LINES[0]), "xz"),
         (b"PAR1\x15", "Parquet"),
     ],
+    ids=("utf-16", "utf-16-le", "gzip", "zstd", "bzip2", "xz", "parquet"),  # bytes of gzip hold the time
 )
 def test_bytes_of_another_kind_are_called_by_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes, what: str
