@@ -234,6 +234,7 @@ def test_a_print_keeps_its_value() -> None:
     ("use", "sentence"),
     [
         (lambda index: index.add(5, "a text"), "^An id must be a text, and an int was given"),
+        (lambda index: index.add("", "a text"), "^An id is needed; an empty one is nobody's"),
         (lambda index: index.add(None, "a text"), "^An id must be a text, and None was given"),
         (lambda index: index.add(b"id", "a text"), "^An id must be a text, and a bytes was given"),
         (lambda index: index.add("id", None), "^A text or a Print is needed, and None was given"),

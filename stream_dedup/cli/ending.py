@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import select
@@ -18,6 +19,7 @@ from stream_dedup.ground.printable import printable
 _FAILURE = 1
 _INTERRUPTED = 130
 _CLOSED_PIPE = 128 + signal.SIGPIPE
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _SENTENCE_CHARACTERS_MAX = 4000
 
 
@@ -26,6 +28,26 @@ def exit_code_of(run: Callable[[], object]) -> int:
 
     With the log level `debug` the traceback follows. An error that is not ours is a fault of the program: its
     traceback is always shown, because nothing else tells what happened.
+    """
+    try:
+        code = _ended(run)
+        if not sys.stdout.closed:  # as it is once its reader has gone
+            sys.stdout.flush()
+    except OSError as error:
+        with contextlib.suppress(OSError):  # else the interpreter would say at its end that it cannot write
+            sys.stdout.close()
+        if isinstance(error, BrokenPipeError):
+            return _CLOSED_PIPE
+        _print_sentence(f"Not all was written: {error.strerror}. Run the command again once that is mended.")
+        return _FAILURE
+    return code
+
+
+def _ended(run: Callable[[], object]) -> int:
+    """Run a command as `exit_code_of` says.
+
+    Raises:
+        OSError: the disk that it writes to is full.
     """
     try:
         run()
@@ -38,7 +60,9 @@ def exit_code_of(run: Callable[[], object]) -> int:
             traceback.print_exc()
         _print_sentence(str(error))
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the last resort of a program
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise
         traceback.print_exc()
         _print_sentence(f"This is a fault of stream-dedup: {type(error).__name__}: {error}. Please report the lines above.")
         return _FAILURE

@@ -200,7 +200,7 @@ class Index:
         """Judge a document, and keep it if it is unique. `scope`: only documents of the same one are compared.
 
         Raises:
-            InputError: the id is no text, or the content neither a text nor a `Print`.
+            InputError: the id is no text or empty, or the content neither a text nor a `Print`.
             ConfigurationError: the print is of another recipe.
         """
         number = _scope(scope)
@@ -391,7 +391,9 @@ def _pair(document: object, where: str = "") -> tuple[str, Any]:
     if not isinstance(document, tuple | list) or len(document) != 2:
         raise InputError(f"{where}A pair of an id and a text or Print is needed, and {given(document)}.")
     identifier, content = document
-    return checked(identifier, str, "An id", "a text", where), content
+    if not checked(identifier, str, "An id", "a text", where):
+        raise InputError(f"{where}An id is needed; an empty one is nobody's.")
+    return identifier, content
 
 
 def _folder(path: object) -> str:

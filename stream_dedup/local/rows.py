@@ -189,8 +189,9 @@ class DocumentRows:
     def _rows_of_columns(self, columns: Mapping[Any, Any]) -> Iterator[object]:
         names = self._outermost(columns)
         found = [column_of(columns[name], f"The column {name!r}") for name in names]
-        if len(set(map(len, found))) != 1:
-            raise InputError(f"The columns {' and '.join(names)} are not equally long.")
+        for name, column in {**columns, **dict(zip(names, found, strict=True))}.items():
+            if hasattr(column, "__len__") and len(column) != len(found[0]):
+                raise InputError(f"The columns {names[0]} and {name} are not equally long.")
         for values in zip(*found, strict=True):
             yield dict(zip(names, values, strict=True))
 

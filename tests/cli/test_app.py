@@ -263,3 +263,16 @@ def test_a_reader_that_has_enough_is_no_failure(tmp_path: Path, words: list[str]
         child.stdout.close()
         said = child.stderr.read()
     assert (child.returncode, said) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full, a disk that is always full, is Linux's")
+@pytest.mark.parametrize("words", [["--version"], ["check", "a.jsonl"], ["check", "a.jsonl", "--json"]])
+def test_output_on_a_full_disk_is_a_sentence(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n' * 500)
+    command = [sys.executable, "-m", "stream_dedup", *words]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False)
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "Not all was written: No space left on device. Run the command again once that is mended.\n",
+    )

@@ -56,6 +56,7 @@ def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
         (TABLE, {}, "^There is no column 'text'; the columns are n, page"),
         (TABLE, {"text": "page"}, "^Row 0 holds no text in 'page' but a dict"),
         ({"text": ["a"], "id": []}, {"id": "id"}, "not equally long"),
+        ({"text": ["a", "b"], "other": [1]}, {"returns": "kept"}, "^The columns text and other are not equally long"),
         ("/no/such/file", {}, "does not exist"),
     ],
 )
