@@ -362,6 +362,8 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
             output.run(lambda raws, pending: decode(raws, pending=pending), judge, advance)
     counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
     print_counts(counts, heading="rows", as_json=task.as_json, to=str(folder))
+    if replaced := output.replaced():
+        note(replaced)
     lost.count, lost.damaged = counts["unreadable"] + of_old.count, output.counts["damaged"]  # of earlier runs, too
     lost.close()
     remarks.close()

@@ -38,9 +38,10 @@ from stream_dedup.cli.options import (
 from stream_dedup.cli.remarks import Losses, Remarks
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.printable import counted
 from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.columnar import need_pyarrow
-from stream_dedup.inputs.sources import SourceFile, find_files
+from stream_dedup.inputs.sources import SourceFile, find_files, first_of
 from stream_dedup.local.offline import PrintedBatch
 from stream_dedup.local.parts import Pending
 from stream_dedup.settings.recipe import recipe_of
@@ -94,6 +95,8 @@ def prints_command(
             advance(documents, file.size_bytes)
             for where, letter in letters:
                 lost.tell(where, letter)
+    if [Path(target).name for target in targets] != names or len(names) > 1:  # else one task of many, each for one file
+        work.say_left(files)
     print_counts({"files": len(due), "documents": count, "unreadable": lost.count}, as_json=as_json, to=str(to))
     lost.close()
     remarks.close()
@@ -200,6 +203,17 @@ class _PrintsWork:
         from stream_dedup.local.columns import is_made_of
 
         return is_made_of(self._place(file), self._made_of(file))
+
+    def say_left(self, files: Sequence[SourceFile]) -> None:
+        """Name the files of prints that are there, and of none of these files."""
+        from stream_dedup.local.columns import PRINTS
+
+        left = sorted({*map(str, self.to.rglob(f"*{PRINTS}"))} - {str(self._place(file)) for file in files})
+        if left:
+            note(
+                f"In {self.to} judge counts also {counted(len(left), 'file')} of prints without a source among these files: "
+                f"{first_of(left)}. Delete by hand what has no source any more."
+            )
 
     def _place(self, file: SourceFile) -> Path:
         from stream_dedup.local.columns import PRINTS

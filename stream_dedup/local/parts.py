@@ -30,6 +30,7 @@ from stream_dedup.ground.disk import sync
 from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES, DeadLetter, Verdict
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.printable import counted
 from stream_dedup.index.index import LogIndex
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, read_documents
@@ -69,7 +70,8 @@ class PartedOutput:
     `written_as` parquet or jsonl is the format of all that is written; else columns give Parquet, and all others JSONL.
     `judged` documents are in parts that were written; `run_id` tells their numbers from those of other runs on one index.
 
-    `counts` has `kept`, `duplicates`, `unreadable`, and of these, as `damaged`, the files that cannot be read as a whole.
+    `counts` has `kept`, `duplicates`, `unreadable`, and of these, as `damaged`, the files that cannot be read as a whole, and,
+    by the name of a field that is added, the rows that had a value there, which it replaces.
     """
 
     folder: Path
@@ -185,6 +187,7 @@ class PartedOutput:
         for kind in KINDS:
             chosen = [row for row in part if row.kind == kind]
             self.counts[kind] += len(chosen)
+            self.counts.update(name for row in chosen for name in _added(row) if _has(row.raw, name))
             # Of a file with columns, too, there may be no row where it is damaged.
             for has_columns in (True, False):
                 (self.folder / kind).mkdir(exist_ok=True)
@@ -199,6 +202,12 @@ class PartedOutput:
         self._parts += 1
         self.judged += sum(isinstance(row.outcome, Judged) for row in part)
         self._save()
+
+    def replaced(self) -> str:
+        """Return what is said of the fields of rows that were replaced; nothing if none was."""
+        names = [f"{name} of {counted(count, 'row')}" for name, count in self.counts.items() if name.startswith("dedup_")]
+        where = " and ".join(str(self.folder / kind) for kind in KINDS[1:])
+        return f"In {where} fields of rows were replaced: {', '.join(names)}. The source still has them." if names else ""
 
     def _as_columns(self, row: _Row) -> bool:
         return row.raw.row is not None if self.written_as is None else self.written_as == "parquet"
@@ -263,6 +272,12 @@ def _added(row: _Row) -> dict[str, Any]:
         "dedup_distance": judged.distance,
         "dedup_similarity": judged.similarity,
     }
+
+
+def _has(raw: RawDocument, name: str) -> bool:
+    """Return whether a row has a value in a field; a column that is not in `fields` holds bytes that are no text."""
+    is_column = raw.row is not None and name in raw.row[0].schema.names
+    return raw.fields is not None and raw.fields.get(name, is_column or None) is not None
 
 
 def _line(row: _Row) -> bytes:

@@ -139,6 +139,25 @@ def test_a_folder_of_something_else_is_left_alone(run: Callable[..., Any], tmp_p
     assert "other settings" in run("check", source / "b.parquet", "--plan", "classic", "--to", tmp_path / "out").err
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_fields_that_give_way_are_counted(run: Callable[..., Any], tmp_path: Path, form: str) -> None:
+    """Of rows that bear the names of what is added, as those of an earlier run do; also if a run finds itself complete."""
+    own: dict[str, Any] = {"dedup_of": "mine", "dedup_group": None, "dedup_problem": "own"}
+    rows = [{"id": name, "text": text, **own} for name, text in zip("abcd", [TEXTS[0]] * 3 + [None], strict=True)]
+    path = tmp_path / f"a.{form}"
+    if form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:  # bytes that are no text are a value, too
+        pq.write_table(pa.table({**{name: [row[name] for row in rows] for name in rows[0]}, "dedup_of": [b"\xff"] * 4}), path)
+
+    for _ in range(2):
+        said = run("check", path, "--to", tmp_path / "out").err
+        assert "dedup_of of 2 rows, dedup_problem of 1 row. The source still has them." in said
+        assert "dedup_group" not in said
+    again = run("check", tmp_path / "out" / "kept", "--to", tmp_path / "again")
+    assert (again.code, again.err) == (0, "")
+
+
 def test_the_notebook_runs() -> None:
     notebook = json.loads((ROOT / "examples" / "dedup.ipynb").read_text(encoding="utf-8"))
     names: dict[str, Any] = {}

@@ -136,6 +136,22 @@ def test_a_run_goes_on_and_sees_what_has_changed(run: Callable[..., Any], tmp_pa
     assert "of the recipe chars" in run("judge", tmp_path / "prints").err
 
 
+def test_prints_without_a_source_are_named(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+    """They stay, and are judged, until somebody deletes them; a task of one file says nothing of those of other tasks."""
+    command = ("prints", data, "--to", tmp_path / "prints")
+    assert "without a source" not in run(*command).err
+    (data / "deep" / "a.jsonl").unlink()
+    left = tmp_path / "prints" / "deep" / "a.jsonl.parquet"
+
+    said = run(*command).err
+
+    assert f"judge counts also 1 file of prints without a source among these files: {left}. Delete by hand" in said
+    assert left.exists()
+    assert "without a source" not in run("prints", data / "b.parquet", "--to", tmp_path / "prints").err
+    left.unlink()
+    assert "without a source" not in run(*command).err
+
+
 def test_new_prints_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:
     for name, page in (("old", PAGES[0]), ("new", PAGES[0])):
         (tmp_path / name).mkdir()
