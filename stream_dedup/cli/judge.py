@@ -78,8 +78,9 @@ def prints_command(
     others: list[str] = []
     files = [file for target in targets for file in find_files(target, document_format.value, others)]
     names = [file.name for file in files]
-    if not all(file.can_be_read_again for file in files) or len(set(names)) < len(names):
-        raise InputError("Prints are written by the names of files; name files or a folder, no two of the same name.")
+    if not all(file.can_be_read_again for file in files):
+        raise InputError("Prints are written by the names of files; name files or a folder.")
+    _need_places(to, names)
     settings = settings_for(files, given, text_field=text_field, id_field=id_field, recipe=recipe)
     task = CheckTask(settings, recipe_of(settings), targets, files, [], None, 0, as_json, is_strict=strict)
     work = _PrintsWork(task, to)
@@ -135,6 +136,8 @@ def judge_command(
     others: list[str] = []
     files, old = files_of_prints(targets, others), files_of_prints(against or [], others)
     settings = given.settings(recipe=recipe, plan=plan, similarity=similarity)
+    if to is not None:
+        _need_places(to, [file.name for file in files])
     task = _PrintsTask(settings, recipe_of(settings), targets, files, old, index, rows, as_json, strict, others=others)
     return check_files(task, None if to is None else partial(_write_verdicts, to))
 
@@ -167,7 +170,17 @@ class _PrintsTask(CheckTask):
 def _write_verdicts(to: Path, name: str, rows: Iterator[dict[str, object]]) -> None:
     from stream_dedup.local.columns import write_verdicts
 
-    write_verdicts(to / name, rows)
+    write_verdicts(_place_in(to, name), rows)
+
+
+def _place_in(folder: Path, name: str) -> Path:
+    """Return where what is made of a file lies: below `folder`, also if its name leads from the root or upwards."""
+    return folder.joinpath(*(part for part in Path(name).parts if part not in ("/", "..")))
+
+
+def _need_places(to: Path, names: Sequence[str]) -> None:
+    if len({_place_in(to, name) for name in names}) < len(names):
+        raise InputError(f"What is made of a file is written to {to} by its name, and two of these files have the same one.")
 
 
 _Made: TypeAlias = tuple[int, list[tuple[str, DeadLetter]], Remarks]
@@ -218,7 +231,7 @@ class _PrintsWork:
     def _place(self, file: SourceFile) -> Path:
         from stream_dedup.local.columns import PRINTS
 
-        return self.to / f"{file.name}{PRINTS}"
+        return _place_in(self.to, f"{file.name}{PRINTS}")
 
     def _made_of(self, file: SourceFile) -> str:
         return json.dumps([file.name, file.size_bytes, file.stamp, self.task.recipe.id, reading_of(self.task.settings)])

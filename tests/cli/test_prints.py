@@ -316,3 +316,19 @@ def test_nothing_of_another_kind_is_written_over(run: Callable[..., Any], tmp_pa
     for words in (["check", tmp_path / "pipe", "--format", "jsonl"], ["prints", tmp_path / "pipe", "--format", "jsonl"]):
         assert run(*words, "--to", tmp_path / "new").code == 1  # and nobody waits for what would come through it
     assert {name: raw for name, raw in tree(tmp_path).items() if name in before} == before
+
+
+def test_what_is_made_of_files_lies_below_its_folder(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+    """Also of a pattern from the root; of two files of one name, nothing is written over the other's."""
+    before = {path for path in data.rglob("*") if path.is_file()}
+    run("prints", f"{data}/**/*.jsonl", "--to", tmp_path / "p")
+    assert {path for path in data.rglob("*") if path.is_file()} == before
+    made = list((tmp_path / "p").rglob("*.parquet"))
+    assert len(made) == sum(path.suffix == ".jsonl" for path in before)
+
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "one.parquet").write_bytes(made[0].read_bytes())
+    ended = run("judge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "v")
+    assert (ended.code, (tmp_path / "v").exists()) == (1, False)
+    assert "two of these files have the same one" in ended.words
