@@ -253,6 +253,7 @@ def test_without_kafka_it_finds_what_it_holds(
         until = time.monotonic() + 60
         while not (found := re.search(r"console started +address=(http://127\.0\.0\.1:[1-9]\d*)/", said)):
             assert (role.is_alive(), time.monotonic() < until) == (True, True), said
+            role.join(0.5)  # what is written just while the capture is emptied can be lost
             said += capfd.readouterr().out
         assert len(answer_of(f"{found[1]}/v1/find?q=quick+brown+fox")["documents"]) == 5
         assert answer_of(f"{found[1]}/v1/groups")["groups"][0]["copies"] == 1
