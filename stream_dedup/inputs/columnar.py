@@ -168,9 +168,10 @@ def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
     try:
         columns = [_values(batch.column(at)) for at in range(batch.num_columns)]
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        for name, column in zip(names, columns, strict=True):
-            for number in (at for at, value in enumerate(column) if value is _NO_TEXT):
-                rows[number].pop(name, None)
+        for at in (at for at, column in enumerate(batch.columns) if _holds_bytes(column.type)):
+            for row, value in zip(rows, columns[at], strict=True):
+                if value is _NO_TEXT:
+                    row.pop(names[at], None)
         return [(encode(row), row) for row in rows]
     except TypeError as error:
         raise InputError(f"A column cannot be written as JSON: {error}. Read the file without that column.") from error
@@ -190,13 +191,20 @@ def _values(column: Any) -> list[Any]:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+    if _holds_bytes(kind):
         return [_text_of(value) for value in column.to_pylist()]
     if getattr(kind, "unit", "") == "ns":  # which Python's own times do not have
         coarse = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else None
         column = column.cast(coarse or (pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")), safe=False)
     found: list[Any] = column.to_pylist()
     return found
+
+
+def _holds_bytes(kind: Any) -> bool:
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _text_of(value: bytes | None) -> object:
