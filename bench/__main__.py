@@ -33,7 +33,9 @@ for _one in (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one measurement and return its exit code: 1 where something must not be, 2 for usage."""
     given = None if arguments is None else list(arguments)
-    return exit_code_of(lambda: typer.main.get_command(app)(args=given, prog_name="python -m bench"))
+    return exit_code_of(
+        lambda: typer.main.get_command(app)(args=given, prog_name="python -m bench")
+    )
 
 
 if __name__ == "__main__":

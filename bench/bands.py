@@ -1,9 +1,12 @@
-"""Documents and drops by how alike a document is to the nearest one that was kept before it, by the exact Jaccard.
+"""Documents and drops by how alike a document is to the nearest one that was kept before it, by the
+exact Jaccard.
 
-A drop says little by itself: below 0.5 it is false, from 0.65 on the default plan means it, and in between lies what the plan
-should keep and may take. So each document of a stream is counted in the band of its nearest document among those kept before.
+A drop says little by itself: below 0.5 it is false, from 0.65 on the default plan means it, and in
+between lies what the plan should keep and may take. So each document of a stream is counted in the
+band of its nearest document among those kept before.
 
-Invariants: a document is counted once, in one band; what is nearest depends on what was kept, so on the verdicts before it.
+Invariants: a document is counted once, in one band; what is nearest depends on what was kept, so on
+the verdicts before it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ def band_of(jaccard: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BandCounts:
-    """How many documents of each band there were, and how many of them were dropped; adding two adds band by band."""
+    """How many documents of each band there were, and how many of them were dropped; adding two
+    adds band by band.
+    """
 
     documents: tuple[int, ...] = (0,) * len(BANDS)
     dropped: tuple[int, ...] = (0,) * len(BANDS)
@@ -39,11 +44,15 @@ class BandCounts:
     def as_json(self) -> dict[str, dict[str, int]]:
         """Return documents and drops of each band by its name."""
         told = zip(BANDS, self.documents, self.dropped, strict=True)
-        return {name: {"documents": documents, "dropped": dropped} for name, documents, dropped in told}
+        return {
+            name: {"documents": documents, "dropped": dropped} for name, documents, dropped in told
+        }
 
 
 def count_bands(nearest: Sequence[float], dropped: Sequence[bool]) -> BandCounts:
-    """Return the counts of documents, each with the Jaccard of its nearest kept one and whether it was dropped."""
+    """Return the counts of documents, each with the Jaccard of its nearest kept one and whether it
+    was dropped.
+    """
     documents, drops = [0] * len(BANDS), [0] * len(BANDS)
     for jaccard, is_dropped in zip(nearest, dropped, strict=True):
         band = band_of(jaccard)
@@ -53,16 +62,22 @@ def count_bands(nearest: Sequence[float], dropped: Sequence[bool]) -> BandCounts
 
 
 def nearest_kept(
-    alike: Mapping[int, Sequence[tuple[float, int]]], order: Sequence[int], dropped: Mapping[int, bool]
+    alike: Mapping[int, Sequence[tuple[float, int]]],
+    order: Sequence[int],
+    dropped: Mapping[int, bool],
 ) -> list[float]:
-    """Return of each document, in the stream's order, its Jaccard with the nearest one kept before it; 0 if none is listed.
+    """Return of each document, in the stream's order, its Jaccard with the nearest one kept before
+    it; 0 if none is listed.
 
-    `alike`: of each document its listed neighbours as (Jaccard, document); `dropped`: of each document whether it was.
+    `alike`: of each document its listed neighbours as (Jaccard, document); `dropped`: of each
+    document whether it was.
     """
     kept: set[int] = set()
     found = []
     for place in order:
-        found.append(max((jaccard for jaccard, other in alike.get(place, ()) if other in kept), default=0.0))
+        found.append(
+            max((jaccard for jaccard, other in alike.get(place, ()) if other in kept), default=0.0)
+        )
         if not dropped[place]:
             kept.add(place)
     return found

@@ -1,7 +1,9 @@
-"""The measured programs as child processes: started as an operator starts them, watched from outside, ended in order.
+"""The measured programs as child processes: started as an operator starts them, watched from
+outside, ended in order.
 
-Invariants: a child ends when its standard input does, and only this process holds the other end, so that no child outlives
-it however it dies; a child that ends by itself is an error with its last log lines, never a slow measurement.
+Invariants: a child ends when its standard input does, and only this process holds the other end, so
+that no child outlives it however it dies; a child that ends by itself is an error with its last log
+lines, never a slow measurement.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _MEMORY_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a child has used from its start to its end: CPU of user and system, and the most resident memory."""
+    """What a child has used from its start to its end: CPU of user and system, and the most
+    resident memory.
+    """
 
     cpu_seconds: float
     memory_bytes_max: int
@@ -42,7 +46,9 @@ class Usage:
 class MeasuredChild:
     """One running child, with its output in a file."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path
+    ) -> None:
         """Start a command with this environment, and none of ours."""
         self.name = name
         self.usage: Usage | None = None
@@ -60,7 +66,9 @@ class MeasuredChild:
         self._port: int | None = None
 
     def cpu_seconds(self) -> float | None:
-        """Return the CPU time used so far, to a hundredth of a second; None where the system has no /proc."""
+        """Return the CPU time used so far, to a hundredth of a second; None where the system has no
+        /proc.
+        """
         return cpu_seconds(self._looker)
 
     def metrics(self) -> list[Sample]:
@@ -70,20 +78,26 @@ class MeasuredChild:
             StreamDedupError: it does not answer.
         """
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", self.http_port(), timeout=_HTTP_SECONDS)
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", self.http_port(), timeout=_HTTP_SECONDS
+            )
             with contextlib.closing(connection):
                 connection.request("GET", "/metrics")
                 text = connection.getresponse().read().decode()
         except (OSError, http.client.HTTPException) as error:
             self.check()
             raise StreamDedupError(f"The {self.name}'s metrics cannot be read: {error}.") from error
-        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        return [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
 
     def check(self) -> None:
         """Raise StreamDedupError if the child has ended."""
         code = self._process.poll()
         if code is not None:
-            raise StreamDedupError(f"The {self.name} ended by itself with {code}. It said last:\n{self.log}")
+            raise StreamDedupError(
+                f"The {self.name} ended by itself with {code}. It said last:\n{self.log}"
+            )
 
     @property
     def pid(self) -> int:
@@ -100,7 +114,9 @@ class MeasuredChild:
         return self._log_path.read_text(errors="replace")[-_LOG_CHARACTERS:]
 
     def stop(self) -> None:
-        """Let it finish what it has in hand and end, by force after a minute; then `usage` is known."""
+        """Let it finish what it has in hand and end, by force after a minute; then `usage` is
+        known.
+        """
         memory_bytes_max = _peak_bytes(self._process.pid)
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
@@ -115,7 +131,9 @@ class MeasuredChild:
             time.sleep(_LOOK_SECONDS)
             pid, status, used = os.wait4(self._process.pid, os.WNOHANG)
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        self.usage = Usage(used.ru_utime + used.ru_stime, memory_bytes_max or used.ru_maxrss * _MEMORY_UNIT_BYTES)
+        self.usage = Usage(
+            used.ru_utime + used.ru_stime, memory_bytes_max or used.ru_maxrss * _MEMORY_UNIT_BYTES
+        )
 
     def http_port(self) -> int:
         """Return where it serves metrics and pages.
@@ -126,7 +144,9 @@ class MeasuredChild:
         if self._port is None:
             self._port = _port_in(self._log_path.read_text(errors="replace").splitlines())
         if self._port is None:
-            raise StreamDedupError(f"The {self.name} does not say where its metrics are. It said:\n{self.log}")
+            raise StreamDedupError(
+                f"The {self.name} does not say where its metrics are. It said:\n{self.log}"
+            )
         return self._port
 
 
@@ -136,7 +156,9 @@ def process_looker(pid: int) -> ProcessCollector:
 
 
 def cpu_seconds(looker: ProcessCollector) -> float | None:
-    """Return the CPU time that a process has used so far; None where that cannot be seen, or if it has gone."""
+    """Return the CPU time that a process has used so far; None where that cannot be seen, or if it
+    has gone.
+    """
     for family in looker.collect():
         if family.name == "process_cpu_seconds":
             return float(family.samples[0].value)
@@ -146,7 +168,8 @@ def cpu_seconds(looker: ProcessCollector) -> float | None:
 def _peak_bytes(pid: int) -> int | None:
     """Return the most resident memory of a running process; None where that cannot be seen.
 
-    What wait4(2) says instead is at least what this process had when it started the child, and also when it is more.
+    What wait4(2) says instead is at least what this process had when it started the child, and also
+    when it is more.
     """
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():

@@ -1,13 +1,15 @@
 """The yardstick: a program that copies `documents` to `copy` exactly once and does nothing else.
 
-It uses the worker's own clients in the worker's own order (take, write, offsets, commit), so that the difference to the
-whole path is what the filter does, not how Kafka is used; but it writes as any program with confluent-kafka does, a call for
-each record, and not in bulk. It is a child process like a worker, for the same reason.
+It uses the worker's own clients in the worker's own order (take, write, offsets, commit), so that
+the difference to the whole path is what the filter does, not how Kafka is used; but it writes as
+any program with confluent-kafka does, a call for each record, and not in bulk. It is a child
+process like a worker, for the same reason.
 
-Invariants: each record is copied at the offset that its partition has come to, so what was taken of a partition before it
-moved is left to its new owner; between two calls nothing is in flight, so partitions may move at any time. A transaction
-during which they moved is aborted by Kafka, and its records are read again; any other abort ends the program, because a
-measurement with aborts would measure something else.
+Invariants: each record is copied at the offset that its partition has come to, so what was taken of
+a partition before it moved is left to its new owner; between two calls nothing is in flight, so
+partitions may move at any time. A transaction during which they moved is aborted by Kafka, and its
+records are read again; any other abort ends the program, because a measurement with aborts would
+measure something else.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _FILL_SECONDS = 0.02
 
 
 class _Positions:
-    """The next offset of each partition that is ours: where the group stands, and 0 at its beginning."""
+    """The next offset of each partition that is ours: where the group stands, and 0 at its
+    beginning.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._admin = Admin(settings)
@@ -57,13 +61,29 @@ class _Positions:
         """Return a copy of each record that is its partition's next, and count it."""
         topic, following, given, copies = messages.topic, self.next, messages.headers, []
         partitions, offsets, times_ms = (
-            column.tolist() for column in (messages.partitions, messages.offsets, np.maximum(messages.timestamps_ms, 0))
+            column.tolist()
+            for column in (
+                messages.partitions,
+                messages.offsets,
+                np.maximum(messages.timestamps_ms, 0),
+            )
         )
         columns = zip(partitions, offsets, messages.keys, messages.values, times_ms, strict=True)
         for place, (partition, offset, key, value, time_ms) in enumerate(columns):
             if following.get((topic, partition)) == offset:
                 following[topic, partition] = offset + 1
-                copies.append(_output((target, partition, key, value, time_ms, given.get(place, []) if given else [])))
+                copies.append(
+                    _output(
+                        (
+                            target,
+                            partition,
+                            key,
+                            value,
+                            time_ms,
+                            given.get(place, []) if given else [],
+                        )
+                    )
+                )
         return copies
 
     def restamped(self, stamp: bytes) -> None:  # noqa: ARG002 - the listener's signature
@@ -90,15 +110,23 @@ def run(settings: Settings) -> None:
             if not outputs:
                 continue
             moved = {(names.documents, one.partition) for one in outputs}
-            offsets = [(topic, partition, positions.next[topic, partition], "") for topic, partition in moved]
+            offsets = [
+                (topic, partition, positions.next[topic, partition], "")
+                for topic, partition in moved
+            ]
             result = output.run(outputs, offsets, source.stamp())
             if result.outcome is Outcome.COMMITTED:
                 continue
             aborted += 1
-            # Of a move Kafka tells the transaction at once, and us by a callback soon after: one move may be behind.
+            # Of a move Kafka tells the transaction at once, and us by a callback soon after: one
+            # move may be behind.
             if result.outcome is not Outcome.ABORTED or aborted > positions.moves:
-                raise StreamDedupError(f"A transaction of the copy ended as {result.outcome.value}: {result.why}")
-            positions.next |= {key: owned.offset or 0 for key, owned in source.committed(positions.next).items()}
+                raise StreamDedupError(
+                    f"A transaction of the copy ended as {result.outcome.value}: {result.why}"
+                )
+            positions.next |= {
+                key: owned.offset or 0 for key, owned in source.committed(positions.next).items()
+            }
             source.restart_at(positions.next)
     finally:
         source.close()

@@ -1,10 +1,12 @@
-"""Corpora of real texts with known near-duplicates: NAME.jsonl beside NAME.pairs.tsv, any number of them in a folder.
+"""Corpora of real texts with known near-duplicates: NAME.jsonl beside NAME.pairs.tsv, any number of
+them in a folder.
 
-A line of the first is a document with `id`, `text` and `lang`; the second has a header line and the columns `id_a`,
-`id_b`, `verdict` (`exact`, `dup`, `grey` or `diff`) and `jaccard`, in any order, among others.
+A line of the first is a document with `id`, `text` and `lang`; the second has a header line and the
+columns `id_a`, `id_b`, `verdict` (`exact`, `dup`, `grey` or `diff`) and `jaccard`, in any order,
+among others.
 
-Invariants: a pair that is not listed is `diff` and has a Jaccard below 0.3, so the truth is known of every pair of a set;
-documents of two sets are never compared, because no truth is known of them.
+Invariants: a pair that is not listed is `diff` and has a Jaccard below 0.3, so the truth is known
+of every pair of a set; documents of two sets are never compared, because no truth is known of them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ Verdict = Literal["exact", "dup", "grey", "diff"]
 Group = Literal["en", "zh", "ja+others"]
 GROUPS: Final[tuple[Group, ...]] = get_args(Group)
 
-_IN_THE_DEMO: Final[dict[str, TrueVerdict]] = {"exact": "exact", "dup": "duplicate", "grey": "grey", "diff": "different"}
+_IN_THE_DEMO: Final[dict[str, TrueVerdict]] = {
+    "exact": "exact",
+    "dup": "duplicate",
+    "grey": "grey",
+    "diff": "different",
+}
 _COLUMNS: Final = ("id_a", "id_b", "verdict", "jaccard")
 
 
@@ -54,13 +61,18 @@ class Corpus:
     pairs: dict[tuple[int, int], KnownPairs]
 
     def group(self, pair: tuple[int, int]) -> Group:
-        """Return the language group of a pair: `en` or `zh` if both documents are of it, else `ja+others`."""
+        """Return the language group of a pair: `en` or `zh` if both documents are of it, else
+        `ja+others`.
+        """
         one, other = pair
         return group_of(self.documents[one].language, self.documents[other].language)
 
     def truth(self) -> list[Pair]:
         """Return the listed pairs as `demo.truth` has them."""
-        return [Pair(*pair, known.jaccard, _IN_THE_DEMO[known.verdict]) for pair, known in self.pairs.items()]
+        return [
+            Pair(*pair, known.jaccard, _IN_THE_DEMO[known.verdict])
+            for pair, known in self.pairs.items()
+        ]
 
 
 def group_of(one: str, other: str) -> Group:
@@ -74,15 +86,21 @@ def read_corpora(folder: Path) -> list[Corpus]:
     """Return the sets of a folder, by name.
 
     Raises:
-        InputError: there are none, or a file cannot be read or is not of this format; the sentence names the line.
+        InputError: there are none, or a file cannot be read or is not of this format; the sentence
+        names the line.
     """
     try:
         files = sorted(folder.glob("*.jsonl"))
         corpora = [_read(file) for file in files]
     except OSError as error:
-        raise InputError(f"The corpora in {folder} cannot be read ({error}): name another folder with --corpus.") from error
+        raise InputError(
+            f"The corpora in {folder} cannot be read ({error}): name another folder with --corpus."
+        ) from error
     if not corpora:
-        raise InputError(f"There are no sets in {folder}: --corpus wants a folder with NAME.jsonl and NAME.pairs.tsv files.")
+        raise InputError(
+            f"There are no sets in {folder}: --corpus wants a folder with NAME.jsonl and "
+            "NAME.pairs.tsv files."
+        )
     return corpora
 
 
@@ -92,14 +110,20 @@ def _read(file: Path) -> Corpus:
         for number, line in enumerate(lines, 1):
             try:
                 fields = json.loads(line)
-                documents.append(CorpusDocument(str(fields["id"]), str(fields["text"]), str(fields["lang"])))
+                documents.append(
+                    CorpusDocument(str(fields["id"]), str(fields["text"]), str(fields["lang"]))
+                )
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
-                    f'Line {number} of {file} is no document ({error!r:.100}): write {{"id": .., "text": .., "lang": ..}}.'
+                    f"Line {number} of {file} is no document ({error!r:.100}): write "
+                    f'{{"id": .., "text": .., "lang": ..}}.'
                 ) from error
     places = {document.id: place for place, document in enumerate(documents)}
     if len(places) != len(documents):
-        raise InputError(f"{file} gives an id to more than one document: pairs could not name them; make the ids distinct.")
+        raise InputError(
+            f"{file} gives an id to more than one document: pairs could not name them; make the "
+            "ids distinct."
+        )
     truth = file.with_name(f"{file.stem}.pairs.tsv")
     pairs = {}
     with truth.open(encoding="utf-8", newline="") as lines:
@@ -112,7 +136,9 @@ def _read(file: Path) -> Corpus:
                 pairs[one, other] = KnownPairs(row["verdict"], float(row["jaccard"]))  # type: ignore[arg-type] # looked up above
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
-                    f"Line {rows.line_num} of {truth} is no pair ({error!r:.100}): it needs the columns {', '.join(_COLUMNS)}, "
-                    f"two ids of {file.name}, a verdict out of {', '.join(get_args(Verdict))} and a number."
+                    f"Line {rows.line_num} of {truth} is no pair ({error!r:.100}): it needs the "
+                    f"columns {', '.join(_COLUMNS)}, "
+                    f"two ids of {file.name}, a verdict out of {', '.join(get_args(Verdict))} and "
+                    "a number."
                 ) from error
     return Corpus(file.stem, tuple(documents), pairs)

@@ -1,9 +1,10 @@
 """What an editor, an abridger or a scanner makes of a text, by its length: how much of it is found.
 
-Real sentences of one language are put together to texts of a wanted length, each text from one document that is like no other.
-Of each come: the text under another headline and with another end (`agency`: the first sentence and the last two are
-another's), its first 60 % (`abridged`), and the text with 2 % of its letters misread (`scanned`). All texts go through the
-index, and then what came of them.
+Real sentences of one language are put together to texts of a wanted length, each text from one
+document that is like no other. Of each come: the text under another headline and with another end
+(`agency`: the first sentence and the last two are another's), its first 60 % (`abridged`), and the
+text with 2 % of its letters misread (`scanned`). All texts go through the index, and then what came
+of them.
 
 Invariants: everything follows from the seed and the corpora; Jaccards are exact, by `demo.truth`.
 """
@@ -51,7 +52,8 @@ def measure_edits(corpus: Path, plan: Plan, keys: int, seed: int) -> Iterator[Ed
     """Yield what is found of each kind of edit at each length, over `keys` hash keys.
 
     Raises:
-        InputError: the corpora cannot be read, or have too few English texts that are like no other.
+        InputError: the corpora cannot be read, or have too few English texts that are like no
+        other.
     """
     documents = _sentences(corpus)
     for words in LENGTHS:
@@ -66,16 +68,27 @@ def _sentences(corpus: Path) -> list[list[str]]:
         listed = {place for pair in one.pairs for place in pair}
         for place, document in enumerate(one.documents):
             if document.language == "en" and place not in listed:
-                own = [sentence for sentence in _SENTENCE.split(document.text) if 6 <= len(sentence.split()) <= 60]
+                own = [
+                    sentence
+                    for sentence in _SENTENCE.split(document.text)
+                    if 6 <= len(sentence.split()) <= 60
+                ]
                 if len(own) >= 6:
                     found.append(own)
     if len(found) < TEXTS:
-        raise InputError(f"The corpora have {len(found)} English texts that are like no other, and {TEXTS} are needed.")
+        raise InputError(
+            f"The corpora have {len(found)} English texts that are like no other, and {TEXTS} are "
+            "needed."
+        )
     return found
 
 
-def _texts(documents: Sequence[Sequence[str]], words: tuple[int, int], dice: np.random.Generator) -> list[list[str]]:
-    """Return texts of so many words as lists of sentences: of a document, and of those behind it while that is too short."""
+def _texts(
+    documents: Sequence[Sequence[str]], words: tuple[int, int], dice: np.random.Generator
+) -> list[list[str]]:
+    """Return texts of so many words as lists of sentences: of a document, and of those behind it
+    while that is too short.
+    """
     found, order, at = list[list[str]](), dice.permutation(len(documents)).tolist(), 0
     while len(found) < TEXTS and at < len(order):
         wanted, own = int(dice.integers(*words)), list[str]()
@@ -103,16 +116,29 @@ def edited(kind: str, text: Sequence[str], other: Sequence[str], dice: np.random
 
 
 def _of_length(
-    texts: Sequence[Sequence[str]], words: tuple[int, int], plan: Plan, keys: int, dice: np.random.Generator
+    texts: Sequence[Sequence[str]],
+    words: tuple[int, int],
+    plan: Plan,
+    keys: int,
+    dice: np.random.Generator,
 ) -> Iterator[EditFinding]:
     whole = [" ".join(one) for one in texts]
     for kind in KINDS:
-        made = [edited(kind, one, texts[(at + 1) % len(texts)], dice) for at, one in enumerate(texts)]
-        exact = [jaccard(shingles(one, "en"), shingles(other, "en")) for one, other in zip(whole, made, strict=True)]
+        made = [
+            edited(kind, one, texts[(at + 1) % len(texts)], dice) for at, one in enumerate(texts)
+        ]
+        exact = [
+            jaccard(shingles(one, "en"), shingles(other, "en"))
+            for one, other in zip(whole, made, strict=True)
+        ]
         found = 0
         for key in range(keys):
             fingerprinter = fingerprinter_of("words", key)
             sources = [OfflineDocument(b"%d" % at, text) for at, text in enumerate([*whole, *made])]
-            judged = list(judge_documents(sources, fingerprinter.recipe, plan, fingerprinter))[len(whole) :]
+            judged = list(judge_documents(sources, fingerprinter.recipe, plan, fingerprinter))[
+                len(whole) :
+            ]
             found += sum(one.verdict is Verdict.DUPLICATE for one in judged)
-        yield EditFinding(kind, words, len(texts), statistics.mean(exact), found / (keys * len(texts)))
+        yield EditFinding(
+            kind, words, len(texts), statistics.mean(exact), found / (keys * len(texts))
+        )

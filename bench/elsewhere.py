@@ -1,9 +1,11 @@
-"""How fast a worker prepares records whose texts lie elsewhere, beside the same texts inside the records.
+"""How fast a worker prepares records whose texts lie elsewhere, beside the same texts inside the
+records.
 
     python -m bench.elsewhere [--documents 8000] [--fetches 64] [--fetches 256]
 
-A web server in a process of its own answers each request after 2, 20 or 200 ms. What is timed is `Preparer.prepare`: decode,
-fetch, fingerprint, pack; without Kafka and index, which fetching does not touch. Best of three.
+A web server in a process of its own answers each request after 2, 20 or 200 ms. What is timed is
+`Preparer.prepare`: decode, fetch, fingerprint, pack; without Kafka and index, which fetching does
+not touch. Best of three.
 """
 
 from __future__ import annotations
@@ -60,10 +62,16 @@ def serve(delay_ms: int, count: int, said: Connection) -> None:
 def rate(values: list[dict[str, str]], **settings: str) -> float:
     """Return how many documents a second are prepared."""
     preparer = Preparer(
-        Decoder(load_settings({"value_format": "json", **settings}, environ={})), Fingerprinter(Recipe()), bytes(16), 1 << 20
+        Decoder(load_settings({"value_format": "json", **settings}, environ={})),
+        Fingerprinter(Recipe()),
+        bytes(16),
+        1 << 20,
     )
     messages = Messages.of(
-        [Message("documents", 0, at, b"%d" % at, json.dumps(one).encode(), 1, []) for at, one in enumerate(values)]
+        [
+            Message("documents", 0, at, b"%d" % at, json.dumps(one).encode(), 1, [])
+            for at, one in enumerate(values)
+        ]
     )
     preparer.prepare(messages.part(0, 100), SOURCES, b"")
     best = 0.0
@@ -89,13 +97,17 @@ def main() -> None:
     for delay_ms in DELAYS_MS:
         for fetches in options.fetches or (64, 256):
             ours, theirs = multiprocessing.Pipe()
-            server = multiprocessing.get_context("spawn").Process(target=serve, args=(delay_ms, count, theirs), daemon=True)
+            server = multiprocessing.get_context("spawn").Process(
+                target=serve, args=(delay_ms, count, theirs), daemon=True
+            )
             server.start()
             url = f"http://127.0.0.1:{ours.recv()}"
             values = [{"uri": f"{url}/{number}"} for number in range(count)]
             found = rate(values, text_at="uri", text_prefixes=url, text_fetches=str(fetches))
             print(
-                f"{delay_ms} ms a fetch, {fetches} at once: {found:,.0f} (at most {1000 * fetches / delay_ms:,.0f})", flush=True
+                f"{delay_ms} ms a fetch, {fetches} at once: {found:,.0f} (at most "
+                f"{1000 * fetches / delay_ms:,.0f})",
+                flush=True,
             )
             server.terminate()
             server.join()

@@ -1,11 +1,13 @@
-"""`bench files`: near-duplicates in one file, by `stream-dedup check` and by other programs, each in a process of its own.
+"""`bench files`: near-duplicates in one file, by `stream-dedup check` and by other programs, each
+in a process of its own.
 
-The file is made up: words drawn by the law of Zipf and Mandelbrot, every second one from a few that follow the word before it,
-so that texts share phrases. A tenth of the documents are copies of an earlier one, with some words changed. How alike they
-are, by their runs of three words, is computed: from .8 on it must be dropped, from .5 to .8 it may be. All others
-must be kept.
+The file is made up: words drawn by the law of Zipf and Mandelbrot, every second one from a few that
+follow the word before it, so that texts share phrases. A tenth of the documents are copies of an
+earlier one, with some words changed. How alike they are, by their runs of three words, is computed:
+from .8 on it must be dropped, from .5 to .8 it may be. All others must be kept.
 
-Invariants: the same numbers make the same file; what is measured of a process is all that it does, from its start to its end.
+Invariants: the same numbers make the same file; what is measured of a process is all that it does,
+from its start to its end.
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ from bench.peers import ENVIRONMENT
 from stream_dedup.ground.errors import InputError, StreamDedupError
 
 OURS: Final = "stream-dedup"
-PEERS: Final = ("datatrove", "text-dedup", "rensa", "rensa batch", "gaoya", "datasketch", "FastSketchLSH")
+PEERS: Final = (
+    "datatrove",
+    "text-dedup",
+    "rensa",
+    "rensa batch",
+    "gaoya",
+    "datasketch",
+    "FastSketchLSH",
+)
 COPY_FROM, GREY_FROM = 0.8, 0.5
 _ROOT: Final = Path(__file__).parents[1]
 _WORDS: Final = 20_000
@@ -47,7 +57,9 @@ class FileTruth:
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """What one program did: recall, other documents that it dropped, CPU seconds of all its threads, most memory in MB."""
+    """What one program did: recall, other documents that it dropped, CPU seconds of all its
+    threads, most memory in MB.
+    """
 
     program: str
     recall: float
@@ -95,7 +107,9 @@ def measure(program: str, path: Path, truth: FileTruth) -> FileRun:
             raise StreamDedupError(f"{program} ended with {child.returncode}; see its lines above.")
         out.seek(0)
         if program == OURS:
-            dropped = {row for row, line in enumerate(out) if json.loads(line)["verdict"] == "duplicate"}
+            dropped = {
+                row for row, line in enumerate(out) if json.loads(line)["verdict"] == "duplicate"
+            }
         else:
             dropped = set(json.load(out))
     found = len(dropped & truth.copies) / len(truth.copies)
@@ -108,7 +122,9 @@ def _command(program: str, path: Path) -> Sequence[str]:
         return [sys.executable, "-m", "stream_dedup", "check", str(path), "--json"]
     python = _ROOT / ENVIRONMENT / "bin" / "python"
     if not python.exists():
-        raise InputError(f"The peers are not set up in {_ROOT}: run `make peers` in the source folder first.")
+        raise InputError(
+            f"The peers are not set up in {_ROOT}: run `make peers` in the source folder first."
+        )
     return [str(python), str(_ROOT / "peers" / "files.py"), program, str(path)]
 
 
@@ -121,7 +137,9 @@ def _word(rank: int) -> str:
     return letters
 
 
-def _drawn(dice: random.Random, words: Sequence[str], weights: Sequence[float], size_bytes: int) -> Iterator[str]:
+def _drawn(
+    dice: random.Random, words: Sequence[str], weights: Sequence[float], size_bytes: int
+) -> Iterator[str]:
     """Yield words, every second one from the few that follow the word before it."""
     size, before = 0, 0
     while size < size_bytes:
@@ -135,5 +153,8 @@ def _drawn(dice: random.Random, words: Sequence[str], weights: Sequence[float], 
 
 
 def _jaccard(one: Sequence[str], other: Sequence[str]) -> float:
-    runs = [{tuple(words[start : start + 3]) for start in range(len(words) - 2)} for words in (one, other)]
+    runs = [
+        {tuple(words[start : start + 3]) for start in range(len(words) - 2)}
+        for words in (one, other)
+    ]
     return len(runs[0] & runs[1]) / len(runs[0] | runs[1])

@@ -1,14 +1,16 @@
-"""`bench find`: clues asked of the full-text engine that `run search` fills, beside a plain scan of the same texts.
+"""`bench find`: clues asked of the full-text engine that `run search` fills, beside a plain scan of
+the same texts.
 
-Texts go to a file; from there into the engine as the role takes them in, with a commit as often as while it catches up. Then
-clues are asked: pieces of texts that are in it, cut where words begin and end, whole, with one word exchanged for another
-text's, and with one left out. A part of them is asked of a scan too, which looks at every text, cut into words before.
+Texts go to a file; from there into the engine as the role takes them in, with a commit as often as
+while it catches up. Then clues are asked: pieces of texts that are in it, cut where words begin and
+end, whole, with one word exchanged for another text's, and with one left out. A part of them is
+asked of a scan too, which looks at every text, cut into words before.
 
-What is timed is `Finder.find`: the clue cut into words, the engine, and the snippets of the documents found, whose texts come
-from the file instead of from Kafka.
+What is timed is `Finder.find`: the clue cut into words, the engine, and the snippets of the
+documents found, whose texts come from the file instead of from Kafka.
 
-Invariants: every answer that the scan is asked for must be the engine's, document by document, or there is a complaint; equal
-options make equal texts and clues.
+Invariants: every answer that the scan is asked for must be the engine's, document by document, or
+there is a complaint; equal options make equal texts and clues.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FindOptions:
-    """What to measure. `clues`: of each language, length and change; `scans`: of all of them, how many the scan gets."""
+    """What to measure. `clues`: of each language, length and change; `scans`: of all of them, how
+    many the scan gets.
+    """
 
     documents: int = 100_000
     size_bytes: int = 1000
@@ -71,7 +75,9 @@ class AskedClue:
 
 @dataclass(slots=True)
 class CellFigures:
-    """Clues of one language, length and change. `first`: how many had their text among the first; `listed`: at all."""
+    """Clues of one language, length and change. `first`: how many had their text among the first;
+    `listed`: at all.
+    """
 
     language: str
     tokens: int
@@ -97,7 +103,9 @@ class CellFigures:
 
 @dataclass(slots=True)
 class FindReport:
-    """All figures; `scans` are (tokens, milliseconds of the scan, of the engine) of each clue that both were asked."""
+    """All figures; `scans` are (tokens, milliseconds of the scan, of the engine) of each clue that
+    both were asked.
+    """
 
     options: FindOptions
     machine: Mapping[str, Any]
@@ -140,7 +148,11 @@ class FindReport:
                     "engine_ms": round(statistics.median(engine for _, engine in own), 2),
                 }
                 for tokens in TOKENS
-                if (own := [(scan, engine) for length, scan, engine in self.scans if length == tokens])
+                if (
+                    own := [
+                        (scan, engine) for length, scan, engine in self.scans if length == tokens
+                    ]
+                )
             ],
         }
 
@@ -210,7 +222,10 @@ def run_find(options: FindOptions, say: Say) -> FindReport:
         StreamDedupError: the engine failed.
     """
     languages = Languages()
-    with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-find-") as name, TextFile(Path(name)) as texts:
+    with (
+        tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-find-") as name,
+        TextFile(Path(name)) as texts,
+    ):
         report = FindReport(options, machine())
         say(f"writing {options.documents:,} texts")
         texts.write(every_text(options.seed, options.size_bytes, options.documents), languages)
@@ -224,12 +239,22 @@ def run_find(options: FindOptions, say: Say) -> FindReport:
     return report
 
 
-def _load(engine: TextIndex, texts: TextFile, languages: Languages, report: FindReport, say: Say) -> None:
+def _load(
+    engine: TextIndex, texts: TextFile, languages: Languages, report: FindReport, say: Say
+) -> None:
     began, cpu_began = time.monotonic(), time.process_time()
     for number in range(report.options.documents):
         text = texts.text(number)
         identifier = f"https://host-{number % 9973}.example/{number}"
-        facts = TextFacts(f"unique-0@{number}", identifier, number, len(text), "unique", "new", log_offset=number // 500)
+        facts = TextFacts(
+            f"unique-0@{number}",
+            identifier,
+            number,
+            len(text),
+            "unique",
+            "new",
+            log_offset=number // 500,
+        )
         engine.add_text(facts, words_of(text, languages), "", key_of(identifier.encode()))
         if engine.added == COMMIT_DOCUMENTS:
             engine.commit(EnginePlace({}, {}))
@@ -242,7 +267,9 @@ def _load(engine: TextIndex, texts: TextFile, languages: Languages, report: Find
     report.bytes_engine, report.segments = engine.size_bytes, engine.segments
 
 
-def _ask(engine: TextIndex, texts: TextFile, languages: Languages, report: FindReport, say: Say) -> None:
+def _ask(
+    engine: TextIndex, texts: TextFile, languages: Languages, report: FindReport, say: Say
+) -> None:
     finder = Finder(engine, languages, texts.at)
     options = report.options
     clues = list(_clues(texts, languages, options))
@@ -264,7 +291,9 @@ def _ask(engine: TextIndex, texts: TextFile, languages: Languages, report: FindR
         cell.first += any(number_of(document.at) == one.source for document in found)
     report.ask_cpu_seconds = time.process_time() - cpu_began
     for one in clues:
-        cells[one.language, one.tokens, one.change].listed += _holds(texts.text(one.source), one.text, languages)
+        cells[one.language, one.tokens, one.change].listed += _holds(
+            texts.text(one.source), one.text, languages
+        )
     report.cells = list(cells.values())
     for one in _spread(clues, options.scans):
         say(f"a scan for {one.tokens} words in {one.language}, {one.change}")
@@ -274,12 +303,16 @@ def _ask(engine: TextIndex, texts: TextFile, languages: Languages, report: FindR
         held = texts.scanned(wanted, clue.needed())
         report.scans.append((one.tokens, 1000 * (time.monotonic() - began), times[one]))
         shares = {number: count / len(clue.pairs) for number, count in held.items()}
-        answer = {number_of(document.facts.at): document.share for document in engine.find(clue, LISTED)}
+        answer = {
+            number_of(document.facts.at): document.share for document in engine.find(clue, LISTED)
+        }
         best = sorted(shares.values(), reverse=True)[:LISTED]
         if sorted(answer.values(), reverse=True) != best or any(
             shares.get(number) != share for number, share in answer.items()
         ):
-            report.complaints.append(f"The engine's answer is not the scan's, for the clue {one.text!r:.200}.")
+            report.complaints.append(
+                f"The engine's answer is not the scan's, for the clue {one.text!r:.200}."
+            )
 
 
 def _holds(text: str, clue: str, languages: Languages) -> bool:
@@ -291,7 +324,11 @@ def _holds(text: str, clue: str, languages: Languages) -> bool:
 
 def _spread(clues: Sequence[AskedClue], count: int) -> Iterator[AskedClue]:
     """Yield so many clues, of each length equally many; languages and changes take turns."""
-    kinds = [(LANGUAGES[turn % 3], tokens, CHANGES[(turn + turn // 3) % 3]) for turn in range(9) for tokens in TOKENS]
+    kinds = [
+        (LANGUAGES[turn % 3], tokens, CHANGES[(turn + turn // 3) % 3])
+        for turn in range(9)
+        for tokens in TOKENS
+    ]
     for kind in kinds[:count]:
         yield next(one for one in clues if (one.language, one.tokens, one.change) == kind)
 
@@ -306,7 +343,10 @@ def _clues(texts: TextFile, languages: Languages, options: FindOptions) -> Itera
             while made < options.clues:
                 tries += 1
                 if tries > 20 * options.clues + 100:
-                    raise InputError(f"The texts in {code!r} are too short for clues of {tokens} words: give a larger --size.")
+                    raise InputError(
+                        f"The texts in {code!r} are too short for clues of {tokens} words: give a "
+                        "larger --size."
+                    )
                 source, other = (own[place] for place in dice.integers(0, len(own), 2))
                 piece = _piece(texts.text(source), tokens, languages, dice.random())
                 foreign = _piece(texts.text(other), 1, languages, dice.random())
@@ -315,12 +355,18 @@ def _clues(texts: TextFile, languages: Languages, options: FindOptions) -> Itera
                 made += 1
                 before, word, behind = piece[1 + int(dice.random() * (tokens - 2))]
                 whole = before + word + behind
-                for change, text in zip(CHANGES, (whole, before + foreign[0][1] + behind, before + behind), strict=True):
+                for change, text in zip(
+                    CHANGES, (whole, before + foreign[0][1] + behind, before + behind), strict=True
+                ):
                     yield AskedClue(code, tokens, change, text, source)
 
 
-def _piece(text: str, tokens: int, languages: Languages, where: float) -> list[tuple[str, str, str]] | None:
-    """Return a piece of a text that is so many words long, parted at each of its words: before it, it, behind it."""
+def _piece(
+    text: str, tokens: int, languages: Languages, where: float
+) -> list[tuple[str, str, str]] | None:
+    """Return a piece of a text that is so many words long, parted at each of its words: before it,
+    it, behind it.
+    """
     data = normalise(text).encode()
     spans = languages.spans(data)
     if len(spans) < tokens:
@@ -328,4 +374,7 @@ def _piece(text: str, tokens: int, languages: Languages, where: float) -> list[t
     first = int(where * (len(spans) - tokens + 1))
     own = spans[first : first + tokens]
     begin, end = own[0][0], own[-1][1]
-    return [(data[begin:start].decode(), data[start:stop].decode(), data[stop:end].decode()) for start, stop in own]
+    return [
+        (data[begin:start].decode(), data[start:stop].decode(), data[stop:end].decode())
+        for start, stop in own
+    ]

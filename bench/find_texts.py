@@ -1,13 +1,15 @@
 """Texts to search in, as many as are asked for.
 
-What a search costs hangs on how many texts have the same words and the same pairs of neighbours. So words are drawn by the law
-of Zipf and Mandelbrot, as in real texts, and every second word is one of eight that follow the word before it, as `of` follows
-`because`. Chinese words are those of jieba's dictionary; English and Japanese ones are made up of syllables and of characters.
-(Articles of `demo.texts` would not do: a few sentences stand in each of them, and a clue would be held by thousands.)
+What a search costs hangs on how many texts have the same words and the same pairs of neighbours. So
+words are drawn by the law of Zipf and Mandelbrot, as in real texts, and every second word is one of
+eight that follow the word before it, as `of` follows `because`. Chinese words are those of jieba's
+dictionary; English and Japanese ones are made up of syllables and of characters. (Articles of
+`demo.texts` would not do: a few sentences stand in each of them, and a clue would be held by
+thousands.)
 
-Invariants: everything follows from the seed and the text's number, so that none has to be kept; no two texts are copies. There
-are `_WORDS` words in a language, and a million texts have more: a rare word is in more of the generated texts than it would be,
-so that searching them is rather harder.
+Invariants: everything follows from the seed and the text's number, so that none has to be kept; no
+two texts are copies. There are `_WORDS` words in a language, and a million texts have more: a rare
+word is in more of the generated texts than it would be, so that searching them is rather harder.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _FOLLOWING: Final = 8  # of every word so many are its followers, and every seco
 _BLOCK: Final = 256
 _SENTENCE: Final = 12
 _SYLLABLES: Final = [first + last for last in "aeiou" for first in "tnrsldmcpbfghvkwjy"]
-_ARABIC_SYLLABLES: Final = [first + last for last in ("", "ا", "و", "ي") for first in "بتثجحخدذرزسشصضطظعغفقكلمنه"]
+_ARABIC_SYLLABLES: Final = [
+    first + last for last in ("", "ا", "و", "ي") for first in "بتثجحخدذرزسشصضطظعغفقكلمنه"
+]
 _WORDS_BETWEEN: Final = (
     "の は を に が と で も から した する して まで より "
     "には では との です ます ない という について として による された している したが ました "
@@ -55,7 +59,9 @@ def every_text(seed: int, size_bytes: int, documents: int) -> Iterator[tuple[str
 
 
 class GeneratedTexts:
-    """Texts of drawn words. `size_bytes` is about their mean; a text has from half to one and a half of it."""
+    """Texts of drawn words. `size_bytes` is about their mean; a text has from half to one and a
+    half of it.
+    """
 
     def __init__(self, seed: int, code: str, size_bytes: int) -> None:
         self._seed = [seed, LANGUAGES.index(code)]
@@ -65,7 +71,9 @@ class GeneratedTexts:
         self._law = np.cumsum(weights) / weights.sum()
         self._length = 16
         sample = self.texts(0, _BLOCK)
-        self._length = max(16, round(16 * size_bytes * _BLOCK / sum(len(text.encode()) for text in sample)))
+        self._length = max(
+            16, round(16 * size_bytes * _BLOCK / sum(len(text.encode()) for text in sample))
+        )
 
     def texts(self, first: int, count: int) -> list[str]:
         """Return so many texts, from a multiple of `_BLOCK` on."""
@@ -76,18 +84,24 @@ class GeneratedTexts:
 
     def _of_block(self, block: int) -> list[str]:
         chance = np.random.default_rng([*self._seed, block])
-        lengths = chance.integers(max(1, self._length // 2), self._length * 3 // 2, _BLOCK, endpoint=True)
+        lengths = chance.integers(
+            max(1, self._length // 2), self._length * 3 // 2, _BLOCK, endpoint=True
+        )
         longest = int(lengths.max())
         ranks = self._drawn(chance.random((longest, _BLOCK)))
         follows = chance.random((longest, _BLOCK)) < 0.5
         ways = (_FOLLOWING * chance.random((longest, _BLOCK)) ** 2).astype(np.uint64)
         for place in range(1, longest):
-            following = self._drawn(_fraction(ranks[place - 1].astype(np.uint64) * np.uint64(_FOLLOWING) + ways[place]))
+            following = self._drawn(
+                _fraction(ranks[place - 1].astype(np.uint64) * np.uint64(_FOLLOWING) + ways[place])
+            )
             ranks[place] = np.where(follows[place], following, ranks[place])
         ends = chance.random((longest, _BLOCK)) < 1 / _SENTENCE
         particles = (len(_PARTICLES) * chance.random((longest, _BLOCK)) ** 3).astype(np.int64)
         return [
-            self._written(*(column[:length, number].tolist() for column in (ranks, ends, particles)))
+            self._written(
+                *(column[:length, number].tolist() for column in (ranks, ends, particles))
+            )
             for number, length in enumerate(lengths.tolist())
         ]
 
@@ -102,11 +116,15 @@ class GeneratedTexts:
                 f"{words[rank]}{_PARTICLES[particle]}{stop if end else ''}"
                 for rank, end, particle in zip(ranks, ends, particles, strict=True)
             )
-        return "".join(f"{words[rank]}{stop if end else gap}" for rank, end in zip(ranks, ends, strict=True)).strip()
+        return "".join(
+            f"{words[rank]}{stop if end else gap}" for rank, end in zip(ranks, ends, strict=True)
+        ).strip()
 
 
 def vocabulary(code: str) -> list[str]:
-    """Return the words of a language, the most frequent first; no two are equal. Arabic ones are made up too."""
+    """Return the words of a language, the most frequent first; no two are equal. Arabic ones are
+    made up too.
+    """
     if code == "zh":
         dictionary = engine_folder(ENGINE_FILES, ENGINE_DIGEST) / "dict.txt"
         lines = [line.split(" ") for line in dictionary.read_text(encoding="utf-8").splitlines()]
@@ -115,13 +133,18 @@ def vocabulary(code: str) -> list[str]:
     if code == "ja":
         characters = _characters("euc_jp", 0xB0, 0xCF)
         count = len(characters)
-        return [characters[number // count] + characters[number % count] for number in _scattered(count * count)]
+        return [
+            characters[number // count] + characters[number % count]
+            for number in _scattered(count * count)
+        ]
     syllables = _ARABIC_SYLLABLES if code == "ar" else _SYLLABLES
     return ["".join(_digits(number, syllables)) for number in range(_WORDS)]
 
 
 def _digits(number: int, syllables: Sequence[str]) -> Iterator[str]:
-    """Yield the syllables of a number: one for the first words, as many as there are syllables, two for their square."""
+    """Yield the syllables of a number: one for the first words, as many as there are syllables, two
+    for their square.
+    """
     while number >= len(syllables):
         number, digit = divmod(number, len(syllables))
         number -= 1

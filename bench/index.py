@@ -1,7 +1,8 @@
 """`bench index`: the index alone, durable, over a stream whose duplicates are known.
 
-The order of a run, each step in a process of its own; with `judging_only` the first alone. With `reopen_bytes` the first, and
-then: open what the kill left with so much memory, and judge a fiftieth more.
+The order of a run, each step in a process of its own; with `judging_only` the first alone. With
+`reopen_bytes` the first, and then: open what the kill left with so much memory, and judge a
+fiftieth more.
   1  fill      apply all records, check every answer, say sizes; killed with SIGKILL at its end
   2  open      what the kill left
   3  open      after that clean stop
@@ -9,12 +10,14 @@ then: open what the kill left with so much memory, and judge a fiftieth more.
   5  rebuild   the same log into an empty volume; it must end with the same chain of answers
   6  decided   the same with what the first step decided: nothing is looked up, and the tables are laid once, at the end
 
-Time is measured around `Index.apply` alone: from the bytes of log records to the bytes of answers, all of it written to
-RocksDB and its write-ahead log. The time to make the documents is not counted. CPU time is that of the whole process, all
-threads, RocksDB's own too: on a machine that does other things as well it is the figure to compare.
+Time is measured around `Index.apply` alone: from the bytes of log records to the bytes of answers,
+all of it written to RocksDB and its write-ahead log. The time to make the documents is not counted.
+CPU time is that of the whole process, all threads, RocksDB's own too: on a machine that does other
+things as well it is the figure to compare.
 
-Invariants: a planted copy that is not found, or found as another's or at another distance, is a complaint, never a
-footnote; so is a volume that is another one after a kill, a stop, a restore or a rebuild.
+Invariants: a planted copy that is not found, or found as another's or at another distance, is a
+complaint, never a footnote; so is a volume that is another one after a kill, a stop, a restore or a
+rebuild.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ from stream_dedup.index import snapshot
 
 Say = Callable[[str], None]
 DURABLE: Final = (
-    "every record in RocksDB and its write-ahead log before its answer is given; the log is not synced, so it survives the "
+    "every record in RocksDB and its write-ahead log before its answer is given; the log is not "
+    "synced, so it survives the "
     "process and not the machine, whose loss the topic makes good"
 )
 _SAID_EVERY_SECONDS: Final = 5.0
@@ -50,8 +54,8 @@ _REOPENED_SHARE: Final = 50
 class IndexOptions:
     """What to measure. Planted copies differ in as many bits as the plan finds for sure.
 
-    `template`: all documents are pages of one site. `judging_only`: leave out what comes after the first step. `reopen_bytes`:
-    the memory with which to open and judge on after it.
+    `template`: all documents are pages of one site. `judging_only`: leave out what comes after the
+    first step. `reopen_bytes`: the memory with which to open and judge on after it.
     """
 
     documents: int
@@ -72,7 +76,9 @@ class IndexOptions:
 
 @dataclass(slots=True)
 class IndexReport:
-    """Everything measured. `curve` and `rebuild_curve` are the raw samples, stretch after stretch."""
+    """Everything measured. `curve` and `rebuild_curve` are the raw samples, stretch after
+    stretch.
+    """
 
     options: IndexOptions
     curve: list[dict[str, Any]] = field(default_factory=list)
@@ -96,7 +102,9 @@ class IndexReport:
 
     @property
     def sustained_cpu(self) -> float:
-        """Documents per second of CPU, all threads together, over the second half of the documents."""
+        """Documents per second of CPU, all threads together, over the second half of the
+        documents.
+        """
         return _rate(self.curve[len(self.curve) // 2 :], "cpu_seconds")
 
     @property
@@ -120,7 +128,9 @@ class IndexReport:
         return self._with_laying("cpu_seconds")
 
     def _with_laying(self, what: str) -> float:
-        seconds = sum(one[what] for one in self.decided_curve) + float(self.decided[f"laying_{what}"])
+        seconds = sum(one[what] for one in self.decided_curve) + float(
+            self.decided[f"laying_{what}"]
+        )
         return float(sum(one["documents"] for one in self.decided_curve) / seconds)
 
     @property
@@ -135,8 +145,12 @@ class IndexReport:
 
     @property
     def restored_entries_per_second(self) -> float:
-        """How fast a snapshot becomes an index that answers: files copied and checked, tables laid out."""
-        return self.representatives / float(self.restored["restore_seconds"] + self.restored["open_seconds"])
+        """How fast a snapshot becomes an index that answers: files copied and checked, tables laid
+        out.
+        """
+        return self.representatives / float(
+            self.restored["restore_seconds"] + self.restored["open_seconds"]
+        )
 
     @property
     def loaded_entries_per_second(self) -> float:
@@ -150,13 +164,17 @@ class IndexReport:
 
     @property
     def disk(self) -> Mapping[str, float]:
-        """Bytes per representative: `total` as it lies on disk after a clean stop, `ids as text`, the kinds of values.
+        """Bytes per representative: `total` as it lies on disk after a clean stop, `ids as text`,
+        the kinds of values.
 
         The kinds are before compression, with their keys.
         """
         count = self.representatives
         ids = sum(one["id_bytes"] for one in self.curve) / self.options.documents
-        parts = {f"{name}, not compressed": size / count for name, size in self.after_close["parts"].items()}
+        parts = {
+            f"{name}, not compressed": size / count
+            for name, size in self.after_close["parts"].items()
+        }
         return {"total": self.after_close["closed_bytes"] / count, "ids as text": ids, **parts}
 
     @property
@@ -174,18 +192,23 @@ class IndexReport:
     def growth(self) -> float:
         """How much longer a document took in the last fifth than in the second one, by CPU time."""
         fifth = max(1, len(self.curve) // 5)
-        return _rate(self.curve[fifth : 2 * fifth], "cpu_seconds") / max(_rate(self.curve[-fifth:], "cpu_seconds"), 1e-9)
+        return _rate(self.curve[fifth : 2 * fifth], "cpu_seconds") / max(
+            _rate(self.curve[-fifth:], "cpu_seconds"), 1e-9
+        )
 
     @property
     def resident_bytes(self) -> float | None:
-        """By how many bytes of resident memory the process grew for a representative, from the first fifth to the end.
+        """By how many bytes of resident memory the process grew for a representative, from the
+        first fifth to the end.
 
         None where the system does not tell.
         """
         first, last = self.curve[len(self.curve) // 5], self.curve[-1]
         if first["rss_bytes"] is None or first["entries"] == last["entries"]:
             return None
-        return float((last["rss_bytes"] - first["rss_bytes"]) / (last["entries"] - first["entries"]))
+        return float(
+            (last["rss_bytes"] - first["rss_bytes"]) / (last["entries"] - first["entries"])
+        )
 
     @property
     def threads(self) -> str:
@@ -265,7 +288,10 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
     report = IndexReport(options, load_before=os.getloadavg()[0])
     with tempfile.TemporaryDirectory(prefix="stream-dedup-bench-", dir=options.folder) as name:
         folder = Path(name)
-        with _child(options, "fill", folder / "volume", decisions=folder / "decisions") as (lines, process):
+        with _child(options, "fill", folder / "volume", decisions=folder / "decisions") as (
+            lines,
+            process,
+        ):
             report.filled = _collect(lines, report.curve, options, say, "judged")
             process.kill()
         if options.reopen_bytes is not None:
@@ -277,7 +303,9 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
 
 
 def _reopen(report: IndexReport, volume: Path, memory_bytes: int, say: Say) -> None:
-    documents = report.options.documents + max(RECORD_DOCUMENTS, report.options.documents // _REOPENED_SHARE)
+    documents = report.options.documents + max(
+        RECORD_DOCUMENTS, report.options.documents // _REOPENED_SHARE
+    )
     options = replace(report.options, documents=documents, memory_bytes=memory_bytes)
     say("opening what the kill left with other memory, and judging on")
     with _child(options, "fill", volume) as (lines, process):
@@ -301,24 +329,53 @@ def _restart(report: IndexReport, folder: Path, say: Say) -> None:
         process.kill()
     shutil.rmtree(folder / "rebuilt")
     known = folder / "decisions"
-    with _child(options, "fill", folder / "decided", answers=False, decisions=known, is_decided=True) as (lines, process):
-        report.decided = _collect(lines, report.decided_curve, options, say, "rebuilt with decisions")
+    with _child(
+        options, "fill", folder / "decided", answers=False, decisions=known, is_decided=True
+    ) as (lines, process):
+        report.decided = _collect(
+            lines, report.decided_curve, options, say, "rebuilt with decisions"
+        )
         process.kill()
 
 
 def _complain(report: IndexReport) -> None:
-    missed = sum(one["wrong"] for one in report.curve + report.reopened_curve + report.rebuild_curve + report.decided_curve)
+    missed = sum(
+        one["wrong"]
+        for one in report.curve
+        + report.reopened_curve
+        + report.rebuild_curve
+        + report.decided_curve
+    )
     if missed:
-        report.complaints.append(f"{missed} planted copies were not found with their original and distance.")
-    found = (report.filled, report.after_kill, report.after_close, report.restored, report.rebuilt, report.decided)
+        report.complaints.append(
+            f"{missed} planted copies were not found with their original and distance."
+        )
+    found = (
+        report.filled,
+        report.after_kill,
+        report.after_close,
+        report.restored,
+        report.rebuilt,
+        report.decided,
+    )
     steps = [step for step in found if step]
-    applied, chains = {step["statistics"]["applied"] for step in steps}, {step["chain"] for step in steps}
+    applied, chains = (
+        {step["statistics"]["applied"] for step in steps},
+        {step["chain"] for step in steps},
+    )
     if len(applied) > 1 or len(chains) > 1:
-        report.complaints.append(f"The volume after a restart or rebuild is another one: {applied} records, chains {chains}.")
+        report.complaints.append(
+            f"The volume after a restart or rebuild is another one: {applied} records, chains "
+            f"{chains}."
+        )
 
 
 def _collect(
-    lines: Iterator[dict[str, Any]], curve: list[dict[str, Any]], options: IndexOptions, say: Say, doing: str
+    lines: Iterator[dict[str, Any]],
+    curve: list[dict[str, Any]],
+    options: IndexOptions,
+    say: Say,
+    doing: str,
 ) -> dict[str, Any]:
     done, told = 0, time.monotonic()
     for line in lines:
@@ -328,11 +385,16 @@ def _collect(
         done += line["documents"]
         if time.monotonic() - told > _SAID_EVERY_SECONDS:
             told = time.monotonic()
-            say(f"{doing} {done:,} of {options.documents:,}: {_rate([line], 'seconds'):,.0f} documents/s")
+            say(
+                f"{doing} {done:,} of {options.documents:,}: {_rate([line], 'seconds'):,.0f} "
+                "documents/s"
+            )
     raise StreamDedupError("The measured process ended before it was done; see its lines above.")
 
 
-def _opened(options: IndexOptions, do: str, volume: Path, *, snapshot: Path | None = None) -> dict[str, Any]:
+def _opened(
+    options: IndexOptions, do: str, volume: Path, *, snapshot: Path | None = None
+) -> dict[str, Any]:
     with _child(options, do, volume, snapshot=snapshot) as (lines, process):
         found = {**next(lines), **next(lines)}
         process.wait()
@@ -383,7 +445,9 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
         return
     while line := process.stdout.readline():
         yield json.loads(line)
-    raise StreamDedupError(f"The measured process ended by itself with {process.wait()}; see its lines above.")
+    raise StreamDedupError(
+        f"The measured process ended by itself with {process.wait()}; see its lines above."
+    )
 
 
 def _rate(curve: list[dict[str, Any]], what: str) -> float:

@@ -1,15 +1,18 @@
-"""The measured process of `bench index`: an index on RocksDB, fed with a known stream of log records.
+"""The measured process of `bench index`: an index on RocksDB, fed with a known stream of log
+records.
 
 `python -m bench.index_child JOB` with a JSON object; one JSON object a line on standard output.
 
     fill      apply the stream from where the volume ends; a line for each stretch, then one with the sizes and how long
-              opening took; then it waits until standard input says `close`, or until it is killed. What it decides goes to
-              the file `decisions`, or comes from there where that is `decided`
+              opening took; then it waits until standard input says `close`, or until it is killed.
+              What it decides goes to the file `decisions`, or comes from there where that is
+              `decided`
     open      open the volume, say how long that took and what is in it, close it
     restore   restore a snapshot into the volume, every file by its checksum, and open it
 
-Invariants: only what the role calls of the index is timed, whatever the stream costs to make; what is compiled is
-compiled before; every answer is compared with what is known of its documents, outside the timed part.
+Invariants: only what the role calls of the index is timed, whatever the stream costs to make; what
+is compiled is compiled before; every answer is compared with what is known of its documents,
+outside the timed part.
 """
 
 from __future__ import annotations
@@ -48,7 +51,9 @@ _LENGTH: Final = struct.Struct("<I")
 def main(job: dict[str, Any]) -> None:
     """Carry out one job."""
     plan, seed, is_template = parse(job["plan"]), job["seed"], job["template"]
-    stream = PrintStream(plan, job["documents"], job["duplicates"], job["distance"], seed, template=is_template)
+    stream = PrintStream(
+        plan, job["documents"], job["duplicates"], job["distance"], seed, template=is_template
+    )
     _compile(stream)
     volume = Path(job["volume"])
     budget = Budget(job["memory"] or 0, volume.parent)
@@ -63,7 +68,9 @@ def main(job: dict[str, Any]) -> None:
     if job["do"] == "fill":
         at_opening = _resident()
         decisions = Path(job["decisions"]) if job["decisions"] else None
-        laying = _fill(index, stream, decisions, stored_answers=job["answers"], is_decided=job["decided"])
+        laying = _fill(
+            index, stream, decisions, stored_answers=job["answers"], is_decided=job["decided"]
+        )
         _say(
             statistics=dict(index.statistics()),
             chain=index.chain.hex(),
@@ -91,9 +98,16 @@ def main(job: dict[str, Any]) -> None:
 
 
 def _fill(
-    index: LogIndex, stream: PrintStream, decisions: Path | None, *, stored_answers: bool, is_decided: bool
+    index: LogIndex,
+    stream: PrintStream,
+    decisions: Path | None,
+    *,
+    stored_answers: bool,
+    is_decided: bool,
 ) -> tuple[float, float]:
-    """Apply the stream; return how long laying the tables took at its end, and of CPU: that is owed where all was decided."""
+    """Apply the stream; return how long laying the tables took at its end, and of CPU: that is owed
+    where all was decided.
+    """
     if is_decided:
         index.suspend()
     else:
@@ -175,14 +189,20 @@ def _compile(stream: PrintStream) -> None:
     store = MemoryStore()
     index = LogIndex(store)
     index.apply([(0, BEGIN_MS, stream.declare())])
-    for record in itertools.islice(PrintStream(stream.plan, 2000, 0.5, stream.distance).records(), 2):
+    for record in itertools.islice(
+        PrintStream(stream.plan, 2000, 0.5, stream.distance).records(), 2
+    ):
         index.apply([(record.offset, record.append_ms, record.raw)])
     LogIndex(store)
 
 
 def _parts(store: Store) -> dict[str, int]:
     """Return the bytes of keys and values by kind, before compression."""
-    names = {value: name.removeprefix("PREFIX_").lower() for name, value in vars(layout).items() if name.startswith("PREFIX_")}
+    names = {
+        value: name.removeprefix("PREFIX_").lower()
+        for name, value in vars(layout).items()
+        if name.startswith("PREFIX_")
+    }
     sizes: dict[str, int] = defaultdict(int)
     for key, value in store.scan(b""):
         sizes[names.get(key[:1], "other")] += len(key) + len(value)
@@ -190,14 +210,19 @@ def _parts(store: Store) -> dict[str, int]:
 
 
 def _resident() -> dict[str, int | None]:
-    """Return the resident memory now and at its most, in bytes; None where the system has no /proc."""
+    """Return the resident memory now and at its most, in bytes; None where the system has no
+    /proc.
+    """
     try:
         text = Path("/proc/self/status").read_text(encoding="ascii")
     except OSError:
         text = ""
     lines = dict(line.split(":", 1) for line in text.splitlines())
     names = {"rss_bytes": "VmRSS", "rss_bytes_max": "VmHWM"}
-    return {key: int(lines[name].split()[0]) * 1024 if name in lines else None for key, name in names.items()}
+    return {
+        key: int(lines[name].split()[0]) * 1024 if name in lines else None
+        for key, name in names.items()
+    }
 
 
 def _say(**fields: object) -> None:

@@ -1,9 +1,11 @@
 """What must be judged of each document of a `Stream`, and whether it was.
 
-In a long stream some documents are near an earlier one that nobody planted. Such a verdict is right if the two texts, made
-again from their numbers, are within the plan's reach at the distance that the verdict states.
+In a long stream some documents are near an earlier one that nobody planted. Such a verdict is right
+if the two texts, made again from their numbers, are within the plan's reach at the distance that
+the verdict states.
 
-Invariant: every answer is either what was planted, or so explained; anything else counts as missed, or ends the run.
+Invariant: every answer is either what was planted, or so explained; anything else counts as missed,
+or ends the run.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from stream_dedup.log.answers import Judgement, LogAnswer, decode
 
 
 class Counted(NamedTuple):
-    """Planted copies of a record, those found with their original and distance, and documents near a stranger by chance."""
+    """Planted copies of a record, those found with their original and distance, and documents near
+    a stranger by chance.
+    """
 
     planted: int
     found: int
@@ -30,20 +34,25 @@ class Truth:
 
     def __init__(self, stream: PrintStream) -> None:
         self._stream = stream
-        self._not_kept: set[int] = set()  # originals that are no representatives, because they were near a stranger
+        self._not_kept: set[int] = (
+            set()
+        )  # originals that are no representatives, because they were near a stranger
 
     def compare(self, record: StreamRecord, raw: bytes) -> Counted:
         """Compare the answer to one record.
 
         Raises:
-            InvariantError: the index did not judge it, or found an original near what it is not near to.
+            InvariantError: the index did not judge it, or found an original near what it is not
+            near to.
         """
         answer = decode(raw)
         if not isinstance(answer, LogAnswer):
             raise InvariantError(f"The index did not judge log record {record.offset}: {answer}.")
         planted = found = by_chance = 0
         first = (record.offset - 1) * RECORD_DOCUMENTS
-        for place, (original, judgement) in enumerate(zip(record.originals.tolist(), answer.judgements, strict=True)):
+        for place, (original, judgement) in enumerate(
+            zip(record.originals.tolist(), answer.judgements, strict=True)
+        ):
             named = -1 if judgement.of is None else judgement.of.position.offset
             if named == original and (original >= 0 or judgement.reason.verdict is Verdict.UNIQUE):
                 planted += original >= 0
@@ -54,14 +63,17 @@ class Truth:
                 planted += 1
             else:
                 raise InvariantError(
-                    f"Document {first + place} of log record {record.offset}, an original, was judged {judgement.reason.name}."
+                    f"Document {first + place} of log record {record.offset}, an original, was "
+                    f"judged {judgement.reason.name}."
                 )
             if original < 0 and named >= 0:
                 self._not_kept.add(first + place)
         return Counted(planted, found, by_chance)
 
     def _is_explained(self, record: StreamRecord, place: int, judgement: Judgement) -> bool:
-        """Return whether a verdict that was not planted is right: of a stranger, or because the original was one's copy."""
+        """Return whether a verdict that was not planted is right: of a stranger, or because the
+        original was one's copy.
+        """
         original = int(record.originals[place])
         if judgement.of is None:
             return original in self._not_kept
@@ -74,4 +86,7 @@ class Truth:
         own, other = number_of(record.prints[place]), number_of(prints[its_place])
         both = record.sketches[place].tobytes(), sketches[its_place].tobytes()
         plan = self._stream.plan
-        return plan.within_reach(own, other, (FEATURES, FEATURES), both) and plan.distance(own, other) == judgement.distance
+        return (
+            plan.within_reach(own, other, (FEATURES, FEATURES), both)
+            and plan.distance(own, other) == judgement.distance
+        )

@@ -1,9 +1,11 @@
-"""How old a record is when a `read_committed` reader sees it in an output, at a steady rate of records.
+"""How old a record is when a `read_committed` reader sees it in an output, at a steady rate of
+records.
 
-Invariants: records are sent by the clock, whether or not earlier ones have come out, and each carries the time at which it
-was due: a stall of sender, broker or filter makes all records behind it older, and none is left out of the figures. Records go
-to the partitions in turn, and the ages are those of one partition: a reader of all would take a third of a core of the two that
-are measured, and a filter's readers have machines of their own.
+Invariants: records are sent by the clock, whether or not earlier ones have come out, and each
+carries the time at which it was due: a stall of sender, broker or filter makes all records behind
+it older, and none is left out of the figures. Records go to the partitions in turn, and the ages
+are those of one partition: a reader of all would take a third of a core of the two that are
+measured, and a filter's readers have machines of their own.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _WAIT_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The ages of all records of one steady rate, in ms, and those at which they passed the worker's steps, if they told."""
+    """The ages of all records of one steady rate, in ms, and those at which they passed the
+    worker's steps, if they told.
+    """
 
     documents_per_second: float
     ages_ms: Sequence[float]
@@ -51,8 +55,13 @@ class Latency:
             "documents": len(self.ages_ms),
         }
         percentiles = np.percentile(self.ages_ms, list(PERCENTILES.values())).tolist()
-        found |= {name: round(value, 1) for name, value in zip(PERCENTILES, percentiles, strict=True)}
-        return found | {f"{step}_p50_ms": round(float(np.median(ages)), 1) for step, ages in self.steps_ms.items()}
+        found |= {
+            name: round(value, 1) for name, value in zip(PERCENTILES, percentiles, strict=True)
+        }
+        return found | {
+            f"{step}_p50_ms": round(float(np.median(ages)), 1)
+            for step, ages in self.steps_ms.items()
+        }
 
 
 def measure(
@@ -72,13 +81,16 @@ def measure(
     """
     names = settings.topic_names
     outputs = reader(settings, names.outputs, from_beginning=True, partition=_OBSERVED_PARTITION)
-    # One that is still connecting would be measured here too. Without any linger each record is a request, and the broker
-    # spends itself on those, on the cores that are measured: 0.56 of a core at 3,000 records a second; 0.26 with it.
+    # One that is still connecting would be measured here too. Without any linger each record is a
+    # request, and the broker spends itself on those, on the cores that are measured: 0.56 of a core
+    # at 3,000 records a second; 0.26 with it.
     producer = LoadProducer(settings, linger_ms=LINGER_MS)
 
     def run(count: int, per_second: float) -> tuple[list[float], Mapping[str, list[float]]]:
         chosen = list(itertools.islice(pages, count))
-        return _run(_Sender(producer, names.documents, chosen, per_second, partitions), outputs, children)
+        return _run(
+            _Sender(producer, names.documents, chosen, per_second, partitions), outputs, children
+        )
 
     run(_WARM_UP_DOCUMENTS, _WARM_UP_PER_SECOND)
     return [Latency(rate, *run(max(1, round(rate * seconds)), rate)) for rate in rates]
@@ -88,7 +100,12 @@ class _Sender(threading.Thread):
     """Sends pages at a steady rate; `failure` is a sentence if they could not be written."""
 
     def __init__(
-        self, producer: LoadProducer, topic: str, pages: Sequence[CrawledPage], per_second: float, partitions: int
+        self,
+        producer: LoadProducer,
+        topic: str,
+        pages: Sequence[CrawledPage],
+        per_second: float,
+        partitions: int,
     ) -> None:
         super().__init__(name="sender", daemon=True)
         self._producer = producer
@@ -111,7 +128,11 @@ class _Sender(threading.Thread):
         sent = 0
         while sent < count:
             due = min(count, int((time.monotonic() - began) * self._per_second) + 1)
-            sent = self._send_one_by_one(columns, sent, due) if writer is None else writer.write(sent, due)
+            sent = (
+                self._send_one_by_one(columns, sent, due)
+                if writer is None
+                else writer.write(sent, due)
+            )
             self._producer.poll()
             time.sleep(_TICK_SECONDS)
         self._producer.flush()
@@ -143,7 +164,9 @@ class _Sender(threading.Thread):
 def _run(
     sender: _Sender, outputs: Iterator[Message | None], children: Sequence[MeasuredChild]
 ) -> tuple[list[float], Mapping[str, list[float]]]:
-    """Have the pages sent, and return how old each of the observed partition was when it came out, and at each step, in ms."""
+    """Have the pages sent, and return how old each of the observed partition was when it came out,
+    and at each step, in ms.
+    """
     until = time.monotonic() + sender.seconds + _WAIT_SECONDS
     sender.start()
     ages_ms: list[float] = []
@@ -161,7 +184,8 @@ def _run(
             child.check()
         if sender.failure or time.monotonic() > until:
             raise StreamDedupError(
-                f"Only {len(ages_ms)} of {sender.observed} documents came out within {_WAIT_SECONDS:.0f} s of the last one's "
+                f"Only {len(ages_ms)} of {sender.observed} documents came out within "
+                f"{_WAIT_SECONDS:.0f} s of the last one's "
                 f"turn. {sender.failure}"
             )
     sender.join()

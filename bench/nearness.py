@@ -1,7 +1,9 @@
-"""How near the documents of `bench index` are to each other, beside real texts that are distinct: what a look-up looks up.
+"""How near the documents of `bench index` are to each other, beside real texts that are distinct:
+what a look-up looks up.
 
-Texts count as distinct if of any two at most half of the values of their sketches are equal, and more bits of their prints
-differ than `bands` allows. They come in an order drawn by lot, in batches, because those of one batch are compared otherwise.
+Texts count as distinct if of any two at most half of the values of their sketches are equal, and
+more bits of their prints differ than `bands` allows. They come in an order drawn by lot, in
+batches, because those of one batch are compared otherwise.
 """
 
 from __future__ import annotations
@@ -45,13 +47,18 @@ def generated(plan: Plan, count: int, seed: int, *, template: bool = False) -> C
     """Return so many documents of the bench's stream without copies."""
     stream = PrintStream(plan, count, 0.0, 0, seed, template=template)
     parts = [stream.texts(number) for number in range(-(-count // RECORD_DOCUMENTS))]
-    prints, sketches = np.concatenate([one for _, one, _ in parts]), np.concatenate([one for _, _, one in parts])
+    prints, sketches = (
+        np.concatenate([one for _, one, _ in parts]),
+        np.concatenate([one for _, _, one in parts]),
+    )
     return _columns(prints, sketches, np.full(count, FEATURES, np.uint32))
 
 
 def candidates(plan: Plan, texts: Columns) -> float:
     """Return how many entries are looked up for a document, while all come in."""
-    index = Neighbours(plan, WORDS, lambda numbers: take_rows(texts, numbers), threads=1, values=SKETCH_BYTES)
+    index = Neighbours(
+        plan, WORDS, lambda numbers: take_rows(texts, numbers), threads=1, values=SKETCH_BYTES
+    )
     count = len(texts.features)
     for first in range(0, count, _BATCH):
         batch = take_rows(texts, slice(first, first + _BATCH))

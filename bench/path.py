@@ -1,15 +1,17 @@
-"""`bench path`: the whole path beside a plain copy, in one run, on the same machine, broker and documents.
+"""`bench path`: the whole path beside a plain copy, in one run, on the same machine, broker and
+documents.
 
-A round measures each variant once: `copy` (exactly-once, nothing else), other programs that copy if they are asked for, and
-the filter with each plan that has a name. A measurement has topics of its own, filled before anything is timed: 1 the
-topics, 2 the documents, 3 the program or roles as child processes, 4 the group's committed offsets watched from outside until
-all is committed, 5 the balance.
+A round measures each variant once: `copy` (exactly-once, nothing else), other programs that copy if
+they are asked for, and the filter with each plan that has a name. A measurement has topics of its
+own, filled before anything is timed: 1 the topics, 2 the documents, 3 the program or roles as child
+processes, 4 the group's committed offsets watched from outside until all is committed, 5 the
+balance.
 
-Invariants: every variant is timed alike, from the first committed offsets at or past 5 % of the documents until all of them
-are committed, so that starting, joining and compiling are outside (with several workers, from when all of them have joined and
-every partition has moved since);
-a ratio is of two measurements of one round, and the median is of such ratios; the order turns around from round to round;
-in = out is counted, or the exit code is 1.
+Invariants: every variant is timed alike, from the first committed offsets at or past 5 % of the
+documents until all of them are committed, so that starting, joining and compiling are outside (with
+several workers, from when all of them have joined and every partition has moved since); a ratio is
+of two measurements of one round, and the median is of such ratios; the order turns around from
+round to round; in = out is counted, or the exit code is 1.
 """
 
 from __future__ import annotations
@@ -32,7 +34,16 @@ from bench.latency import Latency
 from bench.latency import measure as measure_latency
 from bench.path_around import fill, machine, on_disk, over_loopback
 from bench.path_peers import CopyPeer, find_peers, peer_environment
-from bench.path_report import PLANS, PathOptions, PathReading, PathReport, Sample, Start, order, window
+from bench.path_report import (
+    PLANS,
+    PathOptions,
+    PathReading,
+    PathReport,
+    Sample,
+    Start,
+    order,
+    window,
+)
 from stream_dedup.ground import topics
 from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.kafka import Admin, LoadProducer, reader
@@ -54,11 +65,15 @@ _COUNTERS_SECONDS = 10.0
 _READ_SECONDS = 60.0
 
 Say = Callable[[str], None]
-Beside = Callable[[Settings, Path, Sequence[MeasuredChild]], contextlib.AbstractContextManager[None]]
+Beside = Callable[
+    [Settings, Path, Sequence[MeasuredChild]], contextlib.AbstractContextManager[None]
+]
 Value = TypeVar("Value", int, float)
 
 
-def _nothing(_settings: Settings, _folder: Path, _children: Sequence[MeasuredChild]) -> contextlib.AbstractContextManager[None]:
+def _nothing(
+    _settings: Settings, _folder: Path, _children: Sequence[MeasuredChild]
+) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
@@ -66,7 +81,8 @@ def run_path(options: PathOptions, say: Say) -> PathReport:
     """Measure everything; `say` is told in a line what is going on.
 
     Raises:
-        StreamDedupError: the broker or a child did not come up or ended, or the documents stopped moving.
+        StreamDedupError: the broker or a child did not come up or ended, or the documents stopped
+        moving.
     """
     with kafka_of(options, say) as (folder, broker):
         report = PathReport(options, machine(broker.title))
@@ -81,13 +97,18 @@ def run_path(options: PathOptions, say: Say) -> PathReport:
         for plan in PLANS if options.rates else ():
             report.latencies[plan] = bench.latency(plan)
         if options.broker:
-            say(f"The topics that begin with {bench.name} stay on {options.broker}; delete them when you like.")
+            say(
+                f"The topics that begin with {bench.name} stay on {options.broker}; delete them "
+                "when you like."
+            )
     return report
 
 
 @dataclass(frozen=True, slots=True)
 class BenchCluster:
-    """Where Kafka is; `pid`, `version` and `data`, its folder of partitions, are known of one of our own only."""
+    """Where Kafka is; `pid`, `version` and `data`, its folder of partitions, are known of one of
+    our own only.
+    """
 
     bootstrap: str
     pid: int | None = None
@@ -97,14 +118,25 @@ class BenchCluster:
     @property
     def title(self) -> str:
         """Which Kafka it is, in words."""
-        return f"Apache Kafka {self.version} beside it" if self.version else f"at {self.bootstrap}, not of this run"
+        return (
+            f"Apache Kafka {self.version} beside it"
+            if self.version
+            else f"at {self.bootstrap}, not of this run"
+        )
 
 
 class Bench:
-    """Measures, one variant at a time, on one Kafka; `folder` holds what the roles keep meanwhile."""
+    """Measures, one variant at a time, on one Kafka; `folder` holds what the roles keep
+    meanwhile.
+    """
 
     def __init__(
-        self, options: PathOptions, broker: BenchCluster, folder: Path, say: Say, peers: Mapping[str, CopyPeer] | None = None
+        self,
+        options: PathOptions,
+        broker: BenchCluster,
+        folder: Path,
+        say: Say,
+        peers: Mapping[str, CopyPeer] | None = None,
     ) -> None:
         self._options = options
         self._peers = peers or {}
@@ -118,14 +150,18 @@ class Bench:
         self.mean_value_bytes = 0.0
 
     def warm_up(self) -> None:
-        """Have a broker that has just started make its machine code, at which it spends half a core for half a minute.
+        """Have a broker that has just started make its machine code, at which it spends half a core
+        for half a minute.
 
         What people have has run for days.
         """
         if self._broker is None or self._options.documents < _TRY_BELOW:
             return
         self._say(f"warming the broker up for {_WARM_UP_SECONDS:.0f} s")
-        with self._prepared(PLANS[0]) as (settings, _, folder), self._running(PLANS[0], settings, folder) as children:
+        with (
+            self._prepared(PLANS[0]) as (settings, _, folder),
+            self._running(PLANS[0], settings, folder) as children,
+        ):
             measure_latency(
                 settings,
                 self._options.pages(),
@@ -147,7 +183,8 @@ class Bench:
         """Measure a variant once; `number` is the round's.
 
         Raises:
-            StreamDedupError: a child ended, the documents stopped moving, or worker and outputs count differently.
+            StreamDedupError: a child ended, the documents stopped moving, or worker and outputs
+            count differently.
         """
         total = self._options.documents
         with self._prepared(variant) as (settings, names, folder):
@@ -160,7 +197,11 @@ class Bench:
                 stages: list[Mapping[str, float]] = []
                 for reading in self._watch(admin, settings.group, children, total):
                     readings.append(reading)
-                    if variant in PLANS and reading.is_in_window(total) and (not stages or reading.committed >= total):
+                    if (
+                        variant in PLANS
+                        and reading.is_in_window(total)
+                        and (not stages or reading.committed >= total)
+                    ):
                         stages.append(_stages(children))
                 loopback_after = over_loopback()
                 counted = _wait_for_counters(children[1:], total) if variant in PLANS else {}
@@ -177,29 +218,47 @@ class Bench:
             documents=last.committed - first.committed,
             seconds=last.seconds - first.seconds,
             first_commit_seconds=next(one.seconds for one in readings if one.committed) - began,
-            cpu_seconds={name: last.cpu_seconds[name] - first.cpu_seconds[name] for name in last.cpu_seconds},
-            stage_seconds={name: stages[-1][name] - stages[0].get(name, 0.0) for name in stages[-1]} if stages else {},
-            cpu_seconds_total=by_role(((one.name, one.usage.cpu_seconds) for one in children if one.usage), sum),
-            memory_bytes_max=by_role(((one.name, one.usage.memory_bytes_max) for one in children if one.usage), max),
+            cpu_seconds={
+                name: last.cpu_seconds[name] - first.cpu_seconds[name] for name in last.cpu_seconds
+            },
+            stage_seconds={name: stages[-1][name] - stages[0].get(name, 0.0) for name in stages[-1]}
+            if stages
+            else {},
+            cpu_seconds_total=by_role(
+                ((one.name, one.usage.cpu_seconds) for one in children if one.usage), sum
+            ),
+            memory_bytes_max=by_role(
+                ((one.name, one.usage.memory_bytes_max) for one in children if one.usage), max
+            ),
             balance=balance,
             disk_bytes=disk_bytes,
             loopback_bytes=loopback_bytes,
         )
 
-    def latency(self, plan: str, seconds: float = RATE_SECONDS, beside: Beside = _nothing) -> list[Latency]:
-        """Measure ages at the rates that the options give, for so long each; `beside` is what goes on beside the roles."""
+    def latency(
+        self, plan: str, seconds: float = RATE_SECONDS, beside: Beside = _nothing
+    ) -> list[Latency]:
+        """Measure ages at the rates that the options give, for so long each; `beside` is what goes
+        on beside the roles.
+        """
         rates = self._options.rates
         with (
             self._prepared(plan) as (settings, _, folder),
             self._running(plan, settings, folder, {"trace": "true"}) as children,
             beside(settings, folder, children),
         ):
-            self._say(f"latency of {plan} at {' and '.join(f'{rate:.0f}' for rate in rates)} documents/s")
-            return measure_latency(settings, self._options.pages(), children, rates, seconds, self._options.partitions)
+            self._say(
+                f"latency of {plan} at {' and '.join(f'{rate:.0f}' for rate in rates)} documents/s"
+            )
+            return measure_latency(
+                settings, self._options.pages(), children, rates, seconds, self._options.partitions
+            )
 
     @contextlib.contextmanager
     def _prepared(self, variant: str) -> Iterator[tuple[Settings, topics.TopicNames, Path]]:
-        """Give settings with names that nobody else has, their topics, and a folder that goes at the end."""
+        """Give settings with names that nobody else has, their topics, and a folder that goes at
+        the end.
+        """
         self._prepared_count += 1
         prefix = f"{self.name}-{self._prepared_count}."
         overrides = {
@@ -236,7 +295,8 @@ class Bench:
     def _running(
         self, variant: str, settings: Settings, folder: Path, more: Mapping[str, str] | None = None
     ) -> Iterator[list[MeasuredChild]]:
-        """Run the copy, a peer, or an index and a worker with a plan; ours get all that is not a default as settings.
+        """Run the copy, a peer, or an index and a worker with a plan; ours get all that is not a
+        default as settings.
 
         `more` are further settings, of the roles.
         """
@@ -247,15 +307,24 @@ class Bench:
             role = [sys.executable, "-m", "stream_dedup", "run"]
             programs = {"index": ([*role, "index", "--stop-with-parent"], child_environment(own))}
             for name in self._worker_names("worker"):
-                programs[name] = [*role, "worker", "--stop-with-parent"], child_environment(own | {"worker_id": name})
+                programs[name] = (
+                    [*role, "worker", "--stop-with-parent"],
+                    child_environment(own | {"worker_id": name}),
+                )
         elif variant in self._peers:
             topics_and_group = names.documents, names.named(copy.TOPIC), settings.group
             arguments = self._bootstrap, *topics_and_group, str(settings.batch_documents)
             peer = self._peers[variant]
-            programs = {name: (peer.command(*arguments), peer_environment()) for name in self._worker_names(variant)}
+            programs = {
+                name: (peer.command(*arguments), peer_environment())
+                for name in self._worker_names(variant)
+            }
         else:
             program = [sys.executable, "-m", "bench.copy"]
-            programs = {name: (program, child_environment(own | {"worker_id": name})) for name in self._worker_names(variant)}
+            programs = {
+                name: (program, child_environment(own | {"worker_id": name}))
+                for name in self._worker_names(variant)
+            }
         children: list[MeasuredChild] = []
         try:
             for name, (command, environment) in programs.items():
@@ -266,11 +335,15 @@ class Bench:
                 child.stop()
 
     def _worker_names(self, role: str) -> list[str]:
-        """Return a name for each process of a role that shares the partitions: `worker`, or `worker-1`, `worker-2` and on."""
+        """Return a name for each process of a role that shares the partitions: `worker`, or
+        `worker-1`, `worker-2` and on.
+        """
         count = self._options.workers
         return [role] if count == 1 else [f"{role}-{number}" for number in range(1, count + 1)]
 
-    def _watch(self, admin: Admin, group: str, children: Sequence[MeasuredChild], total: int) -> Iterator[PathReading]:
+    def _watch(
+        self, admin: Admin, group: str, children: Sequence[MeasuredChild], total: int
+    ) -> Iterator[PathReading]:
         """Yield a reading whenever more is committed, until all is."""
         committed = 0
         moved = time.monotonic()
@@ -285,7 +358,9 @@ class Bench:
                 offsets = {key: offset for key, (offset, _) in admin.committed(group).items()}
                 start.see(0 if start.is_joined else admin.group_members(group), offsets)
                 found = sum(offsets.values())
-            except BrokerError as error:  # asked at a bad moment: a coordinator that loads, a transaction that ends
+            except (
+                BrokerError
+            ) as error:  # asked at a bad moment: a coordinator that loads, a transaction that ends
                 problem, found = str(error), 0
             now = time.monotonic()
             if found > committed:
@@ -300,17 +375,25 @@ class Bench:
 
     def _cpu_seconds(self, children: Sequence[MeasuredChild]) -> Mapping[str, float]:
         found = [(child.name, child.cpu_seconds()) for child in children]
-        found += [("broker", cpu_seconds(self._broker) if self._broker else None), ("observer", time.process_time())]
+        found += [
+            ("broker", cpu_seconds(self._broker) if self._broker else None),
+            ("observer", time.process_time()),
+        ]
         return by_role(((name, seconds) for name, seconds in found if seconds is not None), sum)
 
     def _outputs(
         self, settings: Settings, names: topics.TopicNames, total: int, counted: Mapping[str, int]
     ) -> Mapping[str, int]:
-        """Return how many documents came out where: read, unless there are so many that the worker's word must do.
+        """Return how many documents came out where: read, unless there are so many that the
+        worker's word must do.
 
         `counted` is that word; a copy has none.
         """
-        labels = {names.unique: "unique", names.duplicates: "duplicates", names.dead_letters: "dead_letters"}
+        labels = {
+            names.unique: "unique",
+            names.duplicates: "duplicates",
+            names.dead_letters: "dead_letters",
+        }
         if not counted:
             labels = {names.named(copy.TOPIC): "copies"}
         elif total > _COUNTED_DOCUMENTS_MAX:
@@ -323,7 +406,10 @@ class Bench:
             elif found.total() >= total or time.monotonic() > until:
                 break  # all is there, and nothing came after it
         if counted and counted != dict(found):
-            raise StreamDedupError(f"The workers counted {counted}, and their outputs hold {dict(found)}; please report it.")
+            raise StreamDedupError(
+                f"The workers counted {counted}, and their outputs hold {dict(found)}; please "
+                "report it."
+            )
         return dict(found)
 
 
@@ -332,7 +418,12 @@ def _own(variant: str, settings: Settings, folder: Path) -> dict[str, str]:
     shared = ("kafka_bootstrap_servers", "topic_prefix", "group", "batch_documents")
     own = {name: str(getattr(settings, name)) for name in shared}
     if variant in PLANS:
-        own |= {"value_format": "json", "id_field": "url", "plan": variant, "state_dir": str(folder)}
+        own |= {
+            "value_format": "json",
+            "id_field": "url",
+            "plan": variant,
+            "state_dir": str(folder),
+        }
         own |= {"http_port": "0", "log_format": "json"}
     return own
 
@@ -343,7 +434,9 @@ def role_of(name: str) -> str:
     return role if number.isdigit() else name
 
 
-def by_role(values: Iterable[tuple[str, Value]], merge: Callable[[list[Value]], Value]) -> dict[str, Value]:
+def by_role(
+    values: Iterable[tuple[str, Value]], merge: Callable[[list[Value]], Value]
+) -> dict[str, Value]:
     """Return one value for each role: of several processes their values merged."""
     found: dict[str, list[Value]] = {}
     for name, value in values:
@@ -369,7 +462,9 @@ def _wait_for_counters(workers: Sequence[MeasuredChild], total: int) -> dict[str
         counted = {"unique": 0, "duplicates": 0, "dead_letters": 0}
         for sample in itertools.chain.from_iterable(worker.metrics() for worker in workers):
             if sample.name == "stream_dedup_documents_total":
-                counted["unique" if sample.labels["verdict"] == "unique" else "duplicates"] += int(sample.value)
+                counted["unique" if sample.labels["verdict"] == "unique" else "duplicates"] += int(
+                    sample.value
+                )
             elif sample.name == "stream_dedup_dead_letters_total":
                 counted["dead_letters"] += int(sample.value)
         if sum(counted.values()) >= total or time.monotonic() > until:
@@ -379,10 +474,19 @@ def _wait_for_counters(workers: Sequence[MeasuredChild], total: int) -> dict[str
 
 @contextlib.contextmanager
 def kafka_of(options: PathOptions, say: Say) -> Iterator[tuple[Path, BenchCluster]]:
-    """Give a folder for a while, and the Kafka of the options, or one of our own that runs in there meanwhile."""
+    """Give a folder for a while, and the Kafka of the options, or one of our own that runs in there
+    meanwhile.
+    """
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-")))
-        yield folder, BenchCluster(options.broker) if options.broker else stack.enter_context(_own_broker(folder, say))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-"))
+        )
+        yield (
+            folder,
+            BenchCluster(options.broker)
+            if options.broker
+            else stack.enter_context(_own_broker(folder, say)),
+        )
 
 
 @contextlib.contextmanager
@@ -391,6 +495,10 @@ def _own_broker(folder: Path, say: Say) -> Iterator[BenchCluster]:
     from stream_dedup.broker import LocalBroker
     from stream_dedup.broker.jars import pinned_jars
 
-    versions = [jar.coordinate.split(":")[2] for jar in pinned_jars() if jar.coordinate.startswith("org.apache.kafka:kafka_")]
+    versions = [
+        jar.coordinate.split(":")[2]
+        for jar in pinned_jars()
+        if jar.coordinate.startswith("org.apache.kafka:kafka_")
+    ]
     with LocalBroker(folder / "kafka", is_for_long=True, log=say) as broker:
         yield BenchCluster(broker.bootstrap, broker.pid, versions[0], broker.data)

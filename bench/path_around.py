@@ -1,11 +1,14 @@
-"""What stands around a measurement of `bench path`: the machine, bytes on disk and loopback, a log that holds documents.
+"""What stands around a measurement of `bench path`: the machine, bytes on disk and loopback, a log
+that holds documents.
 
-What figures depend on besides the program are cores, memory, libraries, and how busy the machine was before. Entries that are
-there before the measured documents come are `bench index`'s stream: prints of random bits, of a topic that nobody reads, with
-ids as long as those of web pages. Every search meets them, but no measured document is near one.
+What figures depend on besides the program are cores, memory, libraries, and how busy the machine
+was before. Entries that are there before the measured documents come are `bench index`'s stream:
+prints of random bits, of a topic that nobody reads, with ids as long as those of web pages. Every
+search meets them, but no measured document is near one.
 
-Invariants: what cannot be seen is absent, never zero; sizes are those of Kafka's log segments, not of its index files, which it
-makes larger than what is in them. A log begins with the declaration that the worker itself would have written.
+Invariants: what cannot be seen is absent, never zero; sizes are those of Kafka's log segments, not
+of its index files, which it makes larger than what is in them. A log begins with the declaration
+that the worker itself would have written.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ _LOOPBACK = "lo:"
 
 
 def on_disk(data: Path | None, prefix: str) -> Mapping[str, int]:
-    """Return the bytes of each topic whose name begins with `prefix`, by the rest of its name; empty if `data` is None.
+    """Return the bytes of each topic whose name begins with `prefix`, by the rest of its name;
+    empty if `data` is None.
 
     `data` is the broker's folder of partitions. A topic without a byte is left out.
     """
@@ -44,7 +48,8 @@ def on_disk(data: Path | None, prefix: str) -> Mapping[str, int]:
 
 
 def over_loopback(path: Path = _INTERFACES) -> int | None:
-    """Return the bytes sent over loopback since the machine started, headers included; None where that cannot be seen.
+    """Return the bytes sent over loopback since the machine started, headers included; None where
+    that cannot be seen.
 
     `path` is Linux's list of interfaces (proc_net(5)): the ninth number of a line is what was sent.
     """
@@ -65,7 +70,9 @@ def fill(own: Mapping[str, str], entries: int) -> None:
     settings = load_settings(own, environ={})
     recipe, names = recipe_of(settings), settings.topic_names
     appender = LogAppender(settings, names.fingerprints, "fill")
-    appender.send(encode_control(Control("declare", fields_of(settings, recipe))), None, lambda _: None)
+    appender.send(
+        encode_control(Control("declare", fields_of(settings, recipe))), None, lambda _: None
+    )
     for record in PrintStream(settings.judging_plan, entries, 0.0, 0, recipe=recipe.id).records():
         appender.send(record.raw, None, lambda _: None)
     appender.flush()
@@ -85,7 +92,8 @@ def machine(broker: str = "none") -> Mapping[str, object]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "load_before": None if load is None else round(load, 2),
-        "libraries": {"stream-dedup": __version__} | {name: importlib.metadata.version(name) for name in _LIBRARIES},
+        "libraries": {"stream-dedup": __version__}
+        | {name: importlib.metadata.version(name) for name in _LIBRARIES},
         "broker": broker,
     }
 

@@ -1,9 +1,12 @@
-"""Other programs that copy a topic, beside the filter in the rounds of `bench path`: which are here, and how they are started.
+"""Other programs that copy a topic, beside the filter in the rounds of `bench path`: which are
+here, and how they are started.
 
-A peer is a script in `peers/` of the source folder: `SCRIPT BOOTSTRAP DOCUMENTS COPY GROUP TRANSACTION_DOCUMENTS`, until its
-standard input ends. It is watched from outside like the copy: by its group's committed offsets.
+A peer is a script in `peers/` of the source folder: `SCRIPT BOOTSTRAP DOCUMENTS COPY GROUP
+TRANSACTION_DOCUMENTS`, until its standard input ends. It is watched from outside like the copy: by
+its group's committed offsets.
 
-Invariants: no peer is imported by this process; one that is not here is named with the remedy, never left out silently.
+Invariants: no peer is imported by this process; one that is not here is named with the remedy,
+never left out silently.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ print(json.dumps({name: version(name) for name in sys.argv[1:]}))
 class CopyPeer:
     """A program that copies.
 
-    `packages` are those whose versions matter, its own first. `is_apart`: it lives in the peers' environment, not in ours.
+    `packages` are those whose versions matter, its own first. `is_apart`: it lives in the peers'
+    environment, not in ours.
     """
 
     name: str
@@ -59,22 +63,45 @@ class CopyPeer:
 
 
 PEERS: Final = (
-    CopyPeer(PLAIN, "confluent-kafka without transactions", ("confluent-kafka",), "install crawl-dedup again", False, False),
-    CopyPeer(QUIX, "Quix Streams", ("quixstreams", "confluent-kafka"), "run `make peers` (again)", True, True),
+    CopyPeer(
+        PLAIN,
+        "confluent-kafka without transactions",
+        ("confluent-kafka",),
+        "install crawl-dedup again",
+        False,
+        False,
+    ),
+    CopyPeer(
+        QUIX,
+        "Quix Streams",
+        ("quixstreams", "confluent-kafka"),
+        "run `make peers` (again)",
+        True,
+        True,
+    ),
 )
 
 
 def peer_environment() -> dict[str, str]:
     """Return the environment of a peer: nothing in it is meant for us or for our interpreter."""
-    return {name: value for name, value in child_environment({}).items() if not name.startswith("PYTHON")}
+    return {
+        name: value
+        for name, value in child_environment({}).items()
+        if not name.startswith("PYTHON")
+    }
 
 
 def find_peers(root: Path = _ROOT) -> tuple[dict[str, CopyPeer], dict[str, str]]:
-    """Return the peers that are here, with their versions, and for each other one a sentence that says why not."""
+    """Return the peers that are here, with their versions, and for each other one a sentence that
+    says why not.
+    """
     found, missing = {}, {}
     for peer in PEERS:
         if not peer.script(root).exists():
-            missing[peer.name] = f"{peer.title} is measured from the source folder of stream-dedup only: {root} has no peers/."
+            missing[peer.name] = (
+                f"{peer.title} is measured from the source folder of stream-dedup only: {root} has "
+                "no peers/."
+            )
             continue
         try:
             asked = subprocess.run(
@@ -87,8 +114,15 @@ def find_peers(root: Path = _ROOT) -> tuple[dict[str, CopyPeer], dict[str, str]]
                 check=True,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            said = error.stderr.strip().splitlines()[-1:] if isinstance(error, subprocess.CalledProcessError) else [str(error)]
-            missing[peer.name] = f"{peer.title} is not here, so it is not measured: {peer.remedy}. ({' '.join(said)})"
+            said = (
+                error.stderr.strip().splitlines()[-1:]
+                if isinstance(error, subprocess.CalledProcessError)
+                else [str(error)]
+            )
+            missing[peer.name] = (
+                f"{peer.title} is not here, so it is not measured: {peer.remedy}. "
+                f"({' '.join(said)})"
+            )
             continue
         found[peer.name] = replace(peer, versions=json.loads(asked.stdout))
     return found, missing

@@ -1,7 +1,7 @@
 """What `bench path` measured: samples, and what is computed from them.
 
-Invariants: a ratio is of two measurements of one round, and the median is of such ratios; what was not measured is absent,
-never zero.
+Invariants: a ratio is of two measurements of one round, and the median is of such ratios; what was
+not measured is absent, never zero.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class PathOptions:
-    """What to measure. `broker` None is one of our own. After the rounds latency is measured at each of `rates`, documents/s.
+    """What to measure. `broker` None is one of our own. After the rounds latency is measured at
+    each of `rates`, documents/s.
 
     `with_peers` adds other programs that copy to each round.
     The index holds `index_entries` representatives before the first document comes.
@@ -56,7 +57,9 @@ class PathOptions:
 
     @property
     def transaction_documents(self) -> int:
-        """Most documents in one transaction; fewer in a short run, because a window needs some transactions."""
+        """Most documents in one transaction; fewer in a short run, because a window needs some
+        transactions.
+        """
         return min(TRANSACTION_DOCUMENTS_MAX, self.documents // _TRANSACTIONS_MIN)
 
     def check(self) -> None:
@@ -68,7 +71,8 @@ class PathOptions:
         self.pages(0)
         if self.workers > self.partitions:
             raise InputError(
-                f"Of {self.workers} workers only {self.partitions} would have a partition; give --partitions {self.workers} "
+                f"Of {self.workers} workers only {self.partitions} would have a partition; give "
+                f"--partitions {self.workers} "
                 "or more."
             )
 
@@ -101,9 +105,11 @@ class PathReading:
 
 
 class Start:
-    """When the workers' start is over: all have joined the group, and since then every partition has moved.
+    """When the workers' start is over: all have joined the group, and since then every partition
+    has moved.
 
-    A member that joins has the others end what they do and give partitions away, for seconds: heartbeats tell them.
+    A member that joins has the others end what they do and give partitions away, for seconds:
+    heartbeats tell them.
     """
 
     def __init__(self, workers: int, partitions: int) -> None:
@@ -118,11 +124,15 @@ class Start:
         return self.is_over or self._joined_at is not None
 
     def see(self, members: int, committed: Mapping[TopicPartitionKey, int]) -> None:
-        """Learn how many members the group has, which matters until all have joined, and its committed offsets."""
+        """Learn how many members the group has, which matters until all have joined, and its
+        committed offsets.
+        """
         if self._joined_at is None:
             self._joined_at = committed if members >= self._workers else None
         elif not self.is_over:
-            moved = [key for key, offset in committed.items() if offset > self._joined_at.get(key, 0)]
+            moved = [
+                key for key, offset in committed.items() if offset > self._joined_at.get(key, 0)
+            ]
             self.is_over = len(moved) == self._partitions
 
 
@@ -130,12 +140,13 @@ class Start:
 class Sample:
     """One measurement of one variant.
 
-    `documents` and `seconds` are the window's; both are 0 if the run was too short to hold one. `cpu_seconds` is of each role
-    within the window, of several workers together, `stage_seconds` the time that the loops spent in their stages there.
-    `cpu_seconds_total` and `memory_bytes_max`, that of the largest worker, are from the start of a child to its end.
-    `first_commit_seconds` is from the start of the children. `disk_bytes` is by topic, of all documents and one replica;
-    `loopback_bytes` of everything on the machine from the start of the children until all is committed, because clients read
-    ahead of what is committed.
+    `documents` and `seconds` are the window's; both are 0 if the run was too short to hold one.
+    `cpu_seconds` is of each role within the window, of several workers together, `stage_seconds`
+    the time that the loops spent in their stages there. `cpu_seconds_total` and `memory_bytes_max`,
+    that of the largest worker, are from the start of a child to its end. `first_commit_seconds` is
+    from the start of the children. `disk_bytes` is by topic, of all documents and one replica;
+    `loopback_bytes` of everything on the machine from the start of the children until all is
+    committed, because clients read ahead of what is committed.
     """
 
     variant: str
@@ -160,20 +171,32 @@ class Sample:
     def told(self) -> str:
         """The variant and its throughput, in words."""
         rate = self.documents_per_second
-        return f"{self.variant}: " + ("too few for a figure of" if rate is None else f"{rate:,.0f}") + " documents/s"
+        return (
+            f"{self.variant}: "
+            + ("too few for a figure of" if rate is None else f"{rate:,.0f}")
+            + " documents/s"
+        )
 
     @property
     def is_balanced(self) -> bool:
         """Whether as many documents came out as went in."""
-        return self.balance["in"] == sum(count for name, count in self.balance.items() if name != "in")
+        return self.balance["in"] == sum(
+            count for name, count in self.balance.items() if name != "in"
+        )
 
     def per_document_us(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Return times of the window as microseconds for each of its documents."""
-        return {name: value / self.documents * 1e6 for name, value in seconds.items()} if self.documents else {}
+        return (
+            {name: value / self.documents * 1e6 for name, value in seconds.items()}
+            if self.documents
+            else {}
+        )
 
     @property
     def bytes_per_document(self) -> dict[str, float]:
-        """Bytes on disk for each document by topic, and all that went over loopback for it; what is unknown is absent."""
+        """Bytes on disk for each document by topic, and all that went over loopback for it; what is
+        unknown is absent.
+        """
         found = {name: size / self.balance["in"] for name, size in self.disk_bytes.items()}
         if self.loopback_bytes is not None:
             found[LOOPBACK] = self.loopback_bytes / self.balance["in"]
@@ -190,7 +213,9 @@ class Sample:
             "first_commit_seconds": round(self.first_commit_seconds, 2),
             "cpu_per_document_us": _all_rounded(self.per_document_us(self.cpu_seconds)),
             "stages_per_document_us": _all_rounded(self.per_document_us(self.stage_seconds)),
-            "cpu_seconds_total": {name: round(value, 2) for name, value in self.cpu_seconds_total.items()},
+            "cpu_seconds_total": {
+                name: round(value, 2) for name, value in self.cpu_seconds_total.items()
+            },
             "memory_bytes_max": dict(self.memory_bytes_max),
             "bytes_per_document": _all_rounded(self.bytes_per_document),
             "balance": dict(self.balance),
@@ -219,14 +244,18 @@ class PathReport:
 
     def of(self, variant: str) -> list[Sample]:
         """Return the samples of a variant, by round."""
-        return sorted((one for one in self.samples if one.variant == variant), key=lambda one: one.round)
+        return sorted(
+            (one for one in self.samples if one.variant == variant), key=lambda one: one.round
+        )
 
     def documents_per_second(self, variant: str) -> float | None:
         """Return the median throughput of a variant."""
         return median([one.documents_per_second for one in self.of(variant)])
 
     def ratios(self, variant: str, base: str = COPY) -> list[float]:
-        """Return the throughput of a variant divided by that of `base`, for each round that has both."""
+        """Return the throughput of a variant divided by that of `base`, for each round that has
+        both.
+        """
         bases = {one.round: one.documents_per_second for one in self.of(base)}
         pairs = ((one.documents_per_second, bases.get(one.round)) for one in self.of(variant))
         return [rate / other for rate, other in pairs if rate and other]
@@ -238,7 +267,9 @@ class PathReport:
         for one in self.samples:
             peer = self.peers.get(one.variant)
             came_out = sum(count for name, count in one.balance.items() if name != "in")
-            if one.is_balanced or (peer is not None and not peer.is_exactly_once and came_out > one.balance["in"]):
+            if one.is_balanced or (
+                peer is not None and not peer.is_exactly_once and came_out > one.balance["in"]
+            ):
                 continue
             found.append(
                 f"In round {one.round} of {one.variant}, {one.balance['in']} documents went in and "
@@ -255,7 +286,11 @@ class PathReport:
             of, ratios = self.of(variant), self.ratios(variant)
             cpu = [one.per_document_us(one.cpu_seconds) for one in of]
             stages = [one.per_document_us(one.stage_seconds) for one in of]
-            quix = {"ratio_to_quix": _rounded(median(self.ratios(variant, QUIX)), 4)} if QUIX in self.peers else {}
+            quix = (
+                {"ratio_to_quix": _rounded(median(self.ratios(variant, QUIX)), 4)}
+                if QUIX in self.peers
+                else {}
+            )
             variants[variant] = {
                 "documents_per_second": _rounded(self.documents_per_second(variant)),
                 "ratio_to_copy": _rounded(median(ratios), 4),
@@ -264,7 +299,10 @@ class PathReport:
                 "cpu_per_document_us": _all_rounded(medians(cpu)),
                 "stages_per_document_us": _all_rounded(medians(stages)),
                 "bytes_per_document": _all_rounded(medians([one.bytes_per_document for one in of])),
-                "memory_bytes_max": {name: int(value) for name, value in medians([one.memory_bytes_max for one in of]).items()},
+                "memory_bytes_max": {
+                    name: int(value)
+                    for name, value in medians([one.memory_bytes_max for one in of]).items()
+                },
             }
         return {
             "machine": dict(self.machine),
@@ -289,22 +327,26 @@ class PathReport:
             },
             "peers_missing": dict(self.missing),
             "variants": variants,
-            "latency": {plan: [one.as_json() for one in found] for plan, found in self.latencies.items()},
+            "latency": {
+                plan: [one.as_json() for one in found] for plan, found in self.latencies.items()
+            },
             "samples": [one.as_json() for one in self.samples],
             "complaints": self.complaints,
         }
 
 
 def order(number: int, measured: tuple[Item, ...]) -> tuple[Item, ...]:
-    """Return what is measured in the order of round `number`, from 1: there, and back in the next."""
+    """Return what is measured in the order of round `number`, from 1: there, and back in the
+    next.
+    """
     return measured if number % 2 else measured[::-1]
 
 
 def window(readings: Sequence[PathReading], total: int) -> tuple[PathReading, PathReading]:
     """Return the first and last reading of the timed window.
 
-    Both are the last one if less than half of the documents would lie between them: what remains is then start and end
-    effects, and no throughput.
+    Both are the last one if less than half of the documents would lie between them: what remains is
+    then start and end effects, and no throughput.
     """
     last = readings[-1]
     first = next((one for one in readings if one.is_in_window(total)), last)

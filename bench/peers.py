@@ -1,14 +1,16 @@
-"""Other programs for the same work, in an environment of their own: the other end of `peers/answer.py`.
+"""Other programs for the same work, in an environment of their own: the other end of
+`peers/answer.py`.
 
-The child speaks JSON, one object a line, over its standard input and output. The first line it writes, unasked, is
-`{"versions": {package: version}, "missing": {package: reason}, "methods": [{"name", "plan", "does"}]}`. Then, to each line
-in, one line out:
+The child speaks JSON, one object a line, over its standard input and output. The first line it
+writes, unasked, is `{"versions": {package: version}, "missing": {package: reason}, "methods":
+[{"name", "plan", "does"}]}`. Then, to each line in, one line out:
 
     {"ask": "pairs", "method", "texts", "languages"}  -> {"pairs": [[place, place], ..]}: all that it takes
     any that fails                                    -> {"error": "..."}
 
-Invariants: no peer is ever imported here; one child at a time, ended with this object; a child that is silent for too long
-is ended, and that is an error; whatever ended a child, the next question is asked of a new one.
+Invariants: no peer is ever imported here; one child at a time, ended with this object; a child that
+is silent for too long is ended, and that is an error; whatever ended a child, the next question is
+asked of a new one.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _ANSWER_SECONDS_MAX: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PeerMethod:
-    """One way a peer finds near-duplicates: its name, what it calls near, what makes the signature."""
+    """One way a peer finds near-duplicates: its name, what it calls near, what makes the
+    signature.
+    """
 
     name: str
     plan: str
@@ -48,14 +52,21 @@ def peers_command(root: Path = _ROOT) -> list[str]:
     """
     python, script = root / ENVIRONMENT / "bin" / "python", root / "peers" / "answer.py"
     if not (root / ENVIRONMENT / "ready").exists() or not script.exists():
-        raise InputError(f"The peers are not set up in {root}: run `make peers` in the source folder of stream-dedup first.")
+        raise InputError(
+            f"The peers are not set up in {root}: run `make peers` in the source folder of "
+            "stream-dedup first."
+        )
     return [str(python), str(script)]
 
 
 class Peers:
-    """The running child. `versions`: of each peer; `missing`: those that could not be loaded, and why."""
+    """The running child. `versions`: of each peer; `missing`: those that could not be loaded, and
+    why.
+    """
 
-    def __init__(self, command: Sequence[str], answer_seconds_max: float = _ANSWER_SECONDS_MAX) -> None:
+    def __init__(
+        self, command: Sequence[str], answer_seconds_max: float = _ANSWER_SECONDS_MAX
+    ) -> None:
         """Start the child and wait for what it has.
 
         Raises:
@@ -73,10 +84,16 @@ class Peers:
                 stdout=subprocess.PIPE,
                 text=True,
                 encoding="utf-8",
-                env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
+                env={
+                    name: value
+                    for name, value in os.environ.items()
+                    if not name.startswith("PYTHON")
+                },
             )
         except OSError as error:
-            raise StreamDedupError(f"The peers did not start ({error}): run `make peers` again.") from error
+            raise StreamDedupError(
+                f"The peers did not start ({error}): run `make peers` again."
+            ) from error
         try:
             hello = self._line()
             self.versions: Mapping[str, str] = hello["versions"]
@@ -88,14 +105,19 @@ class Peers:
             self.close()
             raise
 
-    def near_pairs(self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str]) -> set[tuple[int, int]]:
-        """Return the pairs of texts, by their places, the smaller first, that a method takes for near-duplicates.
+    def near_pairs(
+        self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str]
+    ) -> set[tuple[int, int]]:
+        """Return the pairs of texts, by their places, the smaller first, that a method takes for
+        near-duplicates.
 
         Raises:
             StreamDedupError: the peer failed.
         """
         answer = self._ask(ask="pairs", method=method.name, texts=texts, languages=languages)
-        return {(min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other}
+        return {
+            (min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other
+        }
 
     def close(self) -> None:
         """End the child."""
@@ -110,7 +132,12 @@ class Peers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _ask(self, **question: object) -> dict[str, Any]:
@@ -119,18 +146,24 @@ class Peers:
             self._start()
         stdin = self._child.stdin
         if stdin is None:
-            raise StreamDedupError("The peers have no standard input; this is a fault of stream-dedup.")
+            raise StreamDedupError(
+                "The peers have no standard input; this is a fault of stream-dedup."
+            )
         try:
             stdin.write(json.dumps(question) + "\n")
             stdin.flush()
         except BrokenPipeError as error:
-            raise StreamDedupError(f"The peers ended before {question['method']} was asked; see their lines above.") from error
+            raise StreamDedupError(
+                f"The peers ended before {question['method']} was asked; see their lines above."
+            ) from error
         return self._line()
 
     def _line(self) -> dict[str, Any]:
         stdout = self._child.stdout
         if stdout is None:
-            raise StreamDedupError("The peers have no standard output; this is a fault of stream-dedup.")
+            raise StreamDedupError(
+                "The peers have no standard output; this is a fault of stream-dedup."
+            )
         timer = threading.Timer(self._limit, self._child.kill)
         timer.start()
         try:
@@ -141,13 +174,16 @@ class Peers:
             self._child.kill()
             self._child.wait()
             raise StreamDedupError(
-                f"The peers ended without an answer, or gave none within {self._limit:.0f} s; see their lines above, "
+                f"The peers ended without an answer, or gave none within {self._limit:.0f} s; see "
+                "their lines above, "
                 "and run `make peers` again."
             )
         try:
             answer = json.loads(line)
         except ValueError as error:
-            raise StreamDedupError(f"The peers wrote a line that is no answer: {line!r:.200}.") from error
+            raise StreamDedupError(
+                f"The peers wrote a line that is no answer: {line!r:.200}."
+            ) from error
         if not isinstance(answer, dict) or "error" in answer:
             raise StreamDedupError(f"A peer failed: {answer!r:.500}.")
         return answer

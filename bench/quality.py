@@ -1,18 +1,21 @@
-"""`bench quality`: what each recipe and plan finds among real texts whose near-duplicates are known, and what it drops falsely.
+"""`bench quality`: what each recipe and plan finds among real texts whose near-duplicates are
+known, and what it drops falsely.
 
 Of every set, recipe and plan two things are measured:
 
 - *pairs*: all of them, none sampled: the exact distance of any two prints, then the plan's own predicate. Recall is of the
-  `dup` pairs; `exact` ones are easy and left out. A *false pair* is one that the truth calls `diff`, listed or not.
+  `dup` pairs; `exact` ones are easy and left out. A *false pair* is one that the truth calls
+  `diff`, listed or not.
 - *a stream*: the set's documents and as many pages of template sites (`templates`) in each of its languages, shuffled by a
-  seed, go through the very index (`offline`). A *false drop* is as in `demo.truth`: no document kept before resembles the
-  dropped one by 0.5, or the one named does not. The rate is per 100,000 documents that are distinct from all kept before.
+  seed, go through the very index (`offline`). A *false drop* is as in `demo.truth`: no document
+  kept before resembles the dropped one by 0.5, or the one named does not. The rate is per 100,000
+  documents that are distinct from all kept before.
 
-Peers (other programs) say which pairs they take; their stream is a greedy pass over these pairs in the same order, which
-is what any index that gives all its neighbours would do.
+Peers (other programs) say which pairs they take; their stream is a greedy pass over these pairs in
+the same order, which is what any index that gives all its neighbours would do.
 
-Invariants: counts are of whole pairs and documents and add up over sets, groups and hash keys; a pair counts for `en` or
-`zh` if both its texts are of it, else for `ja+others`.
+Invariants: counts are of whole pairs and documents and add up over sets, groups and hash keys; a
+pair counts for `en` or `zh` if both its texts are of it, else for `ja+others`.
 """
 
 from __future__ import annotations
@@ -30,7 +33,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.bands import BandCounts, count_bands, nearest_kept
-from bench.corpus import GROUPS, LISTED_FROM, Corpus, CorpusDocument, Group, KnownPairs, group_of, read_corpora
+from bench.corpus import (
+    GROUPS,
+    LISTED_FROM,
+    Corpus,
+    CorpusDocument,
+    Group,
+    KnownPairs,
+    group_of,
+    read_corpora,
+)
 from bench.peers import PeerMethod, Peers
 from bench.templates import Templates, template_language, template_pages
 from stream_dedup.demo import truth
@@ -52,7 +64,9 @@ Pairs = set[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class QualityOptions:
-    """What to measure. `plans` that need more than a recipe makes are left out. `keys`: hash keys, the public one first."""
+    """What to measure. `plans` that need more than a recipe makes are left out. `keys`: hash keys,
+    the public one first.
+    """
 
     corpus: Path
     presets: tuple[str, ...] = ("words",)
@@ -65,8 +79,9 @@ class QualityOptions:
 class PairCounts:
     """What was counted; adding two adds each number.
 
-    `dup`, `grey`, `diff`: pairs of that truth; `found`, `grey_taken`, `false_pairs`: those of them taken; `far_pairs`: false
-    ones below a Jaccard of 0.3. `distinct`: streamed documents unlike all kept before; `false_drops`: of the stream.
+    `dup`, `grey`, `diff`: pairs of that truth; `found`, `grey_taken`, `false_pairs`: those of them
+    taken; `far_pairs`: false ones below a Jaccard of 0.3. `distinct`: streamed documents unlike all
+    kept before; `false_drops`: of the stream.
     """
 
     dup: int = 0
@@ -80,7 +95,9 @@ class PairCounts:
     false_drops: int = 0
 
     def __add__(self, other: PairCounts) -> PairCounts:
-        return PairCounts(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return PairCounts(
+            *(getattr(self, one.name) + getattr(other, one.name) for one in fields(self))
+        )
 
     @property
     def recall(self) -> float | None:
@@ -100,7 +117,8 @@ class PairCounts:
 
 @dataclass(frozen=True, slots=True)
 class QualityFinding:
-    """What one method did with one set, under one hash key: counts of each language group that the set has.
+    """What one method did with one set, under one hash key: counts of each language group that the
+    set has.
 
     `bands`: the set's own documents of the stream, without the template pages.
     """
@@ -131,14 +149,22 @@ class Summary:
             "false_per_million": self.counts.false_per_million,
             "drops_per_100_000": self.counts.drops_per_100_000,
         }
-        return {"method": self.method, "plan": self.plan, "set": self.name, **asdict(self.counts), **rates}
+        return {
+            "method": self.method,
+            "plan": self.plan,
+            "set": self.name,
+            **asdict(self.counts),
+            **rates,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class QualityReport:
-    """All findings, and what is needed to read them: `templates` is (pages, quantiles of the nearest page's Jaccard).
+    """All findings, and what is needed to read them: `templates` is (pages, quantiles of the
+    nearest page's Jaccard).
 
-    `peers_failed`: of each method that failed, on which set and why; of it the sets before are among the findings.
+    `peers_failed`: of each method that failed, on which set and why; of it the sets before are
+    among the findings.
     """
 
     findings: tuple[QualityFinding, ...]
@@ -148,7 +174,9 @@ class QualityReport:
     peers_failed: Mapping[str, str]
 
     def summaries(self) -> list[Summary]:
-        """Return one line for each method and set, then for each method and group, and for all of it together."""
+        """Return one line for each method and set, then for each method and group, and for all of
+        it together.
+        """
         methods = dict.fromkeys((one.method, one.plan) for one in self.findings)
         lines = [
             self._summary(*method, name, of_set, of_group)
@@ -159,16 +187,22 @@ class QualityReport:
             ]
             for method in methods
         ]
-        return [line for line in lines if line.counts.diff or line.counts.dup or line.counts.distinct]
+        return [
+            line for line in lines if line.counts.diff or line.counts.dup or line.counts.distinct
+        ]
 
     def bands(self) -> dict[tuple[str, str, str], BandCounts]:
-        """Return of each set, method and plan the documents and drops by their nearest kept one, over all keys."""
+        """Return of each set, method and plan the documents and drops by their nearest kept one,
+        over all keys.
+        """
         found: defaultdict[tuple[str, str, str], BandCounts] = defaultdict(BandCounts)
         for one in self.findings:
             found[one.set, one.method, one.plan] += one.bands
         return dict(found)
 
-    def _summary(self, method: str, plan: str, name: str, of_set: str | None, of_group: Group | None) -> Summary:
+    def _summary(
+        self, method: str, plan: str, name: str, of_set: str | None, of_group: Group | None
+    ) -> Summary:
         by_key: defaultdict[int, PairCounts] = defaultdict(PairCounts)
         for one in self.findings:
             if (one.method, one.plan) == (method, plan) and of_set in (None, one.set):
@@ -176,7 +210,9 @@ class QualityReport:
                     if of_group in (None, group):
                         by_key[one.key] += counts
         recalls = [counts.recall for counts in by_key.values() if counts.recall is not None]
-        return Summary(method, plan, name, sum(by_key.values(), PairCounts()), min(recalls, default=None))
+        return Summary(
+            method, plan, name, sum(by_key.values(), PairCounts()), min(recalls, default=None)
+        )
 
     def as_json(self) -> dict[str, object]:
         """Return everything, for `--json`."""
@@ -201,7 +237,8 @@ class QualityReport:
 
 
 def run_quality(options: QualityOptions, peers: Peers | None, say: Say) -> QualityReport:
-    """Measure every set with every recipe and plan, then with every method of the peers; one that fails is put down as such.
+    """Measure every set with every recipe and plan, then with every method of the peers; one that
+    fails is put down as such.
 
     Raises:
         InputError: the corpora cannot be read.
@@ -240,7 +277,10 @@ def presets_named(names: Sequence[str]) -> tuple[str, ...]:
     """
     for name in names:
         if recipe_of(name).method.takes_vectors:
-            raise ConfigurationError(f"The recipe {name!r} takes vectors, and what is measured here are texts: name another.")
+            raise ConfigurationError(
+                f"The recipe {name!r} takes vectors, and what is measured here are texts: name "
+                "another."
+            )
     return tuple(names) or PRESETS
 
 
@@ -254,8 +294,14 @@ def recipe_of(preset: str, key: bytes = PUBLIC_DEMO_KEY) -> Recipe:
 
 
 def hash_key(number: int) -> bytes:
-    """Return one of endlessly many hash keys: 0 is the public demo key, as it is what a first try uses."""
-    return PUBLIC_DEMO_KEY if number == 0 else hashlib.blake2b(f"quality bench {number}".encode(), digest_size=32).digest()
+    """Return one of endlessly many hash keys: 0 is the public demo key, as it is what a first try
+    uses.
+    """
+    return (
+        PUBLIC_DEMO_KEY
+        if number == 0
+        else hashlib.blake2b(f"quality bench {number}".encode(), digest_size=32).digest()
+    )
 
 
 def fingerprinter_of(preset: str, key: int) -> Fingerprinter:
@@ -265,7 +311,11 @@ def fingerprinter_of(preset: str, key: int) -> Fingerprinter:
 
 def plans_for(recipe: Recipe, plans: Iterable[Plan]) -> list[Plan]:
     """Return the plans that judge no more than a recipe makes: its bits, and its sketches."""
-    return [plan for plan in plans if plan.width <= recipe.width and (recipe.sketch_bytes or not plan.needs_sketch)]
+    return [
+        plan
+        for plan in plans
+        if plan.width <= recipe.width and (recipe.sketch_bytes or not plan.needs_sketch)
+    ]
 
 
 class QualityStream:
@@ -279,23 +329,34 @@ class QualityStream:
         self._known = corpus.truth()
         for pages in self.templates.values():
             first = len(self.documents)
-            self._known += [truth.Pair(first + one.earlier, first + one.later, one.jaccard, one.verdict) for one in pages.pairs]
+            self._known += [
+                truth.Pair(first + one.earlier, first + one.later, one.jaccard, one.verdict)
+                for one in pages.pairs
+            ]
             self.documents += pages.documents
-        self.order: list[int] = Dice("quality stream", corpus.name, seed).shuffled(range(len(self.documents)))
+        self.order: list[int] = Dice("quality stream", corpus.name, seed).shuffled(
+            range(len(self.documents))
+        )
 
     def drops(self, verdicts: Mapping[int, truth.TrueJudgement]) -> dict[Group, PairCounts]:
         """Count distinct documents and false drops of each group, from a verdict for each place."""
         score = truth.judge(self.documents, verdicts, self.order, self._known)
         counts: defaultdict[Group, PairCounts] = defaultdict(PairCounts)
         for language, tally in score.by_language.items():
-            counts[group_of(language, language)] += PairCounts(distinct=tally.negatives, false_drops=tally.false_drops)
+            counts[group_of(language, language)] += PairCounts(
+                distinct=tally.negatives, false_drops=tally.false_drops
+            )
         return dict(counts)
 
     def bands(self, verdicts: Mapping[int, truth.TrueJudgement]) -> BandCounts:
-        """Count the set's own documents by the nearest of them that was kept before; exact copies are in the last band."""
+        """Count the set's own documents by the nearest of them that was kept before; exact copies
+        are in the last band.
+        """
         dropped = {place: verdict.duplicate for place, verdict in verdicts.items()}
         own = [place for place in self.order if place < len(self.corpus.documents)]
-        return count_bands(nearest_kept(self._alike, own, dropped), [dropped[place] for place in own])
+        return count_bands(
+            nearest_kept(self._alike, own, dropped), [dropped[place] for place in own]
+        )
 
     @functools.cached_property
     def _alike(self) -> Mapping[int, list[tuple[float, int]]]:
@@ -308,7 +369,9 @@ class QualityStream:
 
 
 class KnownPrints:
-    """Prints made once and given again: each plan judges the same stream, and keywords take their time."""
+    """Prints made once and given again: each plan judges the same stream, and keywords take their
+    time.
+    """
 
     def __init__(self, fingerprinter: Fingerprinter, texts: Sequence[str]) -> None:
         self.recipe = fingerprinter.recipe
@@ -319,26 +382,44 @@ class KnownPrints:
         """Return the rows of these texts."""
         rows = [self._rows[str(content)] for content in contents]
         made = self.prints
-        return Prints(made.prints[rows], made.sketches[rows], made.features[rows], made.digests[rows], made.empty[rows])
+        return Prints(
+            made.prints[rows],
+            made.sketches[rows],
+            made.features[rows],
+            made.digests[rows],
+            made.empty[rows],
+        )
 
 
 def _measure(
-    stream: QualityStream, method: str, fingerprinter: Fingerprinter, plans: Iterable[Plan], key: int
+    stream: QualityStream,
+    method: str,
+    fingerprinter: Fingerprinter,
+    plans: Iterable[Plan],
+    key: int,
 ) -> list[QualityFinding]:
     corpus, recipe = stream.corpus, fingerprinter.recipe
     known = KnownPrints(fingerprinter, [document.text for document in stream.documents])
     prints = known.prints
     own = slice(len(corpus.documents))
-    sources = [OfflineDocument(str(place).encode(), stream.documents[place].text) for place in stream.order]
+    sources = [
+        OfflineDocument(str(place).encode(), stream.documents[place].text) for place in stream.order
+    ]
     findings = []
     for plan in plans_for(recipe, plans):
-        pairs = near_pairs(prints.prints[own], prints.features[own], prints.sketches[own], recipe.floor, plan)
+        pairs = near_pairs(
+            prints.prints[own], prints.features[own], prints.sketches[own], recipe.floor, plan
+        )
         verdicts = {}
         for judged in judge_documents(sources, recipe, plan, known):
             of = None if judged.of_number is None else stream.order[judged.of_number]
-            verdicts[stream.order[judged.number]] = truth.TrueJudgement(judged.verdict is Verdict.DUPLICATE, of)
+            verdicts[stream.order[judged.number]] = truth.TrueJudgement(
+                judged.verdict is Verdict.DUPLICATE, of
+            )
         counts = _together(count_pairs(corpus, pairs), stream.drops(verdicts))
-        findings.append(QualityFinding(method, plan.name, corpus.name, key, counts, stream.bands(verdicts)))
+        findings.append(
+            QualityFinding(method, plan.name, corpus.name, key, counts, stream.bands(verdicts))
+        )
     return findings
 
 
@@ -348,10 +429,14 @@ def _measure_peer(stream: QualityStream, method: PeerMethod, peers: Peers) -> Qu
     own = {pair for pair in pairs if max(pair) < len(stream.corpus.documents)}
     verdicts = greedy(pairs, stream.order)
     counts = _together(count_pairs(stream.corpus, own), stream.drops(verdicts))
-    return QualityFinding(method.name, method.plan, stream.corpus.name, 0, counts, stream.bands(verdicts))
+    return QualityFinding(
+        method.name, method.plan, stream.corpus.name, 0, counts, stream.bands(verdicts)
+    )
 
 
-def _together(one: Mapping[Group, PairCounts], other: Mapping[Group, PairCounts]) -> dict[Group, PairCounts]:
+def _together(
+    one: Mapping[Group, PairCounts], other: Mapping[Group, PairCounts]
+) -> dict[Group, PairCounts]:
     return {
         group: one.get(group, PairCounts()) + other.get(group, PairCounts())
         for group in GROUPS
@@ -360,36 +445,53 @@ def _together(one: Mapping[Group, PairCounts], other: Mapping[Group, PairCounts]
 
 
 def near_pairs(
-    prints: NDArray[np.uint64], features: NDArray[np.uint32], sketches: NDArray[np.uint8], floor: int, plan: Plan
+    prints: NDArray[np.uint64],
+    features: NDArray[np.uint32],
+    sketches: NDArray[np.uint8],
+    floor: int,
+    plan: Plan,
 ) -> Pairs:
-    """Return all pairs (smaller place first) within a plan's reach, of texts at or above the floor, by a plain scan.
+    """Return all pairs (smaller place first) within a plan's reach, of texts at or above the floor,
+    by a plain scan.
 
-    `prints`: (n, limbs of the recipe), low limb first; `features`: (n,); `sketches`: (n, 120), or (n, 0) if the recipe makes
-    none.
+    `prints`: (n, limbs of the recipe), low limb first; `features`: (n,); `sketches`: (n, 120), or
+    (n, 0) if the recipe makes none.
     """
     places = np.flatnonzero(features >= floor)
     whole = (1 << plan.width) - 1
-    masks = [np.uint64((whole >> (64 * word)) & 0xFFFF_FFFF_FFFF_FFFF) for word in range(plan.limbs)]
+    masks = [
+        np.uint64((whole >> (64 * word)) & 0xFFFF_FFFF_FFFF_FFFF) for word in range(plan.limbs)
+    ]
     columns = [prints[places, word] & mask for word, mask in enumerate(masks)]
-    numbers = [sum(int(column[row]) << (64 * word) for word, column in enumerate(columns)) for row in range(len(places))]
+    numbers = [
+        sum(int(column[row]) << (64 * word) for word, column in enumerate(columns))
+        for row in range(len(places))
+    ]
     counts = features.tolist()
     found = set()
     step = max(1, _PAIRS_AT_ONCE // max(1, len(places)))
     for first in range(0, len(places), step):
         distances = sum(
-            np.bitwise_count(column[first : first + step, None] ^ column[None, :]).astype(np.uint16) for column in columns
+            np.bitwise_count(column[first : first + step, None] ^ column[None, :]).astype(np.uint16)
+            for column in columns
         )
-        for row, other in zip(*(index.tolist() for index in np.nonzero(distances <= plan.threshold_max)), strict=True):
+        for row, other in zip(
+            *(index.tolist() for index in np.nonzero(distances <= plan.threshold_max)), strict=True
+        ):
             one = first + row
             a, b = int(places[one]), int(places[other])
             both = (sketches[a].tobytes(), sketches[b].tobytes())
-            if one < other and plan.within_reach(numbers[one], numbers[other], (counts[a], counts[b]), both):
+            if one < other and plan.within_reach(
+                numbers[one], numbers[other], (counts[a], counts[b]), both
+            ):
                 found.add((a, b))
     return found
 
 
 def count_pairs(corpus: Corpus, taken: Pairs) -> dict[Group, PairCounts]:
-    """Hold the pairs that somebody took (smaller place first) against the truth, by language group."""
+    """Hold the pairs that somebody took (smaller place first) against the truth, by language
+    group.
+    """
     sizes = Counter(group_of(document.language, document.language) for document in corpus.documents)
     every = {group: size * (size - 1) // 2 for group, size in sizes.items()}
     mixed = len(corpus.documents) * (len(corpus.documents) - 1) // 2 - sum(every.values())
@@ -418,7 +520,9 @@ def _listed(known: KnownPairs, taken: bool) -> PairCounts:
 
 
 def greedy(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.TrueJudgement]:
-    """Return a verdict for each place: a duplicate of its first neighbour kept before, else kept."""
+    """Return a verdict for each place: a duplicate of its first neighbour kept before, else
+    kept.
+    """
     neighbours: defaultdict[int, set[int]] = defaultdict(set)
     for one, other in pairs:
         neighbours[one].add(other)
@@ -426,7 +530,9 @@ def greedy(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.TrueJudgement]
     kept: dict[int, int] = {}  # place: when it came
     verdicts = {}
     for when, place in enumerate(order):
-        of: Any = min((one for one in neighbours[place] if one in kept), key=kept.__getitem__, default=None)
+        of: Any = min(
+            (one for one in neighbours[place] if one in kept), key=kept.__getitem__, default=None
+        )
         verdicts[place] = truth.TrueJudgement(of is not None, of)
         if of is None:
             kept[place] = when

@@ -1,7 +1,9 @@
-"""`python -m bench.readers`: how old documents leave while people read in a console, beside the same without them.
+"""`python -m bench.readers`: how old documents leave while people read in a console, beside the
+same without them.
 
-Invariants: a round measures both, in turn which of them first; a reader opens a page every `PAUSE_SECONDS`, one decision with
-its texts among them, and a page that is not answered with 200 ends the measurement.
+Invariants: a round measures both, in turn which of them first; a reader opens a page every
+`PAUSE_SECONDS`, one decision with its texts among them, and a page that is not answered with 200
+ends the measurement.
 """
 
 from __future__ import annotations
@@ -31,7 +33,17 @@ SECONDS = 40.0
 ROUNDS = 4
 READERS = 10
 PAUSE_SECONDS = 3.0
-PAGES = ("/", "/decisions", "decision", "/groups", "/hosts", "/decisions?reason=near", "decision", "/dead-letters", "/index")
+PAGES = (
+    "/",
+    "/decisions",
+    "decision",
+    "/groups",
+    "/hosts",
+    "/decisions?reason=near",
+    "decision",
+    "/dead-letters",
+    "/index",
+)
 
 
 class People:
@@ -43,15 +55,23 @@ class People:
         self._stop = threading.Event()
 
     @contextlib.contextmanager
-    def beside(self, settings: Settings, folder: Path, children: Sequence[MeasuredChild]) -> Iterator[None]:
+    def beside(
+        self, settings: Settings, folder: Path, children: Sequence[MeasuredChild]
+    ) -> Iterator[None]:
         """Read while this lasts."""
-        own = {name: str(getattr(settings, name)) for name in ("kafka_bootstrap_servers", "topic_prefix", "group")}
+        own = {
+            name: str(getattr(settings, name))
+            for name in ("kafka_bootstrap_servers", "topic_prefix", "group")
+        }
         own |= {"value_format": "json", "id_field": "url", "http_port": "0", "log_format": "json"}
         own["console_index"] = f"http://127.0.0.1:{_port(children[0])}"
         role = [sys.executable, "-m", "stream_dedup", "run", "console", "--stop-with-parent"]
         console = MeasuredChild("console", role, child_environment(own), folder)
         self._stop.clear()
-        threads = [threading.Thread(target=self._read, args=(_port(console), number)) for number in range(READERS)]
+        threads = [
+            threading.Thread(target=self._read, args=(_port(console), number))
+            for number in range(READERS)
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -82,7 +102,9 @@ def _decision(port: int) -> str:
 
 
 def _open(port: int, address: str) -> tuple[int, bytes]:
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+    with contextlib.closing(
+        http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    ) as connection:
         connection.request("GET", address)
         answer = connection.getresponse()
         return answer.status, answer.read()
@@ -111,7 +133,10 @@ def main() -> int:
     for name, rounds in found.items():
         p50, p99 = np.median(rounds, axis=0)
         each = ", ".join(f"{one[0]:.0f}/{one[1]:.0f}" for one in rounds)
-        print(f"{name}: verdicts after {p50:.1f} ms (p50), {p99:.1f} ms (p99), medians of {ROUNDS} rounds ({each})")
+        print(
+            f"{name}: verdicts after {p50:.1f} ms (p50), {p99:.1f} ms (p99), medians of {ROUNDS} "
+            f"rounds ({each})"
+        )
     if people.seconds:
         p50, p99 = np.percentile(people.seconds, (50, 99)) * 1000
         print(f"{len(people.seconds):,} pages, each after {p50:.0f} ms (p50), {p99:.0f} ms (p99)")

@@ -1,4 +1,6 @@
-"""What the commands `bench ...` share: tables, JSON and the other programs. What is measured, and how, is in `bench/`."""
+"""What the commands `bench ...` share: tables, JSON and the other programs. What is measured, and
+how, is in `bench/`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from stream_dedup.ground.terminal import console, print_json
 
 _STANDARD_OUTPUT = "-"
 FiguresOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+    str | None,
+    typer.Option(
+        "--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output."
+    ),
 ]
 
 
@@ -33,7 +38,10 @@ def megabytes(size: int | None) -> str:
 def about_peers(peer_versions: Mapping[str, str], missing: Mapping[str, str]) -> str:
     """Return the lines that say what was measured, and which programs could not be."""
     found = ", ".join(f"{name} {number}" for name, number in peer_versions.items())
-    lines = [f"{datetime.now(UTC):%Y-%m-%d}, stream-dedup {versions()['stream-dedup']}" + (f"; {found}" if found else "")]
+    lines = [
+        f"{datetime.now(UTC):%Y-%m-%d}, stream-dedup {versions()['stream-dedup']}"
+        + (f"; {found}" if found else "")
+    ]
     return "\n".join([*lines, *(f"without {name}: {reason}" for name, reason in missing.items())])
 
 
@@ -53,7 +61,9 @@ def peers_of(*, with_peers: bool) -> Iterator[Peers | None]:
 
 
 def out_of(target: str | None) -> Console:
-    """Return where tables go; raise InputError if the JSON cannot be written, before anything is measured."""
+    """Return where tables go; raise InputError if the JSON cannot be written, before anything is
+    measured.
+    """
     if target == _STANDARD_OUTPUT:  # standard error has the tables then, as wide as the other one
         width = None if sys.stderr.isatty() else console().width
         return Console(file=sys.stderr, width=width, highlight=False, markup=False)
@@ -63,7 +73,8 @@ def out_of(target: str | None) -> Console:
                 pass
         except OSError as error:
             raise InputError(
-                f"The results cannot be written to {target}: {error.strerror}. Give another file to --json."
+                f"The results cannot be written to {target}: {error.strerror}. Give another file "
+                "to --json."
             ) from error
     return console()
 
@@ -73,7 +84,9 @@ def write_figures(figures: Mapping[str, object], target: str | None) -> None:
     if target == _STANDARD_OUTPUT:
         print_json(figures)
     elif target is not None:
-        Path(target).write_text(json.dumps(figures, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        Path(target).write_text(
+            json.dumps(figures, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def table_of(first: str, *headings: str) -> FittedTable:

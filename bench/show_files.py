@@ -18,15 +18,23 @@ from stream_dedup.ground.terminal import note, print_table
 
 @command("bench files", example="python -m bench files --documents 200000 --json figures.json")
 def bench_files_command(
-    documents: Annotated[int, typer.Option("--documents", min=1000, help="How many the file has.")] = 20_000,
-    size_bytes: Annotated[int, typer.Option("--size", min=200, help="Bytes of each, about.")] = 1100,
+    documents: Annotated[
+        int, typer.Option("--documents", min=1000, help="How many the file has.")
+    ] = 20_000,
+    size_bytes: Annotated[
+        int, typer.Option("--size", min=200, help="Bytes of each, about.")
+    ] = 1100,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the file.")] = 1,
     only: Annotated[
-        list[str] | None, typer.Option("--only", help="Only this program; can be given several times.  [default: all]")
+        list[str] | None,
+        typer.Option(
+            "--only", help="Only this program; can be given several times.  [default: all]"
+        ),
     ] = None,
     target: FiguresOption = None,
 ) -> int:
-    """Measure recall, false drops, CPU and memory of programs on one file of known copies. The others need `make peers`.
+    """Measure recall, false drops, CPU and memory of programs on one file of known copies. The
+    others need `make peers`.
 
     Exit code 1 if one failed.
     """
@@ -40,12 +48,25 @@ def bench_files_command(
             except StreamDedupError as error:
                 failed.append(str(error))
     rows = [
-        [one.program, f"{one.recall:.3f}", f"{one.false_drops:,}", f"{one.cpu_seconds:.1f}", f"{one.memory_mb:,.0f}"]
+        [
+            one.program,
+            f"{one.recall:.3f}",
+            f"{one.false_drops:,}",
+            f"{one.cpu_seconds:.1f}",
+            f"{one.memory_mb:,.0f}",
+        ]
         for one in runs
     ]
-    print_table(["program", f"recall of {len(truth.copies):,}", "false drops", "CPU, s", "memory, MB"], rows)
+    print_table(
+        ["program", f"recall of {len(truth.copies):,}", "false drops", "CPU, s", "memory, MB"], rows
+    )
     for sentence in failed:
         note(sentence)
-    figures = {"documents": documents, "size": size_bytes, "seed": seed, "runs": [dataclasses.asdict(one) for one in runs]}
+    figures = {
+        "documents": documents,
+        "size": size_bytes,
+        "seed": seed,
+        "runs": [dataclasses.asdict(one) for one in runs],
+    }
     write_figures(stamped(figures), target)
     return 1 if failed else 0

@@ -21,45 +21,72 @@ from stream_dedup.settings.units import parse_size
 
 
 @command(
-    "bench index", example="python -m bench index --documents 10000000 --plan classic --duplicates 0.1 --json figures.json"
+    "bench index",
+    example="python -m bench index --documents 10000000 --plan classic --duplicates 0.1 --json "
+    "figures.json",
 )
 def bench_index_command(
     documents: Annotated[
-        int, typer.Option("--documents", min=2000, help="How many; below 1,000,000 it is only a try.")
+        int,
+        typer.Option("--documents", min=2000, help="How many; below 1,000,000 it is only a try."),
     ] = 1_000_000,
     plans: Annotated[
         list[str] | None,
-        typer.Option("--plan", help="Plan to judge with, one after another if several are given.  [default: bands]"),
+        typer.Option(
+            "--plan",
+            help="Plan to judge with, one after another if several are given.  [default: bands]",
+        ),
     ] = None,
-    duplicates: Annotated[float, typer.Option("--duplicates", min=0, max=0.9, help="Share of planted copies.")] = 0.1,
+    duplicates: Annotated[
+        float, typer.Option("--duplicates", min=0, max=0.9, help="Share of planted copies.")
+    ] = 0.1,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the prints.")] = 1,
     memory: Annotated[
-        str | None, typer.Option("--memory", metavar="SIZE", help="Hold the measured process to it, as INDEX_MEMORY does.")
+        str | None,
+        typer.Option(
+            "--memory",
+            metavar="SIZE",
+            help="Hold the measured process to it, as INDEX_MEMORY does.",
+        ),
     ] = None,
     reopen: Annotated[
         str | None,
         typer.Option(
             "--reopen-with",
             metavar="SIZE",
-            help="After the kill, open the volume with so much memory and judge a fiftieth more, instead of the restarts.",
+            help="After the kill, open the volume with so much memory and judge a fiftieth more, "
+            "instead of the restarts.",
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", metavar="DIR", help="Where the volumes go.  [default: the system's for such files]"),
+        typer.Option(
+            "--folder",
+            metavar="DIR",
+            help="Where the volumes go.  [default: the system's for such files]",
+        ),
     ] = None,
-    template: Annotated[bool, typer.Option("--template", help="All documents are pages of one site.")] = False,
-    judging_only: Annotated[bool, typer.Option("--judging-only", help="Leave out restarts, snapshot and rebuild.")] = False,
+    template: Annotated[
+        bool, typer.Option("--template", help="All documents are pages of one site.")
+    ] = False,
+    judging_only: Annotated[
+        bool, typer.Option("--judging-only", help="Leave out restarts, snapshot and rebuild.")
+    ] = False,
     corpus: Annotated[
         Path | None,
-        typer.Option("--corpus", metavar="DIR", help="Only compare how near the documents are with the texts of these sets."),
+        typer.Option(
+            "--corpus",
+            metavar="DIR",
+            help="Only compare how near the documents are with the texts of these sets.",
+        ),
     ] = None,
     target: FiguresOption = None,
 ) -> int:
-    """Measure the index alone: judging, restarts, a kill, a snapshot, a rebuild, sizes; every planted copy is checked.
+    """Measure the index alone: judging, restarts, a kill, a snapshot, a rebuild, sizes; every
+    planted copy is checked.
 
-    Prints and sketches are as near as those of real pages, which `--corpus` compares. The planted copies differ in as many bits
-    as the plan finds for sure. Exit code 1 if one was not found.
+    Prints and sketches are as near as those of real pages, which `--corpus` compares. The planted
+    copies differ in as many bits as the plan finds for sure. Exit code 1 if one was not found.
     """
     chosen = [parse_plan(plan) for plan in plans or ["bands"]]
     if corpus is not None:
@@ -83,7 +110,8 @@ def bench_index_command(
 
 
 def show_index(runs: list[index.IndexOptions], *, target: str | None) -> int:
-    """Measure and print the tables; return the exit code, 1 if there is a complaint. JSON goes to `target` as in `show_path`.
+    """Measure and print the tables; return the exit code, 1 if there is a complaint. JSON goes to
+    `target` as in `show_path`.
 
     Raises:
         InputError: the file cannot be written.
@@ -104,7 +132,11 @@ def show_index(runs: list[index.IndexOptions], *, target: str | None) -> int:
 
 def _show_nearness(corpus: Path, plans: list[Plan], seed: int) -> int:
     texts = real(corpus)
-    table = table_of("entries looked up for a document", f"{len(texts.features):,} distinct texts", "as many generated")
+    table = table_of(
+        "entries looked up for a document",
+        f"{len(texts.features):,} distinct texts",
+        "as many generated",
+    )
     for plan in plans:
         made = candidates(plan, generated(plan, len(texts.features), seed))
         table.add_row(plan.name, number(candidates(plan, texts), 3), number(made, 3))
@@ -116,7 +148,16 @@ def _compare(reports: list[index.IndexReport], out: Console) -> None:
     """Show plans beside each other; the last one is what the others are measured by."""
     by = reports[-1]
     last = by.options.plan.name
-    table = table_of("plan", "documents/s", f"of {last}", "by CPU time", f"of {last}", "candidates", "growth", "resident bytes")
+    table = table_of(
+        "plan",
+        "documents/s",
+        f"of {last}",
+        "by CPU time",
+        f"of {last}",
+        "candidates",
+        "growth",
+        "resident bytes",
+    )
     for one in reports:
         table.add_row(
             one.options.plan.name,
@@ -131,8 +172,10 @@ def _compare(reports: list[index.IndexReport], out: Console) -> None:
     out.print()
     table.print_to(out)
     out.print(
-        "\nSecond half of the documents. Candidates: entries looked up for a document. Growth: CPU of a document in the last "
-        "fifth over that in the second. Resident bytes: by which the process grew for a representative."
+        "\nSecond half of the documents. Candidates: entries looked up for a document. Growth: CPU "
+        "of a document in the last "
+        "fifth over that in the second. Resident bytes: by which the process grew for a "
+        "representative."
     )
 
 
@@ -140,34 +183,73 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
     options, figures = report.options, report.as_json()
     out.print()
     out.print(
-        f"{options.documents:,} documents, {options.duplicates:.0%} copies planted at {options.distance} bits, plan "
-        f"{options.plan.name} ({options.plan.id})\n{figures['cores']} cores, load before {report.load_before:.1f}; threads: "
+        f"{options.documents:,} documents, {options.duplicates:.0%} copies planted at "
+        f"{options.distance} bits, plan "
+        f"{options.plan.name} ({options.plan.id})\n{figures['cores']} cores, load before "
+        f"{report.load_before:.1f}; threads: "
         f"{report.threads}\ndurable: {index.DURABLE}\n"
     )
     found, missed = figures["planted_found"], figures["planted_missed"]
-    out.print(f"planted copies found with their original and distance: {found:,} of {found + missed:,}")
     out.print(
-        f"near a stranger, each seen to be: {report.by_chance:,}; entries looked up for a document: {report.candidates:.1f}\n"
+        f"planted copies found with their original and distance: {found:,} of {found + missed:,}"
     )
-    table = table_of("", "documents/s", "by CPU time", "bytes in memory", "resident MB", "documents/s, by stretch")
+    out.print(
+        f"near a stranger, each seen to be: {report.by_chance:,}; entries looked up for a "
+        f"document: {report.candidates:.1f}\n"
+    )
+    table = table_of(
+        "",
+        "documents/s",
+        "by CPU time",
+        "bytes in memory",
+        "resident MB",
+        "documents/s, by stretch",
+    )
     for name, wall, cpu, last, curve in (
-        ("judged, second half", report.sustained, report.sustained_cpu, report.filled, report.curve),
+        (
+            "judged, second half",
+            report.sustained,
+            report.sustained_cpu,
+            report.filled,
+            report.curve,
+        ),
         *(
             ()
             if options.judging_only
             else (
-                ("rebuilt", report.rebuild, report.rebuild_cpu, report.rebuilt, report.rebuild_curve),
+                (
+                    "rebuilt",
+                    report.rebuild,
+                    report.rebuild_cpu,
+                    report.rebuilt,
+                    report.rebuild_curve,
+                ),
                 (
                     "rebuilt with decisions",
-                    *(report.rebuild_decided, report.rebuild_decided_cpu, report.decided, report.decided_curve),
+                    *(
+                        report.rebuild_decided,
+                        report.rebuild_decided_cpu,
+                        report.decided,
+                        report.decided_curve,
+                    ),
                 ),
             )
         ),
     ):
-        samples = [curve[place] for place in sorted({len(curve) * part // 5 for part in range(5)} | {len(curve) - 1})]
+        samples = [
+            curve[place]
+            for place in sorted({len(curve) * part // 5 for part in range(5)} | {len(curve) - 1})
+        ]
         rates = ", ".join(number(one["documents"] / max(one["seconds"], 1e-9)) for one in samples)
         memory = last["statistics"]["bytes_in_memory"] / report.representatives
-        table.add_row(name, number(wall), number(cpu), f"{memory:.0f} a document", megabytes(last["rss_bytes_max"]), rates)
+        table.add_row(
+            name,
+            number(wall),
+            number(cpu),
+            f"{memory:.0f} a document",
+            megabytes(last["rss_bytes_max"]),
+            rates,
+        )
     table.print_to(out)
     if not options.judging_only:
         _show_restarts(report, out)
@@ -180,7 +262,13 @@ def _show_reopened(report: index.IndexReport, out: Console) -> None:
     entries = one["statistics"]["entries"]
     out.print()
     table = table_of(
-        "after SIGKILL, with", "opened in s", "of CPU", "judged on, documents/s", "by CPU time", "in memory", "MB at most"
+        "after SIGKILL, with",
+        "opened in s",
+        "of CPU",
+        "judged on, documents/s",
+        "by CPU time",
+        "in memory",
+        "MB at most",
     )
     table.add_row(
         f"{megabytes(report.options.reopen_bytes)} MB",
@@ -197,7 +285,10 @@ def _show_reopened(report: index.IndexReport, out: Console) -> None:
 def _show_restarts(report: index.IndexReport, out: Console) -> None:
     out.print()
     table = table_of("opening", "seconds", "of CPU", "entries/s", "resident MB")
-    for name, one in (("after SIGKILL", report.after_kill), ("after a clean stop", report.after_close)):
+    for name, one in (
+        ("after SIGKILL", report.after_kill),
+        ("after a clean stop", report.after_close),
+    ):
         rate = number(report.representatives / one["open_seconds"])
         table.add_row(
             name,
@@ -208,7 +299,13 @@ def _show_restarts(report: index.IndexReport, out: Console) -> None:
         )
     one = report.restored
     seconds = one["restore_seconds"] + one["open_seconds"]
-    table.add_row("a snapshot, copied and proved", number(seconds, 2), "", number(report.restored_entries_per_second), "")
+    table.add_row(
+        "a snapshot, copied and proved",
+        number(seconds, 2),
+        "",
+        number(report.restored_entries_per_second),
+        "",
+    )
     table.print_to(out)
     out.print()
     table = table_of("bytes on disk", "per representative")

@@ -21,33 +21,63 @@ from stream_dedup.service import logs
 
 @command("bench path", example="python -m bench path --documents 200000 --rounds 3")
 def bench_path_command(
-    documents: Annotated[int, typer.Option("--documents", min=2000, help="How many; below 20,000 it is only a try.")] = 200_000,
-    size_bytes: Annotated[int, typer.Option("--size", help="Bytes of text in each, about; 250 to 1,000,000.")] = 1000,
-    duplicate_share: Annotated[float, typer.Option("--duplicates", help="Share of near or exact copies, 0 to below 1.")] = 0.3,
-    languages: Annotated[str, typer.Option("--languages", metavar="EN,..", help="Languages that take turns.")] = "en",
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each variant; medians are shown.")] = 3,
+    documents: Annotated[
+        int, typer.Option("--documents", min=2000, help="How many; below 20,000 it is only a try.")
+    ] = 200_000,
+    size_bytes: Annotated[
+        int, typer.Option("--size", help="Bytes of text in each, about; 250 to 1,000,000.")
+    ] = 1000,
+    duplicate_share: Annotated[
+        float, typer.Option("--duplicates", help="Share of near or exact copies, 0 to below 1.")
+    ] = 0.3,
+    languages: Annotated[
+        str, typer.Option("--languages", metavar="EN,..", help="Languages that take turns.")
+    ] = "en",
+    rounds: Annotated[
+        int,
+        typer.Option("--rounds", min=1, help="Measurements of each variant; medians are shown."),
+    ] = 3,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the generated documents.")] = 1,
     brokers: OwnBrokerOption = None,
     latency: Annotated[bool, typer.Option(help="Then measure latency too, at the rates.")] = True,
     rates: Annotated[
         list[float] | None,
-        typer.Option("--rate", metavar="N", min=1, help="Documents/s at which; may be repeated.  [default: 1000 and 12000]"),
+        typer.Option(
+            "--rate",
+            metavar="N",
+            min=1,
+            help="Documents/s at which; may be repeated.  [default: 1000 and 12000]",
+        ),
     ] = None,
     peers: Annotated[
         bool,
         typer.Option(
             "--peers",
-            help="Measure other programs copying, too: without transactions, Quix Streams; needs `make peers`.",
+            help="Measure other programs copying, too: without transactions, Quix Streams; needs "
+            "`make peers`.",
         ),
     ] = False,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that share the partitions, in each variant.")] = 1,
-    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the documents and outputs.")] = 4,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers", min=1, help="Processes that share the partitions, in each variant."
+        ),
+    ] = 1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="Partitions of the documents and outputs.")
+    ] = 4,
     index_entries: Annotated[
-        int, typer.Option("--index-entries", min=0, help="Representatives that the index holds before the first document.")
+        int,
+        typer.Option(
+            "--index-entries",
+            min=0,
+            help="Representatives that the index holds before the first document.",
+        ),
     ] = 0,
     target: FiguresOption = None,
 ) -> int:
-    """Measure the whole path with the plans bands, blocks and classic beside a plain exactly-once copy of the same documents.
+    """Measure the whole path with the plans bands, blocks and classic beside a plain exactly-once
+    copy of the same documents.
 
     Ratios are what can be compared; figures per second are the machine's as much as the filter's.
     """
@@ -69,18 +99,22 @@ def bench_path_command(
 
 
 def show_path(options: PathOptions, *, target: str | None) -> int:
-    """Measure and print the tables; return the exit code, 1 if documents are missing or came out twice.
+    """Measure and print the tables; return the exit code, 1 if documents are missing or came out
+    twice.
 
-    JSON goes to the file `target`, or to standard output for `-`, and then the tables go to standard error. `plot` is where a
-    picture goes.
+    JSON goes to the file `target`, or to standard output for `-`, and then the tables go to
+    standard error. `plot` is where a picture goes.
 
     Raises:
-        InputError: a file cannot be written, which is found out before anything is measured; or such documents cannot
+        InputError: a file cannot be written, which is found out before anything is measured; or
+        such documents cannot
             be made; or some workers would have nothing to do.
         StreamDedupError: the measurement failed.
     """
     options.check()
-    logging.getLogger(logs.KAFKA_LOGGER).setLevel(logging.ERROR)  # what will be tried again is no news here
+    logging.getLogger(logs.KAFKA_LOGGER).setLevel(
+        logging.ERROR
+    )  # what will be tried again is no news here
     out = out_of(target)
     report = run_path(options, note)
     _show(report, out)
@@ -94,16 +128,24 @@ def _show(report: PathReport, out: Console) -> None:
     options, machine = report.options, report.machine
     out.print()
     out.print(
-        f"{options.documents:,} documents of {report.mean_value_bytes:,.0f} bytes ({', '.join(options.languages)}; "
-        f"{options.duplicate_share:.0%} copies), transactions of at most {options.transaction_documents:,}, "
-        f"{options.partitions} partitions, {options.workers} {'worker' if options.workers == 1 else 'workers'}, "
+        f"{options.documents:,} documents of {report.mean_value_bytes:,.0f} bytes "
+        f"({', '.join(options.languages)}; "
+        f"{options.duplicate_share:.0%} copies), transactions of at most "
+        f"{options.transaction_documents:,}, "
+        f"{options.partitions} partitions, {options.workers} "
+        f"{'worker' if options.workers == 1 else 'workers'}, "
         f"{options.index_entries:,} entries before, "
         f"{options.rounds} rounds: medians, then each round"
     )
     libraries = machine["libraries"]
-    names = ", ".join(f"{name} {number}" for name, number in libraries.items()) if isinstance(libraries, dict) else ""
+    names = (
+        ", ".join(f"{name} {number}" for name, number in libraries.items())
+        if isinstance(libraries, dict)
+        else ""
+    )
     out.print(
-        f"{machine['cores']} cores of {machine['processor']}, {machine['platform']}; load before {machine['load_before']}\n"
+        f"{machine['cores']} cores of {machine['processor']}, {machine['platform']}; load before "
+        f"{machine['load_before']}\n"
         f"Python {machine['python']}, {names}; broker {machine['broker']}"
     )
     for name, peer in report.peers.items():
@@ -115,11 +157,19 @@ def _show(report: PathReport, out: Console) -> None:
     out.print()
     throughput_table(report).print_to(out)
     out.print()
-    _times("CPU per document, us", [(one, _medians_of_cpu(report, one)) for one in report.variants]).print_to(out)
+    _times(
+        "CPU per document, us", [(one, _medians_of_cpu(report, one)) for one in report.variants]
+    ).print_to(out)
     out.print()
-    stages = [(plan, medians([one.per_document_us(one.stage_seconds) for one in report.of(plan)])) for plan in PLANS]
+    stages = [
+        (plan, medians([one.per_document_us(one.stage_seconds) for one in report.of(plan)]))
+        for plan in PLANS
+    ]
     _times("Loop time per document, us", stages).print_to(out)
-    sizes = [(one, medians([sample.bytes_per_document for sample in report.of(one)])) for one in report.variants]
+    sizes = [
+        (one, medians([sample.bytes_per_document for sample in report.of(one)]))
+        for one in report.variants
+    ]
     out.print()
     out.print(
         _times("Bytes per document", sizes)
@@ -134,21 +184,35 @@ def _show(report: PathReport, out: Console) -> None:
 def throughput_table(report: PathReport) -> FittedTable:
     """Return the documents per second of every variant, with its share of the copy."""
     beside = ["of Quix's copy"] if QUIX in report.peers else []
-    headings = ["documents/s", "of the copy", *beside, "first commit, s", "duplicates", "memory, MB"]
+    headings = [
+        "documents/s",
+        "of the copy",
+        *beside,
+        "first commit, s",
+        "duplicates",
+        "memory, MB",
+    ]
     table = table_of("", *headings, "documents/s of each round")
     for variant in report.variants:
         samples = report.of(variant)
         rate = report.documents_per_second(variant)
         memory = medians([one.memory_bytes_max for one in samples])
         first = median([one.first_commit_seconds for one in samples])
-        duplicates = sorted({one.balance["duplicates"] for one in samples if "duplicates" in one.balance})
+        duplicates = sorted(
+            {one.balance["duplicates"] for one in samples if "duplicates" in one.balance}
+        )
         table.add_row(
             variant,
             number(rate),
             "" if variant == COPY else number(median(report.ratios(variant)), 3),
-            *("" if variant == QUIX else number(median(report.ratios(variant, QUIX)), 3) for _ in beside),
+            *(
+                "" if variant == QUIX else number(median(report.ratios(variant, QUIX)), 3)
+                for _ in beside
+            ),
             number(first, 1),
-            " to ".join(f"{count:,}" for count in {duplicates[0]: 0, duplicates[-1]: 0}) if duplicates else "",
+            " to ".join(f"{count:,}" for count in {duplicates[0]: 0, duplicates[-1]: 0})
+            if duplicates
+            else "",
             ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in memory.items()),
             ", ".join(number(one.documents_per_second) for one in samples),
         )
@@ -168,9 +232,17 @@ def _times(title: str, found: Sequence[tuple[str, Mapping[str, float]]]) -> Fitt
 
 
 def latency_table(report: PathReport) -> FittedTable:
-    """Return the latencies, from record to committed verdict, and the median age at each of the worker's steps."""
-    found = [(plan, one.documents_per_second, one.as_json()) for plan, those in report.latencies.items() for one in those]
-    names = list(dict.fromkeys(name for *_, figures in found for name in figures if name.endswith("_ms")))
+    """Return the latencies, from record to committed verdict, and the median age at each of the
+    worker's steps.
+    """
+    found = [
+        (plan, one.documents_per_second, one.as_json())
+        for plan, those in report.latencies.items()
+        for one in those
+    ]
+    names = list(
+        dict.fromkeys(name for *_, figures in found for name in figures if name.endswith("_ms"))
+    )
     headings = (name.removesuffix("_ms").replace("_", " ") for name in names)
     table = table_of("Record to committed output, ms", "filter", "documents/s", *headings)
     for plan, rate, figures in found:

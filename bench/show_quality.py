@@ -15,7 +15,16 @@ from bench import quality, sites
 from bench.bands import BANDS, BandCounts
 from bench.edits import measure_edits
 from bench.quality import QualityOptions, presets_named
-from bench.show import FiguresOption, about_peers, number, out_of, peers_of, stamped, table_of, write_figures
+from bench.show import (
+    FiguresOption,
+    about_peers,
+    number,
+    out_of,
+    peers_of,
+    stamped,
+    table_of,
+    write_figures,
+)
 from stream_dedup.cli.options import command
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.plan import parse as parse_plan
@@ -26,59 +35,105 @@ from stream_dedup.ground.terminal import note
 @command("bench quality", example="python -m bench quality --corpus corpora --plan classic")
 def bench_quality_command(
     corpus: Annotated[
-        Path | None, typer.Option("--corpus", metavar="DIR", help="Folder of NAME.jsonl and NAME.pairs.tsv files.")
+        Path | None,
+        typer.Option(
+            "--corpus", metavar="DIR", help="Folder of NAME.jsonl and NAME.pairs.tsv files."
+        ),
     ] = None,
-    sites: Annotated[bool, typer.Option("--sites", help="Measure large sites that are made up.")] = False,
-    edits: Annotated[bool, typer.Option("--edits", help="With --corpus, measure what is missed of edited texts.")] = False,
-    presets: Annotated[list[str] | None, typer.Option("--preset", help="Recipes to measure.  [default: all]")] = None,
-    plans: Annotated[list[str] | None, typer.Option("--plan", help="Plans to measure.  [default: all with a name]")] = None,
-    keys: Annotated[int, typer.Option("--keys", min=1, help="Hash keys to measure with, the public one first.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the streams' order and of the pages made up.")] = 1,
-    peers: Annotated[bool, typer.Option("--peers", help="Measure other programs too; needs `make peers`.")] = False,
+    sites: Annotated[
+        bool, typer.Option("--sites", help="Measure large sites that are made up.")
+    ] = False,
+    edits: Annotated[
+        bool, typer.Option("--edits", help="With --corpus, measure what is missed of edited texts.")
+    ] = False,
+    presets: Annotated[
+        list[str] | None, typer.Option("--preset", help="Recipes to measure.  [default: all]")
+    ] = None,
+    plans: Annotated[
+        list[str] | None,
+        typer.Option("--plan", help="Plans to measure.  [default: all with a name]"),
+    ] = None,
+    keys: Annotated[
+        int, typer.Option("--keys", min=1, help="Hash keys to measure with, the public one first.")
+    ] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Seed of the streams' order and of the pages made up.")
+    ] = 1,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Measure other programs too; needs `make peers`.")
+    ] = False,
     site_pages: Annotated[
         list[int] | None,
-        typer.Option("--site-pages", min=2, help="With --sites, pages of a site.  [default: 10, 100, 1000, 4000]"),
+        typer.Option(
+            "--site-pages",
+            min=2,
+            help="With --sites, pages of a site.  [default: 10, 100, 1000, 4000]",
+        ),
     ] = None,
     templates: Annotated[
         list[int] | None,
-        typer.Option("--template", min=0, max=99, help="With --sites, percent of a page's words.  [default: 50 to 80]"),
+        typer.Option(
+            "--template",
+            min=0,
+            max=99,
+            help="With --sites, percent of a page's words.  [default: 50 to 80]",
+        ),
     ] = None,
     languages: Annotated[
-        list[str] | None, typer.Option("--language", help="With --sites, of en, zh, ja and ar.  [default: all]")
+        list[str] | None,
+        typer.Option("--language", help="With --sites, of en, zh, ja and ar.  [default: all]"),
     ] = None,
     pages: Annotated[
-        int, typer.Option("--pages", min=1, help="With --sites, pages of each size, template and language.")
+        int,
+        typer.Option(
+            "--pages", min=1, help="With --sites, pages of each size, template and language."
+        ),
     ] = 4000,
     target: FiguresOption = None,
 ) -> int:
-    """Measure what recipes and plans find among real texts with known near-duplicates (--corpus), and what they drop falsely.
+    """Measure what recipes and plans find among real texts with known near-duplicates (--corpus),
+    and what they drop falsely.
 
-    With --sites, how many different pages of one site are dropped, and how many planted copies are found, by the size of the
-    site and of its template.
+    With --sites, how many different pages of one site are dropped, and how many planted copies are
+    found, by the size of the site and of its template.
     """
     if corpus is None and not sites:
-        raise typer.BadParameter("give a folder to --corpus, or --sites, or both", param_hint="--corpus")
+        raise typer.BadParameter(
+            "give a folder to --corpus, or --sites, or both", param_hint="--corpus"
+        )
     named, chosen = presets_named(presets or []), tuple(map(parse_plan, plans or PLANS))
     out = out_of(target)
     figures: dict[str, object] = {"keys": keys, "seed": seed}
     if corpus is not None and edits:
         figures |= show_edits(corpus, chosen[0], keys, seed, out)
     elif corpus is not None:
-        figures |= show_corpora(QualityOptions(corpus, named, chosen, keys, seed), out, with_peers=peers)
+        figures |= show_corpora(
+            QualityOptions(corpus, named, chosen, keys, seed), out, with_peers=peers
+        )
     if sites:
         from bench.sites import LANGUAGES, SIZES, TEMPLATES, SiteOptions
 
         for language in languages or ():
             if language not in LANGUAGES:
-                raise typer.BadParameter(f"choose of {', '.join(LANGUAGES)}", param_hint="--language")
-        wanted = tuple(languages or LANGUAGES), tuple(templates or TEMPLATES), tuple(site_pages or SIZES)
-        options = SiteOptions(*wanted, pages=pages, presets=named, plans=chosen, keys=keys, seed=seed)
+                raise typer.BadParameter(
+                    f"choose of {', '.join(LANGUAGES)}", param_hint="--language"
+                )
+        wanted = (
+            tuple(languages or LANGUAGES),
+            tuple(templates or TEMPLATES),
+            tuple(site_pages or SIZES),
+        )
+        options = SiteOptions(
+            *wanted, pages=pages, presets=named, plans=chosen, keys=keys, seed=seed
+        )
         figures |= show_sites(options, out)
     write_figures(stamped(figures), target)
     return 0
 
 
-def show_corpora(options: quality.QualityOptions, out: Console, *, with_peers: bool) -> dict[str, object]:
+def show_corpora(
+    options: quality.QualityOptions, out: Console, *, with_peers: bool
+) -> dict[str, object]:
     """Measure real texts and print the tables; return the figures.
 
     Raises:
@@ -94,12 +149,16 @@ def show_corpora(options: quality.QualityOptions, out: Console, *, with_peers: b
     out.print(f"hash keys: {options.keys}; seed of orders and pages: {options.seed}")
     for code, (count, cuts) in report.templates.items():
         out.print(
-            f"template pages {code}: {count}, Jaccard with the nearest {'/'.join(f'{one:.2f}' for one in cuts)} (10/50/90 %)"
+            f"template pages {code}: {count}, Jaccard with the nearest "
+            f"{'/'.join(f'{one:.2f}' for one in cuts)} (10/50/90 %)"
         )
     out.print()
     _quality(report).print_to(out)
     out.print()
-    out.print("Documents of the sets that were dropped, of all, by the exact Jaccard with the nearest document kept before:")
+    out.print(
+        "Documents of the sets that were dropped, of all, by the exact Jaccard with the nearest "
+        "document kept before:"
+    )
     _bands(report).print_to(out)
     return report.as_json()
 
@@ -110,7 +169,9 @@ def show_edits(corpus: Path, plan: Plan, keys: int, seed: int, out: Console) -> 
     table = table_of("", "words", "texts", "exact Jaccard", f"found by {plan.name}")
     for one in findings:
         span = f"{one.words[0]} to {one.words[1]}"
-        table.add_row(one.kind, span, number(one.texts), number(one.jaccard, 2), number(one.found, 3))
+        table.add_row(
+            one.kind, span, number(one.texts), number(one.jaccard, 2), number(one.found, 3)
+        )
     table.print_to(out)
     return {"edits": [asdict(one) for one in findings]}
 
@@ -121,7 +182,8 @@ def show_sites(options: sites.SiteOptions, out: Console) -> dict[str, object]:
     out.print()
     out.print(f"{datetime.now(UTC):%Y-%m-%d}; hash keys: {options.keys}; seed: {options.seed}")
     out.print(
-        f"Made-up sites, {sites.WORDS} words a page; dropped of all, by the exact Jaccard with the nearest page kept before:"
+        f"Made-up sites, {sites.WORDS} words a page; dropped of all, by the exact Jaccard with the "
+        "nearest page kept before:"
     )
     _sites(sites.summarised(findings)).print_to(out)
     for language in options.languages:

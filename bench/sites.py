@@ -1,14 +1,18 @@
-"""Large sites, made up: many pages of one template, each with words of its own, and planted copies of some of them.
+"""Large sites, made up: many pages of one template, each with words of its own, and planted copies
+of some of them.
 
-A page has `WORDS` words. A share of them, the template, is equal on all pages of its site: one half stands before what the
-page says and one half behind it. The rest is drawn anew for each page. So any two pages of a site have nearly the same Jaccard,
-which follows from the share, and a filter is right to keep them all while that is below its threshold.
+A page has `WORDS` words. A share of them, the template, is equal on all pages of its site: one half
+stands before what the page says and one half behind it. The rest is drawn anew for each page. So
+any two pages of a site have nearly the same Jaccard, which follows from the share, and a filter is
+right to keep them all while that is below its threshold.
 
-The pages of all sites of one kind come in an order drawn by lot, through one index, and the planted copies behind them. A copy
-is a page of which as many words were exchanged as bring its exact Jaccard with the page to the level wanted.
+The pages of all sites of one kind come in an order drawn by lot, through one index, and the planted
+copies behind them. A copy is a page of which as many words were exchanged as bring its exact
+Jaccard with the page to the level wanted.
 
-Invariants: everything follows from the seed; Jaccards are exact, by `demo.truth`, with every page of the same site that was
-kept before. Pages of different sites share no template and are not compared: their Jaccard is next to nothing.
+Invariants: everything follows from the seed; Jaccards are exact, by `demo.truth`, with every page
+of the same site that was kept before. Pages of different sites share no template and are not
+compared: their Jaccard is next to nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ Words = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SiteOptions:
-    """What to measure. `pages`: of each language, template and size, at least one site; `copies`: of each of them and level.
+    """What to measure. `pages`: of each language, template and size, at least one site; `copies`:
+    of each of them and level.
 
     `templates`: shares of a page's words, in percent. `keys`: hash keys, the public one first.
     """
@@ -66,22 +71,27 @@ class SiteOptions:
 
 @dataclass(frozen=True, slots=True)
 class CopyCounts:
-    """Planted copies: how many, how many were dropped, and how many of those name a page that they hardly resemble."""
+    """Planted copies: how many, how many were dropped, and how many of those name a page that they
+    hardly resemble.
+    """
 
     planted: int = 0
     found: int = 0
     misnamed: int = 0
 
     def __add__(self, other: CopyCounts) -> CopyCounts:
-        return CopyCounts(self.planted + other.planted, self.found + other.found, self.misnamed + other.misnamed)
+        return CopyCounts(
+            self.planted + other.planted, self.found + other.found, self.misnamed + other.misnamed
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SiteFinding:
     """What one plan did, with one hash key, to all sites of one kind.
 
-    `alike`: least and greatest Jaccard of a page with the nearest one kept before it, site openers left out. `worst`: of all
-    sites the greatest share of pages that were dropped falsely. `copies`: for each of `LEVELS`.
+    `alike`: least and greatest Jaccard of a page with the nearest one kept before it, site openers
+    left out. `worst`: of all sites the greatest share of pages that were dropped falsely. `copies`:
+    for each of `LEVELS`.
     """
 
     language: str
@@ -110,7 +120,11 @@ class SiteFinding:
             "bands": self.bands.as_json(),
             "worst_site": self.worst,
             "copies": {
-                f"{level:.2f}": {"planted": one.planted, "found": one.found, "misnamed": one.misnamed}
+                f"{level:.2f}": {
+                    "planted": one.planted,
+                    "found": one.found,
+                    "misnamed": one.misnamed,
+                }
                 for level, one in zip(LEVELS, self.copies, strict=True)
             },
         }
@@ -118,7 +132,9 @@ class SiteFinding:
 
 @dataclass(frozen=True, slots=True)
 class SiteSummary:
-    """Findings of one plan, template and size put together, over keys and over the languages named."""
+    """Findings of one plan, template and size put together, over keys and over the languages
+    named.
+    """
 
     method: str
     plan: str
@@ -152,7 +168,9 @@ class Copy:
 
 
 class SitePages:
-    """All sites of one language, template and size: texts by page number, the order they come in, copies behind them."""
+    """All sites of one language, template and size: texts by page number, the order they come in,
+    copies behind them.
+    """
 
     def __init__(self, language: str, template: int, size: int, options: SiteOptions) -> None:
         self.language, self.template, self.size = language, template, size
@@ -166,7 +184,9 @@ class SitePages:
         self.copies = [
             self._copy(made[of], of, level, chance)
             for level in range(len(LEVELS))
-            for of in chance.choice(len(made), min(options.copies, len(made)), replace=False).tolist()
+            for of in chance.choice(
+                len(made), min(options.copies, len(made)), replace=False
+            ).tolist()
         ]
 
     def site_of(self, page: int) -> int:
@@ -190,11 +210,17 @@ class SitePages:
         count = WORDS * self.template // 100
         shared = self._drawn(self._chance(0, site), count)
         return np.concatenate(
-            [shared[: count // 2], self._drawn(self._chance(1, site, page), WORDS - count), shared[count // 2 :]]
+            [
+                shared[: count // 2],
+                self._drawn(self._chance(1, site, page), WORDS - count),
+                shared[count // 2 :],
+            ]
         )
 
     def _copy(self, words: Words, of: int, level: int, chance: np.random.Generator) -> Copy:
-        """Return a page with so many words exchanged that its Jaccard with itself comes nearest to the level."""
+        """Return a page with so many words exchanged that its Jaccard with itself comes nearest to
+        the level.
+        """
         places, others = chance.permutation(WORDS), self._drawn(chance, WORDS)
         whole = self.features(self.texts[of])
 
@@ -210,7 +236,10 @@ class SitePages:
                 low = middle + 1
             else:
                 high = middle
-        best = min((low - 1, low), key=lambda count: abs(jaccard(whole, self.features(changed(count))) - LEVELS[level]))
+        best = min(
+            (low - 1, low),
+            key=lambda count: abs(jaccard(whole, self.features(changed(count))) - LEVELS[level]),
+        )
         return Copy(of, level, changed(max(1, best)))
 
     def _chance(self, *what: int) -> np.random.Generator:
@@ -218,7 +247,9 @@ class SitePages:
 
     def _drawn(self, chance: np.random.Generator, count: int) -> Words:
         frequent = np.minimum(chance.pareto(_PARETO, count), _VOCABULARY - 1).astype(np.int64)
-        return np.where(chance.random(count) < _FREQUENT, frequent, chance.integers(0, _VOCABULARY, count))
+        return np.where(
+            chance.random(count) < _FREQUENT, frequent, chance.integers(0, _VOCABULARY, count)
+        )
 
     def _written(self, words: Words) -> str:
         return _GAPS.get(self.language, " ").join([self._words[word] for word in words.tolist()])
@@ -260,12 +291,16 @@ def measure_sites(options: SiteOptions, say: Say) -> Iterator[SiteFinding]:
         pages = SitePages(language, template, size, options)
         say(f"{language}, template {template} %: {pages.sites:,} sites of {size:,} pages")
         for preset, key in itertools.product(options.presets, range(options.keys)):
-            known = KnownPrints(fingerprinter_of(preset, key), [*pages.texts, *(copy.text for copy in pages.copies)])
+            known = KnownPrints(
+                fingerprinter_of(preset, key), [*pages.texts, *(copy.text for copy in pages.copies)]
+            )
             for plan in plans_for(known.recipe, options.plans):
                 yield judge_site(pages, known, plan, preset, key)
 
 
-def judge_site(pages: SitePages, known: KnownPrints, plan: Plan, method: str, key: int) -> SiteFinding:
+def judge_site(
+    pages: SitePages, known: KnownPrints, plan: Plan, method: str, key: int
+) -> SiteFinding:
     """Return what the index does to these pages and then to their copies."""
     texts = [*(pages.texts[place] for place in pages.order), *(copy.text for copy in pages.copies)]
     documents = [OfflineDocument(str(number).encode(), text) for number, text in enumerate(texts)]
@@ -276,7 +311,9 @@ def judge_site(pages: SitePages, known: KnownPrints, plan: Plan, method: str, ke
         dropped[place] = verdict.verdict is Verdict.DUPLICATE
     nearest = _nearest(pages, dropped)
     by_site = [
-        count_bands(nearest[first : first + pages.size], dropped[first : first + pages.size].tolist())
+        count_bands(
+            nearest[first : first + pages.size], dropped[first : first + pages.size].tolist()
+        )
         for first in range(0, count, pages.size)
     ]
     named = [None if one.of_number is None else texts[one.of_number] for one in judged[count:]]
@@ -307,8 +344,11 @@ def _nearest(pages: SitePages, dropped: NDArray[np.bool_]) -> list[float]:
     return found
 
 
-def nearest_before(alike: NDArray[np.float32], when: NDArray[np.int64], dropped: NDArray[np.bool_]) -> list[float]:
-    """Return of each of n pages the greatest Jaccard with a page that came before it and was kept; 0 if there is none.
+def nearest_before(
+    alike: NDArray[np.float32], when: NDArray[np.int64], dropped: NDArray[np.bool_]
+) -> list[float]:
+    """Return of each of n pages the greatest Jaccard with a page that came before it and was kept;
+    0 if there is none.
 
     `alike`: (n, n); `when` each came, and whether it was `dropped`: (n,).
     """
@@ -320,13 +360,18 @@ def nearest_before(alike: NDArray[np.float32], when: NDArray[np.int64], dropped:
 def _count_copies(pages: SitePages, named: Sequence[str | None]) -> tuple[CopyCounts, ...]:
     counts = [CopyCounts()] * len(LEVELS)
     for copy, text in zip(pages.copies, named, strict=True):
-        is_misnamed = text is not None and jaccard(pages.features(copy.text), pages.features(text)) < _NAMED_FROM
+        is_misnamed = (
+            text is not None
+            and jaccard(pages.features(copy.text), pages.features(text)) < _NAMED_FROM
+        )
         counts[copy.level] += CopyCounts(1, text is not None, is_misnamed)
     return tuple(counts)
 
 
 def summarised(findings: Sequence[SiteFinding], language: str | None = None) -> list[SiteSummary]:
-    """Return one line for each plan, template and size, over all keys, of one language or of all."""
+    """Return one line for each plan, template and size, over all keys, of one language or of
+    all.
+    """
     groups: defaultdict[tuple[str, str, int, int], list[SiteFinding]] = defaultdict(list)
     for one in findings:
         if language in (None, one.language):
@@ -341,7 +386,10 @@ def summarised(findings: Sequence[SiteFinding], language: str | None = None) -> 
             (min(one.alike[0] for one in group), max(one.alike[1] for one in group)),
             sum((one.bands for one in group), BandCounts()),
             max(one.worst for one in group),
-            tuple(sum((one.copies[level] for one in group), CopyCounts()) for level in range(len(LEVELS))),
+            tuple(
+                sum((one.copies[level] for one in group), CopyCounts())
+                for level in range(len(LEVELS))
+            ),
         )
         for (method, plan, template, size), group in groups.items()
     ]

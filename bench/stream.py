@@ -1,16 +1,18 @@
-"""A seeded stream of log records whose near-duplicates are known: what `bench index` feeds to an index.
+"""A seeded stream of log records whose near-duplicates are known: what `bench index` feeds to an
+index.
 
-Document n is an original, whose print and sketch are a function of (seed, n), or a copy of an earlier original that differs
-from it in exactly `distance` random bits and has four values of the sketch drawn anew; so nothing has to be remembered, and
-every record can be made again.
+Document n is an original, whose print and sketch are a function of (seed, n), or a copy of an
+earlier original that differs from it in exactly `distance` random bits and has four values of the
+sketch drawn anew; so nothing has to be remembered, and every record can be made again.
 
-Originals are as near as unrelated real pages are. There are two languages; a quarter of the bits of a print and a sixteenth
-of the values of a sketch are those of its language, the others are random: prints of one language lie 60 bits apart, those
-of two 64. Of `template` pages three quarters of the bits and two thirds of the values are those of one site: any two are 28
-bits apart and 0.43 alike. How that compares with texts: docs/explanation/index-layout.md.
+Originals are as near as unrelated real pages are. There are two languages; a quarter of the bits of
+a print and a sixteenth of the values of a sketch are those of its language, the others are random:
+prints of one language lie 60 bits apart, those of two 64. Of `template` pages three quarters of the
+bits and two thirds of the values are those of one site: any two are 28 bits apart and 0.43 alike.
+How that compares with texts: docs/explanation/index-layout.md.
 
-Invariants: the same numbers make the same bytes; a copy's original comes before it in the stream; the sources' committed
-offsets follow a few records behind, as they do when workers commit.
+Invariants: the same numbers make the same bytes; a copy's original comes before it in the stream;
+the sources' committed offsets follow a few records behind, as they do when workers commit.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ _MIX_TWO: Final = np.uint64(0x94D049BB133111EB)
 
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
-    """A log record, and for each of its documents the document that it is a copy of, or -1: (n,) int64."""
+    """A log record, and for each of its documents the document that it is a copy of, or -1: (n,)
+    int64.
+    """
 
     offset: int
     append_ms: int
@@ -60,7 +64,8 @@ class StreamRecord:
 
 @dataclass(frozen=True, slots=True)
 class PrintStream:
-    """`documents` in all, of which the share `duplicates` are copies `distance` bits off, within the plan's width.
+    """`documents` in all, of which the share `duplicates` are copies `distance` bits off, within
+    the plan's width.
 
     With `template` all are pages of one site.
     """
@@ -89,7 +94,10 @@ class PrintStream:
         count = end - begin
         chance = np.random.default_rng((self.seed, number))
         originals = np.full(count, -1, np.int64)
-        prints, sketches = self._prints(np.arange(begin, end)), self._sketches(np.arange(begin, end))
+        prints, sketches = (
+            self._prints(np.arange(begin, end)),
+            self._sketches(np.arange(begin, end)),
+        )
         if begin:  # the first record is all originals
             copies = np.flatnonzero(self._is_copy(np.arange(begin, end)))
             sources = chance.integers(0, begin, len(copies))
@@ -98,9 +106,14 @@ class PrintStream:
             originals[copies] = sources
             prints[copies] = self._prints(sources) ^ self._differences(chance, len(copies))
             sketches[copies] = self._sketches(sources)
-            for first, end, count in ((0, SKETCH_VALUES, _VALUES_ANEW), (SKETCH_VALUES, SKETCH_BYTES, _VALUES_ANEW // 2)):
+            for first, end, count in (
+                (0, SKETCH_VALUES, _VALUES_ANEW),
+                (SKETCH_VALUES, SKETCH_BYTES, _VALUES_ANEW // 2),
+            ):
                 anew = (len(copies), count)
-                sketches[copies[:, None], chance.integers(first, end, anew)] = chance.integers(0, 256, anew, np.uint8)
+                sketches[copies[:, None], chance.integers(first, end, anew)] = chance.integers(
+                    0, 256, anew, np.uint8
+                )
         return originals, prints, sketches
 
     def _record(self, number: int) -> StreamRecord:
@@ -108,13 +121,19 @@ class PrintStream:
         begin, count = number * RECORD_DOCUMENTS, len(originals)
         end = begin + count
         time_ms = BEGIN_MS + number * 10
-        ids = tuple(b"https://host-%d.example/page/%d" % (one % 9973, one) for one in range(begin, end))
+        ids = tuple(
+            b"https://host-%d.example/page/%d" % (one % 9973, one) for one in range(begin, end)
+        )
         batch = Batch(
             recipe=self.recipe,
             mode=Mode.ENFORCE,
             nonce=self.seed.to_bytes(16, "big"),
             number=number,
-            sources=(Source(_TOPIC, _TOPIC_ID, 0, 0, max(0, begin - _IN_FLIGHT_RECORDS * RECORD_DOCUMENTS)),),
+            sources=(
+                Source(
+                    _TOPIC, _TOPIC_ID, 0, 0, max(0, begin - _IN_FLIGHT_RECORDS * RECORD_DOCUMENTS)
+                ),
+            ),
             source=np.zeros(count, np.uint16),
             offset=np.arange(begin, end, dtype=np.int64),
             value_digest=_mixed(np.arange(begin, end), self.seed + 3),
@@ -126,10 +145,20 @@ class PrintStream:
             time_ms=np.full(count, time_ms, np.int64),
             ids=ids,
         )
-        return StreamRecord(number + 1, time_ms, encode_batch(batch), originals, prints, sketches, sum(map(len, ids)))
+        return StreamRecord(
+            number + 1,
+            time_ms,
+            encode_batch(batch),
+            originals,
+            prints,
+            sketches,
+            sum(map(len, ids)),
+        )
 
     def _is_copy(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which documents may be copies, by a die that follows from their numbers; those are not copied."""
+        """Return which documents may be copies, by a die that follows from their numbers; those are
+        not copied.
+        """
         dice = (_mixed(numbers, self.seed + 9) >> np.uint64(11)) * 2.0**-53
         is_copy: NDArray[np.bool_] = (dice < self.duplicates) & (numbers >= RECORD_DOCUMENTS)
         return is_copy
@@ -154,11 +183,17 @@ class PrintStream:
         return np.concatenate(parts, 1).view(np.uint8)[:, :SKETCH_BYTES]
 
     def _limbs(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
-        return np.stack([_mixed(numbers, self.seed + salt), _mixed(numbers, self.seed + salt + 1)], 1)
+        return np.stack(
+            [_mixed(numbers, self.seed + salt), _mixed(numbers, self.seed + salt + 1)], 1
+        )
 
     def _differences(self, chance: np.random.Generator, count: int) -> NDArray[np.uint64]:
-        """Return what to XOR onto `count` prints: `distance` random bits of the plan's width in each."""
-        order = chance.random((count, self.plan.width)).argpartition(max(0, self.distance - 1), axis=1)[:, : self.distance]
+        """Return what to XOR onto `count` prints: `distance` random bits of the plan's width in
+        each.
+        """
+        order = chance.random((count, self.plan.width)).argpartition(
+            max(0, self.distance - 1), axis=1
+        )[:, : self.distance]
         bits = np.zeros((count, WORDS * 64), np.uint8)
         np.put_along_axis(bits, order, 1, axis=1)
         return np.packbits(bits, axis=1, bitorder="little").view(np.uint64)

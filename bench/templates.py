@@ -1,11 +1,13 @@
 """Hard negatives: pages of one site, which share everything but what they say.
 
-A site has a navigation bar, a side column of teasers and a footer, equal on all its pages; the body is an article of its
-own. How long the boilerplate is, beside the article, is drawn anew for each site, so that pages of one site come to a
-Jaccard of about 0.1 to 0.5. Words are those of the mini-crawl (`demo.texts`).
+A site has a navigation bar, a side column of teasers and a footer, equal on all its pages; the body
+is an article of its own. How long the boilerplate is, beside the article, is drawn anew for each
+site, so that pages of one site come to a Jaccard of about 0.1 to 0.5. Words are those of the
+mini-crawl (`demo.texts`).
 
-Invariants: a seed gives the same pages on every Python; no two pages have a Jaccard of 0.5 or more, by the exact measure
-(`demo.truth`): a page that would is left out, so every page is a negative whatever was generated before it.
+Invariants: a seed gives the same pages on every Python; no two pages have a Jaccard of 0.5 or more,
+by the exact measure (`demo.truth`): a page that would is left out, so every page is a negative
+whatever was generated before it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ KIND: Final = "template"
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """Generated pages, the pairs of them with a Jaccard of at least `LISTED_FROM`, and of each page its nearest one's."""
+    """Generated pages, the pairs of them with a Jaccard of at least `LISTED_FROM`, and of each page
+    its nearest one's.
+    """
 
     documents: tuple[CorpusDocument, ...]
     pairs: tuple[Pair, ...]
@@ -66,8 +70,14 @@ def template_pages(code: str, seed: int, pages: int = PAGES) -> Templates:
             if max(alike, default=0.0) >= GREY_FROM or len(documents) == pages:
                 continue
             place = len(documents)
-            pairs += [Pair(other, place, value, "different") for other, value in enumerate(alike) if value >= LISTED_FROM]
-            nearest = [max(before, value) for before, value in zip(nearest, alike, strict=True)] + [max(alike, default=0.0)]
+            pairs += [
+                Pair(other, place, value, "different")
+                for other, value in enumerate(alike)
+                if value >= LISTED_FROM
+            ]
+            nearest = [max(before, value) for before, value in zip(nearest, alike, strict=True)] + [
+                max(alike, default=0.0)
+            ]
             documents.append(CorpusDocument(f"template:{code}:{site}:{place}", text, code, KIND))
             features.append(of_page)
     return Templates(tuple(documents), tuple(pairs), tuple(nearest))
@@ -77,7 +87,9 @@ def _boilerplate(dice: Dice, code: str) -> tuple[str, str, str]:
     said = language(code)
     low, high = _BODY_SENTENCES
     teasers = round((low + high) / 2 * (_TEASERS[0] + (_TEASERS[1] - _TEASERS[0]) * dice.roll()))
-    navigation = " | ".join(word for (word,) in dice.shuffled(said.lists["nav"])[: 5 + dice.below(12)])
+    navigation = " | ".join(
+        word for (word,) in dice.shuffled(said.lists["nav"])[: 5 + dice.below(12)]
+    )
     footer = "\n".join(dice.shuffled(said.texts["footer"])[: 1 + dice.below(8)])
     return navigation, said.tell(Writer(dice).article(teasers)), footer
 

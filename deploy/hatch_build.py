@@ -1,4 +1,5 @@
-"""Hook of hatchling: a wheel that holds kernels which were compiled ahead, for one platform and Python (`make wheel`).
+"""Hook of hatchling: a wheel that holds kernels which were compiled ahead, for one platform and
+Python (`make wheel`).
 
 Without STREAM_DEDUP_WHEEL_KERNELS, as everywhere else, the wheel is for all and holds none.
 """

@@ -1,7 +1,9 @@
-"""What a release is made of, from files of this repository: `make release-check`, `make release-notes`, `make wheel`.
+"""What a release is made of, from files of this repository: `make release-check`, `make
+release-notes`, `make wheel`.
 
-`check [TAG]`: every file names one version; with a tag, that one, and its notes are finished. `notes VERSION`: what
-CHANGELOG.md says of a version, as Markdown. `wheel`: one with the kernels for this family of processors, in dist/
+`check [TAG]`: every file names one version; with a tag, that one, and its notes are finished.
+`notes VERSION`: what CHANGELOG.md says of a version, as Markdown. `wheel`: one with the kernels for
+this family of processors, in dist/
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ def version() -> str:
 def _one(path: Path, pattern: str) -> str:
     found = re.findall(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
     if len(found) != 1:
-        raise SystemExit(f"{path.relative_to(ROOT)} names {len(found)} versions where one is looked for ({pattern}).")
+        raise SystemExit(
+            f"{path.relative_to(ROOT)} names {len(found)} versions where one is looked for "
+            f"({pattern})."
+        )
     return str(found[0])
 
 
@@ -46,25 +51,41 @@ def named_otherwise(wanted: str) -> list[str]:
     for path in sorted((ROOT / "deploy").rglob("kustomization.yaml")):
         for tag in re.findall(r"newTag: ([^\s}]+)", path.read_text(encoding="utf-8")):
             found[str(path.relative_to(ROOT))] = (tag, wanted)
-    found["deploy/compose.yaml"] = (_one(ROOT / "deploy" / "compose.yaml", r"image: stream-dedup:(\S+)$"), wanted)
-    return [f"{where} names {has}, and should name {should}." for where, (has, should) in found.items() if has != should]
+    found["deploy/compose.yaml"] = (
+        _one(ROOT / "deploy" / "compose.yaml", r"image: stream-dedup:(\S+)$"),
+        wanted,
+    )
+    return [
+        f"{where} names {has}, and should name {should}."
+        for where, (has, should) in found.items()
+        if has != should
+    ]
 
 
 def sections() -> dict[str, str]:
     """Return the text of each version in CHANGELOG.md by its heading, the newest first."""
-    parts = re.split(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {heading.strip(): text.strip() for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
+    parts = re.split(
+        r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    return {
+        heading.strip(): text.strip()
+        for heading, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
 def notes(wanted: str) -> str:
-    """Return what is told of a version; where a workflow runs it, links lead to the files of the tag.
+    """Return what is told of a version; where a workflow runs it, links lead to the files of the
+    tag.
 
     Raises:
         SystemExit: CHANGELOG.md tells nothing of it.
     """
     for heading, text in sections().items():
         if re.split(r"[,\s]", heading)[0] == wanted:
-            names = (os.environ.get("GITHUB_SERVER_URL", ""), os.environ.get("GITHUB_REPOSITORY", ""))
+            names = (
+                os.environ.get("GITHUB_SERVER_URL", ""),
+                os.environ.get("GITHUB_REPOSITORY", ""),
+            )
             page = "/".join([*names, "blob", f"v{wanted}", ""]) if all(names) else ""
             return re.sub(r"\]\((?!https?:|#)([^)]+)\)", rf"]({page}\1)", text) + "\n"
     raise SystemExit(f"CHANGELOG.md has no section `## {wanted}`.")
@@ -76,13 +97,17 @@ def check(tag: str | None) -> list[str]:
     problems = named_otherwise(wanted)
     newest = next(iter(sections()))
     if re.split(r"[,\s]", newest)[0] != wanted:
-        problems.append(f"The newest section of CHANGELOG.md is {newest!r}, and the program is {wanted}.")
+        problems.append(
+            f"The newest section of CHANGELOG.md is {newest!r}, and the program is {wanted}."
+        )
     if tag is None:
         return problems
     if tag != f"v{wanted}":
         problems.append(f"The tag is {tag}, and the program is {wanted}: its tag is v{wanted}.")
     if newest.endswith(_UNFINISHED):
-        problems.append(f"CHANGELOG.md says {newest!r}; name the day instead, as in `## {wanted}, 2027-01-31`.")
+        problems.append(
+            f"CHANGELOG.md says {newest!r}; name the day instead, as in `## {wanted}, 2027-01-31`."
+        )
     return problems
 
 
@@ -90,7 +115,10 @@ def wheel_tag() -> str:
     """Return the tag of a wheel whose kernels were made by this Python on this machine."""
     system = _SYSTEMS.get(sys.platform)
     if system is None:
-        raise SystemExit(f"Kernels are made ahead for Linux and macOS, not {sys.platform}; `make dist` makes a wheel for all.")
+        raise SystemExit(
+            f"Kernels are made ahead for Linux and macOS, not {sys.platform}; `make dist` makes a "
+            "wheel for all."
+        )
     python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     return f"{python}-{python}-{system}_{platform.machine()}"
 
@@ -100,7 +128,10 @@ def wheel(target: Path) -> None:
     program = Path(sysconfig.get_path("scripts")) / "stream-dedup"
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([program, "compile", "--to", folder], check=True)
-        kernels = {"STREAM_DEDUP_WHEEL_KERNELS": f"{folder}/kernels", "STREAM_DEDUP_WHEEL_TAG": wheel_tag()}
+        kernels = {
+            "STREAM_DEDUP_WHEEL_KERNELS": f"{folder}/kernels",
+            "STREAM_DEDUP_WHEEL_TAG": wheel_tag(),
+        }
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
         subprocess.run(command, check=True, cwd=ROOT, env=os.environ | kernels)
 
@@ -110,7 +141,10 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["check", *tags] if len(tags) < 2:
             problems = check(tags[0] if tags else None)
-            print("\n".join(problems) or f"Every file names {version()}.", file=sys.stderr if problems else sys.stdout)
+            print(
+                "\n".join(problems) or f"Every file names {version()}.",
+                file=sys.stderr if problems else sys.stdout,
+            )
             return 1 if problems else 0
         case ["notes", wanted]:
             print(notes(wanted), end="")

@@ -1,8 +1,10 @@
-"""Other near-duplicate programs, asked over standard input and output: see `bench/peers.py` for the lines.
+"""Other near-duplicate programs, asked over standard input and output: see `bench/peers.py` for the
+lines.
 
-Runs in `.venv-peers` and imports nothing of stream_dedup. Each program is used by its documented defaults; where it leaves
-the features to its user (datasketch, gaoya), it gets the very features that the truth is measured by: word 3-grams, or
-character 5-grams in Chinese and Japanese. That is its best case. Texts of the two kinds are never compared then.
+Runs in `.venv-peers` and imports nothing of stream_dedup. Each program is used by its documented
+defaults; where it leaves the features to its user (datasketch, gaoya), it gets the very features
+that the truth is measured by: word 3-grams, or character 5-grams in Chinese and Japanese. That is
+its best case. Texts of the two kinds are never compared then.
 """
 
 from __future__ import annotations
@@ -85,8 +87,13 @@ class Rensa:
             if not shingles(text, language):
                 continue
             signature = signed[place] = self.sign(text, language)
-            # As its own deduplicator does: a bucket only proposes, the signatures' estimate decides.
-            found += [(other, place) for other in index.query(signature) if signed[other].jaccard(signature) >= 0.7]
+            # As its own deduplicator does: a bucket only proposes, the signatures' estimate
+            # decides.
+            found += [
+                (other, place)
+                for other in index.query(signature)
+                if signed[other].jaccard(signature) >= 0.7
+            ]
             index.insert(place, signature)
         return found
 
@@ -99,7 +106,10 @@ class Gaoya:
         self.signers = {by: self.index(by) for by in (True, False)}
 
     def index(self, by_characters):
-        return self.make("char" if by_characters else "word", (CHARACTERS,) * 2 if by_characters else (WORDS,) * 2)
+        return self.make(
+            "char" if by_characters else "word",
+            (CHARACTERS,) * 2 if by_characters else (WORDS,) * 2,
+        )
 
     def pairs(self, texts, languages):
         indexes = {by: self.index(by) for by in (True, False)}
@@ -117,7 +127,11 @@ class GaoyaMinHash(Gaoya):
     def __init__(self):
         from gaoya.minhash import MinHashStringIndex
 
-        super().__init__(lambda analyzer, ngram: MinHashStringIndex(analyzer=analyzer, lowercase=True, ngram_range=ngram))
+        super().__init__(
+            lambda analyzer, ngram: MinHashStringIndex(
+                analyzer=analyzer, lowercase=True, ngram_range=ngram
+            )
+        )
 
     def sign(self, text, language):
         return self.signers[language in BY_CHARACTERS].minhash_index.tokenize_and_minhash(text)
@@ -127,10 +141,15 @@ class GaoyaSimHash(Gaoya):
     def __init__(self):
         from gaoya.simhash import SimHashStringIndex
 
-        super().__init__(lambda analyzer, ngram: SimHashStringIndex(analyzer=analyzer, lowercase=True, ngram_range=ngram))
+        super().__init__(
+            lambda analyzer, ngram: SimHashStringIndex(
+                analyzer=analyzer, lowercase=True, ngram_range=ngram
+            )
+        )
 
     def sign(self, text, language):
-        # It has no call for the signature alone; a query of an empty index computes it and finds nothing.
+        # It has no call for the signature alone; a query of an empty index computes it and finds
+        # nothing.
         return self.signers[language in BY_CHARACTERS].query(text)
 
 
@@ -144,8 +163,11 @@ class SimhashPyPI:
         return self.Simhash(text).value
 
     def pairs(self, texts, languages):
-        values = [self.sign(text, language) for text, language in zip(texts, languages, strict=True)]
-        # Four blocks: values within 3 bits share one. The package's own SimhashIndex(k=3) takes the same pairs.
+        values = [
+            self.sign(text, language) for text, language in zip(texts, languages, strict=True)
+        ]
+        # Four blocks: values within 3 bits share one. The package's own SimhashIndex(k=3) takes the
+        # same pairs.
         keys = [[(block, value >> (16 * block) & 0xFFFF) for block in range(4)] for value in values]
         return [(a, b) for a, b in sharing(keys) if (values[a] ^ values[b]).bit_count() <= 3]
 
@@ -159,20 +181,32 @@ class TextDedupSimHash:
         self.simhash = simhash
         self.defaults = SimHashArgs()
         self.hash = xxh3_64_digest
-        self.permutations = simhash._create_permutations(self.defaults.f, k=self.defaults.bit_diff, b=self.defaults.num_bucket)
+        self.permutations = simhash._create_permutations(
+            self.defaults.f, k=self.defaults.bit_diff, b=self.defaults.num_bucket
+        )
 
     def sign(self, text, language):
-        arguments = {"ngram": self.defaults.ngram, "permutations": self.permutations, "hash_func": self.hash}
+        arguments = {
+            "ngram": self.defaults.ngram,
+            "permutations": self.permutations,
+            "hash_func": self.hash,
+        }
         try:
             return self.simhash.embed_func(text, 0, **arguments)
         except (TypeError, ValueError):
             return None  # a text shorter than one n-gram has no signature in it
 
     def pairs(self, texts, languages):
-        signed = [self.sign(text, language) for text, language in zip(texts, languages, strict=True)]
+        signed = [
+            self.sign(text, language) for text, language in zip(texts, languages, strict=True)
+        ]
         values = [int.from_bytes(one["__signature__"], "big") if one else None for one in signed]
         found = sharing([map(tuple, one["__keys__"]) if one else () for one in signed])
-        return [(a, b) for a, b in found if (values[a] ^ values[b]).bit_count() <= self.defaults.bit_diff]
+        return [
+            (a, b)
+            for a, b in found
+            if (values[a] ^ values[b]).bit_count() <= self.defaults.bit_diff
+        ]
 
 
 class TextDedupMinHash:
@@ -210,19 +244,63 @@ class TextDedupMinHash:
     def pairs(self, texts, languages):
         keys = []
         for text, language in zip(texts, languages, strict=True):
-            is_short = len(self.minhash.NON_ALPHA.split(text.lower())) < self.min_length  # it leaves these out first
+            is_short = (
+                len(self.minhash.NON_ALPHA.split(text.lower())) < self.min_length
+            )  # it leaves these out first
             keys.append(() if is_short else enumerate(self.sign(text, language)["__signatures__"]))
         return list(sharing(keys))
 
 
 METHODS = (
-    ("text-dedup simhash", "64 bits, k = 3", "character 3-grams, xxh3; its defaults", "text-dedup", TextDedupSimHash),
-    ("text-dedup minhash", "250 permutations, 0.7", "word 5-grams, sha1; its defaults", "text-dedup", TextDedupMinHash),
-    ("datasketch", "128 permutations, 0.7", "MinHashLSH, the truth's shingles", "datasketch", lambda: Datasketch(0.7)),
-    ("datasketch 0.8", "128 permutations, 0.8", "MinHashLSH, the truth's shingles", "datasketch", lambda: Datasketch(0.8)),
-    ("rensa", "128 permutations, 16 bands, 0.7", "RMinHashLSH, the truth's shingles", "rensa", Rensa),
-    ("gaoya minhash", "20 bands of 5, 0.75", "its defaults, the truth's shingles", "gaoya", GaoyaMinHash),
-    ("gaoya simhash", "64 bits, k = 5", "its defaults, the truth's shingles", "gaoya", GaoyaSimHash),
+    (
+        "text-dedup simhash",
+        "64 bits, k = 3",
+        "character 3-grams, xxh3; its defaults",
+        "text-dedup",
+        TextDedupSimHash,
+    ),
+    (
+        "text-dedup minhash",
+        "250 permutations, 0.7",
+        "word 5-grams, sha1; its defaults",
+        "text-dedup",
+        TextDedupMinHash,
+    ),
+    (
+        "datasketch",
+        "128 permutations, 0.7",
+        "MinHashLSH, the truth's shingles",
+        "datasketch",
+        lambda: Datasketch(0.7),
+    ),
+    (
+        "datasketch 0.8",
+        "128 permutations, 0.8",
+        "MinHashLSH, the truth's shingles",
+        "datasketch",
+        lambda: Datasketch(0.8),
+    ),
+    (
+        "rensa",
+        "128 permutations, 16 bands, 0.7",
+        "RMinHashLSH, the truth's shingles",
+        "rensa",
+        Rensa,
+    ),
+    (
+        "gaoya minhash",
+        "20 bands of 5, 0.75",
+        "its defaults, the truth's shingles",
+        "gaoya",
+        GaoyaMinHash,
+    ),
+    (
+        "gaoya simhash",
+        "64 bits, k = 5",
+        "its defaults, the truth's shingles",
+        "gaoya",
+        GaoyaSimHash,
+    ),
     ("simhash", "64 bits, k = 3", "character 4-grams, MD5; its defaults", "simhash", SimhashPyPI),
 )
 
@@ -242,7 +320,14 @@ def load():
 
 def answer(loaded, question):
     method = loaded[question["method"]]
-    return {"pairs": sorted({(min(pair), max(pair)) for pair in method.pairs(question["texts"], question["languages"])})}
+    return {
+        "pairs": sorted(
+            {
+                (min(pair), max(pair))
+                for pair in method.pairs(question["texts"], question["languages"])
+            }
+        )
+    }
 
 
 def main():

@@ -1,8 +1,10 @@
-"""confluent-kafka copies a topic at least once: one of the programs that `bench path --peers` measures the filter against.
+"""confluent-kafka copies a topic at least once: one of the programs that `bench path --peers`
+measures the filter against.
 
-Imports nothing of stream_dedup: `copy_plain.py BOOTSTRAP DOCUMENTS COPY GROUP TRANSACTION_DOCUMENTS`, until standard input
-ends. It is the usual loop without transactions: take so many records, produce them, flush, commit the offsets. A crash between
-the last two steps copies those records again; the difference to the exactly-once copy is what transactions cost.
+Imports nothing of stream_dedup: `copy_plain.py BOOTSTRAP DOCUMENTS COPY GROUP
+TRANSACTION_DOCUMENTS`, until standard input ends. It is the usual loop without transactions: take
+so many records, produce them, flush, commit the offsets. A crash between the last two steps copies
+those records again; the difference to the exactly-once copy is what transactions cost.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ def copy(source, target, topic, most):
             if one.error() is not None:
                 raise KafkaException(one.error())
             target.produce(
-                topic, one.value(), one.key(), one.partition(), timestamp=one.timestamp()[1], headers=one.headers() or []
+                topic,
+                one.value(),
+                one.key(),
+                one.partition(),
+                timestamp=one.timestamp()[1],
+                headers=one.headers() or [],
             )
         if target.flush(60):
             raise SystemExit("The copies were not written within a minute.")

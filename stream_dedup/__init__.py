@@ -1,7 +1,9 @@
-"""The near-duplicate filter behind a crawler; and its core for programs of their own, without Kafka.
+"""The near-duplicate filter behind a crawler; and its core for programs of their own, without
+Kafka.
 
-The public names are those of `__all__`; they stay as they are within a major version, and the rest of the package may change.
-They are imported when they are first used, so that importing the package itself, and asking a command for help, takes no time.
+The public names are those of `__all__`; they stay as they are within a major version, and the rest
+of the package may change. They are imported when they are first used, so that importing the package
+itself, and asking a command for help, takes no time.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     code = run_command(arguments)
     if arguments is None and sys.argv[1:2] == ["run"]:
-        # A role has closed what it had by now. The interpreter's own end would destroy the clients, too, and wait for ever for
-        # one that was left behind in a call which never returns.
+        # A role has closed what it had by now. The interpreter's own end would destroy the clients,
+        # too, and wait for ever for one that was left behind in a call which never returns.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -1,1 +1,3 @@
-"""How the frozen tables of `stream_dedup/fingerprinting` are made: letters, their spellings, and traditional Han."""
+"""How the frozen tables of `stream_dedup/fingerprinting` are made: letters, their spellings, and
+traditional Han.
+"""

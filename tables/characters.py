@@ -1,6 +1,8 @@
-"""Makes the three tables of characters of `stream_dedup/fingerprinting`: `python -m tables.characters`.
+"""Makes the three tables of characters of `stream_dedup/fingerprinting`: `python -m
+tables.characters`.
 
-Whoever makes them anew changes every print: raise `characters.UNICODE_VERSION` and `recipe.RULES_VERSION` with them.
+Whoever makes them anew changes every print: raise `characters.UNICODE_VERSION` and
+`recipe.RULES_VERSION` with them.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ from stream_dedup.fingerprinting.characters import (
 
 FOLDER = Path(fingerprinting.__file__).parent
 
-# Default_Ignorable_Code_Point of DerivedCoreProperties.txt, which Python's unicodedata does not carry.
+# Default_Ignorable_Code_Point of DerivedCoreProperties.txt, which Python's unicodedata does not
+# carry.
 _DEFAULT_IGNORABLE = (
     (0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
     (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
     (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
 )  # fmt: skip
-# Letters and numerals of the Han script besides the ideographs proper: iteration mark, zero, Hangzhou numerals.
+# Letters and numerals of the Han script besides the ideographs proper: iteration mark, zero,
+# Hangzhou numerals.
 _HAN_BESIDES = ((0x3005, 0x3005), (0x3007, 0x3007), (0x3021, 0x3029), (0x3038, 0x303B))
 _UNSPACED_BLOCKS = (
     (0x0E00, 0x0E7F),  # Thai
@@ -47,7 +51,8 @@ _UNSPACED_BLOCKS = (
     (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x1AFF0, 0x1B16F),  # Hiragana, Katakana
     (0x3100, 0x312F), (0x31A0, 0x31BF),  # Bopomofo
     (0xA000, 0xA48F),  # Yi
-    (0x17000, 0x18AFF), (0x18B00, 0x18CFF), (0x18D00, 0x18D7F), (0x1B170, 0x1B2FF),  # Tangut, Khitan, Nushu
+    # Tangut, Khitan, Nushu
+    (0x17000, 0x18AFF), (0x18B00, 0x18CFF), (0x18D00, 0x18D7F), (0x1B170, 0x1B2FF),
 )  # fmt: skip
 
 
@@ -60,7 +65,8 @@ def _kind(code_point: int) -> int:
     character = chr(code_point)
     category = unicodedata.category(character)
     flags = 0
-    # The half-width voicing marks are letters, but compatibility decomposition turns them into marks.
+    # The half-width voicing marks are letters, but compatibility decomposition turns them into
+    # marks.
     if category[0] == "M" or unicodedata.combining(unicodedata.normalize("NFKD", character)[0]):
         flags |= MARK
     if category == "Cn":
@@ -71,7 +77,9 @@ def _kind(code_point: int) -> int:
         return SPACE | flags
     if category[0] not in "LMN":
         return SEPARATOR | flags
-    ideograph = unicodedata.name(character, "").startswith(("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH"))
+    ideograph = unicodedata.name(character, "").startswith(
+        ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH")
+    )
     if ideograph or _within(code_point, _HAN_BESIDES):
         return HAN | flags
     if category[0] in "LM" and _within(code_point, _UNSPACED_BLOCKS):
@@ -96,8 +104,15 @@ def ranges(values: Iterator[Any]) -> Iterator[tuple[int, int, Any]]:
 
 
 def kinds() -> str:
-    """Return the text of `characters.txt`: a line `first last kind` (hexadecimal) a range, separators left out."""
-    lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, kind and flags"]
+    """Return the text of `characters.txt`: a line `first last kind` (hexadecimal) a range,
+    separators left out.
+    """
+    lines = [
+        (
+            f"# Unicode {unicodedata.unidata_version}: first code point, last code point, kind and "
+            "flags"
+        )
+    ]
     for first, last, kind in ranges(iter(_kinds())):
         if kind != SEPARATOR:
             lines.append(f"{first:X} {last:X} {kind:X}")
@@ -107,7 +122,9 @@ def kinds() -> str:
 @cache
 def _second_of_pairs() -> frozenset[str]:
     """Return every character that can compose with one before it."""
-    seconds = {chr(code_point) for code_point in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}  # Hangul jamo
+    seconds = {
+        chr(code_point) for code_point in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
+    }  # Hangul jamo
     for code_point in range(CODE_POINTS):
         decomposition = unicodedata.decomposition(chr(code_point)).split()
         if len(decomposition) == 2 and not decomposition[0].startswith("<"):
@@ -116,7 +133,9 @@ def _second_of_pairs() -> frozenset[str]:
 
 
 def _folding(code_point: int, seconds: frozenset[str]) -> str:
-    """Return what normalising makes of one code point: `=` itself, a combining class, `?` it depends, `>` and text."""
+    """Return what normalising makes of one code point: `=` itself, a combining class, `?` it
+    depends, `>` and text.
+    """
     character = chr(code_point)
     kind = _kinds()[code_point]
     if kind & KIND_BITS == IGNORED:
@@ -130,10 +149,18 @@ def _folding(code_point: int, seconds: frozenset[str]) -> str:
     folded = unicodedata.normalize("NFKC", character).casefold()
     mapped = unicodedata.normalize("NFKC", folded)
     combining = unicodedata.combining(character)
-    if combining and character not in seconds and mapped == character == unicodedata.normalize("NFKD", character):
+    if (
+        combining
+        and character not in seconds
+        and mapped == character == unicodedata.normalize("NFKD", character)
+    ):
         return str(combining)
     composed = unicodedata.normalize("NFKC", character)
-    for form in (unicodedata.normalize("NFKD", character), unicodedata.normalize("NFKD", folded), mapped):
+    for form in (
+        unicodedata.normalize("NFKD", character),
+        unicodedata.normalize("NFKD", folded),
+        mapped,
+    ):
         if form[0] in seconds or unicodedata.combining(form[0]):
             return "?"
     if unicodedata.combining(composed[-1]) > unicodedata.combining(mapped[-1]):
@@ -149,8 +176,15 @@ def _foldings() -> list[str]:
 
 
 def foldings() -> str:
-    """Return the text of `foldings.txt`: a line `first last folding` a range, copied code points left out."""
-    lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, combining class, ? or >text"]
+    """Return the text of `foldings.txt`: a line `first last folding` a range, copied code points
+    left out.
+    """
+    lines = [
+        (
+            f"# Unicode {unicodedata.unidata_version}: first code point, last code point, combining "
+            "class, ? or >text"
+        )
+    ]
     for first, last, folding in ranges(iter(_foldings())):
         if folding != "=":
             lines.append(f"{first:X} {last:X} {folding}")
@@ -158,10 +192,11 @@ def foldings() -> str:
 
 
 def _composing() -> set[str]:
-    """Return those that compose with nothing but the character right before them, and are themselves otherwise.
+    """Return those that compose with nothing but the character right before them, and are
+    themselves otherwise.
 
-    Of the contextual ones these are the common: vowel signs and nuktas of the Indic scripts, Myanmar, voicing marks.
-    Hangul is left out, which composes by three.
+    Of the contextual ones these are the common: vowel signs and nuktas of the Indic scripts,
+    Myanmar, voicing marks. Hangul is left out, which composes by three.
     """
     return {
         second
@@ -173,22 +208,31 @@ def _composing() -> set[str]:
 
 
 def compositions() -> str:
-    """Return the text of `compositions.txt`: a line `0 second class` for each, and `first second composed` for each pair.
+    """Return the text of `compositions.txt`: a line `0 second class` for each, and `first second
+    composed` for each pair.
 
-    A line `first 0 0` is for each that ends in a mark once it is decomposed: a second mark may have to go before that.
+    A line `first 0 0` is for each that ends in a mark once it is decomposed: a second mark may have
+    to go before that.
 
-    Only what `foldings.txt` calls contextual stands here, and nothing that has two cases: it says the same once more, so
-    that compiled code can do it, and is no part of the recipe.
+    Only what `foldings.txt` calls contextual stands here, and nothing that has two cases: it says
+    the same once more, so that compiled code can do it, and is no part of the recipe.
     """
     known = _foldings()
     composing = _composing()
     lines = [
-        f"# Unicode {unicodedata.unidata_version}: first code point or 0, second, what they compose to, or the second's class"
+        (
+            f"# Unicode {unicodedata.unidata_version}: first code point or 0, second, what they "
+            "compose to, or the second's class"
+        )
     ]
-    lines += [f"0 {ord(second):X} {unicodedata.combining(second):X}" for second in sorted(composing)]
+    lines += [
+        f"0 {ord(second):X} {unicodedata.combining(second):X}" for second in sorted(composing)
+    ]
     for code_point in range(CODE_POINTS):
         composed = chr(code_point)
-        if known[code_point] == "=" and unicodedata.combining(unicodedata.normalize("NFD", composed)[-1]):
+        if known[code_point] == "=" and unicodedata.combining(
+            unicodedata.normalize("NFD", composed)[-1]
+        ):
             lines.append(f"{code_point:X} 0 0")
         parts = unicodedata.decomposition(composed).split()
         if len(parts) != 2 or parts[0].startswith("<") or chr(int(parts[1], 16)) not in composing:
@@ -205,8 +249,10 @@ def require_version() -> None:
     """End the program if this Python knows another Unicode version than `UNICODE_VERSION`."""
     if unicodedata.unidata_version != UNICODE_VERSION:
         sys.exit(
-            f"This Python knows Unicode {unicodedata.unidata_version}; the tables are frozen at {UNICODE_VERSION}. "
-            "Run this with a Python of that version, or raise UNICODE_VERSION and with it every print."
+            f"This Python knows Unicode {unicodedata.unidata_version}; the tables are frozen at "
+            f"{UNICODE_VERSION}. "
+            "Run this with a Python of that version, or raise UNICODE_VERSION and with it every "
+            "print."
         )
 
 

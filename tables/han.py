@@ -1,4 +1,6 @@
-"""Makes `han_variants.txt` of `stream_dedup/fingerprinting/variants`: `python -m tables.han TSCharacters.txt`."""
+"""Makes `han_variants.txt` of `stream_dedup/fingerprinting/variants`: `python -m tables.han
+TSCharacters.txt`.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,25 @@ SOURCE = "OpenCC 1.4.2"
 
 
 def generate(source: str) -> str:
-    """Return the text of `han_variants.txt`, a line `traditional simplified` a character, from OpenCC's table."""
+    """Return the text of `han_variants.txt`, a line `traditional simplified` a character, from
+    OpenCC's table.
+    """
     first = {}
     for line in source.splitlines():
         if line and not line.startswith("#"):
             traditional, candidates = line.split("\t")
             first[traditional] = candidates.split(" ")[0]
     lines = [
-        f"# Traditional Han and what it becomes; from TSCharacters.txt of {SOURCE}, Apache-2.0, https://github.com/BYVoid/OpenCC"
+        (
+            f"# Traditional Han and what it becomes; from TSCharacters.txt of {SOURCE}, Apache-2.0, "
+            "https://github.com/BYVoid/OpenCC"
+        )
     ]
     for traditional in sorted(first):
         simplified = first[traditional]
-        while first.get(simplified, simplified) != simplified:  # a chain would make folding twice another text
+        while (
+            first.get(simplified, simplified) != simplified
+        ):  # a chain would make folding twice another text
             simplified = first[simplified]
         if len(traditional) == len(simplified) == 1 and traditional != simplified:
             lines.append(f"{traditional} {simplified}")
@@ -31,7 +40,9 @@ def generate(source: str) -> str:
 
 def main() -> None:
     """Write the file, from the one named."""
-    (FOLDER / "variants" / "han_variants.txt").write_text(generate(Path(sys.argv[1]).read_text("utf-8")), "utf-8")
+    (FOLDER / "variants" / "han_variants.txt").write_text(
+        generate(Path(sys.argv[1]).read_text("utf-8")), "utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from stream_dedup.fingerprinting.spellings import END
 from tables.characters import FOLDER, ranges, require_version
 
 _SCRIPTS = ("LATIN", "GREEK", "ARABIC")
-# Combining marks of these scripts; those of all alphabets together stand in the first and the last two.
+# Combining marks of these scripts; those of all alphabets together stand in the first and the last
+# two.
 _MARKS = ((0x0300, 0x036F), (0x0591, 0x05C7), (0x0610, 0x06ED), (0x1DC0, 0x1DFF))
 _BY_HAND = {
     0x00F0: 0x0064,  # eth
@@ -35,7 +36,9 @@ def _becomes(code_point: int) -> int:
     character = chr(code_point)
     name = unicodedata.name(character, "")
     folded = code_point
-    if unicodedata.category(character) == "Mn" and any(first <= code_point <= last for first, last in _MARKS):
+    if unicodedata.category(character) == "Mn" and any(
+        first <= code_point <= last for first, last in _MARKS
+    ):
         return 0
     if name.startswith(("ARABIC-INDIC DIGIT", "EXTENDED ARABIC-INDIC DIGIT")):
         return ord(str(unicodedata.decimal(character)))
@@ -50,9 +53,18 @@ def _becomes(code_point: int) -> int:
 
 
 def generate() -> str:
-    """Return the text of `spellings.txt`: a line `first last becomes` (hexadecimal) a range, 0 for what is dropped."""
-    lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, what they become"]
-    for first, last, folded in ranges(None if _becomes(one) == one else _becomes(one) for one in range(END)):
+    """Return the text of `spellings.txt`: a line `first last becomes` (hexadecimal) a range, 0 for
+    what is dropped.
+    """
+    lines = [
+        (
+            f"# Unicode {unicodedata.unidata_version}: first code point, last code point, what they "
+            "become"
+        )
+    ]
+    for first, last, folded in ranges(
+        None if _becomes(one) == one else _becomes(one) for one in range(END)
+    ):
         if folded is not None:
             lines.append(f"{first:X} {last:X} {folded:X}")
     return "\n".join(lines) + "\n"

@@ -17,7 +17,8 @@ import structlog
 BROKER = "BROKER"
 SHARED_BROKER = pytest.StashKey[str]()
 
-# One seed for tests whose names hold it: all processes of a run must collect the same tests. Set it to run one again.
+# One seed for tests whose names hold it: all processes of a run must collect the same tests. Set it
+# to run one again.
 os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrange(2**32)))
 
 
@@ -28,11 +29,15 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Make what several processes would each make for themselves: the kernels that this machine lacks, and a broker."""
+    """Make what several processes would each make for themselves: the kernels that this machine
+    lacks, and a broker."""
     is_controller = not hasattr(session.config, "workerinput")
     if is_controller and getattr(session.config.option, "numprocesses", None):
         halves = ("warm.use_fingerprints()", "warm.use_index()")
-        children = [subprocess.Popen([sys.executable, "-c", f"from stream_dedup.cli import warm; {half}"]) for half in halves]
+        children = [
+            subprocess.Popen([sys.executable, "-c", f"from stream_dedup.cli import warm; {half}"])
+            for half in halves
+        ]
         if BROKER not in os.environ:
             _start_broker(session.config)
             _record_classes(session.config)
@@ -54,7 +59,8 @@ def _start_broker(config: pytest.Config) -> None:
 
 
 def _record_classes(config: pytest.Config) -> None:
-    """Have the brokers of this run and of the next ones start sooner, from what is recorded beside the tests."""
+    """Have the brokers of this run and of the next ones start sooner, from what is recorded beside
+    the tests."""
     from tests.broker_room import archive
 
     archive.use()
@@ -92,9 +98,10 @@ WAITING = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let every process begin with its share of the modules that wait for brokers and programs.
 
-    xdist hands each process an equal run of the tests as they are ordered, and one that is done takes from the end of
-    another's. In the order of names the tests that wait would stand together, at the end of one process's run, with the other
-    processes idle beside them. All processes must order alike, so only what all of them know may decide.
+    xdist hands each process an equal run of the tests as they are ordered, and one that is done
+    takes from the end of another's. In the order of names the tests that wait would stand together,
+    at the end of one process's run, with the other processes idle beside them. All processes must
+    order alike, so only what all of them know may decide.
     """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     here = Path(__file__).parent
@@ -107,7 +114,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             quick.append(item)
     ordered: list[pytest.Item] = []
     for process in range(processes):
-        ordered += [item for module in list(waiting.values())[process::processes] for item in module]
+        ordered += [
+            item for module in list(waiting.values())[process::processes] for item in module
+        ]
         share = len(items) * (process + 1) // processes - len(ordered)
         ordered += quick[:share]
         quick = quick[share:]
@@ -116,10 +125,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say loudly what was not proved."""
-    missing = [report for report in terminalreporter.stats.get("skipped", []) if "no broker" in str(report.longrepr)]
+    missing = [
+        report
+        for report in terminalreporter.stats.get("skipped", [])
+        if "no broker" in str(report.longrepr)
+    ]
     if missing:
         terminalreporter.section("NOT RUN: no broker", sep="!", red=True, bold=True)
-        terminalreporter.line(f"{len(missing)} tests need a real Apache Kafka and were not run; nothing below them is proved.")
+        terminalreporter.line(
+            f"{len(missing)} tests need a real Apache Kafka and were not run; nothing below them "
+            "is proved."
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -137,8 +153,11 @@ def _logging_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real Apache Kafka: the one named by BROKER, or one of our own for this run."""
+def bootstrap(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The address of a real Apache Kafka: the one named by BROKER, or one of our own for this
+    run."""
     given = os.environ.get(BROKER) or getattr(request.config, "workerinput", {}).get(BROKER)
     if given:
         yield given

@@ -16,7 +16,18 @@ import numpy as np
 import pytest
 
 import stream_dedup
-from stream_dedup import Answer, Index, Plan, Print, Recipe, StreamDedupError, dedup, fingerprint, judge, prints
+from stream_dedup import (
+    Answer,
+    Index,
+    Plan,
+    Print,
+    Recipe,
+    StreamDedupError,
+    dedup,
+    fingerprint,
+    judge,
+    prints,
+)
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.ground.errors import ConfigurationError, InputError, StoreError
 from stream_dedup.ground.plan import PLANS, parse
@@ -49,7 +60,8 @@ def test_every_public_name_is_there_and_on_the_page() -> None:
 
 
 def test_importing_is_cheap_and_needs_no_kafka() -> None:
-    """Importing the package loads nothing; using the core loads neither Kafka's client nor, in memory, RocksDB."""
+    """Importing the package loads nothing; using the core loads neither Kafka's client nor, in
+    memory, RocksDB."""
     code = (
         "import sys, stream_dedup\n"
         "heavy = ('numpy', 'numba', 'pydantic', 'confluent_kafka', 'rocksdict', 'rich')\n"
@@ -57,35 +69,59 @@ def test_importing_is_cheap_and_needs_no_kafka() -> None:
         "import stream_dedup.fingerprinting\n"
         "from stream_dedup import Index, fingerprint\n"
         "assert callable(fingerprint)\n"
-        "print([name for name in ('confluent_kafka', 'rocksdict', 'typer') if name in sys.modules])\n"
+        "print([name for name in ('confluent_kafka', 'rocksdict', 'typer') if name in "
+        "sys.modules])\n"
     )
 
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
 
     assert ended.stdout.splitlines() == ["[]", "[]"]
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None:
-    """However the documents are grouped, as texts or as prints, also over restarts, the answers are those of `check`."""
+    """However the documents are grouped, as texts or as prints, also over restarts, the answers are
+    those of `check`."""
     dice = random.Random(7)
     pages = mini_crawl(3, 200)
-    expected = list(judge_documents([OfflineDocument(page.id.encode(), page.text) for page in pages], Recipe(), parse("bands")))
+    expected = list(
+        judge_documents(
+            [OfflineDocument(page.id.encode(), page.text) for page in pages],
+            Recipe(),
+            parse("bands"),
+        )
+    )
     path = tmp_path / "index" if on_disk else None
     index = Index(path)
     found: list[Answer] = []
     while len(found) < len(pages):
         part = pages[len(found) : len(found) + dice.randint(1, 40)]
-        found += index.add_many([(page.id, fingerprint(page.text) if dice.random() < 0.3 else page.text) for page in part])
+        found += index.add_many(
+            [
+                (page.id, fingerprint(page.text) if dice.random() < 0.3 else page.text)
+                for page in part
+            ]
+        )
         if on_disk and dice.random() < 0.3:
             index.close()
             index = Index(path)
     index.close()
 
     told = [
-        (one.reason.label, one.distance, None if one.of_id is None else one.of_id.decode(), one.fingerprint) for one in expected
+        (
+            one.reason.label,
+            one.distance,
+            None if one.of_id is None else one.of_id.decode(),
+            one.fingerprint,
+        )
+        for one in expected
     ]
-    assert [(one.reason, one.distance, one.of, None if one.print.is_empty else one.print.hex) for one in found] == told
+    assert [
+        (one.reason, one.distance, one.of, None if one.print.is_empty else one.print.hex)
+        for one in found
+    ] == told
     assert {one.reason for one in found} >= {"new", "near", "unchanged", "empty"}
 
 
@@ -131,7 +167,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 def test_prints_tell_how_alike_texts_are() -> None:
     words = [f"word{number}" for number in range(200)]
-    one, other = fingerprint(" ".join(words)), fingerprint(" ".join([*words[:100], "changed", *words[101:]]))
+    one, other = (
+        fingerprint(" ".join(words)),
+        fingerprint(" ".join([*words[:100], "changed", *words[101:]])),
+    )
 
     assert one.similarity(one) == 1.0
     assert 0.85 < one.similarity(other) < 1.0
@@ -143,21 +182,31 @@ def test_prints_tell_how_alike_texts_are() -> None:
         chars.similarity(chars)
     with pytest.raises(ConfigurationError, match="cannot be compared"):
         one.similarity(chars)
-    with Index() as index, pytest.raises(InputError, match=r"128 bits and a sketch of 120 bytes, and one of .* 0 was"):
+    with (
+        Index() as index,
+        pytest.raises(InputError, match=r"128 bits and a sketch of 120 bytes, and one of .* 0 was"),
+    ):
         index.add("id", dataclasses.replace(one, sketch=b""))
 
 
 def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
-    """In `dedup` and in an index, which keeps it; a match says how alike it is. What cannot be asked for is refused."""
+    """In `dedup` and in an index, which keeps it; a match says how alike it is. What cannot be
+    asked for is refused."""
     words = [f"word{number}" for number in range(200)]
-    one, other = " ".join(words), " ".join([*words[:60], *(f"other{number}" for number in range(10)), *words[70:]])
+    one, other = (
+        " ".join(words),
+        " ".join([*words[:60], *(f"other{number}" for number in range(10)), *words[70:]]),
+    )
     alike = fingerprint(one).similarity(fingerprint(other))
     assert 0.7 < alike < 0.95
 
     assert dedup([one, other])["is_duplicate"] == [False, True]
     assert dedup([one, other], similarity=0.95)["is_duplicate"] == [False, False]
     with Index(tmp_path / "a", similarity=0.95) as index:
-        assert [answer.reason for answer in index.add_many([("1", one), ("2", other)])] == ["new", "new"]
+        assert [answer.reason for answer in index.add_many([("1", one), ("2", other)])] == [
+            "new",
+            "new",
+        ]
         assert [(match.id, match.similarity) for match in index.query(other)] == [("2", 1.0)]
     with Index(tmp_path / "a") as index:  # it is kept
         assert index.plan == Plan(**{**dataclasses.asdict(PLANS["bands"]), "similarity": 95})
@@ -177,8 +226,12 @@ def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
 
 
 def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
-    """Ids in their order, also after it was opened again; what was removed is not found any more, and may come again."""
-    pages = [(f"page {number}", " ".join(f"word{number * 7 + place}" for place in range(40))) for number in range(0, 90, 9)]
+    """Ids in their order, also after it was opened again; what was removed is not found any more,
+    and may come again."""
+    pages = [
+        (f"page {number}", " ".join(f"word{number * 7 + place}" for place in range(40)))
+        for number in range(0, 90, 9)
+    ]
     with Index(tmp_path / "a") as index:
         assert list(index) == []
         assert "page 0" not in index
@@ -198,7 +251,11 @@ def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
         assert index.add("again", pages[1][1]).reason == "new"
         asked = [text for _, text in pages] + [" ", fingerprint(pages[2][1])]
         assert index.query_many(asked) == [index.query(one) for one in asked]
-        assert [[match.id for match in found] for found in index.query_many(asked)[:3]] == [["page 0"], ["again"], ["page 18"]]
+        assert [[match.id for match in found] for found in index.query_many(asked)[:3]] == [
+            ["page 0"],
+            ["again"],
+            ["page 18"],
+        ]
         assert index.query_many([]) == []
         with pytest.raises(InputError, match=r"^Row 1: A text or a Print is needed, and an int"):
             index.query_many(["a", 5])  # type: ignore[list-item]
@@ -206,14 +263,25 @@ def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_a_closed_index_says_so(tmp_path: Path, on_disk: bool) -> None:
-    """In one sentence, whatever it is asked; only what it is can still be shown, and closing it again does nothing."""
+    """In one sentence, whatever it is asked; only what it is can still be shown, and closing it
+    again does nothing."""
     index = Index(tmp_path / "a" if on_disk else None)
     index.add("1", LONG)
     index.close()
     index.close()
 
-    asked: list[Callable[[], object]] = [lambda: index.add("2", LONG), lambda: index.query(LONG), lambda: len(index)]
-    for ask in [*asked, lambda: "1" in index, lambda: list(index), lambda: index.remove("1"), lambda: index.plan]:
+    asked: list[Callable[[], object]] = [
+        lambda: index.add("2", LONG),
+        lambda: index.query(LONG),
+        lambda: len(index),
+    ]
+    for ask in [
+        *asked,
+        lambda: "1" in index,
+        lambda: list(index),
+        lambda: index.remove("1"),
+        lambda: index.plan,
+    ]:
         with pytest.raises(StoreError, match=r"^This index was closed; open it again\.$"):
             ask()
     assert repr(index).endswith(", closed>")
@@ -238,24 +306,60 @@ def test_a_print_keeps_its_value() -> None:
         (lambda index: index.add(None, "a text"), "^An id must be a text, and None was given"),
         (lambda index: index.add(b"id", "a text"), "^An id must be a text, and a bytes was given"),
         (lambda index: index.add("id", None), "^A text or a Print is needed, and None was given"),
-        (lambda index: index.add("id", b"a text"), "^A text or a Print is needed, and a bytes was given"),
-        (lambda index: index.add("id", "a text", scope=5), "^A scope must be a text or None, and an int was given"),
+        (
+            lambda index: index.add("id", b"a text"),
+            "^A text or a Print is needed, and a bytes was given",
+        ),
+        (
+            lambda index: index.add("id", "a text", scope=5),
+            "^A scope must be a text or None, and an int was given",
+        ),
         (lambda index: index.query(5), "^A text or a Print is needed, and an int was given"),
-        (lambda index: index.query("a text", limit=-1), "^A limit must be at least 1, and -1 was given"),
-        (lambda index: index.query_many("a text"), "^The contents must be a column or a list, and a str was given"),
+        (
+            lambda index: index.query("a text", limit=-1),
+            "^A limit must be at least 1, and -1 was given",
+        ),
+        (
+            lambda index: index.query_many("a text"),
+            "^The contents must be a column or a list, and a str was given",
+        ),
         (lambda index: index.remove(5), "^An id must be a text, and an int was given"),
         (
             lambda _: fingerprint("a", recipe=5),
             "^A recipe must be a Recipe, or written as one, such as 'words', and an int was",
         ),
-        (lambda _: dedup(["a"], plan=5), "^A plan must be a Plan, or written as one, such as 'bands', and an int was given"),
-        (lambda _: dedup(["a"], text=None), "^text= must be the name of a column, and None was given"),
-        (lambda _: GOOD.similarity("x"), "^What a print is compared with must be a Print, and a str was given"),
-        (lambda index: index.query("a text", scope=b"x"), "^A scope must be a text or None, and a bytes was given"),
-        (lambda index: index.add_many([("a", "b"), "ab"]), "^Row 1: A pair of an id and a text or Print is needed, and a str"),
-        (lambda index: index.add_many([("a", "b"), ("a", "b", "c")]), "^Row 1: A pair of an id and a text or Print is needed"),
-        (lambda index: index.add_many([5]), "^Row 0: A pair of an id and a text or Print is needed, and an int was given"),
-        (lambda index: index.add_many([(5, "b")]), "^Row 0: An id must be a text, and an int was given"),
+        (
+            lambda _: dedup(["a"], plan=5),
+            "^A plan must be a Plan, or written as one, such as 'bands', and an int was given",
+        ),
+        (
+            lambda _: dedup(["a"], text=None),
+            "^text= must be the name of a column, and None was given",
+        ),
+        (
+            lambda _: GOOD.similarity("x"),
+            "^What a print is compared with must be a Print, and a str was given",
+        ),
+        (
+            lambda index: index.query("a text", scope=b"x"),
+            "^A scope must be a text or None, and a bytes was given",
+        ),
+        (
+            lambda index: index.add_many([("a", "b"), "ab"]),
+            "^Row 1: A pair of an id and a text or Print is needed, and a str",
+        ),
+        (
+            lambda index: index.add_many([("a", "b"), ("a", "b", "c")]),
+            "^Row 1: A pair of an id and a text or Print is needed",
+        ),
+        (
+            lambda index: index.add_many([5]),
+            "^Row 0: A pair of an id and a text or Print is needed, and an int was given",
+        ),
+        (
+            lambda index: index.add_many([(5, "b")]),
+            "^Row 0: An id must be a text, and an int was given",
+        ),
     ],
 )
 def test_what_is_no_document_is_a_sentence(use: Callable[[Index], object], sentence: str) -> None:
@@ -267,7 +371,9 @@ def test_what_is_no_document_is_a_sentence(use: Callable[[Index], object], sente
 
 
 ARGUMENTS: dict[str, Callable[[Any], object]] = {
-    f"{call.__name__}({name}=)": (lambda value, call=call, name=name, usual=usual: call(**{**usual, name: value}))  # type: ignore[misc]
+    f"{call.__name__}({name}=)": (
+        lambda value, call=call, name=name, usual=usual: call(**{**usual, name: value})
+    )  # type: ignore[misc]
     for call, usual, names in (
         (fingerprint, {"content": LONG}, "content recipe"),
         (dedup, {"source": [LONG]}, "source text id vector recipe plan similarity nulls returns"),
@@ -275,14 +381,20 @@ ARGUMENTS: dict[str, Callable[[Any], object]] = {
         (judge, {"source": prints([LONG])}, "source recipe plan similarity"),
         (Recipe, {}, "preset width key floor languages"),
         (Plan, dataclasses.asdict(PLANS["bands"]), " ".join(dataclasses.asdict(PLANS["bands"]))),
-        (Print, {name: getattr(GOOD, name) for name in GOOD.__slots__}, "recipe hex features digest sketch"),
+        (
+            Print,
+            {name: getattr(GOOD, name) for name in GOOD.__slots__},
+            "recipe hex features digest sketch",
+        ),
         (Index, {}, "path recipe plan similarity"),
     )
     for name in names.split()
 }
 ARGUMENTS |= {
     f"{kind.__name__}.{call}({name}=)": (
-        lambda value, kind=kind, call=call, name=name, usual=usual: getattr(kind(), call)(**{**usual, name: value})  # type: ignore[misc]
+        lambda value, kind=kind, call=call, name=name, usual=usual: getattr(kind(), call)(
+            **{**usual, name: value}
+        )  # type: ignore[misc]
     )
     for kind, call, usual, names in (
         (Index, "add", {"identifier": "1", "content": LONG}, "identifier content scope"),
@@ -298,7 +410,19 @@ ARGUMENTS |= {
     )
     for name in names.split()
 }
-ODD: list[object] = [None, 5, -1, "x", [], b"x", float("nan"), object(), np.int64(3), np.array(3), np.zeros((2, 2, 2))]
+ODD: list[object] = [
+    None,
+    5,
+    -1,
+    "x",
+    [],
+    b"x",
+    float("nan"),
+    object(),
+    np.int64(3),
+    np.array(3),
+    np.zeros((2, 2, 2)),
+]
 ODD += [[one] for one in ODD] + [{"text": one} for one in ODD] + [{"text": [one]} for one in ODD]
 
 
@@ -321,10 +445,14 @@ def test_an_argument_of_any_kind_is_taken_or_refused_in_a_sentence(
 
 
 def test_many_documents_are_added_or_none(tmp_path: Path) -> None:
-    """One bad row, however late, leaves the index as it was and is named; the same rows without it are then judged as new."""
+    """One bad row, however late, leaves the index as it was and is named; the same rows without it
+    are then judged as new."""
     rows: list[tuple[str, object]] = [(page.id, page.text) for page in mini_crawl(5, 3000)]
     bad = [*rows[:2500], ("bad", None), *rows[2500:]]
-    foreign = [*rows[:2500], ("bad", fingerprint("a text", Recipe(key=b"another key of sixteen bytes")))]
+    foreign = [
+        *rows[:2500],
+        ("bad", fingerprint("a text", Recipe(key=b"another key of sixteen bytes"))),
+    ]
     with Index(tmp_path / "index") as index:
         for given, error in ((bad, InputError), (foreign, ConfigurationError)):
             with pytest.raises(error, match=r"^Row 2500: "):
@@ -347,7 +475,9 @@ class Column:
 def test_columns_are_added_as_rows_are(method: str) -> None:
     index = Index()
 
-    found = index.add_columns(Column(method, ["1", "2"]), Column(method, ["some words", "some words"]))
+    found = index.add_columns(
+        Column(method, ["1", "2"]), Column(method, ["some words", "some words"])
+    )
 
     assert [one.reason for one in found] == ["too-short", "exact"]
     with pytest.raises(InputError, match="Row 1: A text or a Print is needed, and None"):
@@ -363,4 +493,8 @@ def test_help_is_of_the_function() -> None:
     """No module of the package has a public function's name, whatever was imported before."""
     assert inspect.isfunction(stream_dedup.fingerprint)
     folder = Path(stream_dedup.__file__).parent
-    assert not [name for name in stream_dedup.__all__ if (folder / name).exists() or (folder / f"{name}.py").exists()]
+    assert not [
+        name
+        for name in stream_dedup.__all__
+        if (folder / name).exists() or (folder / f"{name}.py").exists()
+    ]

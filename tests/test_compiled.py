@@ -37,7 +37,12 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def _forget() -> None:
-    for one in (compiled.cache_directory, compiled.readable_directories, compiled._sources_digest, compiled._imported):
+    for one in (
+        compiled.cache_directory,
+        compiled.readable_directories,
+        compiled._sources_digest,
+        compiled._imported,
+    ):
         one.cache_clear()
 
 
@@ -59,10 +64,15 @@ FALLBACK = f"stream-dedup-kernels-{os.getuid()}"
     ],
 )
 def test_kernels_are_kept_in_a_place_that_nobody_else_writes_to(
-    named: tuple[str, ...], place: str, parent: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    named: tuple[str, ...],
+    place: str,
+    parent: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Cache files are pickles. A place open to others, or a link to elsewhere, is passed over; without a home (a read-only root
-    with a writable /tmp) a private folder in /tmp serves; where nothing can be written there is no cache, and no error."""
+    """Cache files are pickles. A place open to others, or a link to elsewhere, is passed over;
+    without a home (a read-only root with a writable /tmp) a private folder in /tmp serves; where
+    nothing can be written there is no cache, and no error."""
     for name in named:
         monkeypatch.setenv(name, str(tmp_path / place))
     if place.startswith("open"):
@@ -81,11 +91,16 @@ def test_kernels_are_kept_in_a_place_that_nobody_else_writes_to(
     assert directory is None or directory.stat().st_mode & 0o077 == 0
 
 
-def test_changed_sources_get_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel made from another version of any module that its own imports, also by way of others, is not found again."""
+def test_changed_sources_get_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel made from another version of any module that its own imports, also by way of others,
+    is not found again."""
     package = tmp_path / "stream_dedup"
     shutil.copytree(
-        Path(stream_dedup.__file__).parent, package, ignore=shutil.ignore_patterns("compiled_kernels", "__pycache__")
+        Path(stream_dedup.__file__).parent,
+        package,
+        ignore=shutil.ignore_patterns("compiled_kernels", "__pycache__"),
     )
     monkeypatch.setattr(compiled, "_PACKAGE", package)
 
@@ -100,10 +115,17 @@ def test_changed_sources_get_another_directory(tmp_path: Path, monkeypatch: pyte
             file.write("\n")
         changed[name], before = digest() != before, digest()
 
-    assert changed == {"prints": True, "tokens": True, "jieba_data": True, "recipe": False, "normalise": False}
+    assert changed == {
+        "prints": True,
+        "tokens": True,
+        "jieba_data": True,
+        "recipe": False,
+        "normalise": False,
+    }
 
 
-# Makes a fingerprint as a role does, or only a hash, which is compiled sooner; and tells what became of the kernels.
+# Makes a fingerprint as a role does, or only a hash, which is compiled sooner; and tells what
+# became of the kernels.
 _CHILD = """
 import json, logging, pathlib, sys, tempfile
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
@@ -128,14 +150,23 @@ HASH = reference.sip_hash(bytes(3), 1, 2)
 
 
 def ended(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, **more)
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, **more
+    )
 
 
-def run(what: str, nowhere: Path, shipped: Path | str = "", **environment: str) -> tuple[dict[str, object], str]:
-    """Run a process whose home and temporary directory cannot be written to; return what it printed, and its log."""
-    kept = {name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}}
+def run(
+    what: str, nowhere: Path, shipped: Path | str = "", **environment: str
+) -> tuple[dict[str, object], str]:
+    """Run a process whose home and temporary directory cannot be written to; return what it
+    printed, and its log."""
+    kept = {
+        name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}
+    }
     around = {**kept, "XDG_CACHE_HOME": str(nowhere), **environment}
-    done = ended("-c", _CHILD, str(shipped), str(nowhere), what, env=around, cwd=Path(__file__).parents[1])
+    done = ended(
+        "-c", _CHILD, str(shipped), str(nowhere), what, env=around, cwd=Path(__file__).parents[1]
+    )
     assert done.returncode == 0, done.stderr
     result: dict[str, object] = json.loads(done.stdout)
     return result, done.stderr
@@ -164,7 +195,8 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.thorough
 def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
-    """With no place for machine code a kernel is compiled for the process alone, which is said once, and works."""
+    """With no place for machine code a kernel is compiled for the process alone, which is said
+    once, and works."""
     result, log = run("hash", nowhere)
 
     assert result == {"made": HASH, "loaded": 0, "compiled": 1}
@@ -177,7 +209,8 @@ def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("place", ["STREAM_DEDUP_CACHE_DIR", "shipped"])
 def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, nowhere: Path) -> None:
-    """On a read-only root, without a home, no preset compiles or writes anything, and the print is the same."""
+    """On a read-only root, without a home, no preset compiles or writes anything, and the print is
+    the same."""
     made = Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"])
     files = sorted(ahead.rglob("*"))
     for file in files:
@@ -195,8 +228,11 @@ def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, now
 
 @pytest.mark.long
 @pytest.mark.parametrize("what", ["other sources", "damaged", "open to others"])
-def test_kernels_that_do_not_fit_are_not_used(what: str, ahead: Path, nowhere: Path, tmp_path: Path) -> None:
-    """Made from other sources, cut short or writable by others: compiled in memory instead, said once, same print."""
+def test_kernels_that_do_not_fit_are_not_used(
+    what: str, ahead: Path, nowhere: Path, tmp_path: Path
+) -> None:
+    """Made from other sources, cut short or writable by others: compiled in memory instead, said
+    once, same print."""
     shipped = tmp_path / "shipped"
     shutil.copytree(ahead / "kernels", shipped)
     for folder in [shipped, *shipped.iterdir()]:
@@ -217,7 +253,8 @@ def test_kernels_that_do_not_fit_are_not_used(what: str, ahead: Path, nowhere: P
 
 @pytest.mark.thorough
 def test_the_users_cache_serves_the_second_start(nowhere: Path, tmp_path: Path) -> None:
-    """With a place to write the first start says that it compiles and where it keeps it, and the second only loads."""
+    """With a place to write the first start says that it compiles and where it keeps it, and the
+    second only loads."""
     first, log = run("hash", nowhere, STREAM_DEDUP_CACHE_DIR=str(tmp_path))
     second, quiet = run("hash", nowhere, STREAM_DEDUP_CACHE_DIR=str(tmp_path))
 
@@ -248,9 +285,14 @@ def _unkept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_unkept")
-@pytest.mark.parametrize(("make", "counts"), [(compiled.kernel, False), (compiled.allocating_kernel, True)])
-def test_only_kernels_that_make_arrays_count_references(make: Callable[[Any], Any], counts: bool) -> None:
-    """Counting who uses an array, at each call between kernels, takes longer than most of what is done with it."""
+@pytest.mark.parametrize(
+    ("make", "counts"), [(compiled.kernel, False), (compiled.allocating_kernel, True)]
+)
+def test_only_kernels_that_make_arrays_count_references(
+    make: Callable[[Any], Any], counts: bool
+) -> None:
+    """Counting who uses an array, at each call between kernels, takes longer than most of what is
+    done with it."""
     inner = make(_first_of)
 
     def total(pair: tuple[np.ndarray, np.ndarray]) -> int:
@@ -263,7 +305,10 @@ def test_only_kernels_that_make_arrays_count_references(make: Callable[[Any], An
     pair = np.arange(5), np.arange(5)
 
     assert outer(pair) == 20
-    assert any("NRT_incref" in outer.inspect_llvm(signature) for signature in outer.signatures) is counts
+    assert (
+        any("NRT_incref" in outer.inspect_llvm(signature) for signature in outer.signatures)
+        is counts
+    )
 
 
 @pytest.mark.usefixtures("_unkept")

@@ -19,8 +19,11 @@ def struck(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return signals
 
 
-def test_only_the_step_and_count_that_were_named(struck: list[int], capsys: pytest.CaptureFixture[str]) -> None:
-    """The third time, with two batches in flight; other steps and emptier moments do not count, and it strikes once."""
+def test_only_the_step_and_count_that_were_named(
+    struck: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The third time, with two batches in flight; other steps and emptier moments do not count, and
+    it strikes once."""
     points = Failpoints("worker.flushed:3")
     for in_flight in (1, 2, 1, lambda: 2):
         points.hit("worker.flushed", in_flight)
@@ -40,7 +43,9 @@ def test_a_step_may_stop_instead(struck: list[int]) -> None:
     assert struck == [signal.SIGSTOP]
 
 
-def test_within_a_step_the_kill_comes_a_moment_later(struck: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_within_a_step_the_kill_comes_a_moment_later(
+    struck: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits: list[float] = []
 
     class Timer:
@@ -56,7 +61,9 @@ def test_within_a_step_the_kill_comes_a_moment_later(struck: list[int], monkeypa
     assert (struck, len(waits)) == ([-signal.SIGKILL], 1)
 
 
-@pytest.mark.parametrize("text", ["worker.nowhere", "worker.begin:x", "worker.begin:1:2:3", "worker.begin:1:2:pause"])
+@pytest.mark.parametrize(
+    "text", ["worker.nowhere", "worker.begin:x", "worker.begin:1:2:3", "worker.begin:1:2:pause"]
+)
 def test_a_step_that_does_not_exist_is_refused(text: str) -> None:
     """A kill point that could never fire would make a test prove nothing."""
     with pytest.raises(ConfigurationError, match="write STEP:COUNT") as raised:

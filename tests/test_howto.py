@@ -57,11 +57,17 @@ def test_every_block_can_be_read(page: str) -> None:
 
 
 def test_every_command_of_a_page_is_understood_as_it_stands() -> None:
-    """Of each block that people paste: names, options, and how many arguments a command takes. None is run."""
-    pages = [ROOT / "README.md", *(path for name in ("docs", "deploy", "topics") for path in (ROOT / name).rglob("*.md"))]
+    """Of each block that people paste: names, options, and how many arguments a command takes. None
+    is run."""
+    pages = [
+        ROOT / "README.md",
+        *(path for name in ("docs", "deploy", "topics") for path in (ROOT / name).rglob("*.md")),
+    ]
     told = 0
     for page in pages:
-        for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        for block in re.findall(
+            r"```console\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
+        ):
             for line in block.splitlines():
                 ours = re.search(r"(?:^\$ |-- )stream-dedup (.*?)(?: [|&].*)?$", line)
                 if ours is not None:
@@ -75,7 +81,9 @@ def _understand(found: Any, words: list[str]) -> None:
     """Parse what follows `stream-dedup`, down to the last argument."""
     context = found.make_context("stream-dedup", list(words))
     while hasattr(found, "commands"):
-        name, found, rest = found.resolve_command(context, [*context._protected_args, *context.args])
+        name, found, rest = found.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
         with contextlib.suppress(typer.Exit):  # --help
             context = found.make_context(name, rest, parent=context)
 
@@ -94,7 +102,8 @@ def test_every_command_named_in_a_symptom_s_row_exists() -> None:
 def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its class is run; what it sends is decoded with the page's first settings; what Kafka answers is counted and logged."""
+    """Its class is run; what it sends is decoded with the page's first settings; what Kafka answers
+    is counted and logged."""
     sent: list[tuple[str, bytes, bytes]] = []
     answers: list[Callable[[str | None, object], None]] = []
 
@@ -103,7 +112,13 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
             assert properties["bootstrap.servers"] == "broker:1"
             self.full = True
 
-        def produce(self, topic: str, value: bytes, key: bytes, on_delivery: Callable[[str | None, object], None]) -> None:
+        def produce(
+            self,
+            topic: str,
+            value: bytes,
+            key: bytes,
+            on_delivery: Callable[[str | None, object], None],
+        ) -> None:
             if self.full:
                 self.full = False
                 raise BufferError
@@ -138,14 +153,20 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
     assert found == DecodedDocument("Grüße", "https://a.example/ü".encode(), 5, 0)
     assert stats == {"documents/written": 1, "documents/failed": 1}
     assert "https://a.example/ü was not written: too large" in caplog.text
-    assert [one.input_preset for one in settings("scrapy")] == ["raw", "scrapy-cluster", "scrapy-cluster"]
+    assert [one.input_preset for one in settings("scrapy")] == [
+        "raw",
+        "scrapy-cluster",
+        "scrapy-cluster",
+    ]
 
 
 def test_a_page_in_protobuf_is_read_as_the_registry_s_recipe_says(tmp_path: Path) -> None:
     (schema,) = blocks("registry", "protobuf")
     (asked,) = settings("registry")
     page = registry_server.classes_of(tmp_path, schema)["crawl.Page"]
-    value = page(url="u", content={"body": "one text", "paragraphs": ["a", "b"]}, meta={"lang": "de"})
+    value = page(
+        url="u", content={"body": "one text", "paragraphs": ["a", "b"]}, meta={"lang": "de"}
+    )
     value.fetched.FromMilliseconds(1_700_000_000_123)
     with registry_server.serving() as registry:
         registry.has(7, schema, schemaType="PROTOBUF")
@@ -157,7 +178,9 @@ def test_a_page_in_protobuf_is_read_as_the_registry_s_recipe_says(tmp_path: Path
         def raw(one: Any) -> Message:
             return registry_server.message(b"\0\0\0\0\x07\0" + one.SerializeToString())
 
-        assert by.decode(raw(value)) == DecodedDocument("one text", b"u", 1_700_000_000_123, scope_number("de"))
+        assert by.decode(raw(value)) == DecodedDocument(
+            "one text", b"u", 1_700_000_000_123, scope_number("de")
+        )
         assert joined.decode(raw(value))[0] == "a\nb"  # type: ignore[index]
         assert by.decode(raw(page(content={})))[0] == ""  # type: ignore[index]
         assert by.decode(raw(page())).error_class == "MissingField"  # type: ignore[union-attr]

@@ -22,7 +22,17 @@ def read(chance: random.Random, count: int) -> list[Message]:
             continue
         key, value = chance.choice([None, b"", b"k"]), chance.choice([None, b"", b"v" * at])
         given = [("a", b"%d" % at)] if chance.random() < 0.3 else []
-        found.append(Message("documents", chance.randrange(3), at, key, value, chance.choice([None, 0, 7 + at]), given))
+        found.append(
+            Message(
+                "documents",
+                chance.randrange(3),
+                at,
+                key,
+                value,
+                chance.choice([None, 0, 7 + at]),
+                given,
+            )
+        )
     return found
 
 
@@ -45,7 +55,9 @@ def test_columns_are_the_records(seed: int) -> None:
     live = {("documents", 1), ("others", 2)}
     assert columns.of_partitions(live).tolist() == [one.partition == 1 for one in every]
     assert sizes_of(columns.values).tolist() == [len(one.value or b"") for one in every]
-    assert [columns.key(at) for at in range(len(every))] == [(one.topic, one.partition) for one in every]
+    assert [columns.key(at) for at in range(len(every))] == [
+        (one.topic, one.partition) for one in every
+    ]
 
 
 def test_two_topics_are_refused() -> None:
@@ -56,7 +68,11 @@ def test_two_topics_are_refused() -> None:
 def test_headers_weigh_what_python_makes_of_them() -> None:
     """A record may have nearly 100,000 headers in 300 kB, and each is three objects."""
     given: Headers = [(f"{at:04x}", b"1") for at in range(10_000)]
-    held = sum(sys.getsizeof(one) + sys.getsizeof(name) + sys.getsizeof(value) for one in given for name, value in [one])
+    held = sum(
+        sys.getsizeof(one) + sys.getsizeof(name) + sys.getsizeof(value)
+        for one in given
+        for name, value in [one]
+    )
 
     messages = Messages.of([Message("documents", 0, 7, b"k", b"v", 1, given)])
 

@@ -1,4 +1,5 @@
-"""The package as users get it: built from the sdist, installed into a clean environment, and used there."""
+"""The package as users get it: built from the sdist, installed into a clean environment, and used
+there."""
 
 from __future__ import annotations
 
@@ -21,11 +22,20 @@ import pytest
 from stream_dedup import __version__
 
 ROOT = Path(__file__).parent.parent
-KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "STREAM_DEDUP_CACHE_DIR")
+KEPT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "XDG_CACHE_HOME",
+    "NUMBA_CACHE_DIR",
+    "STREAM_DEDUP_CACHE_DIR",
+)
 
 
 def build(source: Path, target: Path, kind: str) -> Path:
-    """Build a wheel or an sdist with the backend that pyproject.toml names, without asking any registry; return it."""
+    """Build a wheel or an sdist with the backend that pyproject.toml names, without asking any
+    registry; return it."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
     subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
     (found,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
@@ -36,7 +46,8 @@ def build(source: Path, target: Path, kind: str) -> Path:
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Unpack an sdist and return its folder."""
     folder = tmp_path_factory.mktemp("sdist")
-    # By the system's tar: Python's asks for a filter from 3.12 on, and 3.11.2, which Debian has, knows none.
+    # By the system's tar: Python's asks for a filter from 3.12 on, and 3.11.2, which Debian has,
+    # knows none.
     subprocess.run(["tar", "-xf", build(ROOT, folder, "sdist"), "-C", folder], check=True)
     return folder / f"crawl_dedup-{__version__}"
 
@@ -52,16 +63,31 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def clean_python(wheel: Path, folder: Path) -> Path:
-    """Return the interpreter of a clean environment with the wheel; its libraries are those of this environment."""
-    has_pip = importlib.util.find_spec("pip") is not None  # then it works for the other, which need not unpack its own
+    """Return the interpreter of a clean environment with the wheel; its libraries are those of this
+    environment."""
+    has_pip = (
+        importlib.util.find_spec("pip") is not None
+    )  # then it works for the other, which need not unpack its own
     venv.create(folder, with_pip=not has_pip, symlinks=True)
     found = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(found)] if has_pip else [str(found), "-m", "pip"]
-    install = ["install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", str(wheel)]
+    pip = (
+        [sys.executable, "-m", "pip", "--python", str(found)]
+        if has_pip
+        else [str(found), "-m", "pip"]
+    )
+    install = [
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--disable-pip-version-check",
+        str(wheel),
+    ]
     subprocess.run([*pip, *install], check=True, timeout=120)
     asked = [str(found), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     where = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
-    # Paths in a .pth file come after the environment's own, and .pth files there are not followed: not the sources' one.
+    # Paths in a .pth file come after the environment's own, and .pth files there are not followed:
+    # not the sources' one.
     Path(where.stdout.strip(), "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return found
 
@@ -69,34 +95,61 @@ def clean_python(wheel: Path, folder: Path) -> Path:
 def run(python: Path, folder: Path, *arguments: str, **around: str) -> str:
     environment = {name: os.environ[name] for name in KEPT if name in os.environ} | around
     ended = subprocess.run(
-        [str(python), "-I", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        [str(python), "-I", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
 
 def test_the_sdist_has_what_the_tests_need(sdist: Path) -> None:
-    """Whoever packages it can run the tests: all that is tracked is there but what only this repository's CI needs."""
-    for name in ("tests/conftest.py", "tests/golden/fingerprints.json", "tests/inputs/samples/ache.json", "topics/unique.yaml"):
+    """Whoever packages it can run the tests: all that is tracked is there but what only this
+    repository's CI needs."""
+    for name in (
+        "tests/conftest.py",
+        "tests/golden/fingerprints.json",
+        "tests/inputs/samples/ache.json",
+        "topics/unique.yaml",
+    ):
         assert (sdist / name).is_file(), name
-    for name in ("docs/reference/api.md", "mkdocs.yml", "Makefile", "requirements.lock", "LICENSE", "README.md"):
+    for name in (
+        "docs/reference/api.md",
+        "mkdocs.yml",
+        "Makefile",
+        "requirements.lock",
+        "LICENSE",
+        "README.md",
+    ):
         assert (sdist / name).is_file(), name
     assert not (sdist / ".ci").exists()
     assert not (sdist / ".venv").exists()
 
 
 def test_what_is_installed_has_the_name_that_is_told() -> None:
-    """Sentences and pages say what pip finds: the distribution's name, which is not the command's."""
+    """Sentences and pages say what pip finds: the distribution's name, which is not the
+    command's."""
     name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
     files = [
         *ROOT.glob("*.md"),
-        *(path for room in ("stream_dedup", "docs", "examples", "deploy") for path in (ROOT / room).rglob("*")),
+        *(
+            path
+            for room in ("stream_dedup", "docs", "examples", "deploy")
+            for path in (ROOT / room).rglob("*")
+        ),
     ]
     told = {
         (path.name, found)
         for path in files
         if path.suffix in {".py", ".md", ".ipynb", ".toml"}
-        for found in re.findall(r"pip install '?([\w-]+dedup)\b|\b([\w-]+dedup)\[[a-z]", path.read_text(encoding="utf-8"))
+        for found in re.findall(
+            r"pip install '?([\w-]+dedup)\b|\b([\w-]+dedup)\[[a-z]",
+            path.read_text(encoding="utf-8"),
+        )
     }
     assert len(told) > 10
     assert {found for _, pair in told for found in pair if found} == {name}
@@ -106,14 +159,24 @@ def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     """Types, data and topics are in it; tests, and machine code of this machine, are not."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        metadata = email.message_from_bytes(archive.read(f"crawl_dedup-{__version__}.dist-info/METADATA"))
-    here = {path.relative_to(ROOT).as_posix() for path in (ROOT / "stream_dedup").rglob("*") if path.is_file()}
-    expected = {name for name in here if "__pycache__" not in name and "compiled_kernels" not in name}
+        metadata = email.message_from_bytes(
+            archive.read(f"crawl_dedup-{__version__}.dist-info/METADATA")
+        )
+    here = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "stream_dedup").rglob("*")
+        if path.is_file()
+    }
+    expected = {
+        name for name in here if "__pycache__" not in name and "compiled_kernels" not in name
+    }
 
     assert expected <= names
     assert "stream_dedup/py.typed" in names
     assert "stream_dedup/topic_files/unique.yaml" in names
-    assert not any(name.startswith(("tests", "docs")) or "compiled_kernels" in name for name in names)
+    assert not any(
+        name.startswith(("tests", "docs")) or "compiled_kernels" in name for name in names
+    )
     assert metadata["License-Expression"] == "Apache-2.0"
     assert set(metadata.get_all("Provides-Extra") or []) >= {"broker", "files", "html", "segment"}
 
@@ -137,7 +200,10 @@ def test_the_command_runs_where_it_is_installed(python: Path, tmp_path: Path) ->
     program = str(python.with_name("stream-dedup"))
 
     versions = run(python, tmp_path, program, "--version").splitlines()
-    judged = [json.loads(line) for line in run(python, tmp_path, program, "check", "pages.jsonl", "--json").splitlines()]
+    judged = [
+        json.loads(line)
+        for line in run(python, tmp_path, program, "check", "pages.jsonl", "--json").splitlines()
+    ]
 
     assert versions[0] == f"stream-dedup {__version__}"
     assert sum(one["verdict"] == "duplicate" for one in judged) == 7
@@ -155,9 +221,25 @@ def test_types_are_seen_from_outside(tmp_path: Path) -> None:
         "fingerprint(1)\n"
     )
 
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), str(program)]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        str(ROOT / ".mypy_cache"),
+        str(program),
+    ]
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
 
-    assert 'Revealed type is "str | None"' in ended.stdout or "Union[builtins.str, None]" in ended.stdout, ended.stdout
-    assert 'program.py:5: error: Argument 1 to "fingerprint" has incompatible type "int"' in ended.stdout
+    assert (
+        'Revealed type is "str | None"' in ended.stdout
+        or "Union[builtins.str, None]" in ended.stdout
+    ), ended.stdout
+    assert (
+        'program.py:5: error: Argument 1 to "fingerprint" has incompatible type "int"'
+        in ended.stdout
+    )
     assert "Found 1 error" in ended.stdout

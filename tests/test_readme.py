@@ -1,4 +1,5 @@
-"""The README's commands are run as they stand there, in their order, and show what it says they show."""
+"""The README's commands are run as they stand there, in their order, and show what it says they
+show."""
 
 from __future__ import annotations
 
@@ -20,13 +21,21 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # What a command that stays in the background says when the next one may come.
-READY = {"stream-dedup broker": "The broker runs until", "stream-dedup run all": "partitions assigned"}
+READY = {
+    "stream-dedup broker": "The broker runs until",
+    "stream-dedup run all": "partitions assigned",
+}
 
 
 def commands() -> list[str]:
     """Return the commands of the console blocks, in order."""
     blocks = re.findall(r"```console\n(.*?)```", README, flags=re.DOTALL)
-    return [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+    return [
+        line.removeprefix("$ ")
+        for block in blocks
+        for line in block.splitlines()
+        if line.startswith("$ ")
+    ]
 
 
 def without_trailing_space(shown: str) -> str:
@@ -34,7 +43,8 @@ def without_trailing_space(shown: str) -> str:
 
 
 def test_the_readme_names_both_commands_first() -> None:
-    """A newcomer's first two commands are make demo and make test; a test of its own runs them on a fresh machine."""
+    """A newcomer's first two commands are make demo and make test; a test of its own runs them on a
+    fresh machine."""
     assert commands()[:2] == ["make demo", "make test"]
 
 
@@ -43,8 +53,13 @@ def test_the_readme_names_both_commands_first() -> None:
 def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
     """Every command after those two, one after another, in one shell, each ending well."""
     first = free_ports(5)[0]
-    ports = {"9092": first, "8080": first + 1, "8081": first + 2}  # `run all` gives its roles those after it
-    # Only what a test must not touch differs from what the reader types: ports, and where state is kept.
+    ports = {
+        "9092": first,
+        "8080": first + 1,
+        "8081": first + 2,
+    }  # `run all` gives its roles those after it
+    # Only what a test must not touch differs from what the reader types: ports, and where state is
+    # kept.
     environment = child_environment({}) | {
         "STREAM_DEDUP_HTTP_PORT": str(ports["8080"]),
         "STREAM_DEDUP_STATE_DIR": str(tmp_path / "state"),
@@ -52,7 +67,9 @@ def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
     }
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    shell = subprocess.Popen(["bash"], cwd=tmp_path, env=environment, text=True, start_new_session=True, **streams)
+    shell = subprocess.Popen(
+        ["bash"], cwd=tmp_path, env=environment, text=True, start_new_session=True, **streams
+    )
     assert shell.stdin is not None
     shown = {}
     try:
@@ -70,7 +87,10 @@ def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
             shell.stdin.flush()
             if background:
                 ready = next(text for start, text in READY.items() if command.startswith(start))
-                wait_until(lambda log=log, ready=ready: log.exists() and ready in log.read_text(), f"{command} is ready")
+                wait_until(
+                    lambda log=log, ready=ready: log.exists() and ready in log.read_text(),
+                    f"{command} is ready",
+                )
             else:
                 wait_until(ended.exists, f"{command} has ended")
                 assert ended.read_text().strip() == "0", f"{command}:\n{log.read_text()}"
@@ -82,12 +102,17 @@ def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
             print(f"--- {log.name}\n{log.read_text()[-1500:]}")
     tapped = next(text for command, text in shown.items() if command.startswith("stream-dedup tap"))
     assert tapped.count("duplicate") >= 7
-    checked = next(text for command, text in shown.items() if command.startswith("stream-dedup check"))
+    checked = next(
+        text for command, text in shown.items() if command.startswith("stream-dedup check")
+    )
     assert "duplicate" in checked
-    assert without_trailing_space(checked) in README, "the README shows another output of `check` than the program gives"
+    assert without_trailing_space(checked) in README, (
+        "the README shows another output of `check` than the program gives"
+    )
 
 
-# -- its first two commands on a machine with nothing prepared: an empty home, no Java, no virtual environment
+# -- its first two commands on a machine with nothing prepared: an empty home, no Java, no virtual
+# environment
 
 
 JAVA = ("java", "keytool", "mvn", "jgo", "uv")
@@ -102,7 +127,9 @@ def tools_without_java(folder: Path) -> Path:
             if not tool.name.startswith((*JAVA, "python")) and not link.exists() and tool.is_file():
                 link.symlink_to(tool)
     # The interpreter itself, not a version manager's stand-in, which looks for its files in HOME.
-    (folder / "python3").symlink_to(Path(getattr(sys, "_base_executable", sys.executable)).resolve())
+    (folder / "python3").symlink_to(
+        Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    )
     return folder
 
 
@@ -111,10 +138,16 @@ def tools_without_java(folder: Path) -> Path:
 @pytest.mark.timeout(3600)
 def test_demo_and_test_on_a_fresh_machine(tmp_path: Path) -> None:
     if os.environ.get("BROKER"):
-        pytest.skip("BROKER is set: nothing of our own is started, so there is nothing to prove here")
+        pytest.skip(
+            "BROKER is set: nothing of our own is started, so there is nothing to prove here"
+        )
     clone = tmp_path / "clone"
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     for name in listed.stdout.splitlines():
         if (ROOT / name).is_file():
@@ -122,26 +155,49 @@ def test_demo_and_test_on_a_fresh_machine(tmp_path: Path) -> None:
             shutil.copy2(ROOT / name, clone / name)
     home = tmp_path / "home"
     home.mkdir()
-    forgotten = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "JAVA_HOME", "CI", "MAKEFLAGS", "MAKEOVERRIDES", "ARGS")
+    forgotten = (
+        "VIRTUAL_ENV",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "JAVA_HOME",
+        "CI",
+        "MAKEFLAGS",
+        "MAKEOVERRIDES",
+        "ARGS",
+    )
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name not in forgotten and not name.startswith(("STREAM_DEDUP_", "XDG_", "KAFKA_", "PYENV", "PYTEST", "COV_"))
+        if name not in forgotten
+        and not name.startswith(("STREAM_DEDUP_", "XDG_", "KAFKA_", "PYENV", "PYTEST", "COV_"))
     }
     environment |= {"HOME": str(home), "PATH": str(tools_without_java(tmp_path / "bin"))}
     assert shutil.which("java", path=environment["PATH"]) is None
 
     def make(*arguments: str, **more: str) -> str:
         done = subprocess.run(
-            ["make", *arguments], cwd=clone, env=environment | more, capture_output=True, text=True, timeout=1700, check=False
+            ["make", *arguments],
+            cwd=clone,
+            env=environment | more,
+            capture_output=True,
+            text=True,
+            timeout=1700,
+            check=False,
         )
-        assert done.returncode == 0, f"make {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, (
+            f"make {' '.join(arguments)} ended with "
+            f"{done.returncode}:\n{done.stdout}\n{done.stderr}"
+        )
         return done.stdout
 
     shown = make("demo")
     assert "in = unique + duplicates + dead letters" in shown
     assert "false drops 0 of" in shown
 
-    tested = make("test", "ARGS=tests/test_floors.py tests/broker/test_main_path.py -k floors\\ or\\ twelve", CI="true")
+    tested = make(
+        "test",
+        "ARGS=tests/test_floors.py tests/broker/test_main_path.py -k floors\\ or\\ twelve",
+        CI="true",
+    )
     assert " passed" in tested
     assert "skipped" not in tested

@@ -1,4 +1,5 @@
-"""A recorded log judged again: under its own plan and others; and logs of every format version that ever was."""
+"""A recorded log judged again: under its own plan and others; and logs of every format version that
+ever was."""
 
 from __future__ import annotations
 
@@ -24,13 +25,24 @@ PRINT = 0x0123456789ABCDEF_FEDCBA9876543210
 def difference(log: list[bytes | None], *texts: str, step_ms: int = 0) -> Difference:
     found = Difference(3)
     group = [(offset, APPEND_MS + step_ms * offset, raw) for offset, raw in enumerate(log)]
-    compare([group[:2], group[2:]], LogIndex(MemoryStore()), LogIndex(MemoryStore()), Alternative.parse(texts), found)
+    compare(
+        [group[:2], group[2:]],
+        LogIndex(MemoryStore()),
+        LogIndex(MemoryStore()),
+        Alternative.parse(texts),
+        found,
+    )
     return found
 
 
 def test_another_plan_shows_what_would_change() -> None:
-    """A near copy beyond classic's reach would be kept; the sample says which, where, and of what."""
-    docs = [Doc(0, 0, 1, b"a" * 16, PRINT), Doc(0, 1, 2, b"b" * 16, PRINT ^ 0x1F, id=b"two"), Doc(0, 2, 3, b"a" * 16, PRINT)]
+    """A near copy beyond classic's reach would be kept; the sample says which, where, and of
+    what."""
+    docs = [
+        Doc(0, 0, 1, b"a" * 16, PRINT),
+        Doc(0, 1, 2, b"b" * 16, PRINT ^ 0x1F, id=b"two"),
+        Doc(0, 2, 3, b"a" * 16, PRINT),
+    ]
     log: list[bytes | None] = [declare(PLANS["blocks"]), batch(docs), batch(docs[1:])]
 
     found = difference(log, "plan=classic")
@@ -41,17 +53,36 @@ def test_another_plan_shows_what_would_change() -> None:
         "log": "1/1",
         "position": "documents-0@1",
         "id": "two",
-        "was": {"reason": "near", "distance": 5, "of_position": "documents-0@0", "of_id": "", "better": ""},
-        "would_be": {"reason": "new", "distance": None, "of_position": None, "of_id": None, "better": ""},
+        "was": {
+            "reason": "near",
+            "distance": 5,
+            "of_position": "documents-0@0",
+            "of_id": "",
+            "better": "",
+        },
+        "would_be": {
+            "reason": "new",
+            "distance": None,
+            "of_position": None,
+            "of_id": None,
+            "better": "",
+        },
     }
     assert difference(log, "threshold=4").kinds == {"duplicate to unique": 1}
     assert difference(log, "plan=classic", "threshold=5", "radius=3").kinds == {}
 
 
 def test_another_similarity_shows_what_would_change() -> None:
-    """Two texts that are 0.8 alike, by 64 and 65 of 80 values: near at 0.8, and kept at 0.81; another plan asks for neither."""
-    one, other = bytes([*range(80), *bytes(40)]), bytes([*range(64), *range(100, 116), *[0x11] * 7, 1, *bytes(32)])
-    docs = [Doc(0, 0, 1, b"a" * 16, PRINT, sketch=one), Doc(0, 1, 2, b"b" * 16, PRINT ^ 0x1F, sketch=other)]
+    """Two texts that are 0.8 alike, by 64 and 65 of 80 values: near at 0.8, and kept at 0.81;
+    another plan asks for neither."""
+    one, other = (
+        bytes([*range(80), *bytes(40)]),
+        bytes([*range(64), *range(100, 116), *[0x11] * 7, 1, *bytes(32)]),
+    )
+    docs = [
+        Doc(0, 0, 1, b"a" * 16, PRINT, sketch=one),
+        Doc(0, 1, 2, b"b" * 16, PRINT ^ 0x1F, sketch=other),
+    ]
     log: list[bytes | None] = [declare(PLANS["bands"], sketch_bytes=120), batch(docs)]
 
     assert difference(log, "similarity=0.8").kinds == {}
@@ -62,21 +93,33 @@ def test_another_similarity_shows_what_would_change() -> None:
 
 
 def test_another_window_shows_what_would_change() -> None:
-    """What expired before its copy came would still stand without a window, and the other way round."""
+    """What expired before its copy came would still stand without a window, and the other way
+    round."""
     docs = [Doc(0, at, at, b"a" * 16, PRINT) for at in range(2)]
-    log: list[bytes | None] = [declare(PLANS["blocks"]), batch(docs[:1]), control("plan"), control("plan"), batch(docs[1:])]
-    windowed: list[bytes | None] = [declare(PLANS["blocks"], window={"length_ms": 16_000, "refresh": False}), *log[1:]]
+    log: list[bytes | None] = [
+        declare(PLANS["blocks"]),
+        batch(docs[:1]),
+        control("plan"),
+        control("plan"),
+        batch(docs[1:]),
+    ]
+    windowed: list[bytes | None] = [
+        declare(PLANS["blocks"], window={"length_ms": 16_000, "refresh": False}),
+        *log[1:],
+    ]
 
     assert difference(log, "window=16s", step_ms=60_000).kinds == {}
     many = [*log[:2], *[control("plan")] * 40, log[-1]]
     assert difference(many, "window=16s", step_ms=60_000).kinds == {"duplicate to unique": 1}
     assert difference(many, "window=16s", "refresh=true", step_ms=10).kinds == {}
-    assert difference([windowed[0], *many[1:]], "window=none", step_ms=60_000).kinds == {"unique to duplicate": 1}
+    assert difference([windowed[0], *many[1:]], "window=none", step_ms=60_000).kinds == {
+        "unique to duplicate": 1
+    }
 
 
 def test_another_rule_shows_which_copies_would_be_better() -> None:
-    """A longer copy, a later one, and one of a host of rank: which would have said that it is better, from the declaration on,
-    and where the log changed its rule; verdicts stay."""
+    """A longer copy, a later one, and one of a host of rank: which would have said that it is
+    better, from the declaration on, and where the log changed its rule; verdicts stay."""
     docs = [
         Doc(0, 0, 1, b"a" * 16, PRINT, 100, time_ms=5000),
         Doc(0, 1, 2, b"b" * 16, PRINT ^ 1, 120, id=b"longer", time_ms=4000),
@@ -88,7 +131,10 @@ def test_another_rule_shows_which_copies_would_be_better() -> None:
     assert difference(log, "better=longest").kinds == {}
     found = difference(log, "better=newest")
     assert (found.documents, dict(found.kinds)) == (4, {"another best copy": 2})
-    assert [(one.id, one.to_fields()["was"]["better"], one.to_fields()["would_be"]["better"]) for one in found.samples] == [
+    assert [
+        (one.id, one.to_fields()["was"]["better"], one.to_fields()["would_be"]["better"])
+        for one in found.samples
+    ] == [
         ("longer", "longest", ""),
         ("later", "", "newest"),
     ]
@@ -109,15 +155,29 @@ def test_the_same_plan_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["plan", "colour=red", "threshold=many", "by_length=3", "threshold", "window=long", "better=shortest"]
+    "text",
+    [
+        "plan",
+        "colour=red",
+        "threshold=many",
+        "by_length=3",
+        "threshold",
+        "window=long",
+        "better=shortest",
+    ],
 )
-def test_what_is_no_setting_of_a_plan_is_refused_and_one_that_the_log_cannot_serve(text: str) -> None:
+def test_what_is_no_setting_of_a_plan_is_refused_and_one_that_the_log_cannot_serve(
+    text: str,
+) -> None:
     with pytest.raises(
         (InputError, ConfigurationError),
         match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window is written|What is better is longest",
     ):
         Alternative.parse([text])
-    log: list[bytes | None] = [declare(PLANS["classic"], width=128), batch([Doc(0, 0, 1, bytes(16), PRINT)])]
+    log: list[bytes | None] = [
+        declare(PLANS["classic"], width=128),
+        batch([Doc(0, 0, 1, bytes(16), PRINT)]),
+    ]
     with pytest.raises(ConfigurationError, match="cannot be judged by that plan"):
         difference(log, "plan=256:8:1:21")
 
@@ -127,7 +187,9 @@ def test_numbers_take_the_place_of_the_logs_own() -> None:
 
     assert Alternative.parse(["threshold=18"]).of(blocks) == parse("128:8:0:18:75%~0:0%:1000")
     assert Alternative.parse(["plan=classic", "ratio=60%"]).of(blocks) == parse("64:4:0:3:60%")
-    assert Alternative.parse(["by_length=24@5,22@40"]).of(blocks) == parse("128:8:0:24@5,22@40,17:75%~0:0%:1000")
+    assert Alternative.parse(["by_length=24@5,22@40"]).of(blocks) == parse(
+        "128:8:0:24@5,22@40,17:75%~0:0%:1000"
+    )
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -141,7 +203,9 @@ def test_a_recorded_log_gives_what_it_gave(path: Path) -> None:
     index, fold = LogIndex(MemoryStore()), Fold(PlainScan())
     given = dict(index.apply(log))
 
-    assert {offset: raw.hex() for offset, raw in given.items()} == {int(at): raw for at, raw in recorded["answers"].items()}
+    assert {offset: raw.hex() for offset, raw in given.items()} == {
+        int(at): raw for at, raw in recorded["answers"].items()
+    }
     for offset, append_ms, raw in log:
         answer = answers.decode(given[offset]) if offset in given else None
         expected = answer.judgements if isinstance(answer, answers.LogAnswer) else None

@@ -1,4 +1,5 @@
-"""Where settings come from, what is refused, and that the reference page says the same as the code."""
+"""Where settings come from, what is refused, and that the reference page says the same as the
+code."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def problems(
-    environ: dict[str, str] | None = None, overrides: dict[str, object] | None = None, file: Path | None = None
+    environ: dict[str, str] | None = None,
+    overrides: dict[str, object] | None = None,
+    file: Path | None = None,
 ) -> list[str]:
     return check_settings(overrides, file, environ or {}).problems
 
@@ -41,18 +44,29 @@ def write(folder: Path, name: str, text: str) -> Path:
 class TestOrder:
     def test_flag_over_environment_over_file_over_default(self, tmp_path: Path) -> None:
         file = write(tmp_path, "s.toml", 'group = "file"\nhttp_port = 1\nlog_level = "error"\n')
-        environ = {"STREAM_DEDUP_GROUP": "environment", "STREAM_DEDUP_HTTP_PORT": "2", "STREAM_DEDUP_CONFIG": str(file)}
+        environ = {
+            "STREAM_DEDUP_GROUP": "environment",
+            "STREAM_DEDUP_HTTP_PORT": "2",
+            "STREAM_DEDUP_CONFIG": str(file),
+        }
 
         settings = load_settings({"group": "flag"}, environ=environ)
 
-        found = (settings.group, settings.http_port, settings.log_level, settings.kafka_bootstrap_servers)
+        found = (
+            settings.group,
+            settings.http_port,
+            settings.log_level,
+            settings.kafka_bootstrap_servers,
+        )
         assert found == ("flag", 2, "error", "localhost:9092")
         assert str(settings.origin("group")) == "flag --set group"
         assert str(settings.origin("http_port")) == "environment STREAM_DEDUP_HTTP_PORT"
         assert f"file log_level in {file}" == str(settings.origin("log_level"))
         assert str(settings.origin("kafka_bootstrap_servers")) == "default"
         mine = write(tmp_path, "mine.yaml", "group: mine")
-        assert load_settings(file=mine, environ=env(CONFIG=str(file))).group == "mine", "an argument is above the variable"
+        assert load_settings(file=mine, environ=env(CONFIG=str(file))).group == "mine", (
+            "an argument is above the variable"
+        )
 
     def test_the_plain_bootstrap_variable_is_honoured_below_ours(self) -> None:
         plain = {"KAFKA_BOOTSTRAP_SERVERS": "a:1"}
@@ -60,23 +74,50 @@ class TestOrder:
 
         assert load_settings(environ=plain).kafka_bootstrap_servers == "a:1"
         assert load_settings(environ=both).kafka_bootstrap_servers == "b:2"
-        assert str(load_settings(environ=plain).origin("kafka_bootstrap_servers")) == "environment KAFKA_BOOTSTRAP_SERVERS"
+        assert (
+            str(load_settings(environ=plain).origin("kafka_bootstrap_servers"))
+            == "environment KAFKA_BOOTSTRAP_SERVERS"
+        )
 
     def test_an_empty_variable_counts_as_not_given(self, tmp_path: Path) -> None:
-        """`NAME=` in a compose file leaves the default in force, as an empty file does, and a flag that was not given."""
+        """`NAME=` in a compose file leaves the default in force, as an empty file does, and a flag
+        that was not given."""
         empty = write(tmp_path, "s.yaml", "")
-        assert load_settings({"group": None}, file=empty, environ={"STREAM_DEDUP_GROUP": "g"}).group == "g"
-        assert load_settings(environ={"STREAM_DEDUP_GROUP": "", "STREAM_DEDUP_KAFKA_SASL_PASSWORD": ""}) == Settings()
+        assert (
+            load_settings({"group": None}, file=empty, environ={"STREAM_DEDUP_GROUP": "g"}).group
+            == "g"
+        )
+        assert (
+            load_settings(
+                environ={"STREAM_DEDUP_GROUP": "", "STREAM_DEDUP_KAFKA_SASL_PASSWORD": ""}
+            )
+            == Settings()
+        )
 
     def test_yaml_and_toml_say_the_same(self, tmp_path: Path) -> None:
-        toml = write(tmp_path, "a.toml", 'http_port = 9\nlivez_after = "2m"\n[kafka]\nsasl.username = "u"\n"linger.ms" = 5\n')
-        yaml = write(tmp_path, "a.yml", "http_port: 9\nlivez_after: 2m\nkafka:\n  sasl.username: u\n  linger.ms: 5\n")
+        toml = write(
+            tmp_path,
+            "a.toml",
+            'http_port = 9\nlivez_after = "2m"\n[kafka]\nsasl.username = "u"\n"linger.ms" = 5\n',
+        )
+        yaml = write(
+            tmp_path,
+            "a.yml",
+            "http_port: 9\nlivez_after: 2m\nkafka:\n  sasl.username: u\n  linger.ms: 5\n",
+        )
 
-        assert load_settings(file=toml, environ={}).model_dump() == load_settings(file=yaml, environ={}).model_dump()
-        assert load_settings(file=toml, environ={}).kafka == {"sasl.username": "u", "linger.ms": "5"}
+        assert (
+            load_settings(file=toml, environ={}).model_dump()
+            == load_settings(file=yaml, environ={}).model_dump()
+        )
+        assert load_settings(file=toml, environ={}).kafka == {
+            "sasl.username": "u",
+            "linger.ms": "5",
+        }
 
     def test_one_name_on_the_cluster_and_on_the_disk(self) -> None:
-        """Two filters with two prefixes have no group and no folder in common, nor has a shadow; a given name holds for all."""
+        """Two filters with two prefixes have no group and no folder in common, nor has a shadow; a
+        given name holds for all."""
         names = {
             "stream-dedup": {},
             "crawl.stream-dedup": {"topic_prefix": "crawl"},
@@ -89,20 +130,32 @@ class TestOrder:
         assert [one.group for one in found] == list(names)
         assert [one.state_dir.name for one in found] == [one.group for one in found]
         assert [one.index_dir for one in found] == [one.state_dir / "index" for one in found]
-        assert load_settings({"state_dir": "/s", "index_dir": "/fast"}, environ={}).index_dir == Path("/fast")
+        assert load_settings(
+            {"state_dir": "/s", "index_dir": "/fast"}, environ={}
+        ).index_dir == Path("/fast")
         assert len(problems({"STREAM_DEDUP_TOPIC_PREFIX": "ö"})) == 1
         assert len(problems({"STREAM_DEDUP_GROUP": "ö"})) == 1
 
     def test_topics_can_be_named_one_by_one(self) -> None:
-        """A name holds as it is, beside a prefix for the others; no two may be one, or the filter would read what it wrote."""
-        given = {"topic_prefix": "p", "documents": "crawled_firehose", "dead_letters": "errors", "mode": "shadow"}
+        """A name holds as it is, beside a prefix for the others; no two may be one, or the filter
+        would read what it wrote."""
+        given = {
+            "topic_prefix": "p",
+            "documents": "crawled_firehose",
+            "dead_letters": "errors",
+            "mode": "shadow",
+        }
         names = load_settings(given, environ={}).topic_names
 
         assert (names.documents, names.dead_letters) == ("crawled_firehose", "errors")
         assert (names.unique, names.fingerprints) == ("p.unique", "p.shadow.fingerprints")
         for name in ("a b", "..", "", "ö" * 3, "x" * 250):
             assert len(problems(overrides={"unique": name})) == 1
-        for both in ({"documents": "a", "unique": "a"}, {"duplicates": "fingerprints"}, {"unique": "documents"}):
+        for both in (
+            {"documents": "a", "unique": "a"},
+            {"duplicates": "fingerprints"},
+            {"unique": "documents"},
+        ):
             (problem,) = problems(overrides=both)
             assert "which is the name of another topic of this filter." in problem
         assert problems(overrides={"documents": "unique", "unique": "documents"}) == []
@@ -113,17 +166,25 @@ class TestKafkaProperties:
         """One underscore is a dot, two are an underscore, three a hyphen."""
         environ = env(KAFKA_SSL_CA_LOCATION="/ca.pem", KAFKA_A__B="1", KAFKA_A___B="2")
 
-        assert load_settings(environ=environ).kafka == {"ssl.ca.location": "/ca.pem", "a_b": "1", "a-b": "2"}
+        assert load_settings(environ=environ).kafka == {
+            "ssl.ca.location": "/ca.pem",
+            "a_b": "1",
+            "a-b": "2",
+        }
 
     @given(st.from_regex(r"[a-z]{1,5}([._-][a-z0-9]{1,5}){0,4}", fullmatch=True))
     def test_every_property_has_a_variable_that_leads_back_to_it(self, prop: str) -> None:
         from stream_dedup.settings.properties import DECIDED_PROPERTIES as _DECIDED_PROPERTIES
 
         variable = environment_name(f"kafka.{prop}")
-        if prop in _DECIDED_PROPERTIES or variable in {environment_name(name) for name in Settings.model_fields}:
+        if prop in _DECIDED_PROPERTIES or variable in {
+            environment_name(name) for name in Settings.model_fields
+        }:
             return
 
-        assert load_settings(environ={variable: "x" if not prop.endswith((".ms", "bytes")) else "1"}).kafka.keys() == {prop}
+        assert load_settings(
+            environ={variable: "x" if not prop.endswith((".ms", "bytes")) else "1"}
+        ).kafka.keys() == {prop}
 
     def test_layers_are_merged_property_by_property(self, tmp_path: Path) -> None:
         file = write(tmp_path, "s.yaml", "kafka:\n  a.b: file\n  c.d: file\n  e.f: file\n")
@@ -132,17 +193,28 @@ class TestKafkaProperties:
         settings = load_settings({"kafka.a.b": "flag"}, file, environ)
 
         assert settings.kafka == {"a.b": "flag", "c.d": "environment", "e.f": "file"}
-        assert [settings.origin(f"kafka.{name}").source for name in ("a.b", "c.d", "e.f")] == ["flag", "environment", "file"]
+        assert [settings.origin(f"kafka.{name}").source for name in ("a.b", "c.d", "e.f")] == [
+            "flag",
+            "environment",
+            "file",
+        ]
 
     def test_times_and_sizes_have_units_where_the_name_says_so(self) -> None:
-        """`*.ms` takes a time, `*.bytes` and `*.kbytes` a size; bare numbers and other properties pass as they are."""
+        """`*.ms` takes a time, `*.bytes` and `*.kbytes` a size; bare numbers and other properties
+        pass as they are."""
         times = env(KAFKA_SOCKET_TIMEOUT_MS="15s", KAFKA_LINGER_MS="5", KAFKA_CLIENT_RACK="15s")
-        assert load_settings(environ=times).kafka == {"socket.timeout.ms": "15000", "linger.ms": "5", "client.rack": "15s"}
+        assert load_settings(environ=times).kafka == {
+            "socket.timeout.ms": "15000",
+            "linger.ms": "5",
+            "client.rack": "15s",
+        }
         sizes = env(KAFKA_FETCH_MAX_BYTES="64MiB", KAFKA_QUEUED_MAX_MESSAGES_KBYTES="1MiB")
         expected = {"fetch.max.bytes": str(64 * 2**20), "queued.max.messages.kbytes": "1024"}
         assert load_settings(environ=sizes).kafka == expected
 
-    @pytest.mark.parametrize("prop", ["group.id", "enable.auto.commit", "isolation.level", "auto.offset.reset", "acks"])
+    @pytest.mark.parametrize(
+        "prop", ["group.id", "enable.auto.commit", "isolation.level", "auto.offset.reset", "acks"]
+    )
     def test_what_exactly_once_rests_on_is_refused(self, prop: str) -> None:
         """A property that is ours to decide is an error wherever it stands, with the reason."""
         (by_variable,) = problems({environment_name(f"kafka.{prop}"): "x"})
@@ -152,23 +224,36 @@ class TestKafkaProperties:
         assert f"the Kafka property {prop}, which is not free" in by_flag
 
     def test_a_secret_from_a_file(self, tmp_path: Path) -> None:
-        """A variable ending in _FILE names a file; the line break at its end is not part of the secret. `assertion.file` is a
-        property of librdkafka's own: its value is a path and is not read here."""
+        """A variable ending in _FILE names a file; the line break at its end is not part of the
+        secret. `assertion.file` is a property of librdkafka's own: its value is a path and is not
+        read here."""
         secret = write(tmp_path, "password", " p a s s\n")
         from_file = env(KAFKA_SASL_PASSWORD_FILE=str(secret))
 
-        settings = load_settings(environ=from_file | env(KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE="/token"))
+        settings = load_settings(
+            environ=from_file | env(KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE="/token")
+        )
 
-        assert settings.kafka == {"sasl.password": " p a s s", "sasl.oauthbearer.assertion.file": "/token"}
+        assert settings.kafka == {
+            "sasl.password": " p a s s",
+            "sasl.oauthbearer.assertion.file": "/token",
+        }
         assert str(secret) in str(settings.origin("kafka.sasl.password"))
-        assert "remove one of them" in problems(from_file | {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x"})[0]
+        assert (
+            "remove one of them"
+            in problems(from_file | {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x"})[0]
+        )
         missing = problems(env(KAFKA_SASL_PASSWORD_FILE=str(tmp_path / "none")))
         assert "cannot be read: no such file or directory" in missing[0]
 
 
 class TestSecrets:
     def test_secrets_are_shown_nowhere(self) -> None:
-        secrets = {environment_name(f"kafka.{prop}"): "s3cret" for prop in FROM_FILE_PROPERTIES if is_secret(prop)}
+        secrets = {
+            environment_name(f"kafka.{prop}"): "s3cret"
+            for prop in FROM_FILE_PROPERTIES
+            if is_secret(prop)
+        }
 
         settings = load_settings(environ=secrets)
 
@@ -178,18 +263,35 @@ class TestSecrets:
 
 
 NO_PAIRS = ["broker", "http://broker:9092", "a:1,,b:2"]
-NO_BROKERS = ["broker:0", "broker:99999", "999.1.1.1:9092", "1.2.3:9092", "a..b:9092", "-a:9092", "::1:9092"]
+NO_BROKERS = [
+    "broker:0",
+    "broker:99999",
+    "999.1.1.1:9092",
+    "1.2.3:9092",
+    "a..b:9092",
+    "-a:9092",
+    "::1:9092",
+]
 NO_BROKERS += ["[::g]:9092", "good:9092, bad!:9092", "[broker]:9092,:::1"]
 NO_BROKERS += [f"{'a' * 64}:9092", "http:9092:9092"]
-BROKERS = ["localhost:1", "10.0.0.1:65535", "[::1]:9092", "a_b.c-d.svc:9092 , kafka.:9092", "kafka-0.kafka:9092"]
+BROKERS = [
+    "localhost:1",
+    "10.0.0.1:65535",
+    "[::1]:9092",
+    "a_b.c-d.svc:9092 , kafka.:9092",
+    "kafka-0.kafka:9092",
+]
 BROKERS += ["[fe80::1%eth0]:1"]
 
 
 class TestErrors:
     def test_all_errors_at_once(self, tmp_path: Path) -> None:
-        """Flags, environment and file are checked as a whole; each problem is a sentence without a secret; exit code 78."""
+        """Flags, environment and file are checked as a whole; each problem is a sentence without a
+        secret; exit code 78."""
         file = write(tmp_path, "s.toml", 'grup = "x"\nbatch_documents = 0\n')
-        environ = env(HTTP_PORT="70000", NONSENSE="1", VALUE_FORMAT="jsn") | {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "s3cret"}
+        environ = env(HTTP_PORT="70000", NONSENSE="1", VALUE_FORMAT="jsn") | {
+            "STREAM_DEDUP_KAFKA_SASL_PASSWORD": "s3cret"
+        }
 
         with pytest.raises(ConfigurationError) as caught:
             load_settings({"plan": "blok"}, file, environ)
@@ -203,7 +305,10 @@ class TestErrors:
         assert "STREAM_DEDUP_HTTP_PORT is '70000', but must be at most 65535." in text
         assert "STREAM_DEDUP_NONSENSE is not a setting" in text
         formats = "raw or json or confluent-json or avro or protobuf"
-        assert f"STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be {formats} (did you mean json?)." in text
+        assert (
+            f"STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be {formats} (did you mean json?)."
+            in text
+        )
         assert "--set plan is 'blok', but there is no plan 'blok'; did you mean 'blocks'?" in text
 
     @pytest.mark.parametrize(
@@ -217,7 +322,9 @@ class TestErrors:
         ],
     )
     def test_an_unknown_variable_names_the_nearest(self, variable: str, nearest: str) -> None:
-        assert problems({variable: "1"}) == [f"The environment variable {variable} is not a setting; did you mean {nearest}?"]
+        assert problems({variable: "1"}) == [
+            f"The environment variable {variable} is not a setting; did you mean {nearest}?"
+        ]
 
     @pytest.mark.parametrize(
         ("name", "value", "must"),
@@ -241,7 +348,11 @@ class TestErrors:
             *(("HTTP_HOST", host, "', but ") for host in ("999.0.0.1", ":::", "-")),
             ("KEY_FILE", "/does/not/exist", "must name a file that exists"),
             ("KEY_FILE", "/", "must name a file that exists"),
-            ("STATE_DIR", "~nobody-of-that-name/x", "must not begin with the home folder of a user who has none"),
+            (
+                "STATE_DIR",
+                "~nobody-of-that-name/x",
+                "must not begin with the home folder of a user who has none",
+            ),
             ("KAFKA_SOCKET_TIMEOUT_MS", "soon", "must be a time with its unit"),
             ("KAFKA_FETCH_MAX_BYTES", "lots", "must be a size such as 500MB"),
             ("MODE", "dry-run", "must be"),
@@ -264,19 +375,33 @@ class TestErrors:
         given = [("KAFKA_BOOTSTRAP_SERVERS", one) for one in BROKERS]
         given += [("HTTP_HOST", one) for one in ("0.0.0.0", "::", "pod-1.svc")]  # noqa: S104 - a text, nothing is bound
 
-        assert [(name, value) for name, value in given if problems({f"STREAM_DEDUP_{name}": value})] == []
+        assert [
+            (name, value) for name, value in given if problems({f"STREAM_DEDUP_{name}": value})
+        ] == []
 
-    @pytest.mark.parametrize(("given", "group"), [("", "stream-dedup-shadow"), ("x", "x-shadow"), ("x-shadow", "x-shadow")])
+    @pytest.mark.parametrize(
+        ("given", "group"),
+        [("", "stream-dedup-shadow"), ("x", "x-shadow"), ("x-shadow", "x-shadow")],
+    )
     def test_a_shadow_commits_for_a_group_of_its_own(self, given: str, group: str) -> None:
-        """In shadow mode the group is never the one that delivers, whatever it was given; twice changes nothing."""
-        assert load_settings(environ={"STREAM_DEDUP_MODE": "shadow", "STREAM_DEDUP_GROUP": given}).group == group
+        """In shadow mode the group is never the one that delivers, whatever it was given; twice
+        changes nothing."""
+        assert (
+            load_settings(
+                environ={"STREAM_DEDUP_MODE": "shadow", "STREAM_DEDUP_GROUP": given}
+            ).group
+            == group
+        )
 
     @pytest.mark.parametrize("field", ["text_field", "id_field", "time_field", "scope_field"])
     def test_a_field_of_raw_values_is_an_error(self, field: str) -> None:
         (problem,) = problems({f"STREAM_DEDUP_{field.upper()}": "a.b"})
 
         assert "needs STREAM_DEDUP_VALUE_FORMAT=json" in problem
-        assert problems({f"STREAM_DEDUP_{field.upper()}": "a.b", "STREAM_DEDUP_VALUE_FORMAT": "json"}) == []
+        assert (
+            problems({f"STREAM_DEDUP_{field.upper()}": "a.b", "STREAM_DEDUP_VALUE_FORMAT": "json"})
+            == []
+        )
 
     @pytest.mark.parametrize(
         ("name", "text", "says"),
@@ -311,13 +436,24 @@ class TestErrors:
             (problem,) = problems(file=path)
             assert f"The configuration file {path} cannot be read" in problem
 
-    def test_variables_that_kubernetes_makes_or_that_are_read_elsewhere_are_passed_over(self) -> None:
-        """A Service called stream-dedup-index in the namespace must not keep every pod from starting."""
-        environ = env(INDEX_SERVICE_HOST="10.0.0.1", INDEX_SERVICE_PORT="8080", INDEX_SERVICE_PORT_HTTP="8080")
+    def test_variables_that_kubernetes_makes_or_that_are_read_elsewhere_are_passed_over(
+        self,
+    ) -> None:
+        """A Service called stream-dedup-index in the namespace must not keep every pod from
+        starting."""
+        environ = env(
+            INDEX_SERVICE_HOST="10.0.0.1", INDEX_SERVICE_PORT="8080", INDEX_SERVICE_PORT_HTTP="8080"
+        )
         environ |= env(INDEX_PORT="tcp://10.0.0.1:8080", INDEX_PORT_8080_TCP="tcp://10.0.0.1:8080")
         environ |= env(INDEX_PORT_8080_TCP_PROTO="tcp", INDEX_PORT_8080_TCP_ADDR="10.0.0.1")
-        environ |= env(KAFKA_PORT="tcp://10.0.0.2:9092", KAFKA_SERVICE_HOST="10.0.0.2", HTTP_PORT="tcp://10.0.0.3:80")
-        environ |= {FAILPOINT_VARIABLE: "worker.begin"} | env(CACHE_DIR="/var/cache/stream-dedup")  # read elsewhere
+        environ |= env(
+            KAFKA_PORT="tcp://10.0.0.2:9092",
+            KAFKA_SERVICE_HOST="10.0.0.2",
+            HTTP_PORT="tcp://10.0.0.3:80",
+        )
+        environ |= {FAILPOINT_VARIABLE: "worker.begin"} | env(
+            CACHE_DIR="/var/cache/stream-dedup"
+        )  # read elsewhere
 
         assert load_settings(environ=environ) == Settings()
 
@@ -329,7 +465,9 @@ class TestErrors:
 
     @given(st.dictionaries(st.sampled_from(sorted(Settings.model_fields)), st.text(max_size=30)))
     def test_no_text_at_all_makes_loading_raise_anything_else(self, values: dict[str, str]) -> None:
-        environ = {environment_name(name): value for name, value in values.items() if "\0" not in value}
+        environ = {
+            environment_name(name): value for name, value in values.items() if "\0" not in value
+        }
 
         checked = check_settings(None, None, environ)
         settings, found = checked.settings, checked.problems
@@ -346,7 +484,14 @@ class TestErrors:
 class TestUnits:
     @pytest.mark.parametrize(
         ("text", "minutes"),
-        [("250ms", 0.25 / 60), ("30s", 0.5), ("15m", 15), ("12h", 720), ("30d", 43_200), ("2w", 20_160)]
+        [
+            ("250ms", 0.25 / 60),
+            ("30s", 0.5),
+            ("15m", 15),
+            ("12h", 720),
+            ("30d", 43_200),
+            ("2w", 20_160),
+        ]
         + [("1h30m", 90), ("1.5h", 90), (" 15 M ", 15)]
         + [(text, None) for text in ("", "5", "m", "5x", "-5s", "5s5", "1e3s")],
     )
@@ -382,13 +527,22 @@ class TestReferencePage:
     def test_page_and_code_agree(self) -> None:
         page = reference_page()
 
-        assert (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8") == page
+        assert (ROOT / "docs" / "reference" / "configuration.md").read_text(
+            encoding="utf-8"
+        ) == page
         assert next(iter(GROUPS.values())) == next(iter(Settings.model_fields))
         for heading, first in GROUPS.items():
-            assert f"\n## {heading}\n" in page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n-")[0] + "\n"
+            assert (
+                f"\n## {heading}\n"
+                in page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n-")[0] + "\n"
+            )
         for name, field in Settings.model_fields.items():
             variable = "STREAM_DEDUP_KAFKA_<PROP>" if name == "kafka" else environment_name(name)
-            assert page.count(f'<a id="{name}"></a>') == page.count(f'\n- <a id="{name}"></a>`{variable}` (') == 1
+            assert (
+                page.count(f'<a id="{name}"></a>')
+                == page.count(f'\n- <a id="{name}"></a>`{variable}` (')
+                == 1
+            )
             assert len(field.description or "") > 40, name
 
     def test_the_recipes_that_can_be_set_exist(self) -> None:
@@ -403,39 +557,87 @@ class TestReferencePage:
 
     @pytest.mark.parametrize(
         ("recipe", "plan"),
-        [("words", "bands"), ("shingles", "bands"), ("chars", "blocks"), ("vector", "blocks"), ("keywords", "classic")],
+        [
+            ("words", "bands"),
+            ("shingles", "bands"),
+            ("chars", "blocks"),
+            ("vector", "blocks"),
+            ("keywords", "classic"),
+        ],
     )
     def test_who_names_no_plan_gets_the_one_for_the_recipe(self, recipe: str, plan: str) -> None:
         """With sketches, without, and with prints of 64 bits."""
         assert load_settings({"recipe": recipe}, None, {}).judging_plan == PLANS[plan]
 
     def test_a_similarity_changes_what_the_plan_asks_for(self) -> None:
-        """However it is written; it is shown as a share, and without it the plan is as it is named."""
+        """However it is written; it is shown as a share, and without it the plan is as it is
+        named."""
         for text in ("0.8", "80%", ".80"):
             settings = load_settings({"plan": "bands"}, None, {"STREAM_DEDUP_SIMILARITY": text})
-            assert (settings.similarity, settings.judging_plan.id) == ("0.80", "128:4:0:28~16:80%:64:40%")
+            assert (settings.similarity, settings.judging_plan.id) == (
+                "0.80",
+                "128:4:0:28~16:80%:64:40%",
+            )
         assert load_settings({"plan": "bands"}, None, {}).judging_plan == PLANS["bands"]
-        with pytest.raises(ConfigurationError, match=r"SIMILARITY is '0[.]8', but the plan blocks compares no sketches"):
+        with pytest.raises(
+            ConfigurationError,
+            match=r"SIMILARITY is '0[.]8', but the plan blocks compares no sketches",
+        ):
             load_settings({"plan": "blocks"}, None, {"STREAM_DEDUP_SIMILARITY": "0.8"})
 
 
 MISTYPED = "hunter2"
-PASSWORDS = ['"SECRET', '"SECRET" SECRET', "SECRET: SECRET", "*SECRET", "!SECRET x", "!!SECRET x", "!!int SECRET"]
-PASSWORDS += ['!!int "it\'s SECRET"', "!!timestamp SECRET", "@SECRET", "%SECRET", "&SECRET a\n  ssl.key.password: &SECRET! b"]
+PASSWORDS = [
+    '"SECRET',
+    '"SECRET" SECRET',
+    "SECRET: SECRET",
+    "*SECRET",
+    "!SECRET x",
+    "!!SECRET x",
+    "!!int SECRET",
+]
+PASSWORDS += [
+    '!!int "it\'s SECRET"',
+    "!!timestamp SECRET",
+    "@SECRET",
+    "%SECRET",
+    "&SECRET a\n  ssl.key.password: &SECRET! b",
+]
 YAML = [f"kafka:\n  sasl.password: {value}\n" for value in PASSWORDS]
-YAML += ["kafka:\n  security.protocol: ssl\n  sasl.password:SECRET\n  a: b\n", "kafka: {sasl.password:SECRET}\n"]
-YAML += ["kafka: {sasl.password=SECRET: x}\n", "kafka: sasl.password=SECRET\n", "{sasl.password:SECRET}\n"]
+YAML += [
+    "kafka:\n  security.protocol: ssl\n  sasl.password:SECRET\n  a: b\n",
+    "kafka: {sasl.password:SECRET}\n",
+]
+YAML += [
+    "kafka: {sasl.password=SECRET: x}\n",
+    "kafka: sasl.password=SECRET\n",
+    "{sasl.password:SECRET}\n",
+]
 YAML += ["? sasl.password=SECRET\n", "sasl.password:SECRET\n", "%YAML SECRET\n---\na: b\n"]
-TOML = ["sasl.password = SECRET", 'sasl.password = "SECRET', '"sasl.password=SECRET" = 1', "sasl.password SECRET"]
-TOML += ['sasl.password = "\\SECRET"', "sasl = {password = 1, SECRET = 1, SECRET = 2}", 'sasl.password = ["SECRET"]']
+TOML = [
+    "sasl.password = SECRET",
+    'sasl.password = "SECRET',
+    '"sasl.password=SECRET" = 1',
+    "sasl.password SECRET",
+]
+TOML += [
+    'sasl.password = "\\SECRET"',
+    "sasl = {password = 1, SECRET = 1, SECRET = 2}",
+    'sasl.password = ["SECRET"]',
+]
 TOML = [f"[kafka]\n{line}\n" for line in TOML]
 
 
 class TestSecretsInFiles:
-    """A file that cannot be used is reported by the place and the kind of the mistake, never by what stands there."""
+    """A file that cannot be used is reported by the place and the kind of the mistake, never by
+    what stands there."""
 
-    @pytest.mark.parametrize(("name", "text"), [("s.yaml", text) for text in YAML] + [("s.toml", text) for text in TOML])
-    def test_no_complaint_shows_what_may_be_a_password(self, tmp_path: Path, name: str, text: str) -> None:
+    @pytest.mark.parametrize(
+        ("name", "text"), [("s.yaml", text) for text in YAML] + [("s.toml", text) for text in TOML]
+    )
+    def test_no_complaint_shows_what_may_be_a_password(
+        self, tmp_path: Path, name: str, text: str
+    ) -> None:
         found = problems(file=write(tmp_path, name, text.replace("SECRET", MISTYPED)))
 
         assert found
@@ -444,8 +646,12 @@ class TestSecretsInFiles:
 
     def test_the_place_is_named(self, tmp_path: Path) -> None:
         """Line and column, as an editor counts them, and what is wrong there."""
-        yaml = problems(file=write(tmp_path, "s.yaml", f"group: a\nkafka:\n  sasl.password: *{MISTYPED}\n"))
-        toml = problems(file=write(tmp_path, "s.toml", f"group = 'a'\n[kafka]\nsasl.password = {MISTYPED}\n"))
+        yaml = problems(
+            file=write(tmp_path, "s.yaml", f"group: a\nkafka:\n  sasl.password: *{MISTYPED}\n")
+        )
+        toml = problems(
+            file=write(tmp_path, "s.toml", f"group = 'a'\n[kafka]\nsasl.password = {MISTYPED}\n")
+        )
 
         assert "s.yaml cannot be parsed: found undefined alias, at line 3, column 18." in yaml[0]
         assert "s.toml cannot be parsed: Invalid value (at line 3, column 17)." in toml[0]

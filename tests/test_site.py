@@ -1,4 +1,5 @@
-"""The documentation as a site: it builds without a warning, every page is in it, and it needs nothing from elsewhere."""
+"""The documentation as a site: it builds without a warning, every page is in it, and it needs
+nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ ROOT = Path(__file__).parent.parent
 def build(root: Path, target: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=180)
+    return subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=180
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.thorough
 def test_every_page_is_in_it(site: Path) -> None:
     """Each Markdown file of docs/ is a page, and so are those outside that the hook brings in."""
-    pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    pages = {
+        path.relative_to(ROOT / "docs").with_suffix("").as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+    }
     pages |= {"explanation/architecture", "changelog", "how-to/deploy", "reference/topics"}
     pages |= {"contributing/contributing", "contributing/security"}
 
@@ -58,11 +64,15 @@ def test_every_page_is_in_it(site: Path) -> None:
 @pytest.mark.thorough
 def test_the_home_page_shows_a_command_and_what_it_prints() -> None:
     page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    found = re.search(r"```console\n\$ stream-dedup (.*?)\n```\n\n```\n(.*?)```", page, flags=re.DOTALL)
+    found = re.search(
+        r"```console\n\$ stream-dedup (.*?)\n```\n\n```\n(.*?)```", page, flags=re.DOTALL
+    )
     assert found is not None
 
     command = [sys.executable, "-m", "stream_dedup", *found[1].split()]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    ended = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
 
     assert [line.rstrip() for line in ended.stdout.splitlines()] == found[2].splitlines()
 
@@ -71,7 +81,9 @@ def test_the_home_page_shows_a_command_and_what_it_prints() -> None:
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
-        fetched = re.findall(r"<(?:script|img|link)\b[^>]*?(?:src|href)=\"?(https?://[^\s\">]+)", text)
+        fetched = re.findall(
+            r"<(?:script|img|link)\b[^>]*?(?:src|href)=\"?(https?://[^\s\">]+)", text
+        )
         assert fetched == [], page
 
 
@@ -112,7 +124,10 @@ def served(site: Path) -> Iterator[tuple[Chrome, str]]:
     """The site in a browser, at its address."""
     if lacking := browser.lacking():
         pytest.skip(lacking)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server, browser.chromium() as chrome:
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server,
+        browser.chromium() as chrome,
+    ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield chrome, f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -160,15 +175,28 @@ def test_a_command_is_copied_without_its_prompt(served: tuple[Chrome, str]) -> N
 
 @pytest.mark.thorough
 def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
-    """Strict means strict: a page that was moved, or a heading that was renamed, breaks the build."""
+    """Strict means strict: a page that was moved, or a heading that was renamed, breaks the
+    build."""
     root = tmp_path / "root"
     root.mkdir()
     for name in ("docs", "deploy", "topics"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "tools"))
-    for name in ("mkdocs.yml", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
+        shutil.copytree(
+            ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "tools")
+        )
+    for name in (
+        "mkdocs.yml",
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+    ):
         shutil.copy(ROOT / name, root)
     page = root / "docs" / "how-to" / "load.md"
-    page.write_text(page.read_text(encoding="utf-8") + "\n[gone](gone.md) and [heading](pages.md#gone)\n", encoding="utf-8")
+    page.write_text(
+        page.read_text(encoding="utf-8") + "\n[gone](gone.md) and [heading](pages.md#gone)\n",
+        encoding="utf-8",
+    )
 
     ended = build(root, tmp_path / "site")
 
@@ -182,7 +210,8 @@ PICTURES = sorted((ROOT / "docs" / "explanation").glob("*.svg"))
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
 def test_a_picture_is_whole(path: Path) -> None:
-    """It is well-formed, has a title for those who cannot see it, keeps within its frame, and a page shows it."""
+    """It is well-formed, has a title for those who cannot see it, keeps within its frame, and a
+    page shows it."""
     root = ET.parse(path).getroot()  # noqa: S314 - our own files
     space = {"svg": "http://www.w3.org/2000/svg"}
     _, _, width, height = map(float, root.attrib["viewBox"].split())
@@ -207,19 +236,30 @@ def test_a_first_page_is_short(page: str, most: int) -> None:
 
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/contributing/map.md"])
 def test_a_page_of_the_code_names_what_is_there(page: str) -> None:
-    """Each file and folder that it names exists; and in the map has the functions and classes that stand behind it."""
+    """Each file and folder that it names exists; and in the map has the functions and classes that
+    stand behind it."""
     named = 0
     for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
         room, source = ROOT, ""
         for name in re.findall(r"`([^`\s]+)`", line):
             if re.fullmatch(r"[\w.-]*/[\w./-]*|\w+\.(py|toml)", name):
-                found = [root / name for root in (ROOT / "stream_dedup", ROOT, room) if (root / name).exists()]
+                found = [
+                    root / name
+                    for root in (ROOT / "stream_dedup", ROOT, room)
+                    if (root / name).exists()
+                ]
                 found += room.rglob(name) if "/" not in name and room != ROOT else []
                 assert found, f"{name}: {line}"
                 room = found[0] if name.endswith("/") and room == ROOT else room
-                source = found[0].read_text(encoding="utf-8") if name.endswith(".py") and page.endswith("map.md") else ""
+                source = (
+                    found[0].read_text(encoding="utf-8")
+                    if name.endswith(".py") and page.endswith("map.md")
+                    else ""
+                )
                 named += 1
             elif source:
                 for part in name.split("."):
-                    assert re.search(rf"(def|class) {part}\b|^ *{part}\b.* = ", source, re.MULTILINE), f"{name}: {line}"
+                    assert re.search(
+                        rf"(def|class) {part}\b|^ *{part}\b.* = ", source, re.MULTILINE
+                    ), f"{name}: {line}"
     assert named > 15

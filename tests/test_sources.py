@@ -1,4 +1,5 @@
-"""What `dedup` takes, and what it gives back: tables and columns of each library, vectors, nulls, ids in their own type."""
+"""What `dedup` takes, and what it gives back: tables and columns of each library, vectors, nulls,
+ids in their own type."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ TABLE = pa.table({"id": [10, 11, 12], "text": TEXTS})
 
 
 class Series:
-    """A column as pandas and polars have it: it says that it is a stream of Arrow, which pyarrow does not take for a table."""
+    """A column as pandas and polars have it: it says that it is a stream of Arrow, which pyarrow
+    does not take for a table."""
 
     def __init__(self, values: list[Any]) -> None:
         self.values = values
@@ -87,7 +89,10 @@ class Pandas:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             return np.array([*self.values[key], None], dtype=object)[:-1]
-        chosen = {name: [one for one, keeps in zip(values, key, strict=True) if keeps] for name, values in self.values.items()}
+        chosen = {
+            name: [one for one, keeps in zip(values, key, strict=True) if keeps]
+            for name, values in self.values.items()
+        }
         return Pandas(chosen)
 
 
@@ -117,17 +122,33 @@ FRAME = Frame(TABLE)
     ("source", "kept"),
     [
         (TABLE, lambda found: found["id"].to_pylist() == [10, 11]),
-        (TABLE["text"], lambda found: isinstance(found, pa.ChunkedArray) and found.to_pylist() == TEXTS[:2]),
+        (
+            TABLE["text"],
+            lambda found: isinstance(found, pa.ChunkedArray) and found.to_pylist() == TEXTS[:2],
+        ),
         (TABLE["text"].combine_chunks(), lambda found: found.to_pylist() == TEXTS[:2]),
         (Series(TEXTS), lambda found: isinstance(found, Series) and found.values == TEXTS[:2]),
-        (FRAME, lambda found: isinstance(found, Frame) and found.table["id"].to_pylist() == [10, 11]),
-        (FRAME.lazy(), lambda found: isinstance(found, Frame) and found.table["id"].to_pylist() == [10, 11]),
-        (Pandas({"text": TEXTS, "odd": [1, "a", None]}), lambda found: found.values == {"text": TEXTS[:2], "odd": [1, "a"]}),
-        (Dataset(TABLE), lambda found: isinstance(found, Dataset) and found.table["id"].to_pylist() == [10, 11]),
+        (
+            FRAME,
+            lambda found: isinstance(found, Frame) and found.table["id"].to_pylist() == [10, 11],
+        ),
+        (
+            FRAME.lazy(),
+            lambda found: isinstance(found, Frame) and found.table["id"].to_pylist() == [10, 11],
+        ),
+        (
+            Pandas({"text": TEXTS, "odd": [1, "a", None]}),
+            lambda found: found.values == {"text": TEXTS[:2], "odd": [1, "a"]},
+        ),
+        (
+            Dataset(TABLE),
+            lambda found: isinstance(found, Dataset) and found.table["id"].to_pylist() == [10, 11],
+        ),
         (
             {"train": Dataset(TABLE.slice(0, 1)), "test": Dataset(TABLE.slice(1))},
             lambda found: (
-                {name: split.table["id"].to_pylist() for name, split in found.items()} == {"train": [10], "test": [11]}
+                {name: split.table["id"].to_pylist() for name, split in found.items()}
+                == {"train": [10], "test": [11]}
             ),
         ),
         (
@@ -164,7 +185,8 @@ def test_ids_stay_what_they_are() -> None:
 
 @pytest.mark.parametrize("null", [None, float("nan")])
 def test_rows_without_a_text(null: object) -> None:
-    """They are an error that names the row, or kept, or dropped; the others are judged all the same."""
+    """They are an error that names the row, or kept, or dropped; the others are judged all the
+    same."""
     texts = [ONE, null, TEXTS[2], null]
 
     with pytest.raises(InputError, match=r"^Row 1 holds no text in 'text' but"):
@@ -177,7 +199,8 @@ def test_rows_without_a_text(null: object) -> None:
 
 
 def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
-    """In a column, a matrix, a file and an index; those at a small angle are near; what is no vector is a sentence."""
+    """In a column, a matrix, a file and an index; those at a small angle are near; what is no
+    vector is a sentence."""
     dice = np.random.default_rng(3)
     one, other = dice.normal(size=64), dice.normal(size=64)
     rows = np.stack([one, other, one + 0.01 * dice.normal(size=64), one])
@@ -189,19 +212,28 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
     assert found["reason"] == ["new", "new", "near", "exact"]
     assert found["of"] == [None, None, "a", "a"]
     assert dedup(rows, recipe=recipe)["reason"] == found["reason"]
-    assert dedup(rows.astype(np.float64), recipe=recipe, returns="kept").tolist() == rows[:2].tolist()
+    assert (
+        dedup(rows.astype(np.float64), recipe=recipe, returns="kept").tolist() == rows[:2].tolist()
+    )
     pq.write_table(table, tmp_path / "a.parquet")
     assert dedup(tmp_path, vector="at", id="id") == found
     assert fingerprint(one, recipe=recipe) == fingerprint(one.tolist(), recipe=recipe)
     with Index(recipe=recipe) as index:
         assert index.add("a", one).reason == "new"
-        assert [answer.reason for answer in index.add_many([("b", other), ("c", rows[2])])] == ["new", "near"]
+        assert [answer.reason for answer in index.add_many([("b", other), ("c", rows[2])])] == [
+            "new",
+            "near",
+        ]
         assert [match.id for match in index.query(rows[2])] == ["a"]
-        with pytest.raises(InputError, match=r"^A vector or a Print is needed, and a str was given"):
+        with pytest.raises(
+            InputError, match=r"^A vector or a Print is needed, and a str was given"
+        ):
             index.add("d", "a text")
         with pytest.raises(InputError, match=r"^Row 0: A vector holds a number that is not finite"):
             index.add_many([("d", np.array([np.inf]))])
-    with pytest.raises(InputError, match=r"and a ndarray was given. A vector needs a recipe that takes those"):
+    with pytest.raises(
+        InputError, match=r"and a ndarray was given. A vector needs a recipe that takes those"
+    ):
         fingerprint(one)
     with pytest.raises(ConfigurationError, match="takes texts, and vector= names vectors"):
         dedup(table, vector="at", recipe=Recipe())
@@ -209,29 +241,52 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
         dedup(table, vector="id")
     with pytest.raises(InputError, match=r"^Row 1: A vector holds something that is not a number"):
         dedup([[1.0, 2.0, 3.0], ["a", 1.0, 2.0]], recipe=recipe)
-    for given, named in (([rows[0], rows[1][:-1]], {"recipe": recipe}), ({"at": [rows[0], rows[1][:-1]]}, {"vector": "at"})):
-        with pytest.raises(InputError, match=r"^Row 1: The vector has 63 numbers, and the first one 64; those of a column"):
+    for given, named in (
+        ([rows[0], rows[1][:-1]], {"recipe": recipe}),
+        ({"at": [rows[0], rows[1][:-1]]}, {"vector": "at"}),
+    ):
+        with pytest.raises(
+            InputError,
+            match=r"^Row 1: The vector has 63 numbers, and the first one 64; those of a column",
+        ):
             dedup(given, **named)
     (tmp_path / "b.jsonl").write_text('{"at": [1.0, 2.0]}\n{"at": [3.0]}\n{"at": [2.0, -1.0]}\n')
-    with pytest.warns(UserWarning, match=r"^1 of 3 rows cannot be read, the first: b\.jsonl:2: The vector has 1 numbers"):
+    with pytest.warns(
+        UserWarning,
+        match=r"^1 of 3 rows cannot be read, the first: b\.jsonl:2: The vector has 1 numbers",
+    ):
         dedup(tmp_path / "b.jsonl", vector="at")
-    with pytest.raises(InputError, match=r'^Row 0: .* and a ndarray was given\. Vectors need recipe=Recipe\("vector"\)\.$'):
+    with pytest.raises(
+        InputError,
+        match=r'^Row 0: .* and a ndarray was given\. Vectors need recipe=Recipe\("vector"\)\.$',
+    ):
         dedup([rows[0], "a text"])
-    assert dedup({"at": [rows[0], None]}, vector="at", nulls="drop", returns="mask").tolist() == [True, False]
+    assert dedup({"at": [rows[0], None]}, vector="at", nulls="drop", returns="mask").tolist() == [
+        True,
+        False,
+    ]
 
 
 def test_what_other_libraries_say_is_said_in_our_words() -> None:
     with pytest.raises(InputError, match=r"is no path .*give texts as a list"):
         dedup(ONE * 10)
-    with pytest.raises(ConfigurationError, match=r"^nulls='skip' says nothing; it may be 'error', 'keep', 'drop'\.$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^nulls='skip' says nothing; it may be 'error', 'keep', 'drop'\.$",
+    ):
         dedup(TEXTS, nulls="skip")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="--to FOLDER"):
         dedup("pages.jsonl", returns="kept")
     for source in (FRAME, FRAME.lazy(), Pandas({"text": TEXTS}), {"text": TEXTS}):
         with pytest.raises(InputError, match=r"^There is no column 'body'; the columns are "):
             dedup(source, text="body")
-    for twice in (pa.Table.from_arrays([["a"], ["b"]], ["text", "text"]), Pandas({"text": TEXTS}, times=2)):
-        with pytest.raises(InputError, match=r"^There are 2 columns 'text'; give one of them another name\.$"):
+    for twice in (
+        pa.Table.from_arrays([["a"], ["b"]], ["text", "text"]),
+        Pandas({"text": TEXTS}, times=2),
+    ):
+        with pytest.raises(
+            InputError, match=r"^There are 2 columns 'text'; give one of them another name\.$"
+        ):
             dedup(twice)
     with pytest.raises(InputError, match=r"^Row 0 has no column 'body'"):
         dedup({"train": Dataset(TABLE)}, text="body")

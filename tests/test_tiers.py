@@ -1,4 +1,5 @@
-"""What `make test` leaves out, it leaves out knowingly: every invariant keeps a test that it runs."""
+"""What `make test` leaves out, it leaves out knowingly: every invariant keeps a test that it
+runs."""
 
 from __future__ import annotations
 
@@ -9,14 +10,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROWS = re.findall(r"^\| (\d+) .*? \| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
+ROWS = re.findall(
+    r"^\| (\d+) .*? \| (.*) \|$",
+    (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
 
 
 def run_by_make_test(path: str) -> set[str]:
-    """Return the tests of a file that carry no mark which `make test` leaves out, neither themselves nor by their module."""
+    """Return the tests of a file that carry no mark which `make test` leaves out, neither
+    themselves nor by their module."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     left_out = re.compile(r"mark\.(thorough|long)\b")
-    if any(isinstance(node, ast.Assign) and left_out.search(ast.unparse(node)) for node in tree.body):
+    if any(
+        isinstance(node, ast.Assign) and left_out.search(ast.unparse(node)) for node in tree.body
+    ):
         return set()
     return {
         node.name
@@ -36,7 +44,11 @@ def test_an_invariant_is_held_by_make_test(number: str, tests: str) -> None:
 
 
 def test_all_ten_are_in_the_table() -> None:
-    invariants = re.findall(r"^(\d+)\. .*\(`tests/", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE)
+    invariants = re.findall(
+        r"^(\d+)\. .*\(`tests/",
+        (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
 
     assert [number for number, tests in ROWS if "`tests/" in tests] == invariants
     assert len(invariants) == 10

@@ -34,7 +34,9 @@ class FakeCluster:
     def __init__(self) -> None:
         self.topics: dict[str, Found] = {}
 
-    def create(self, name: str, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
+    def create(
+        self, name: str, partitions: int, replication_factor: int, config: dict[str, str]
+    ) -> None:
         assert name not in self.topics
         assert replication_factor >= 1
         self.topics[name] = Found(partitions, dict(config), replication_factor)
@@ -52,7 +54,10 @@ def declared(prefix: str = "") -> dict[str, Topic]:
 
 
 def as_declared(prefix: str = "") -> dict[str, Found]:
-    return {topic.name: Found(topic.partitions, dict(topic.config)) for topic in topics.read_topics(prefix)}
+    return {
+        topic.name: Found(topic.partitions, dict(topic.config))
+        for topic in topics.read_topics(prefix)
+    }
 
 
 def copy_files(folder: Path) -> Path:
@@ -61,7 +66,16 @@ def copy_files(folder: Path) -> Path:
     return folder
 
 
-SINGLE = ("fingerprints", "decisions", "verdicts", "begun", "insights", "representatives", "host-signals", "insights-changelog")
+SINGLE = (
+    "fingerprints",
+    "decisions",
+    "verdicts",
+    "begun",
+    "insights",
+    "representatives",
+    "host-signals",
+    "insights-changelog",
+)
 SEVERAL = ("documents", "unique", "duplicates", "dlq.documents")
 
 
@@ -80,13 +94,18 @@ class TestNames:
 
     @pytest.mark.parametrize("prefix", ["a_b", "a b", ".a", "-", "ä", "x" * 236, "a/b", "a\n"])
     def test_a_prefix_that_kafka_or_its_metrics_would_not_take(self, prefix: str) -> None:
-        """Only dots, hyphens, letters and digits; an underscore collides with a dot in Kafka's metric names."""
+        """Only dots, hyphens, letters and digits; an underscore collides with a dot in Kafka's
+        metric names."""
         with pytest.raises(ValueError, match="must"):
             TopicNames(prefix)
 
     def test_a_shadow_has_a_log_of_its_own(self) -> None:
         plain, shadow = TopicNames("crawl"), TopicNames("crawl", is_shadow=True)
-        moved = {ours: other for ours, other in zip(plain.all(), shadow.all(), strict=True) if ours != other}
+        moved = {
+            ours: other
+            for ours, other in zip(plain.all(), shadow.all(), strict=True)
+            if ours != other
+        }
         names = ("fingerprints", "decisions", "verdicts", "begun", "representatives")
         assert moved == {f"crawl.{name}": f"crawl.shadow.{name}" for name in names}
 
@@ -102,13 +121,20 @@ class TestFiles:
     def test_files_are_strimzi_topics(self) -> None:
         """Each is a v1 KafkaTopic whose name Kubernetes takes and whose values Strimzi takes."""
         for kind in topics.ALL:
-            content = yaml.safe_load((topics.topic_folder() / f"{kind}.yaml").read_text(encoding="utf-8"))
+            content = yaml.safe_load(
+                (topics.topic_folder() / f"{kind}.yaml").read_text(encoding="utf-8")
+            )
             assert content["apiVersion"] == "kafka.strimzi.io/v1"
             assert content["kind"] == "KafkaTopic"
-            assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", content["metadata"]["name"])
+            assert re.fullmatch(
+                r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", content["metadata"]["name"]
+            )
             assert content["metadata"]["labels"]["strimzi.io/cluster"]
             assert set(content["spec"]) == {"partitions", "replicas", "config"}
-            assert all(isinstance(value, str | int | float | bool) for value in content["spec"]["config"].values())
+            assert all(
+                isinstance(value, str | int | float | bool)
+                for value in content["spec"]["config"].values()
+            )
 
     def test_the_log_is_kept_whole_for_ever(self) -> None:
         """The declared log passes the very check that keeps a role from starting."""
@@ -116,27 +142,38 @@ class TestFiles:
 
         assert topics.log_problems(log.name, Found(log.partitions, dict(log.config))) == []
         assert (log.partitions, log.replicas) == (1, 3)
-        assert (log.config["min.insync.replicas"], log.config["unclean.leader.election.enable"]) == ("2", "false")
+        assert (
+            log.config["min.insync.replicas"],
+            log.config["unclean.leader.election.enable"],
+        ) == ("2", "false")
         assert (log.config["retention.ms"], log.config["retention.bytes"]) == (FOREVER, FOREVER)
 
     def test_outputs_refuse_nothing_that_came_in(self) -> None:
-        """They take any timestamp, and the input's largest record with our headers; as many partitions; dead letters take more.
-        A topic that keeps the documents' own timestamps is not limited in time: an old page would vanish on arrival."""
+        """They take any timestamp, and the input's largest record with our headers; as many
+        partitions; dead letters take more. A topic that keeps the documents' own timestamps is not
+        limited in time: an old page would vanish on arrival."""
         found = declared()
         limit = {kind: int(found[kind].config["max.message.bytes"]) for kind in SEVERAL}
 
-        assert limit["unique"] == limit["duplicates"] == limit["documents"] + topics.HEADER_BUDGET_BYTES
+        assert (
+            limit["unique"]
+            == limit["duplicates"]
+            == limit["documents"] + topics.HEADER_BUDGET_BYTES
+        )
         assert limit["dlq.documents"] >= limit["unique"] + topics.HEADER_BUDGET_BYTES
         for kind in ("unique", "duplicates"):
             assert found[kind].config["message.timestamp.before.max.ms"] == LONGEST
             assert found[kind].config["message.timestamp.after.max.ms"] == LONGEST
         for kind in ("unique", "duplicates", "dlq.documents"):
             config = found[kind].config
-            assert config["retention.ms"] == FOREVER or config["message.timestamp.type"] == "LogAppendTime"
+            assert (
+                config["retention.ms"] == FOREVER
+                or config["message.timestamp.type"] == "LogAppendTime"
+            )
         assert found["dlq.documents"].config["retention.ms"] == str(14 * 86_400_000)
-        assert {kind: topic.partitions for kind, topic in found.items()} == dict.fromkeys(SINGLE, 1) | dict.fromkeys(
-            SEVERAL, 12
-        )
+        assert {kind: topic.partitions for kind, topic in found.items()} == dict.fromkeys(
+            SINGLE, 1
+        ) | dict.fromkeys(SEVERAL, 12)
 
     @pytest.mark.parametrize(
         ("kind", "change", "says"),
@@ -148,10 +185,26 @@ class TestFiles:
             ("unique", {"metadata": {"name": "other"}}, "must be 'unique'"),
             ("unique", {"spec": {"partitions": 0, "replicas": 1}}, "spec.partitions is 0"),
             ("unique", {"spec": {"partitions": True, "replicas": 1}}, "spec.partitions is True"),
-            ("unique", {"spec": {"partitions": 12, "replicas": 1, "config": ["a"]}}, "spec.config must hold"),
-            ("unique", {"spec": {"partitions": 3, "replicas": 1}}, "as many partitions as documents (12)"),
-            ("verdicts", {"spec": {"partitions": 2, "replicas": 1}}, "verdicts must have 1 partition"),
-            ("fingerprints", {"spec": {"partitions": 1, "replicas": 1}}, "fingerprints must have cleanup.policy=delete"),
+            (
+                "unique",
+                {"spec": {"partitions": 12, "replicas": 1, "config": ["a"]}},
+                "spec.config must hold",
+            ),
+            (
+                "unique",
+                {"spec": {"partitions": 3, "replicas": 1}},
+                "as many partitions as documents (12)",
+            ),
+            (
+                "verdicts",
+                {"spec": {"partitions": 2, "replicas": 1}},
+                "verdicts must have 1 partition",
+            ),
+            (
+                "fingerprints",
+                {"spec": {"partitions": 1, "replicas": 1}},
+                "fingerprints must have cleanup.policy=delete",
+            ),
         ],
     )
     def test_files_that_cannot_be(self, tmp_path: Path, kind: str, change: Any, says: str) -> None:
@@ -177,28 +230,39 @@ class TestFiles:
 
 class TestPlan:
     def test_documents_is_the_crawler_s(self) -> None:
-        existing = {**as_declared(), "documents": Found(12, {"retention.ms": "1", "cleanup.policy": "compact"})}
+        existing = {
+            **as_declared(),
+            "documents": Found(12, {"retention.ms": "1", "cleanup.policy": "compact"}),
+        }
 
         assert topics.plan(topics.read_topics(), existing) == []
 
     def test_outputs_follow_an_existing_input(self) -> None:
-        """With more partitions and larger records in documents, outputs are created or grown to match."""
+        """With more partitions and larger records in documents, outputs are created or grown to
+        match."""
         existing: dict[str, Found] = {
             "documents": Found(24, {"max.message.bytes": "20000000"}),
             "unique": Found(12, as_declared()["unique"].config),
         }
 
-        changes = {(one.topic.kind, one.action): one for one in topics.plan(topics.read_topics(), existing)}
+        changes = {
+            (one.topic.kind, one.action): one for one in topics.plan(topics.read_topics(), existing)
+        }
 
         assert changes["unique", Action.GROW].partitions == (12, 24)
-        assert changes["unique", Action.SET].config == {"max.message.bytes": ("1114124", "20065536")}
+        assert changes["unique", Action.SET].config == {
+            "max.message.bytes": ("1114124", "20065536")
+        }
         assert changes["duplicates", Action.CREATE].topic.partitions == 24
         assert changes["duplicates", Action.CREATE].topic.config["max.message.bytes"] == "20065536"
-        assert changes["dlq.documents", Action.CREATE].topic.config["max.message.bytes"] == "20131072"
+        assert (
+            changes["dlq.documents", Action.CREATE].topic.config["max.message.bytes"] == "20131072"
+        )
 
     @pytest.mark.parametrize("kind", SINGLE)
     def test_one_partition_too_many_cannot_be_undone(self, kind: str) -> None:
-        """A single-partition topic with two is refused in a sentence with the remedy, and then nothing is applied."""
+        """A single-partition topic with two is refused in a sentence with the remedy, and then
+        nothing is applied."""
         existing = as_declared()
         existing[kind].partitions = 2
         del existing["unique"]
@@ -222,7 +286,8 @@ class TestPlan:
         ],
     )
     def test_a_log_that_would_be_trimmed_is_called_by_name(self, setting: str, value: str) -> None:
-        """Such a setting keeps roles from starting, and the plan that repairs it says what may have happened."""
+        """Such a setting keeps roles from starting, and the plan that repairs it says what may have
+        happened."""
         existing = as_declared()
         existing["fingerprints"].config[setting] = value
 
@@ -234,11 +299,14 @@ class TestPlan:
         assert change.action is Action.SET
         assert f"{setting} from {value} to" in change.sentence
         assert "if that has happened already, the log is incomplete" in change.sentence
-        (problem,) = topics.log_problems("fingerprints", Found(2, declared()["fingerprints"].config))
+        (problem,) = topics.log_problems(
+            "fingerprints", Found(2, declared()["fingerprints"].config)
+        )
         assert "has 2 partitions and must have one" in problem
 
     def test_topics_that_are_named_are_taken_as_they_are(self) -> None:
-        """A named topic that exists is never changed; a missing one is made, and outputs follow the one that is read."""
+        """A named topic that exists is never changed; a missing one is made, and outputs follow the
+        one that is read."""
         names = TopicNames("p", given={"documents": "crawled_firehose", "unique": "clean"})
         wanted = topics.read_topics(names)
         cluster = FakeCluster()
@@ -248,16 +316,24 @@ class TestPlan:
         changes = topics.plan(wanted, cluster.topics)
         topics.apply(changes, cluster)
 
-        assert (names.documents, names.unique, names.duplicates) == ("crawled_firehose", "clean", "p.duplicates")
+        assert (names.documents, names.unique, names.duplicates) == (
+            "crawled_firehose",
+            "clean",
+            "p.duplicates",
+        )
         assert cluster.topics["clean"] == Found(3, {"max.message.bytes": "1"})
         assert cluster.topics["p.duplicates"].partitions == 24
         assert set(cluster.topics) == set(names.all())
         (row,) = (row for row in topics.as_rows(wanted, []) if row["topic"] == "clean")
         assert "is left as it is; `stream-dedup doctor`" in str(row["sentence"])
-        assert [one.topic.name for one in topics.plan(wanted, {})][:2] == ["crawled_firehose", "clean"]
+        assert [one.topic.name for one in topics.plan(wanted, {})][:2] == [
+            "crawled_firehose",
+            "clean",
+        ]
 
     def test_applying_a_plan_leaves_nothing_to_plan(self) -> None:
-        """From any cluster that can be corrected, one apply leads to an empty plan, without shrinking anything."""
+        """From any cluster that can be corrected, one apply leads to an empty plan, without
+        shrinking anything."""
         seed = random.randrange(2**32)
         print(f"seed {seed}")
         source = random.Random(seed)
@@ -267,11 +343,19 @@ class TestPlan:
             for topic in wanted:
                 if source.random() < 0.7:
                     several = topic.kind in SEVERAL
-                    config = {key: value for key, value in topic.config.items() if source.random() < 0.8}
+                    config = {
+                        key: value for key, value in topic.config.items() if source.random() < 0.8
+                    }
                     config["max.message.bytes"] = str(source.choice([1000, 1048588, 5_000_000]))
-                    cluster.topics[topic.name] = Found(source.randint(1, 30) if several else 1, config)
+                    cluster.topics[topic.name] = Found(
+                        source.randint(1, 30) if several else 1, config
+                    )
             before = {name: found.partitions for name, found in cluster.topics.items()}
-            untouched = {**cluster.topics["p.documents"].config} if "p.documents" in cluster.topics else None
+            untouched = (
+                {**cluster.topics["p.documents"].config}
+                if "p.documents" in cluster.topics
+                else None
+            )
 
             topics.apply(topics.plan(wanted, cluster.topics), cluster)
 
@@ -285,31 +369,46 @@ class TestPlan:
 
 
 class TestFitting:
-    @pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2"), (9, 3, "2")])
+    @pytest.mark.parametrize(
+        ("brokers", "replicas", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2"), (9, 3, "2")]
+    )
     def test_replicas_follow_the_brokers(self, brokers: int, replicas: int, in_sync: str) -> None:
         """No more replicas than brokers, and one broker may fail wherever there are two."""
         fitted = topics.fit_to_brokers(topics.read_topics(), brokers)
-        assert {(topic.replicas, topic.config["min.insync.replicas"]) for topic in fitted} == {(replicas, in_sync)}
+        assert {(topic.replicas, topic.config["min.insync.replicas"]) for topic in fitted} == {
+            (replicas, in_sync)
+        }
 
     def test_min_isr_never_exceeds_the_replicas_that_a_topic_has(self) -> None:
-        """A topic made with one replica keeps min ISR 1 on a cluster of three brokers: with 2 nobody could write to it."""
+        """A topic made with one replica keeps min ISR 1 on a cluster of three brokers: with 2
+        nobody could write to it."""
         cluster = FakeCluster()
         topics.apply(topics.plan(topics.fit_to_brokers(topics.read_topics(), 1), {}), cluster)
 
         changes = topics.plan(topics.read_topics(), cluster.topics)
-        assert [change.sentence for change in changes if "min.insync.replicas" in change.config] == []
+        assert [
+            change.sentence for change in changes if "min.insync.replicas" in change.config
+        ] == []
 
     def test_too_few_brokers_are_said_before_anything_is_done(self) -> None:
-        """Creating with more replicas than brokers, or making a topic unwritable, is a sentence that names the way out."""
+        """Creating with more replicas than brokers, or making a topic unwritable, is a sentence
+        that names the way out."""
         low = as_declared()
         low["unique"].config["min.insync.replicas"] = "1"
 
-        for changes in (topics.plan(topics.read_topics(), {}), topics.plan(topics.read_topics(), low)):
+        for changes in (
+            topics.plan(topics.read_topics(), {}),
+            topics.plan(topics.read_topics(), low),
+        ):
             assert "--fit-brokers" in str(topics.replicas_problem(changes, 1))
             assert topics.replicas_problem(changes, 3) is None
 
     def test_partitions_on_request(self) -> None:
         changed = topics.with_partitions(topics.read_topics(), 5)
 
-        assert {topic.partitions for topic in changed if topic.kind in ("documents", "unique")} == {5}
-        assert {topic.partitions for topic in changed if topic.kind in ("fingerprints", "verdicts")} == {1}
+        assert {topic.partitions for topic in changed if topic.kind in ("documents", "unique")} == {
+            5
+        }
+        assert {
+            topic.partitions for topic in changed if topic.kind in ("fingerprints", "verdicts")
+        } == {1}

@@ -1,4 +1,5 @@
-"""A worker without its guard against zombies, which is that the group's metadata is read together with a batch."""
+"""A worker without its guard against zombies, which is that the group's metadata is read together
+with a batch."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class _Unguarded:
 
 
 def unguarded(around: WorkerDependencies) -> WorkerDependencies:
-    """Return the same dependencies, in which a worker's transactions do not look at what came with the batch."""
+    """Return the same dependencies, in which a worker's transactions do not look at what came with
+    the batch."""
     sources: list[SourceConsumer] = []
 
     def make_source(*given: Any) -> SourceConsumer:

@@ -1,6 +1,7 @@
 """Print an endless crawl as JSON lines at a steady pace, for `stream-dedup load -`.
 
-Invariant: a seed gives the same pages; the pace is kept on average, also after a pause of the reader.
+Invariant: a seed gives the same pages; the pace is kept on average, also after a pause of the
+reader.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def main() -> int:
     parser.add_argument("--per-second", type=float, default=100.0)
     asked = parser.parse_args()
     begun = time.monotonic()
-    for number, page in enumerate(endless(asked.seed, asked.pages, size_bytes=2000, languages=LANGUAGES)):
+    for number, page in enumerate(
+        endless(asked.seed, asked.pages, size_bytes=2000, languages=LANGUAGES)
+    ):
         early = begun + number / asked.per_second - time.monotonic()
         if early > 0:
             sys.stdout.flush()

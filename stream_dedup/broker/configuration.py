@@ -1,4 +1,6 @@
-"""What a node and its controller alone read when they start: server properties and the logging of Kafka."""
+"""What a node and its controller alone read when they start: server properties and the logging of
+Kafka.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from collections.abc import Mapping
 
 from stream_dedup.broker.process import HOST
 
-# The broker's standard output goes to the same file, so that a JVM's last words are found there too.
+# The broker's standard output goes to the same file, so that a JVM's last words are found there
+# too.
 LOGGING = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <Configuration status="ERROR" shutdownHook="disable">
@@ -24,7 +27,9 @@ LOGGING = """\
 """
 
 
-def node_settings(node_id: int, port: int, controller_port: int, controllers: Mapping[int, int]) -> dict[str, str]:
+def node_settings(
+    node_id: int, port: int, controller_port: int, controllers: Mapping[int, int]
+) -> dict[str, str]:
     """Return the server properties of one node that is broker and controller in one.
 
     Args:
@@ -35,7 +40,9 @@ def node_settings(node_id: int, port: int, controller_port: int, controllers: Ma
     """
     replicas = str(min(3, len(controllers)))
     in_sync = str(min(2, len(controllers)))
-    voters = ",".join(f"{number}@{HOST}:{voter_port}" for number, voter_port in sorted(controllers.items()))
+    voters = ",".join(
+        f"{number}@{HOST}:{voter_port}" for number, voter_port in sorted(controllers.items())
+    )
     return {
         "process.roles": "broker,controller",
         "node.id": str(node_id),
@@ -50,7 +57,8 @@ def node_settings(node_id: int, port: int, controller_port: int, controllers: Ma
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": replicas,
         "offsets.topic.num.partitions": "8",
-        # The coordinator reads its partition as a whole when it starts; what is not compacted yet is one segment at least.
+        # The coordinator reads its partition as a whole when it starts; what is not compacted yet
+        # is one segment at least.
         "offsets.topic.segment.bytes": "4194304",
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
@@ -63,8 +71,9 @@ def node_settings(node_id: int, port: int, controller_port: int, controllers: Ma
         "group.min.session.timeout.ms": "100",
         "group.consumer.min.session.timeout.ms": "1000",
         "group.consumer.min.heartbeat.interval.ms": "100",
-        # After a kill the controller refuses the new process until the old one's session is over: 9 s by default. With 2 s a
-        # disk that stood still for three had the only broker fenced, and all its partitions without a leader.
+        # After a kill the controller refuses the new process until the old one's session is over: 9
+        # s by default. With 2 s a disk that stood still for three had the only broker fenced, and
+        # all its partitions without a leader.
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "250",
         # An expired transaction is aborted within a second of its timeout instead of ten.
@@ -77,7 +86,9 @@ def node_settings(node_id: int, port: int, controller_port: int, controllers: Ma
 
 
 def render_properties(settings: Mapping[str, str]) -> str:
-    """Return a Java properties file: ASCII, with the escapes of JSON, which java.util.Properties reads as well."""
+    """Return a Java properties file: ASCII, with the escapes of JSON, which java.util.Properties
+    reads as well.
+    """
     return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items())
 
 
@@ -92,6 +103,8 @@ def controller_settings(settings: Mapping[str, str]) -> dict[str, str]:
     broker_only = {"advertised.listeners", "inter.broker.listener.name"}
     return {key: value for key, value in settings.items() if key not in broker_only} | {
         "process.roles": "controller",
-        "listeners": ",".join(one for one in settings["listeners"].split(",") if one.startswith(f"{name}://")),
+        "listeners": ",".join(
+            one for one in settings["listeners"].split(",") if one.startswith(f"{name}://")
+        ),
         "broker.session.timeout.ms": "100",
     }

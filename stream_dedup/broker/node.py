@@ -1,15 +1,17 @@
 """One node of Apache Kafka in KRaft mode, as a child process of this one.
 
-Invariants: a started broker answers as a cluster with a live node, it does not merely listen; its ports stay its own
-from construction to `stop`, also while it is killed; its process never outlives this one on Linux; what it writes is in
-its folder, and a temporary folder goes with it.
+Invariants: a started broker answers as a cluster with a live node, it does not merely listen; its
+ports stay its own from construction to `stop`, also while it is killed; its process never outlives
+this one on Linux; what it writes is in its folder, and a temporary folder goes with it.
 
-How a killed node starts again. Its controller still counts the former process as alive until that one's session is over,
-and only then takes the leaders from its partitions, to give them back at once. By then the new process has found the
-transactions that were about to end, and tries to write their markers; Kafka 4.1 to 4.4 passes over the markers of a partition
-that has no leader, as if its topic had been deleted, and writes down that the transaction has ended (KAFKA-20734). The
-partition keeps it open for ever: its readers stop there, and a group waits for its offsets without end. Hence the controller
-runs alone first, with a session of a moment, until it has fenced the node; what is loaded after that finds leaders.
+How a killed node starts again. Its controller still counts the former process as alive until that
+one's session is over, and only then takes the leaders from its partitions, to give them back at
+once. By then the new process has found the transactions that were about to end, and tries to write
+their markers; Kafka 4.1 to 4.4 passes over the markers of a partition that has no leader, as if its
+topic had been deleted, and writes down that the transaction has ended (KAFKA-20734). The partition
+keeps it open for ever: its readers stop there, and a group waits for its offsets without end. Hence
+the controller runs alone first, with a session of a moment, until it has fenced the node; what is
+loaded after that finds leaders.
 """
 
 from __future__ import annotations
@@ -35,7 +37,13 @@ from typing import Self
 import filelock
 
 from stream_dedup.broker import jars
-from stream_dedup.broker.configuration import LOGGING, controller_settings, is_alone, node_settings, render_properties
+from stream_dedup.broker.configuration import (
+    LOGGING,
+    controller_settings,
+    is_alone,
+    node_settings,
+    render_properties,
+)
 from stream_dedup.broker.process import HOST, BoundChild, Port, environment
 from stream_dedup.ground.errors import LocalBrokerError
 
@@ -44,29 +52,38 @@ LOG_LINES_SHOWN = 20
 ANSWER_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.02
 
-# What the controller says when the session is over, of the operation that has its record written, and when that is written:
-# some 30 ms later, because records are gathered. A controller that is told to end in between loses it.
+# What the controller says when the session is over, of the operation that has its record written,
+# and when that is written: some 30 ms later, because records are gathered. A controller that is
+# told to end in between loses it.
 _FENCED = re.compile(
-    rb"(?s)Fencing broker %d .*?Read-write operation (maybeFenceStaleBroker\(\d+\)) .*Processed \1 in " % NODE_ID
+    rb"(?s)Fencing broker %d .*?Read-write operation (maybeFenceStaleBroker\(\d+\)) .*Processed \1 in "
+    % NODE_ID
 )
 
 _FENCE_SECONDS = 10.0
 FOLDER_PREFIX = "stream-dedup-broker-"
 
-# A temporary folder younger than this is left alone by other processes: its owner may not have locked it yet.
+# A temporary folder younger than this is left alone by other processes: its owner may not have
+# locked it yet.
 ORPHAN_AGE_SECONDS = 600
 
 # Compiles each method once, soon and not well: what starts quickly and does little.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 
-JAVA_FLAGS = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true")
+JAVA_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+)
 
 
 class LocalBroker:
-    """One KRaft node of Apache Kafka on this machine, with its own folder and ports; a context manager.
+    """One KRaft node of Apache Kafka on this machine, with its own folder and ports; a context
+    manager.
 
-    `with LocalBroker() as broker:` gives a broker at `broker.bootstrap` and leaves nothing behind. Not for several
-    threads at once.
+    `with LocalBroker() as broker:` gives a broker at `broker.bootstrap` and leaves nothing behind.
+    Not for several threads at once.
     """
 
     def __init__(
@@ -83,23 +100,29 @@ class LocalBroker:
         """Take the ports; nothing runs yet.
 
         Args:
-            folder: where data, settings and log are kept and found again; None is a temporary one, deleted by `stop`.
-            port: where clients connect on 127.0.0.1; None is a free one chosen by the operating system.
-            heap_mb: most megabytes of Java heap; the process needs some 150 MB more.
-            settings: server properties beside or instead of `node_settings`.
+            folder: where data, settings and log are kept and found again; None is a temporary one,
+            deleted by `stop`. port: where clients connect on 127.0.0.1; None is a free one chosen
+            by the operating system. heap_mb: most megabytes of Java heap; the process needs some
+            150 MB more. settings: server properties beside or instead of `node_settings`.
             cluster_id: the id of a new cluster, the same for all its nodes; None is one of its own.
-            is_for_long: whether what runs often is compiled again and better, as Kafka's own scripts have it; that takes a
-                core now and then in the first minutes, and makes a broker with much to do some 15 % cheaper afterwards.
+            is_for_long: whether what runs often is compiled again and better, as Kafka's own
+            scripts have it; that takes a
+                core now and then in the first minutes, and makes a broker with much to do some 15 %
+                cheaper afterwards.
             log: told in a sentence what takes time.
 
         Raises:
             LocalBrokerError: the port is taken, or this system is not Linux or macOS.
         """
         if os.name != "posix":
-            raise LocalBrokerError("The local broker runs on Linux and macOS; use another with BROKER=host:port.")
+            raise LocalBrokerError(
+                "The local broker runs on Linux and macOS; use another with BROKER=host:port."
+            )
         self._temporary = folder is None
         self.folder: Path = (
-            Path(tempfile.gettempdir()) / f"{FOLDER_PREFIX}{uuid.uuid4().hex}" if folder is None else folder.resolve()
+            Path(tempfile.gettempdir()) / f"{FOLDER_PREFIX}{uuid.uuid4().hex}"
+            if folder is None
+            else folder.resolve()
         )
         self._port = Port(port)
         self._controller_port = Port(None)
@@ -137,16 +160,22 @@ class LocalBroker:
         return self.folder / "data"
 
     def start(self, timeout_seconds: float = 60) -> None:
-        """Start, and return once the broker answers as a live node; after `kill` it recovers its data on the same port.
+        """Start, and return once the broker answers as a live node; after `kill` it recovers its
+        data on the same port.
 
-        Fetches the jars and formats the folder where that was not done before; fetching is not part of the timeout.
+        Fetches the jars and formats the folder where that was not done before; fetching is not part
+        of the timeout.
 
         Raises:
-            LocalBrokerError: it runs already; Java or jars are missing or damaged; the port is taken; the folder cannot
-                be written or is in use; the broker ended or did not answer in time (with the end of its log).
+            LocalBrokerError: it runs already; Java or jars are missing or damaged; the port is
+            taken; the folder cannot
+                be written or is in use; the broker ended or did not answer in time (with the end of
+                its log).
         """
         if self._child is not None and self._child.is_alive():
-            raise LocalBrokerError(f"The broker at {self.bootstrap} runs already; stop it before starting it again.")
+            raise LocalBrokerError(
+                f"The broker at {self.bootstrap} runs already; stop it before starting it again."
+            )
         java = jars.find_java(self._log)
         class_path = jars.class_path(log=self._log)
         deadline = time.monotonic() + timeout_seconds
@@ -158,7 +187,8 @@ class LocalBroker:
             f"-Xmx{self._heap_mb}m",
             *JAVA_FLAGS,
             *(() if self._is_for_long else (QUICK_START,)),
-            f"-Djava.io.tmpdir={self.folder / 'tmp'}",  # compression codecs unpack themselves there; a crash leaves them
+            # compression codecs unpack themselves there; a crash leaves them
+            f"-Djava.io.tmpdir={self.folder / 'tmp'}",
             "-Dlog4j2.configurationFile=log4j2.xml",
             "-cp",
             os.pathsep.join(map(str, class_path)),
@@ -167,14 +197,17 @@ class LocalBroker:
             self._format(command, deadline)
         elif _was_killed(self.data) and is_alone(settings):
             self._fence(command, deadline)
-        self._child = BoundChild([*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log)
+        self._child = BoundChild(
+            [*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log
+        )
         (self.folder / "broker.pid").write_text(f"{self._child.pid}\n")
         self._owner_pid = os.getpid()
         atexit.register(self._stop_at_exit)
         self._wait_until_it_answers(self._child, deadline, timeout_seconds)
 
     def stop(self, timeout_seconds: float = 30) -> None:
-        """End the broker in order, or by force after the timeout, give its ports back and delete a temporary folder.
+        """End the broker in order, or by force after the timeout, give its ports back and delete a
+        temporary folder.
 
         Does nothing to a broker that does not run; `start` may follow.
         """
@@ -193,17 +226,23 @@ class LocalBroker:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would (SIGKILL); folder and ports stay, `start` recovers."""
+        """End the broker at once, as a crash would (SIGKILL); folder and ports stay, `start`
+        recovers.
+        """
         self._running("cannot be killed").end()
 
     def pause(self) -> None:
         """Freeze the broker (SIGSTOP): connections stay open and nothing answers."""
         self._running("cannot be paused").send(signal.SIGSTOP)
-        # The kernel stops the threads one after another; on a busy machine one may still answer meanwhile.
+        # The kernel stops the threads one after another; on a busy machine one may still answer
+        # meanwhile.
         tasks = Path(f"/proc/{self.pid}/task")
         for _ in range(200):
             try:
-                states = {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()}
+                states = {
+                    (task / "stat").read_text().rpartition(")")[2].split()[0]
+                    for task in tasks.iterdir()
+                }
             except OSError:  # a thread has just ended, or there is no /proc
                 states = set()
             if states == {"T"} or not tasks.exists():
@@ -222,7 +261,12 @@ class LocalBroker:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.stop()
 
     @property
@@ -230,16 +274,22 @@ class LocalBroker:
         return self.folder / "server.log"
 
     def _stop_at_exit(self) -> None:
-        if os.getpid() == self._owner_pid:  # a forked child inherits the registration, not the broker
+        if (
+            os.getpid() == self._owner_pid
+        ):  # a forked child inherits the registration, not the broker
             self.stop()
 
     def _running(self, what: str) -> BoundChild:
         if self._child is None or not self._child.is_alive():
-            raise LocalBrokerError(f"The broker at {self.bootstrap} does not run and {what}; call start() first.")
+            raise LocalBrokerError(
+                f"The broker at {self.bootstrap} does not run and {what}; call start() first."
+            )
         return self._child
 
     def _prepare_folder(self) -> dict[str, str]:
-        """Write what the node, and its controller alone, read when they start; return the node's settings."""
+        """Write what the node, and its controller alone, read when they start; return the node's
+        settings.
+        """
         try:
             if self._temporary:
                 delete_orphans()
@@ -248,26 +298,42 @@ class LocalBroker:
             shutil.rmtree(self.folder / "tmp", ignore_errors=True)
             (self.folder / "tmp").mkdir()
             controllers = {NODE_ID: self._controller_port.number}
-            settings = node_settings(NODE_ID, self._port.number, self._controller_port.number, controllers)
+            settings = node_settings(
+                NODE_ID, self._port.number, self._controller_port.number, controllers
+            )
             settings |= self._own_settings
-            (self.folder / "server.properties").write_text(render_properties(settings), encoding="ascii")
-            (self.folder / "log4j2.xml").write_text(LOGGING.format(controller="INFO"), encoding="utf-8")
+            (self.folder / "server.properties").write_text(
+                render_properties(settings), encoding="ascii"
+            )
+            (self.folder / "log4j2.xml").write_text(
+                LOGGING.format(controller="INFO"), encoding="utf-8"
+            )
             alone = render_properties(controller_settings(settings))
             (self.folder / "controller.properties").write_text(alone, encoding="ascii")
-            (self.folder / "controller.log4j2.xml").write_text(LOGGING.format(controller="DEBUG"), encoding="utf-8")
+            (self.folder / "controller.log4j2.xml").write_text(
+                LOGGING.format(controller="DEBUG"), encoding="utf-8"
+            )
         except filelock.Timeout as error:
             raise LocalBrokerError(
-                f"The folder {self.folder} belongs to another running broker; stop that one, or take another folder."
+                f"The folder {self.folder} belongs to another running broker; stop that one, or "
+                "take another folder."
             ) from error
         except OSError as error:
             raise LocalBrokerError(
-                f"The broker's folder {self.folder} cannot be written: {error}; take another folder."
+                f"The broker's folder {self.folder} cannot be written: {error}; take another "
+                "folder."
             ) from error
         return settings
 
     def _format(self, command: Sequence[str], deadline: float) -> None:
         """Let Kafka's own tool write the cluster's id and the feature levels of a new cluster."""
-        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--cluster-id", self._cluster_id]
+        tool = [
+            "kafka.tools.StorageTool",
+            "format",
+            "--ignore-formatted",
+            "--cluster-id",
+            self._cluster_id,
+        ]
         with self._server_log.open("ab") as output:
             try:
                 ended = subprocess.run(
@@ -281,17 +347,27 @@ class LocalBroker:
                     check=False,
                 )
             except subprocess.TimeoutExpired as error:
-                raise self._failure("was still formatting its folder when the time was up") from error
+                raise self._failure(
+                    "was still formatting its folder when the time was up"
+                ) from error
             except OSError as error:
-                raise LocalBrokerError(f"Java cannot be run: {error}; install the broker extra again.") from error
+                raise LocalBrokerError(
+                    f"Java cannot be run: {error}; install the broker extra again."
+                ) from error
         if ended.returncode != 0:
             raise self._failure("could not format its folder")
 
     def _fence(self, command: Sequence[str], deadline: float) -> None:
-        """Run the controller alone until it has fenced the node that was killed; see the top of this module."""
+        """Run the controller alone until it has fenced the node that was killed; see the top of
+        this module.
+        """
         before = self._server_log.stat().st_size if self._server_log.exists() else 0
         logging = "-Dlog4j2.configurationFile=controller.log4j2.xml"  # the last one counts
-        child = BoundChild([*command, logging, "kafka.Kafka", "controller.properties"], self.folder, self._server_log)
+        child = BoundChild(
+            [*command, logging, "kafka.Kafka", "controller.properties"],
+            self.folder,
+            self._server_log,
+        )
         until = min(deadline, time.monotonic() + _FENCE_SECONDS)
         try:
             while time.monotonic() < until and not child.ended.wait(POLL_SECONDS):
@@ -305,7 +381,9 @@ class LocalBroker:
         finally:
             child.end()
 
-    def _wait_until_it_answers(self, child: BoundChild, deadline: float, timeout_seconds: float) -> None:
+    def _wait_until_it_answers(
+        self, child: BoundChild, deadline: float, timeout_seconds: float
+    ) -> None:
         while not answers(self._port.number):
             if child.ended.wait(POLL_SECONDS):
                 raise self._failure(f"ended while starting (exit status {child.status})")
@@ -326,20 +404,27 @@ class LocalBroker:
 
 
 def _was_killed(data: Path) -> bool:
-    """Return whether a node has run here that did not end in order; one that did leaves a file that says so."""
+    """Return whether a node has run here that did not end in order; one that did leaves a file that
+    says so.
+    """
     return (data / "__cluster_metadata-0").exists() and not (data / ".kafka_cleanshutdown").exists()
 
 
 def answers(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:
-    """Return whether a broker on 127.0.0.1 answers a Metadata request and counts at least one live broker.
+    """Return whether a broker on 127.0.0.1 answers a Metadata request and counts at least one live
+    broker.
 
-    A broker listens, and says which requests it knows, before its controller lets it take part; topics cannot be
-    created until then. Metadata version 1, without topics, names the brokers that take part (Kafka protocol guide).
+    A broker listens, and says which requests it knows, before its controller lets it take part;
+    topics cannot be created until then. Metadata version 1, without topics, names the brokers that
+    take part (Kafka protocol guide).
     """
     client = b"stream-dedup"
     request = struct.pack(">hhih", 3, 1, 0, len(client)) + client + struct.pack(">i", 0)
     try:
-        with socket.create_connection((HOST, port), timeout_seconds) as connection, connection.makefile("rb") as stream:
+        with (
+            socket.create_connection((HOST, port), timeout_seconds) as connection,
+            connection.makefile("rb") as stream,
+        ):
             connection.sendall(struct.pack(">i", len(request)) + request)
             head = stream.read(12)  # length, correlation id, number of brokers
     except OSError:
@@ -348,7 +433,9 @@ def answers(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:
 
 
 def delete_orphans() -> None:
-    """Delete the temporary folders of owners that were killed: this user's, old, locked by nobody, no broker running."""
+    """Delete the temporary folders of owners that were killed: this user's, old, locked by nobody,
+    no broker running.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         with contextlib.suppress(OSError, filelock.Timeout):
             status = folder.lstat()
@@ -367,8 +454,12 @@ def _has_process(folder: Path) -> bool:
 
 
 def new_cluster_id() -> str:
-    """Return a random id as Kafka writes its own: 16 bytes in URL-safe base64, not read as an option by its tools."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+    """Return a random id as Kafka writes its own: 16 bytes in URL-safe base64, not read as an
+    option by its tools.
+    """
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith(
+        "-"
+    ):
         pass
     return text
 

@@ -1,17 +1,20 @@
 """A child process that ends with this one, and a port that is kept for it.
 
-Invariants: on Linux a child never outlives this process; a port stays taken from construction to `give_back`, also while the
-child that listens on it is killed.
+Invariants: on Linux a child never outlives this process; a port stays taken from construction to
+`give_back`, also while the child that listens on it is killed.
 
-How a child is bound to this process. On Linux a few lines of Python ask the kernel to kill the child with its parent
-(`prctl(2)`, PR_SET_PDEATHSIG) and then become Java by `execv`, so that no code has to run between fork and exec of a
-process with threads. The kernel means the parent *thread*, hence the thread that waits for the broker also starts it.
-Elsewhere (macOS) nothing of the kind exists: an exit, an exception or Ctrl-C still stops the broker, but `kill -9` of
-this process leaves it running, and it has to be ended by its process id, which is in `broker.pid` in its folder.
+How a child is bound to this process. On Linux a few lines of Python ask the kernel to kill the
+child with its parent (`prctl(2)`, PR_SET_PDEATHSIG) and then become Java by `execv`, so that no
+code has to run between fork and exec of a process with threads. The kernel means the parent
+*thread*, hence the thread that waits for the broker also starts it. Elsewhere (macOS) nothing of
+the kind exists: an exit, an exception or Ctrl-C still stops the broker, but `kill -9` of this
+process leaves it running, and it has to be ended by its process id, which is in `broker.pid` in its
+folder.
 
-How ports are kept. On Linux a socket that is bound but never listens holds each port: with SO_REUSEADDR on both sides
-Java can still listen there, while the kernel gives the port to nobody else, neither to `bind(0)` nor to an outgoing
-connection. A client that tries to reach a killed broker would otherwise sooner or later get that very port for itself.
+How ports are kept. On Linux a socket that is bound but never listens holds each port: with
+SO_REUSEADDR on both sides Java can still listen there, while the kernel gives the port to nobody
+else, neither to `bind(0)` nor to an outgoing connection. A client that tries to reach a killed
+broker would otherwise sooner or later get that very port for itself.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from stream_dedup.ground.errors import LocalBrokerError
 
 HOST = "127.0.0.1"
 
-# Runs with -I -S: argv is the expected parent, then the command. A parent that died before prctl is noticed by its id.
+# Runs with -I -S: argv is the expected parent, then the command. A parent that died before prctl is
+# noticed by its id.
 _BIND_TO_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -41,7 +45,9 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class Port:
-    """A port of 127.0.0.1 that this process keeps for a child that listens on it; see the top of this module."""
+    """A port of 127.0.0.1 that this process keeps for a child that listens on it; see the top of
+    this module.
+    """
 
     def __init__(self, number: int | None) -> None:
         self.number = 0 if number is None else number
@@ -59,7 +65,8 @@ class Port:
         except OSError as error:
             holder.close()
             raise LocalBrokerError(
-                f"Port {self.number} of {HOST} cannot be used: {error}; end the program that uses it, or take another port."
+                f"Port {self.number} of {HOST} cannot be used: {error}; end the program that uses "
+                "it, or take another port."
             ) from error
         self.number = holder.getsockname()[1]
         self._holder = weakref.finalize(self, holder.close)
@@ -74,7 +81,9 @@ class Port:
 
 
 class BoundChild:
-    """A child process in a session of its own (Ctrl-C reaches only its parent) that ends with this process on Linux."""
+    """A child process in a session of its own (Ctrl-C reaches only its parent) that ends with this
+    process on Linux.
+    """
 
     def __init__(self, command: Sequence[str], folder: Path, output: Path) -> None:
         self.ended = threading.Event()
@@ -83,12 +92,27 @@ class BoundChild:
         self._process: subprocess.Popen[bytes] | None = None
         self._error: OSError | None = None
         if sys.platform == "linux":
-            command = [sys.executable, "-I", "-S", "-c", _BIND_TO_PARENT, str(os.getpid()), *command]
+            command = [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                _BIND_TO_PARENT,
+                str(os.getpid()),
+                *command,
+            ]
         started = threading.Event()
-        threading.Thread(target=self._keep, args=(command, folder, output, started), name="local-broker", daemon=True).start()
+        threading.Thread(
+            target=self._keep,
+            args=(command, folder, output, started),
+            name="local-broker",
+            daemon=True,
+        ).start()
         started.wait()
         if self._process is None:
-            raise LocalBrokerError(f"Java cannot be run: {self._error}; install the broker extra again.")
+            raise LocalBrokerError(
+                f"Java cannot be run: {self._error}; install the broker extra again."
+            )
         self.pid = self._process.pid
 
     def is_alive(self) -> bool:
@@ -105,8 +129,11 @@ class BoundChild:
         self.send(signal.SIGKILL)
         self.ended.wait()
 
-    def _keep(self, command: Sequence[str], folder: Path, output: Path, started: threading.Event) -> None:
-        # This thread is the parent that the child is bound to, so it must live as long as the child.
+    def _keep(
+        self, command: Sequence[str], folder: Path, output: Path, started: threading.Event
+    ) -> None:
+        # This thread is the parent that the child is bound to, so it must live as long as the
+        # child.
         try:
             with output.open("ab") as stream:
                 self._process = subprocess.Popen(
@@ -128,5 +155,7 @@ class BoundChild:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, in which Java can read paths of any script (by default it follows the locale)."""
+    """Return this process's environment, in which Java can read paths of any script (by default it
+    follows the locale).
+    """
     return {**os.environ, "LC_ALL": "C.UTF-8"}

@@ -1,4 +1,6 @@
-"""What librdkafka is told: every property known, delivery as the protocol needs it, sizes that let the largest record pass."""
+"""What librdkafka is told: every property known, delivery as the protocol needs it, sizes that let
+the largest record pass.
+"""
 
 from __future__ import annotations
 
@@ -15,62 +17,103 @@ _RECEIVED_BYTES_MAX = 100_000_000  # librdkafka's default of receive.message.max
 _PROTOCOL_BYTES = 512
 
 
-def check_clients(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None) -> list[CheckFinding]:
-    """Return what there is to say about the clients; `topics` None: the cluster could not be asked."""
-    return [*_properties(settings), *_delivery(settings), *_sizes(settings, names, topics), *_encryption(settings)]
+def check_clients(
+    settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None
+) -> list[CheckFinding]:
+    """Return what there is to say about the clients; `topics` None: the cluster could not be
+    asked.
+    """
+    return [
+        *_properties(settings),
+        *_delivery(settings),
+        *_sizes(settings, names, topics),
+        *_encryption(settings),
+    ]
 
 
 def _properties(settings: Settings) -> Iterator[CheckFinding]:
     problems = property_problems(settings)
     yield from (refused("properties", problem) for problem in problems)
     if not problems:
-        yield ok("properties", f"librdkafka takes all {len(settings.kafka)} properties that are set.")
+        yield ok(
+            "properties", f"librdkafka takes all {len(settings.kafka)} properties that are set."
+        )
 
 
 def _delivery(settings: Settings) -> Iterator[CheckFinding]:
-    """Look at what the clients really get, because `settings` refusing a property is one line that may be lost."""
-    reads, writes = consumer_config(settings, "check", settings.group), producer_config(settings, "check", {}, {})
+    """Look at what the clients really get, because `settings` refusing a property is one line that
+    may be lost.
+    """
+    reads, writes = (
+        consumer_config(settings, "check", settings.group),
+        producer_config(settings, "check", {}, {}),
+    )
     wanted = (
-        (reads, "isolation.level", "read_committed", "documents of aborted transactions would be judged"),
+        (
+            reads,
+            "isolation.level",
+            "read_committed",
+            "documents of aborted transactions would be judged",
+        ),
         (reads, "enable.auto.commit", False, "documents would be committed before they have left"),
         (reads, "auto.offset.reset", "error", "where to begin would be guessed"),
         (writes, "enable.idempotence", True, "a retry could write a document twice"),
         (writes, "acks", "all", "what one broker acknowledged could be lost with it"),
     )
     wrong = [
-        refused("delivery", f"The clients get {name}={config.get(name)!r} instead of {value!r}: {why}. Report this.")
+        refused(
+            "delivery",
+            f"The clients get {name}={config.get(name)!r} instead of {value!r}: {why}. Report "
+            "this.",
+        )
         for config, name, value, why in wanted
         if config.get(name) != value
     ]
-    yield from wrong or [ok("delivery", "Clients read committed records only, and write each once, to all in-sync replicas.")]
+    yield from wrong or [
+        ok(
+            "delivery",
+            "Clients read committed records only, and write each once, to all in-sync replicas.",
+        )
+    ]
 
 
-def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None) -> Iterator[CheckFinding]:
+def _sizes(
+    settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None
+) -> Iterator[CheckFinding]:
     written = _bytes(settings, "message.max.bytes", 100_000_000)
     received = _bytes(settings, "receive.message.max.bytes", _RECEIVED_BYTES_MAX)
     problems = Problems("client sizes")
     if written < RECORD_BYTES_MAX + _PROTOCOL_BYTES:
         problems.refuse(
-            f"The Kafka property message.max.bytes is {written:,}, and a batch for the log may have "
+            f"The Kafka property message.max.bytes is {written:,}, and a batch for the log may "
+            "have "
             f"{RECORD_BYTES_MAX:,}: it could "
             "not be written. Remove the property; the topics' own limits decide."
         )
     if topics is None:
-        yield from problems.found or [not_checked("client sizes", "The topics' sizes are not known.")]
+        yield from problems.found or [
+            not_checked("client sizes", "The topics' sizes are not known.")
+        ]
         return
     for name, topic in topics.items():
         held = topic.config.get("max.message.bytes", "")
         if not held.isdigit():
             continue
-        if name in (names.documents, names.verdicts, names.fingerprints) and received < int(held) + _PROTOCOL_BYTES:
+        if (
+            name in (names.documents, names.verdicts, names.fingerprints)
+            and received < int(held) + _PROTOCOL_BYTES
+        ):
             problems.refuse(
-                f"The Kafka property receive.message.max.bytes is {received:,}, and {name} may hold records of "
+                f"The Kafka property receive.message.max.bytes is {received:,}, and {name} may "
+                "hold records of "
                 f"{int(held):,}: the "
-                f"first such one could not be read, and nothing behind it. Set at least {int(held) + _PROTOCOL_BYTES:,}."
+                "first such one could not be read, and nothing behind it. Set at least "
+                f"{int(held) + _PROTOCOL_BYTES:,}."
             )
         if name in names.outputs and _PROTOCOL_BYTES + RECORD_BYTES_MAX <= written < int(held):
             problems.warn(
-                f"The Kafka property message.max.bytes is {written:,}, less than {name} takes ({int(held):,}): larger "
+                f"The Kafka property message.max.bytes is {written:,}, less than {name} takes "
+                f"({int(held):,}): larger "
                 "documents become dead letters. Remove the property."
             )
     yield from problems.or_ok("The clients pass what the topics take.")
@@ -79,30 +122,45 @@ def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, TopicStat
 def _encryption(settings: Settings) -> Iterator[CheckFinding]:
     properties = settings.kafka
     protocol = properties.get("security.protocol", "plaintext").upper()
-    verifies = properties.get("enable.ssl.certificate.verification", "true").lower() not in ("false", "0")
-    checks_host = properties.get("ssl.endpoint.identification.algorithm", "https").lower() == "https"
+    verifies = properties.get("enable.ssl.certificate.verification", "true").lower() not in (
+        "false",
+        "0",
+    )
+    checks_host = (
+        properties.get("ssl.endpoint.identification.algorithm", "https").lower() == "https"
+    )
     if protocol in ("SSL", "SASL_SSL"):
         if not verifies or not checks_host:
             what = "certificate" if not verifies else "host name"
             yield warning(
                 "encryption",
-                f"The brokers' {what} is not verified, so anybody on the way can be the broker. Set ssl.ca.location, and "
+                f"The brokers' {what} is not verified, so anybody on the way can be the broker. "
+                "Set ssl.ca.location, and "
                 f"remove {'enable.ssl.certificate.verification' if not verifies else 'ssl.endpoint.identification.algorithm'}.",
             )
         else:
-            yield ok("encryption", "Connections are encrypted, and the brokers' certificates verified.")
+            yield ok(
+                "encryption", "Connections are encrypted, and the brokers' certificates verified."
+            )
     elif all(_is_here(one) for one in settings.kafka_bootstrap_servers.split(",")):
         yield ok("encryption", "Connections are not encrypted, and stay on this machine.")
     else:
-        more = ", the password with them" if properties.get("sasl.password") and _is_plain(properties) else ""
+        more = (
+            ", the password with them"
+            if properties.get("sasl.password") and _is_plain(properties)
+            else ""
+        )
         yield warning(
             "encryption",
-            f"Documents pass the network in the clear{more}. Set STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL to SSL or SASL_SSL.",
+            f"Documents pass the network in the clear{more}. Set "
+            "STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL to SSL or SASL_SSL.",
         )
 
 
 def _is_plain(properties: Mapping[str, str]) -> bool:
-    return (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "").upper() == "PLAIN"
+    return (
+        properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
+    ).upper() == "PLAIN"
 
 
 def _is_here(broker: str) -> bool:

@@ -1,7 +1,8 @@
-"""What the cluster's topics must be like. Pure: every check is a function of the settings and of `Facts`.
+"""What the cluster's topics must be like. Pure: every check is a function of the settings and of
+`Facts`.
 
-A topic that nobody asked about (`Facts.asked`) is passed over, so that an index is not told about a worker's topics, which its
-ACLs do not let it see.
+A topic that nobody asked about (`Facts.asked`) is passed over, so that an index is not told about a
+worker's topics, which its ACLs do not let it see.
 """
 
 from __future__ import annotations
@@ -14,15 +15,22 @@ from stream_dedup.checks.declaration import check_reading
 from stream_dedup.checks.finding import CheckFinding, Problems, ok, refused, warning
 from stream_dedup.ground.document import ID_BYTES_MAX
 from stream_dedup.ground.printable import counted
-from stream_dedup.ground.topics import BEGUN, HEADER_BUDGET_BYTES, TopicNames, TopicState, log_problems
+from stream_dedup.ground.topics import (
+    BEGUN,
+    HEADER_BUDGET_BYTES,
+    TopicNames,
+    TopicState,
+    log_problems,
+)
 from stream_dedup.log import epochs
 from stream_dedup.log.records import DOCUMENTS_MAX, RECORD_BYTES_MAX
 from stream_dedup.settings.settings import Settings
 
-# The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a record's framing less than 40.
+# The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a
+# record's framing less than 40.
 FRAMING_BYTES: Final = 101
-# Of an answer: per document 14 bytes of columns, and a duplicate's source (34), its place and time (20) and its id. A source's
-# topic name may have 255 bytes.
+# Of an answer: per document 14 bytes of columns, and a duplicate's source (34), its place and time
+# (20) and its id. A source's topic name may have 255 bytes.
 ANSWER_BYTES_MAX: Final = DOCUMENTS_MAX * (14 + 34 + 255 + 20 + ID_BYTES_MAX)
 
 _APPLY = "Run `stream-dedup topics apply`."
@@ -35,11 +43,13 @@ _CLOCK_MS = 5_000
 class Facts:
     """What the cluster says. Times in milliseconds since 1970; partitions by number.
 
-    `committed`: (offset, metadata) where the group has one; `source`: (first offset held, end) of each partition of
-    `documents`; None where it was not asked for. `begun`: the partitions of `documents` that were begun, None where nobody has
-    written that down yet; `known`: those for which the group has an offset, or is about to. `appended_ms`: the broker's clock
-    when it last wrote to the log or the verdicts, if it ever did; `now_ms`: this machine's clock, read after that. `oldest_ms`:
-    the timestamp of the oldest record that `documents` holds. `reading`: how documents are read, if anybody has said it.
+    `committed`: (offset, metadata) where the group has one; `source`: (first offset held, end) of
+    each partition of `documents`; None where it was not asked for. `begun`: the partitions of
+    `documents` that were begun, None where nobody has written that down yet; `known`: those for
+    which the group has an offset, or is about to. `appended_ms`: the broker's clock when it last
+    wrote to the log or the verdicts, if it ever did; `now_ms`: this machine's clock, read after
+    that. `oldest_ms`: the timestamp of the oldest record that `documents` holds. `reading`: how
+    documents are read, if anybody has said it.
     """
 
     asked: tuple[str, ...]
@@ -65,13 +75,18 @@ def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
     elif missing:
         text = f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
     else:
-        yield ok("topics", f"All {len(facts.asked)} topics are there, on {counted(facts.brokers, 'broker')}.")
+        yield ok(
+            "topics",
+            f"All {len(facts.asked)} topics are there, on {counted(facts.brokers, 'broker')}.",
+        )
         return
     yield refused("topics", text)
 
 
 def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """Nothing trims, compacts or splits the log: everything else can be rebuilt from it, it from nothing."""
+    """Nothing trims, compacts or splits the log: everything else can be rebuilt from it, it from
+    nothing.
+    """
     del settings
     log = facts.topics.get(names.fingerprints)
     if log is None:
@@ -84,8 +99,10 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
         problems.refuse(sentence)
     if facts.log is not None and facts.log[0] > 0:
         problems.refuse(
-            f"The log {names.fingerprints} begins at offset {facts.log[0]}, so records of it were removed. Verdicts could "
-            "not be rebuilt from it, and documents that were duplicates would be kept again. Restore it from a backup, or "
+            f"The log {names.fingerprints} begins at offset {facts.log[0]}, so records of it were "
+            "removed. Verdicts could "
+            "not be rebuilt from it, and documents that were duplicates would be kept again. "
+            "Restore it from a backup, or "
             "begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
         )
     held = "" if facts.log is None else f"; it holds {counted(facts.log[1], 'record')}"
@@ -106,17 +123,20 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
         (safe if in_sync > 1 else unsafe).append(name)
         if in_sync > topic.replicas:
             problems.refuse(
-                f"The topic {name} has {counted(topic.replicas, 'replica')} and min.insync.replicas={in_sync}, so nothing "
+                f"The topic {name} has {counted(topic.replicas, 'replica')} and "
+                f"min.insync.replicas={in_sync}, so nothing "
                 "can be written to it. Add replicas, or lower min.insync.replicas."
             )
         elif name == names.fingerprints and topic.replicas == 1:
             problems.warn(
-                f"The log {name} has one replica: if its broker's disk is lost, so is what was ever seen, and every later "
+                f"The log {name} has one replica: if its broker's disk is lost, so is what was "
+                "ever seen, and every later "
                 "copy is kept again. Give it three; one is for a broker to play with."
             )
         elif name == names.fingerprints and in_sync < 2:
             problems.warn(
-                f"The log {name} has min.insync.replicas={in_sync}: what one broker alone acknowledged is lost with it. "
+                f"The log {name} has min.insync.replicas={in_sync}: what one broker alone "
+                "acknowledged is lost with it. "
                 f"Set 2. {_APPLY}"
             )
         if (
@@ -125,7 +145,8 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
             and topic.config.get("unclean.leader.election.enable", "false") == "true"
         ):
             problems.refuse(
-                f"The topic {name} has unclean.leader.election.enable=true: a broker that lags could become its "
+                f"The topic {name} has unclean.leader.election.enable=true: a broker that lags "
+                "could become its "
                 f"leader, and what was acknowledged would be gone from it. {_APPLY}"
             )
     yield from problems.found or _how_safely(safe, unsafe)
@@ -136,13 +157,23 @@ def _how_safely(safe: list[str], unsafe: list[str]) -> Iterator[CheckFinding]:
     if not unsafe and safe:
         yield ok("replicas", "What was acknowledged is on more than one broker.")
     elif unsafe and safe:
-        yield ok("replicas", f"What was acknowledged is on more than one broker; in {', '.join(unsafe)} it may be on one.")
+        yield ok(
+            "replicas",
+            f"What was acknowledged is on more than one broker; in {', '.join(unsafe)} it may be "
+            "on one.",
+        )
     elif unsafe:
-        yield ok("replicas", f"What was acknowledged may be on one broker alone: {', '.join(unsafe)}.")
+        yield ok(
+            "replicas", f"What was acknowledged may be on one broker alone: {', '.join(unsafe)}."
+        )
 
 
-def log_takes_our_records(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """The largest batch fits the log, its answer the verdicts, and an answer stays until it was read."""
+def log_takes_our_records(
+    settings: Settings, names: TopicNames, facts: Facts
+) -> Iterator[CheckFinding]:
+    """The largest batch fits the log, its answer the verdicts, and an answer stays until it was
+    read.
+    """
     del settings
     problems = Problems("log sizes")
     for name, needed, what in (
@@ -152,27 +183,34 @@ def log_takes_our_records(settings: Settings, names: TopicNames, facts: Facts) -
         topic = facts.topics.get(name)
         if topic is not None and (taken := _number(topic, "max.message.bytes", 1_048_588)) < needed:
             problems.refuse(
-                f"The topic {name} takes records of {taken:,} bytes, and {what} may have {needed:,}: the first such "
+                f"The topic {name} takes records of {taken:,} bytes, and {what} may have "
+                f"{needed:,}: the first such "
                 f"one would stop everything. Raise its max.message.bytes. {_APPLY}"
             )
     verdicts = facts.topics.get(names.verdicts)
     if verdicts is not None:
         if "compact" in verdicts.config.get("cleanup.policy", ""):
             problems.refuse(
-                f"The topic {names.verdicts} is compacted, so answers would vanish before workers read them, and their "
+                f"The topic {names.verdicts} is compacted, so answers would vanish before workers "
+                "read them, and their "
                 f"documents would wait for ever. {_APPLY}"
             )
         kept_ms = _number(verdicts, "retention.ms", -1)
         if 0 <= kept_ms < _HOUR_MS:
             problems.warn(
-                f"The topic {names.verdicts} is kept for {_time(kept_ms)}: a worker that pauses for longer asks everything "
+                f"The topic {names.verdicts} is kept for {_time(kept_ms)}: a worker that pauses "
+                "for longer asks everything "
                 f"again. Keep it for a day. {_APPLY}"
             )
     yield from problems.or_ok("The log takes our largest batch, the verdicts its answer.")
 
 
-def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """What `documents` takes fits the outputs with our headers, and each partition has its output."""
+def outputs_take_the_input(
+    settings: Settings, names: TopicNames, facts: Facts
+) -> Iterator[CheckFinding]:
+    """What `documents` takes fits the outputs with our headers, and each partition has its
+    output.
+    """
     del settings
     source = facts.topics.get(names.documents)
     if source is None:
@@ -188,19 +226,25 @@ def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) 
         if (held := _number(topic, "max.message.bytes", 1_048_588)) < needed:
             follows = "larger ones are cut there" if is_dead else "larger ones become dead letters"
             problems.warn(
-                f"{names.documents} takes records of {taken:,} bytes, and {name} {held:,}, less than that with our headers "
+                f"{names.documents} takes records of {taken:,} bytes, and {name} {held:,}, less "
+                "than that with our headers "
                 f"({needed:,}): {follows}. {_remedy(names, name)}"
             )
         if topic.partitions < source.partitions:
             problems.warn(
-                f"{names.documents} has {source.partitions} partitions and {name} {topic.partitions}: the documents of the "
+                f"{names.documents} has {source.partitions} partitions and {name} "
+                f"{topic.partitions}: the documents of the "
                 f"others wait until it has grown. {_remedy(names, name)}"
             )
     yield from problems.or_ok(f"The outputs take what {names.documents} takes, with our headers.")
 
 
-def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """Documents leave with the timestamps they came with: nothing deletes or refuses an old one on arrival."""
+def outputs_keep_the_input(
+    settings: Settings, names: TopicNames, facts: Facts
+) -> Iterator[CheckFinding]:
+    """Documents leave with the timestamps they came with: nothing deletes or refuses an old one on
+    arrival.
+    """
     del settings
     problems = Problems("retention")
     for name in (names.unique, names.duplicates):
@@ -210,33 +254,47 @@ def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) 
     dead = facts.topics.get(names.dead_letters)
     if dead is not None and 0 <= _number(dead, "retention.ms", -1) < _DAY_MS:
         kept = _time(_number(dead, "retention.ms", -1))
-        problems.warn(f"{names.dead_letters} is kept for {kept} only: nobody will have looked. Keep it for 14 days.")
+        problems.warn(
+            f"{names.dead_letters} is kept for {kept} only: nobody will have looked. Keep it for "
+            "14 days."
+        )
     source = facts.topics.get(names.documents)
     if source is not None:
         kept_ms = _number(source, "retention.ms", -1)
         if 0 <= kept_ms < _DAY_MS:
             problems.warn(
-                f"{names.documents} is kept for {_time(kept_ms)}: what is not judged within that time is lost. Keep it for "
+                f"{names.documents} is kept for {_time(kept_ms)}: what is not judged within that "
+                "time is lost. Keep it for "
                 "longer than the longest outage, a week."
             )
         if "compact" in source.config.get("cleanup.policy", ""):
             problems.warn(
-                f"{names.documents} is compacted: a document may vanish under a newer one of its key before it was "
+                f"{names.documents} is compacted: a document may vanish under a newer one of its "
+                "key before it was "
                 "judged. Set cleanup.policy=delete."
             )
     if facts.topics.keys() & {names.unique, names.documents}:
-        yield from problems.or_ok("Documents keep their timestamps, and none is deleted for its age.")
+        yield from problems.or_ok(
+            "Documents keep their timestamps, and none is deleted for its age."
+        )
 
 
-def _loses_of_an_output(names: TopicNames, name: str, topic: TopicState, facts: Facts) -> Iterator[str]:
+def _loses_of_an_output(
+    names: TopicNames, name: str, topic: TopicState, facts: Facts
+) -> Iterator[str]:
     """Yield what an output does to documents that arrive with a timestamp of their own."""
     age_ms = None if facts.oldest_ms is None else max(0, facts.now_ms - facts.oldest_ms)
     kept_ms = _number(topic, "retention.ms", 604_800_000)
     stamps = topic.config.get("message.timestamp.type", "CreateTime")
     if kept_ms >= 0 and stamps == "CreateTime" and (age_ms is None or age_ms > kept_ms):
-        seen = "" if age_ms is None else f", and the oldest in {names.documents} is of {_time(age_ms)} ago"
+        seen = (
+            ""
+            if age_ms is None
+            else f", and the oldest in {names.documents} is of {_time(age_ms)} ago"
+        )
         yield (
-            f"{name} is kept for {_time(kept_ms)} by the documents' own timestamps{seen}: Kafka deletes older ones when they "
+            f"{name} is kept for {_time(kept_ms)} by the documents' own timestamps{seen}: Kafka "
+            "deletes older ones when they "
             "arrive. Limit it by retention.bytes, with retention.ms=-1."
         )
     if stamps != "CreateTime":
@@ -244,18 +302,22 @@ def _loses_of_an_output(names: TopicNames, name: str, topic: TopicState, facts: 
     for limit in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
         if _number(topic, limit, 2**63 - 1) < 100 * 365 * _DAY_MS:
             yield (
-                f"{name} has {limit}={topic.config[limit]}: a document whose timestamp is further off is refused there, and "
+                f"{name} has {limit}={topic.config[limit]}: a document whose timestamp is further "
+                "off is refused there, and "
                 f"becomes a dead letter. {_remedy(names, name)}"
             )
     if "compact" in topic.config.get("cleanup.policy", ""):
         yield (
-            f"{name} is compacted: of documents with one key only the last is kept, and those without a key are refused and "
+            f"{name} is compacted: of documents with one key only the last is kept, and those "
+            "without a key are refused and "
             f"become dead letters. {_remedy(names, name)}"
         )
 
 
 def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """The group's committed offsets are inside the topic and carry an epoch; they are missing only where nothing was begun."""
+    """The group's committed offsets are inside the topic and carry an epoch; they are missing only
+    where nothing was begun.
+    """
     if facts.committed is None:
         return
     problems = Problems("offsets")
@@ -264,41 +326,56 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
         low, end = facts.source.get(partition, (0, offset))
         if epochs.from_metadata(metadata) is None:
             problems.refuse(
-                f"The committed offset {offset} of group {settings.group} for {where} carries no epoch, so it was not "
-                f"written by stream_dedup. Stop the workers and set it with: stream-dedup rewind {where}@{offset}"
+                f"The committed offset {offset} of group {settings.group} for {where} carries no "
+                "epoch, so it was not "
+                "written by stream_dedup. Stop the workers and set it with: stream-dedup rewind "
+                f"{where}@{offset}"
             )
         elif offset < low:
             problems.refuse(
-                f"{where} holds records from {low} on, and the group has read up to {offset}: {low - offset} were "
-                f"deleted unread. If they are lost for good, move on with: stream-dedup rewind {where}@{low}"
+                f"{where} holds records from {low} on, and the group has read up to {offset}: "
+                f"{low - offset} were "
+                "deleted unread. If they are lost for good, move on with: stream-dedup rewind "
+                f"{where}@{low}"
             )
         elif offset > end:
             problems.refuse(
-                f"The group's committed offset {offset} lies behind the end of {where} ({end}): the topic was created "
-                "again, or records of it were lost. Restore it, or see the handbook's section on reading again."
+                f"The group's committed offset {offset} lies behind the end of {where} ({end}): "
+                "the topic was created "
+                "again, or records of it were lost. Restore it, or see the handbook's section on "
+                "reading again."
             )
     log_end = 0 if facts.log is None else facts.log[1]
     vanished = sorted((facts.begun or frozenset()) - facts.known)
     if vanished and not settings.first_start:
         wheres = ", ".join(f"{names.documents}-{part}" for part in vanished)
         problems.refuse(
-            f"The group {settings.group} has no committed offset for {wheres}, though {names.begun} says that it "
-            "was begun: its offset has vanished (Kafka forgets a group's offsets after seven idle days), or was deleted. A "
-            "worker ends there with code 78. Restore the offsets with: stream-dedup rewind; or have everything that the "
+            f"The group {settings.group} has no committed offset for {wheres}, though "
+            f"{names.begun} says that it "
+            "was begun: its offset has vanished (Kafka forgets a group's offsets after seven idle "
+            "days), or was deleted. A "
+            "worker ends there with code 78. Restore the offsets with: stream-dedup rewind; or "
+            "have everything that the "
             "topic still holds delivered again, with STREAM_DEDUP_FIRST_START=true for one start."
         )
     if facts.begun is None and not facts.committed and log_end > 1 and not settings.first_start:
         problems.warn(
-            f"The group {settings.group} has no committed offsets, though the log is not empty: if it ever had any, "
+            f"The group {settings.group} has no committed offsets, though the log is not empty: if "
+            "it ever had any, "
             "they have "
-            "vanished (Kafka forgets them after seven idle days), and workers will ask for STREAM_DEDUP_FIRST_START=true."
+            "vanished (Kafka forgets them after seven idle days), and workers will ask for "
+            "STREAM_DEDUP_FIRST_START=true."
         )
     if settings.first_start and facts.committed:
         problems.warn(
-            "STREAM_DEDUP_FIRST_START is set, and the group has offsets: should they ever vanish, everything is read again "
+            "STREAM_DEDUP_FIRST_START is set, and the group has offsets: should they ever vanish, "
+            "everything is read again "
             "without a question. Remove it."
         )
-    waiting = sum(max(0, end - facts.committed.get(part, (low, None))[0]) for part, (low, end) in facts.source.items())
+    waiting = sum(
+        max(0, end - facts.committed.get(part, (low, None))[0])
+        for part, (low, end) in facts.source.items()
+    )
     good = f"The group has offsets for {counted(len(facts.committed), 'partition')}; {counted(waiting, 'record')} to be read."
     yield from problems.or_ok(good)
 
@@ -311,7 +388,9 @@ def read_as_before(settings: Settings, names: TopicNames, facts: Facts) -> Itera
 
 
 def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
-    """This machine's clock is not behind the broker's. It decides nothing, but latencies and new timestamps come from it."""
+    """This machine's clock is not behind the broker's. It decides nothing, but latencies and new
+    timestamps come from it.
+    """
     del settings, names
     if facts.appended_ms is None:
         return
@@ -319,14 +398,21 @@ def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
     if behind_ms > _CLOCK_MS:
         yield warning(
             "clock",
-            f"This machine's clock is at least {behind_ms / 1000:.0f} s behind the broker's. No verdict depends on it, but "
+            f"This machine's clock is at least {behind_ms / 1000:.0f} s behind the broker's. No "
+            "verdict depends on it, but "
             "latency figures and the times in logs do. Let NTP set both.",
         )
     else:
-        yield ok("clock", "This machine's clock is not behind the broker's (whether it is ahead cannot be told by reading).")
+        yield ok(
+            "clock",
+            "This machine's clock is not behind the broker's (whether it is ahead cannot be told "
+            "by reading).",
+        )
 
 
-CLUSTER_CHECKS: Final[tuple[Callable[[Settings, TopicNames, Facts], Iterator[CheckFinding]], ...]] = (
+CLUSTER_CHECKS: Final[
+    tuple[Callable[[Settings, TopicNames, Facts], Iterator[CheckFinding]], ...]
+] = (
     topics_exist,
     log_is_kept,
     written_safely,
@@ -348,7 +434,9 @@ def _remedy(names: TopicNames, name: str) -> str:
     """Return who mends a topic: `topics apply`, or the owner of one that has a name of its own."""
     setting = names.setting_of(name)
     return (
-        _APPLY if setting is None else f"`topics apply` leaves what STREAM_DEDUP_{setting.upper()} names; change it yourself."
+        _APPLY
+        if setting is None
+        else f"`topics apply` leaves what STREAM_DEDUP_{setting.upper()} names; change it yourself."
     )
 
 
@@ -365,22 +453,28 @@ def _time(milliseconds: int) -> str:
 
 
 def check_representatives(settings: Settings, topic: TopicState | None) -> Iterator[CheckFinding]:
-    """What the index writes has a place, and a reader of the topic finds one record for each key."""
+    """What the index writes has a place, and a reader of the topic finds one record for each
+    key.
+    """
     if not settings.representatives:
         return
     name = settings.topic_names.representatives
     if topic is None:
-        yield warning("representatives", f"{name} does not exist, and the index is to write it. {_APPLY}")
+        yield warning(
+            "representatives", f"{name} does not exist, and the index is to write it. {_APPLY}"
+        )
     elif (policy := topic.config.get("cleanup.policy", "")) != "compact":
         yield warning(
             "representatives",
-            f"The topic {name} has cleanup.policy={policy}, and must have compact: what did not change lately would be "
+            f"The topic {name} has cleanup.policy={policy}, and must have compact: what did not "
+            "change lately would be "
             f"deleted. {_APPLY}",
         )
     elif topic.partitions != 1:
         yield warning(
             "representatives",
-            f"The topic {name} has {topic.partitions} partitions: the index writes the first one only, where no other program "
+            f"The topic {name} has {topic.partitions} partitions: the index writes the first one "
+            "only, where no other program "
             "may write. Delete it, and create it again with: stream-dedup topics apply",
         )
     else:

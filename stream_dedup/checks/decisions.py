@@ -1,4 +1,6 @@
-"""Whether the topic `decisions` is there, whole, and up to date: without it a rebuild looks up what was decided."""
+"""Whether the topic `decisions` is there, whole, and up to date: without it a rebuild looks up what
+was decided.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from stream_dedup.log.frame import unless_damaged
 from stream_dedup.settings.settings import Settings
 
 _LATE_RECORDS: Final = 1000
-_ANEW: Final = (
-    "Delete the topic, create it again with stream-dedup topics apply, and have an index rebuilt, which writes it anew"
-)
+_ANEW: Final = "Delete the topic, create it again with stream-dedup topics apply, and have an index rebuilt, which writes it anew"
 
 
 class DecisionSpan(NamedTuple):
-    """What the topic holds: the Kafka offset of its first record, and the log offsets of its first and last decision."""
+    """What the topic holds: the Kafka offset of its first record, and the log offsets of its first
+    and last decision.
+    """
 
     low: int
     first: int
@@ -31,15 +33,22 @@ def check_decisions(
 ) -> Iterator[CheckFinding]:
     """Everything that was decided is there; `span` is None of an empty topic."""
     name, reached = names.decisions, 0 if span is None else span.last + 1
-    problems = [warning("decisions", problem) for problem in _problems(name, topic, span, reached, log_end)]
-    yield from problems or [ok("decisions", f"{name} tells of the log's records up to {reached} of {log_end}.")]
+    problems = [
+        warning("decisions", problem) for problem in _problems(name, topic, span, reached, log_end)
+    ]
+    yield from problems or [
+        ok("decisions", f"{name} tells of the log's records up to {reached} of {log_end}.")
+    ]
 
 
-def _problems(name: str, topic: TopicState | None, span: DecisionSpan | None, reached: int, log_end: int) -> Iterator[str]:
+def _problems(
+    name: str, topic: TopicState | None, span: DecisionSpan | None, reached: int, log_end: int
+) -> Iterator[str]:
     """Yield what is not well; `reached`: up to which log record there are decisions."""
     if topic is None:
         yield (
-            f"{name} does not exist: an index that is rebuilt looks up what was decided. Create it with: "
+            f"{name} does not exist: an index that is rebuilt looks up what was decided. Create it "
+            "with: "
             "stream-dedup topics apply"
         )
         return

@@ -1,8 +1,10 @@
-"""The recipe of this worker: key, dictionary, prints of the canary texts; and what the log's first record declares.
+"""The recipe of this worker: key, dictionary, prints of the canary texts; and what the log's first
+record declares.
 
-What that record declares must be what this worker would write: recipe, group and naming. And it must read documents as the
-others of its log do: two workers that differ in what a document's text, id, scope or rank is give one page two texts, and an
-exact copy of it is none any more, without an error anywhere.
+What that record declares must be what this worker would write: recipe, group and naming. And it
+must read documents as the others of its log do: two workers that differ in what a document's text,
+id, scope or rank is give one page two texts, and an exact copy of it is none any more, without an
+error anywhere.
 """
 
 from __future__ import annotations
@@ -29,50 +31,73 @@ def window_of(settings: Settings) -> Window | None:
     return Window(round(settings.window.total_seconds() * 1000), settings.window_refresh)
 
 
-def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str, Any]) -> list[CheckFinding]:
-    """Return whether this worker may write to the log that was declared so, and where its settings are not in force."""
+def check_declaration(
+    settings: Settings, recipe: Recipe, declared: Mapping[str, Any]
+) -> list[CheckFinding]:
+    """Return whether this worker may write to the log that was declared so, and where its settings
+    are not in force.
+    """
     plan = Plan.from_fields(declared.get("plan"))
     findings = [*_refusals(settings, recipe, declared), *_not_in_force(settings, declared, plan)]
-    return findings or [ok("declaration", f"The log was begun with this recipe, plan {plan.id} and group {settings.group}.")]
+    return findings or [
+        ok(
+            "declaration",
+            f"The log was begun with this recipe, plan {plan.id} and group {settings.group}.",
+        )
+    ]
 
 
-def _refusals(settings: Settings, recipe: Recipe, declared: Mapping[str, Any]) -> Iterator[CheckFinding]:
+def _refusals(
+    settings: Settings, recipe: Recipe, declared: Mapping[str, Any]
+) -> Iterator[CheckFinding]:
     if declared.get("recipe") != recipe.id:
         yield refused(
             "declaration",
-            f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is {recipe.id!r}: their "
-            "fingerprints cannot be compared. Set STREAM_DEDUP_RECIPE and STREAM_DEDUP_KEY_FILE as they were, or begin "
+            f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is "
+            f"{recipe.id!r}: their "
+            "fingerprints cannot be compared. Set STREAM_DEDUP_RECIPE and STREAM_DEDUP_KEY_FILE as "
+            "they were, or begin "
             "a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
         )
     if declared.get("group") != settings.group:
         yield refused(
             "declaration",
-            f"The log belongs to group {declared.get('group')!r}, and this worker's is {settings.group!r}: two groups "
+            f"The log belongs to group {declared.get('group')!r}, and this worker's is "
+            f"{settings.group!r}: two groups "
             "would read every document twice. Set STREAM_DEDUP_GROUP as it was.",
         )
     log_ids = declared.get("log_ids", "plain")
     if log_ids != settings.log_ids:
         yield refused(
             "declaration",
-            f"The log was begun with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is {settings.log_ids}: one document "
-            f"would have two names. Set it to {log_ids}, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
+            f"The log was begun with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is "
+            f"{settings.log_ids}: one document "
+            f"would have two names. Set it to {log_ids}, or begin a new log with another "
+            "STREAM_DEDUP_TOPIC_PREFIX.",
         )
     if settings.better == BetterRule.AUTHORITY.label and settings.host_ranks is None:
         yield refused(
             "better",
-            "STREAM_DEDUP_BETTER is authority, and no file says which hosts stand high; name one with "
+            "STREAM_DEDUP_BETTER is authority, and no file says which hosts stand high; name one "
+            "with "
             "STREAM_DEDUP_HOST_RANKS, such as a list of Tranco's.",
         )
 
 
-def _not_in_force(settings: Settings, declared: Mapping[str, Any], plan: Plan) -> Iterator[CheckFinding]:
-    """Yield which settings of what is alike are not in force, because the log says something else."""
+def _not_in_force(
+    settings: Settings, declared: Mapping[str, Any], plan: Plan
+) -> Iterator[CheckFinding]:
+    """Yield which settings of what is alike are not in force, because the log says something
+    else.
+    """
     wanted = settings.judging_plan
     if plan != wanted:
         yield warning(
             "plan",
-            f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}; what the log says is in force. "
-            "`stream-dedup declare` changes it by `--plan` or `--similarity`; set STREAM_DEDUP_PLAN and "
+            f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}; what the "
+            "log says is in force. "
+            "`stream-dedup declare` changes it by `--plan` or `--similarity`; set "
+            "STREAM_DEDUP_PLAN and "
             "STREAM_DEDUP_SIMILARITY to the log's, so that nobody is misled.",
         )
     window, own = declared.get("window"), window_of(settings)
@@ -80,22 +105,26 @@ def _not_in_force(settings: Settings, declared: Mapping[str, Any], plan: Plan) -
     if window != own_fields:
         yield warning(
             "window",
-            f"The log was begun with {_window(window)}, and the settings name {_window(own_fields)}; what the log says "
+            f"The log was begun with {_window(window)}, and the settings name "
+            f"{_window(own_fields)}; what the log says "
             "is in force. `stream-dedup declare --window` changes it.",
         )
     better = declared.get("better", BetterRule.LONGEST.label)
     if better != settings.better:
         yield warning(
             "better",
-            f"The log was begun with STREAM_DEDUP_BETTER={better}, and the setting is {settings.better}; what the log says "
+            f"The log was begun with STREAM_DEDUP_BETTER={better}, and the setting is "
+            f"{settings.better}; what the log says "
             "is in force. `stream-dedup declare --better` changes it.",
         )
     if declared.get("count_copies", False) != settings.count_copies:
         does = "counts" if declared.get("count_copies", False) else "does not count"
         yield warning(
             "copies",
-            f"The log {does} copies, and STREAM_DEDUP_COUNT_COPIES is {str(settings.count_copies).lower()}; what the log "
-            "says is in force, and cannot change. Set it to the log's, or begin a new log with another "
+            f"The log {does} copies, and STREAM_DEDUP_COUNT_COPIES is "
+            f"{str(settings.count_copies).lower()}; what the log "
+            "says is in force, and cannot change. Set it to the log's, or begin a new log with "
+            "another "
             "STREAM_DEDUP_TOPIC_PREFIX.",
         )
 
@@ -107,7 +136,9 @@ def _window(fields: Mapping[str, Any] | None) -> str:
 
 
 def check_recipe(settings: Settings) -> tuple[Recipe | None, list[CheckFinding]]:
-    """Return the recipe, if it can be had, and what there is to say about it. Takes a second: the dictionary is read."""
+    """Return the recipe, if it can be had, and what there is to say about it. Takes a second: the
+    dictionary is read.
+    """
     try:
         recipe = recipe_of(settings)
     except ConfigurationError as error:
@@ -120,7 +151,8 @@ def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
     if recipe.uses_demo_key:
         yield warning(
             "key",
-            "The feature hash uses the public demonstration key, so anyone can craft colliding documents. Set "
+            "The feature hash uses the public demonstration key, so anyone can craft colliding "
+            "documents. Set "
             "STREAM_DEDUP_KEY_FILE before the log is begun.",
         )
     else:
@@ -133,14 +165,19 @@ def _prints(recipe: Recipe) -> Iterator[CheckFinding]:
     except ConfigurationError as error:
         yield refused("prints", str(error))
     else:
-        yield ok("prints", f"The dictionary and the canary texts' prints are those of the recipe {recipe.id}.")
+        yield ok(
+            "prints",
+            f"The dictionary and the canary texts' prints are those of the recipe {recipe.id}.",
+        )
 
 
 _FIELDS = ("value_format", "text_field", "text_is", "text_encoding", "id_field", "scope_field")
 
 
 def reading_of(settings: Settings) -> dict[str, str | None]:
-    """Return the settings that decide what a document's text, id, scope and rank are; of the file of ranks, its digest."""
+    """Return the settings that decide what a document's text, id, scope and rank are; of the file
+    of ranks, its digest.
+    """
     found = {name: getattr(settings, name) for name in _FIELDS}
     if settings.value_format == "raw":
         found["text_field"] = None
@@ -150,25 +187,36 @@ def reading_of(settings: Settings) -> dict[str, str | None]:
     if settings.text_at is not None:
         found["text_at"] = settings.text_at
     if settings.host_ranks is not None:  # likewise; by what it says, wherever it lies
-        found["host_ranks"] = hashlib.blake2b(Path(settings.host_ranks).read_bytes(), digest_size=8).hexdigest()
+        found["host_ranks"] = hashlib.blake2b(
+            Path(settings.host_ranks).read_bytes(), digest_size=8
+        ).hexdigest()
     return found
 
 
 def check_reading(settings: Settings, in_force: Mapping[str, str | None] | None) -> CheckFinding:
-    """Return whether the settings read documents as is in force for the log; None: nobody has said it yet."""
+    """Return whether the settings read documents as is in force for the log; None: nobody has said
+    it yet.
+    """
     own = reading_of(settings)
     if in_force is None or in_force == own:
         return ok("reading", "Documents are read as the log's first worker read them.")
-    differing = [name for name in dict.fromkeys([*own, *in_force]) if own.get(name) != in_force.get(name)]
+    differing = [
+        name for name in dict.fromkeys([*own, *in_force]) if own.get(name) != in_force.get(name)
+    ]
     return refused(
         "reading",
-        f"Documents of this log are read with {reading_text({name: in_force.get(name) for name in differing})}, and the "
-        f"settings say {reading_text({name: own.get(name) for name in differing})}: one page would have two texts or ids, and "
-        "its copies would not be found. Set them as they were; or change them for all, with the new settings: stream-dedup "
+        "Documents of this log are read with "
+        f"{reading_text({name: in_force.get(name) for name in differing})}, and the "
+        f"settings say {reading_text({name: own.get(name) for name in differing})}: one page would "
+        "have two texts or ids, and "
+        "its copies would not be found. Set them as they were; or change them for all, with the "
+        "new settings: stream-dedup "
         "declare --reading, and restart every worker.",
     )
 
 
 def reading_text(reading: Mapping[str, str | None]) -> str:
     """Return them as one writes them; one that is not set has nothing behind its `=`."""
-    return ", ".join(f"STREAM_DEDUP_{name.upper()}={value or ''}" for name, value in reading.items())
+    return ", ".join(
+        f"STREAM_DEDUP_{name.upper()}={value or ''}" for name, value in reading.items()
+    )

@@ -20,7 +20,9 @@ class CheckState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """One line of `doctor`. The sentence says what is so; if that is not well, what follows from it and what to do."""
+    """One line of `doctor`. The sentence says what is so; if that is not well, what follows from it
+    and what to do.
+    """
 
     check: str
     state: CheckState

@@ -1,4 +1,6 @@
-"""What this machine must give: room on the disk, open files, memory, folders that can be written, an address for probes."""
+"""What this machine must give: room on the disk, open files, memory, folders that can be written,
+an address for probes.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,25 @@ _OPEN_FILES_MIN = 1024
 _FREE_BYTES_MIN = 1 << 30
 
 
-def check_machine(settings: Settings, role: Literal["worker", "index"] | None) -> list[CheckFinding]:
+def check_machine(
+    settings: Settings, role: Literal["worker", "index"] | None
+) -> list[CheckFinding]:
     """Return what there is to say; `role` None: about both, and about a search."""
     findings = [*_open_files(), *_probes(settings)]
     if role != "worker":
         findings += _folder("index folder", settings.index_dir, "STREAM_DEDUP_INDEX_DIR")
-        findings += _disk("disk", settings.index_dir, "an index", "RocksDB takes as much again while it compacts", "the index")
-    if role != "index" and settings.worker_id is None and "KUBERNETES_SERVICE_HOST" not in os.environ:
+        findings += _disk(
+            "disk",
+            settings.index_dir,
+            "an index",
+            "RocksDB takes as much again while it compacts",
+            "the index",
+        )
+    if (
+        role != "index"
+        and settings.worker_id is None
+        and "KUBERNETES_SERVICE_HOST" not in os.environ
+    ):
         findings += _folder("state folder", settings.state_dir, "STREAM_DEDUP_STATE_DIR")
     if role is None:
         findings += _of_search(settings.search_dir)
@@ -46,36 +60,53 @@ def _open_files() -> Iterator[CheckFinding]:
     if 0 <= soft < _OPEN_FILES_MIN:
         yield warning(
             "open files",
-            f"A process may open {soft} files (at most {hard}): RocksDB keeps each of its files open, and Kafka a "
+            f"A process may open {soft} files (at most {hard}): RocksDB keeps each of its files "
+            "open, and Kafka a "
             "connection to each broker. Allow 65536 (ulimit -n, LimitNOFILE).",
         )
     else:
-        yield ok("open files", "A process may open any number of files." if soft < 0 else f"A process may open {soft:,} files.")
+        yield ok(
+            "open files",
+            "A process may open any number of files."
+            if soft < 0
+            else f"A process may open {soft:,} files.",
+        )
 
 
 def _probes(settings: Settings) -> Iterator[CheckFinding]:
     try:
-        is_local = settings.http_host == "localhost" or ipaddress.ip_address(settings.http_host).is_loopback
+        is_local = (
+            settings.http_host == "localhost"
+            or ipaddress.ip_address(settings.http_host).is_loopback
+        )
     except ValueError:
         is_local = False
     if is_local and "KUBERNETES_SERVICE_HOST" in os.environ:
         yield warning(
             "probes",
-            f"Probes and metrics are served on {settings.http_host} only, where the kubelet and Prometheus cannot reach "
+            f"Probes and metrics are served on {settings.http_host} only, where the kubelet and "
+            "Prometheus cannot reach "
             "them. Set STREAM_DEDUP_HTTP_HOST=0.0.0.0 (or ::).",
         )
     else:
-        yield ok("probes", f"Probes and metrics are served on {settings.http_host} port {settings.http_port}.")
+        yield ok(
+            "probes",
+            f"Probes and metrics are served on {settings.http_host} port {settings.http_port}.",
+        )
 
 
 def _folder(check: str, folder: Path, setting: str) -> Iterator[CheckFinding]:
     there = _nearest(folder)
     if not there.is_dir():
         yield refused(
-            check, f"{there} is not a folder, so {folder} cannot be one. Set {setting} to a folder that can be written."
+            check,
+            f"{there} is not a folder, so {folder} cannot be one. Set {setting} to a folder that "
+            "can be written.",
         )
     elif not os.access(there, os.W_OK | os.X_OK):
-        yield refused(check, f"{there} cannot be written by this user. Set {setting} to a folder that can be.")
+        yield refused(
+            check, f"{there} cannot be written by this user. Set {setting} to a folder that can be."
+        )
     else:
         yield ok(check, f"{folder} can be written.")
 
@@ -83,7 +114,11 @@ def _folder(check: str, folder: Path, setting: str) -> Iterator[CheckFinding]:
 def _disk(check: str, folder: Path, held_in_it: str, why: str, role: str) -> Iterator[CheckFinding]:
     try:
         free = shutil.disk_usage(_nearest(folder)).free
-        held = sum(one.stat().st_size for one in os.scandir(folder) if one.is_file()) if _nearest(folder) == folder else 0
+        held = (
+            sum(one.stat().st_size for one in os.scandir(folder) if one.is_file())
+            if _nearest(folder) == folder
+            else 0
+        )
     except OSError as error:
         yield not_checked(check, f"The free space of {folder} is not known: {error.strerror}.")
         return
@@ -91,16 +126,25 @@ def _disk(check: str, folder: Path, held_in_it: str, why: str, role: str) -> Ite
     text = f"{_gigabytes(free)} are free beside {held_in_it} of {_gigabytes(held)} in {folder}"
     if free < needed:
         yield warning(
-            check, f"{text}: {why}, and at zero {role} stops (nothing is lost). Expand the volume, or rebuild on a larger one."
+            check,
+            f"{text}: {why}, and at zero {role} stops (nothing is lost). Expand the volume, or "
+            "rebuild on a larger one.",
         )
     else:
         yield ok(check, f"{text}.")
 
 
 def _nearest(folder: Path) -> Path:
-    """Return the folder, or the first of its parents that is there, for all that this user can see."""
+    """Return the folder, or the first of its parents that is there, for all that this user can
+    see.
+    """
     # Not Path.exists(), which raises where a parent may not be looked into or a name is too long.
-    return next((path for path in (folder, *folder.absolute().parents) if os.path.exists(path)), Path("/"))  # noqa: PTH110
+    existing = (
+        path
+        for path in (folder, *folder.absolute().parents)
+        if os.path.exists(path)  # noqa: PTH110
+    )
+    return next(existing, Path("/"))
 
 
 def _gigabytes(size: int) -> str:

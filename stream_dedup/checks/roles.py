@@ -1,7 +1,9 @@
-"""Whether the roles are at work, as far as Kafka knows it: members of the group, and answers to what the log asks.
+"""Whether the roles are at work, as far as Kafka knows it: members of the group, and answers to
+what the log asks.
 
-Group, transactional ids and the state folder are named after the topics' prefix, so two filters of one cluster share none of
-them, unless somebody sets one group for both. Then their workers would take each other's transactional ids and end each other.
+Group, transactional ids and the state folder are named after the topics' prefix, so two filters of
+one cluster share none of them, unless somebody sets one group for both. Then their workers would
+take each other's transactional ids and end each other.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ _LATE_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RoleFacts:
-    """`workers`: members of the group. `waiting`: records of `documents` that the group has not committed past.
+    """`workers`: members of the group. `waiting`: records of `documents` that the group has not
+    committed past.
 
-    `asked`: log offset to age in milliseconds, of the batches among the log's last records that hold what the group has not
-    committed past: other batches had their answers, which `verdicts` keeps for a day only. `answered`: the log offsets of the
-    last answers, and `answered_from` the one from which on all of them are known. `reads`: the topics that members of the
-    group read.
+    `asked`: log offset to age in milliseconds, of the batches among the log's last records that
+    hold what the group has not committed past: other batches had their answers, which `verdicts`
+    keeps for a day only. `answered`: the log offsets of the last answers, and `answered_from` the
+    one from which on all of them are known. `reads`: the topics that members of the group read.
     """
 
     workers: int
@@ -43,9 +46,11 @@ class RoleFacts:
 
     @property
     def unanswered(self) -> tuple[int, int] | None:
-        """(log offset, age in milliseconds) of the oldest batch that should have its answer and has none.
+        """(log offset, age in milliseconds) of the oldest batch that should have its answer and has
+        none.
 
-        While nothing waits, what has none is of the past: an answer is kept for a day, and goes with its topic.
+        While nothing waits, what has none is of the past: an answer is kept for a day, and goes
+        with its topic.
         """
         if not self.waiting:
             return None
@@ -59,18 +64,29 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
     problems = Problems("roles")
     if facts.waiting and not facts.workers:
         problems.warn(
-            f"{facts.waiting:,} records of {names.documents} wait, and no worker is a member of the group "
+            f"{facts.waiting:,} records of {names.documents} wait, and no worker is a member of "
+            "the group "
             f"{settings.group}. Start one with: stream-dedup run worker"
         )
     if (late := facts.unanswered) is not None:
-        last = f"the last one is for offset {max(facts.answered)}" if facts.answered else "there is none"
+        last = (
+            f"the last one is for offset {max(facts.answered)}"
+            if facts.answered
+            else "there is none"
+        )
         problems.warn(
-            f"Log offset {late[0]} of {names.fingerprints} is without an answer for {late[1] / 1000:,.0f} s ({last}), so "
-            "workers wait. If no index runs, start one with: stream-dedup run index. One that runs says at /readyz what it "
-            f"does. Where {names.verdicts} was deleted with the answer, workers ask anew within seconds."
+            f"Log offset {late[0]} of {names.fingerprints} is without an answer for "
+            f"{late[1] / 1000:,.0f} s ({last}), so "
+            "workers wait. If no index runs, start one with: stream-dedup run index. One that runs "
+            "says at /readyz what it "
+            f"does. Where {names.verdicts} was deleted with the answer, workers ask anew within "
+            "seconds."
         )
     problems.found += check_group(settings, names.documents, facts.reads)
-    yield from problems.or_ok(f"The group has {counted(facts.workers, 'worker')}; what was asked of the index has its answer.")
+    yield from problems.or_ok(
+        f"The group has {counted(facts.workers, 'worker')}; what was asked of the index has its "
+        "answer."
+    )
 
 
 def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
@@ -99,15 +115,22 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     }
     low, end = ends[keys[1]]
     first = max(low, end - _TAIL_RECORDS)
-    told = (unless_damaged(answers.decode, message.value) for message in read_partition(settings, *keys[1], first))
-    answered = frozenset(one.log_offset for one in told if one is not None and not isinstance(one, answers.Announce))
+    told = (
+        unless_damaged(answers.decode, message.value)
+        for message in read_partition(settings, *keys[1], first)
+    )
+    answered = frozenset(
+        one.log_offset for one in told if one is not None and not isinstance(one, answers.Announce)
+    )
     # Replicas answer each in the log's order, so below the first that was read there may be others.
     answered_from = min(answered, default=0) if first > 0 else 0
     return RoleFacts(members, waiting, asked, answered, answered_from, reads)
 
 
 def _is_open(raw: bytes | None, documents: str, committed: Mapping[int, tuple[int, int]]) -> bool:
-    """Return whether a log record is a batch of which a document is not committed past; `committed`: offset and epoch."""
+    """Return whether a log record is a batch of which a document is not committed past;
+    `committed`: offset and epoch.
+    """
     batch = unless_damaged(records.decode, raw)
     if not isinstance(batch, records.Batch):
         return False
@@ -119,7 +142,9 @@ def _is_open(raw: bytes | None, documents: str, committed: Mapping[int, tuple[in
     return False
 
 
-def check_group(settings: Settings, documents: str, topics_read: Collection[str]) -> list[CheckFinding]:
+def check_group(
+    settings: Settings, documents: str, topics_read: Collection[str]
+) -> list[CheckFinding]:
     """Return a refusal if members of the group read another topic than `documents`."""
     others = sorted(set(topics_read) - {documents})
     if not others:
@@ -127,8 +152,11 @@ def check_group(settings: Settings, documents: str, topics_read: Collection[str]
     return [
         refused(
             "group",
-            f"Workers of the group {settings.group} read {', '.join(others)}, so another filter has this name; this one would "
-            f"read {documents}, and their workers would end each other. Give this one another STREAM_DEDUP_GROUP, or none: "
-            "then it is named after its STREAM_DEDUP_TOPIC_PREFIX. If its own topic was changed, stop its other workers first.",
+            f"Workers of the group {settings.group} read {', '.join(others)}, so another filter "
+            "has this name; this one would "
+            f"read {documents}, and their workers would end each other. Give this one another "
+            "STREAM_DEDUP_GROUP, or none: "
+            "then it is named after its STREAM_DEDUP_TOPIC_PREFIX. If its own topic was changed, "
+            "stop its other workers first.",
         )
     ]

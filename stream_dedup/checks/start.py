@@ -1,6 +1,8 @@
-"""The checks that a role holds at its start: what they refuse ends it with code 78, what they warn of is a log line.
+"""The checks that a role holds at its start: what they refuse ends it with code 78, what they warn
+of is a log line.
 
-A topic that is not there ends nobody: it is waited for, because roles and topics are often made by one command.
+A topic that is not there ends nobody: it is waited for, because roles and topics are often made by
+one command.
 """
 
 from __future__ import annotations
@@ -38,11 +40,13 @@ def read_facts(
     logs = [(name, 0) for name in (names.fingerprints, names.verdicts) if name in topics]
     ends: dict[TopicPartitionKey, tuple[int, int]] = {}
     appended: list[int] = []
-    # A leader that is just being elected, or a broker too old for the question, keeps no role from starting: what it must know
-    # of the log it asks again itself.
+    # A leader that is just being elected, or a broker too old for the question, keeps no role from
+    # starting: what it must know of the log it asks again itself.
     with contextlib.suppress(BrokerError):
         ends = admin.ends(logs)
-        appended = [time_ms for key in logs if (time_ms := admin.last_timestamp_ms(key)) is not None]
+        appended = [
+            time_ms for key in logs if (time_ms := admin.last_timestamp_ms(key)) is not None
+        ]
     committed, source, oldest_ms, begun, known = None, {}, None, None, frozenset[int]()
     reading: Mapping[str, str | None] | None = None
     if with_offsets and names.documents in topics:
@@ -75,7 +79,9 @@ def read_facts(
     return facts, topics
 
 
-def _begun(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState]) -> BegunTopic | None:
+def _begun(
+    settings: Settings, names: TopicNames, topics: Mapping[str, TopicState]
+) -> BegunTopic | None:
     if not {names.begun, names.fingerprints} <= topics.keys():
         return None
     found = BegunTopic(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
@@ -91,17 +97,25 @@ def needed_topics(role: Literal["worker", "index"], names: TopicNames) -> tuple[
     return logs if role == "index" else (names.documents, *names.outputs, *logs, names.begun)
 
 
-def hold(role: Literal["worker", "index"], settings: Settings, names: TopicNames, admin: Admin) -> Mapping[str, TopicState]:
+def hold(
+    role: Literal["worker", "index"], settings: Settings, names: TopicNames, admin: Admin
+) -> Mapping[str, TopicState]:
     """Check what a role needs, and return the state of its topics.
 
     Raises:
-        GoneError: a topic is not there, which may only be not yet.
-        ConfigurationError: something endangers documents, or would stop the role for good; all of it in one message.
-        BrokerError: Kafka does not answer.
+        GoneError: a topic is not there, which may only be not yet. ConfigurationError: something
+        endangers documents, or would stop the role for good; all of it in one message. BrokerError:
+        Kafka does not answer.
     """
     report([*check_machine(settings, role)])
-    facts, topics = read_facts(admin, settings, names, needed_topics(role, names), with_offsets=False)
-    if missing := [one.sentence for one in topics_exist(settings, names, facts) if one.state is CheckState.REFUSED]:
+    facts, topics = read_facts(
+        admin, settings, names, needed_topics(role, names), with_offsets=False
+    )
+    if missing := [
+        one.sentence
+        for one in topics_exist(settings, names, facts)
+        if one.state is CheckState.REFUSED
+    ]:
         raise GoneError("\n".join(missing))
     report([*check_clients(settings, names, topics), *check_cluster(settings, names, facts)])
     return topics

@@ -22,19 +22,27 @@ _SHARE_MAX = 0.85
 
 
 def of_another_log(folder: Path, topic: str) -> str:
-    """Return the sentence on an index whose log is not the one of this cluster, with both ways out."""
+    """Return the sentence on an index whose log is not the one of this cluster, with both ways
+    out.
+    """
     return (
-        f"The index in {folder} follows another log than this cluster's {topic}: it is of another cluster, such as an earlier "
-        "local broker, or the topic was made anew. If nobody needs it any more, remove it, and it is rebuilt from this log: "
-        f"rm -r {shlex.quote(str(folder))}. If somebody does, give this filter a folder of its own with STREAM_DEDUP_STATE_DIR."
+        f"The index in {folder} follows another log than this cluster's {topic}: it is of another "
+        "cluster, such as an earlier "
+        "local broker, or the topic was made anew. If nobody needs it any more, remove it, and it "
+        "is rebuilt from this log: "
+        f"rm -r {shlex.quote(str(folder))}. If somebody does, give this filter a folder of its own "
+        "with STREAM_DEDUP_STATE_DIR."
     )
 
 
-def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], int | None]) -> Iterator[CheckFinding]:
-    """Return whether the volume can be read, follows the log (named as `Index.bind` is given it), and fits into memory.
+def check_volume(
+    settings: Settings, log: str | None, ask_log_end: Callable[[], int | None]
+) -> Iterator[CheckFinding]:
+    """Return whether the volume can be read, follows the log (named as `Index.bind` is given it),
+    and fits into memory.
 
-    `log` None: the cluster could not be asked. `ask_log_end` is called once the volume was read, because a running index
-    follows a log that grows meanwhile.
+    `log` None: the cluster could not be asked. `ask_log_end` is called once the volume was read,
+    because a running index follows a log that grows meanwhile.
     """
     folder = settings.index_dir
     try:
@@ -62,8 +70,10 @@ def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], 
         files = shlex.quote(str(settings.index_dir))
         yield warning(
             "volume",
-            f"{settings.index_dir} was begun by a version with another layout; its files stay for the day when you go back to "
-            f"it, and this version's volume is {folder}. To remove them: find {files} -maxdepth 1 -type f -delete",
+            f"{settings.index_dir} was begun by a version with another layout; its files stay for "
+            "the day when you go back to "
+            f"it, and this version's volume is {folder}. To remove them: find {files} -maxdepth 1 "
+            "-type f -delete",
         )
     applied, log_end = found.meta.applied, ask_log_end()
     if log is not None and found.log is not None and found.log != log:
@@ -71,18 +81,27 @@ def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], 
     elif log_end is not None and applied > log_end:
         yield refused(
             "volume",
-            f"The volume {folder} has applied the log up to offset {applied}, and the log ends at {log_end}: records of it are "
-            "gone. Restore the topic; if it is right as it is, delete the folder and let the index rebuild.",
+            f"The volume {folder} has applied the log up to offset {applied}, and the log ends at "
+            f"{log_end}: records of it are "
+            "gone. Restore the topic; if it is right as it is, delete the folder and let the index "
+            "rebuild.",
         )
     else:
         behind = "" if log_end is None else f", {log_end - applied:,} records behind the log"
         yield ok("volume", f"{folder} holds {found.meta.live:,} representatives{behind}.")
-    needed, limit = _BASE_BYTES + _ENTRY_BYTES * found.meta.live, limit_of_group() or machine_bytes()
+    needed, limit = (
+        _BASE_BYTES + _ENTRY_BYTES * found.meta.live,
+        limit_of_group() or machine_bytes(),
+    )
     if needed > _SHARE_MAX * limit:
         yield warning(
             "memory",
-            f"{found.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory, and {limit / 1e9:.1f} GB are "
+            f"{found.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory, and "
+            f"{limit / 1e9:.1f} GB are "
             "allowed. Raise the limit before the index is killed for it.",
         )
     else:
-        yield ok("memory", f"{found.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory.")
+        yield ok(
+            "memory",
+            f"{found.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory.",
+        )

@@ -1,7 +1,8 @@
 """The program: which commands there are, and in which order they are told.
 
-Each command is stated in the file of its first word, in the function of its whole name (see `options`), and loaded when it is
-called. The overview and completion read its first sentence from that file, so that they answer at once.
+Each command is stated in the file of its first word, in the function of its whole name (see
+`options`), and loaded when it is called. The overview and completion read its first sentence from
+that file, so that they answer at once.
 """
 
 from __future__ import annotations
@@ -33,12 +34,27 @@ PANELS: Final = {
         *("tap", "top", "stats", "explain", "find", "group", "similar"),
         *("check", "prints", "judge"),
     ),
-    "Change what it keeps": ("declare", "seed", "forget", "release", "rewind", "dlq show", "dlq redrive"),
+    "Change what it keeps": (
+        "declare",
+        "seed",
+        "forget",
+        "release",
+        "rewind",
+        "dlq show",
+        "dlq redrive",
+    ),
     "Set it up": (
         *("topics plan", "topics apply", "config check", "config show", "config reference"),
         *("doctor", "calibrate", "compile"),
     ),
-    "Prove and measure": ("audit", "replay", "index stats", "index snapshot", "index restore", "index verify"),
+    "Prove and measure": (
+        "audit",
+        "replay",
+        "index stats",
+        "index snapshot",
+        "index restore",
+        "index verify",
+    ),
 }
 GROUPS: Final = {
     "run": "Run a role of the filter until SIGTERM or Ctrl-C.",
@@ -78,7 +94,11 @@ class _LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called."""
         name, found, rest = super().resolve_command(ctx, args)
-        return name, command_named(found.whole_name).loaded() if isinstance(found, _Unloaded) else found, rest
+        return (
+            name,
+            command_named(found.whole_name).loaded() if isinstance(found, _Unloaded) else found,
+            rest,
+        )
 
 
 def _place(whole_name: str) -> tuple[str, str]:
@@ -100,20 +120,31 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Near-duplicate filter for crawled documents on Apache Kafka: exactly once, over all partitions, with the "
+    help="Near-duplicate filter for crawled documents on Apache Kafka: exactly once, over all "
+    "partitions, with the "
     "reason on every record.",
-    epilog="Try it without any set-up: stream-dedup demo. Your own documents without Kafka: stream-dedup check pages.jsonl. "
+    epilog="Try it without any set-up: stream-dedup demo. Your own documents without Kafka: "
+    "stream-dedup check pages.jsonl. "
     "Is all well here: stream-dedup doctor. Each command's own --help ends with an example.",
 )
 
 
 def versions() -> dict[str, str]:
-    """Return our version, its formats, Python's version, and those of the libraries that decide what happens."""
+    """Return our version, its formats, Python's version, and those of the libraries that decide
+    what happens.
+    """
     from stream_dedup.log.records import FORMATS
 
     formats = ", ".join(map(str, sorted(FORMATS)))
-    libraries = {name: importlib.metadata.version(name) for name in ("confluent-kafka", "rocksdict", "numba", "jieba")}
-    return {"stream-dedup": __version__, "log-formats": formats, "python": platform.python_version()} | libraries
+    libraries = {
+        name: importlib.metadata.version(name)
+        for name in ("confluent-kafka", "rocksdict", "numba", "jieba")
+    }
+    return {
+        "stream-dedup": __version__,
+        "log-formats": formats,
+        "python": platform.python_version(),
+    } | libraries
 
 
 def _print_versions(*, is_asked: bool) -> None:
@@ -131,7 +162,8 @@ def _options(
             "--version",
             callback=lambda asked: _print_versions(is_asked=asked),
             is_eager=True,
-            help="Print the versions that matter in a report, and which formats of the log are read and written.",
+            help="Print the versions that matter in a report, and which formats of the log are "
+            "read and written.",
         ),
     ] = False,
 ) -> None: ...
@@ -155,6 +187,10 @@ def program() -> TyperGroup:
                 continue
             if first not in root.commands:
                 purpose = GROUPS[first]
-                root.add_command(_LazyGroup(name=first, help=purpose, rich_help_panel=panel, no_args_is_help=True))
+                root.add_command(
+                    _LazyGroup(
+                        name=first, help=purpose, rich_help_panel=panel, no_args_is_help=True
+                    )
+                )
             cast("TyperGroup", root.commands[first]).add_command(_Unloaded(name, None))
     return root

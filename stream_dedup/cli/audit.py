@@ -1,9 +1,9 @@
 """`audit`: the promises of a filter held against its topics, from Kafka alone, also while it runs.
 
-The order in which ends are noted is what makes it right on a live system: the group's committed offsets first, then the ends
-of what is derived (outputs, `representatives`, `decisions`), the log and the source. So all that was committed is in what is
-read of the outputs, and all else is derived from what is read of the log and of the source. What is still open below a noted
-end is waited for.
+The order in which ends are noted is what makes it right on a live system: the group's committed
+offsets first, then the ends of what is derived (outputs, `representatives`, `decisions`), the log
+and the source. So all that was committed is in what is read of the outputs, and all else is derived
+from what is read of the log and of the source. What is still open below a noted end is waited for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.proof import content
 from stream_dedup.proof.decisions import AuditedDecisions
-from stream_dedup.proof.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind, Waiting
+from stream_dedup.proof.findings import (
+    AGAIN,
+    EARLIER,
+    RELEASED,
+    TRIMMED,
+    UNTOLD,
+    Findings,
+    Kind,
+    Waiting,
+)
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
@@ -52,21 +61,32 @@ Advance = Callable[[int, int], None]
 def audit_command(
     settings: Settings,
     finished: Annotated[
-        bool, typer.Option("--finished", help="No documents should wait: one that does is a violation. For a filter at rest.")
+        bool,
+        typer.Option(
+            "--finished",
+            help="No documents should wait: one that does is a violation. For a filter at rest.",
+        ),
     ] = False,
-    most: Annotated[int, typer.Option("--limit", "-n", min=1, help="Violations of each kind to tell; all are counted.")] = 20,
+    most: Annotated[
+        int,
+        typer.Option(
+            "--limit", "-n", min=1, help="Violations of each kind to tell; all are counted."
+        ),
+    ] = 20,
     scan_max: Annotated[
         int,
         typer.Option(
             "--scan-max",
             min=0,
             metavar="DOCUMENTS",
-            help="Do not judge a log of more documents anew: it takes the longer, the more there are.",
+            help="Do not judge a log of more documents anew: it takes the longer, the more there "
+            "are.",
         ),
     ] = 1_000_000,
     as_json: JsonOption = False,
 ) -> int:
-    """Hold all promises against what Kafka holds, also while the filter runs: each record once, in order, as it was.
+    """Hold all promises against what Kafka holds, also while the filter runs: each record once, in
+    order, as it was.
 
     Ends with 1 and a sentence for each violation. It reads all topics whole.
     """
@@ -111,7 +131,11 @@ class AuditReport:
             "clean": self.is_clean,
             "records": dict(self.records),
             "reasons": dict(sorted(self.reasons.items())),
-            "log": {"records": self.log_records, "documents": self.log_documents, "refused": self.log_refused},
+            "log": {
+                "records": self.log_records,
+                "documents": self.log_documents,
+                "refused": self.log_refused,
+            },
             "scan": self.scan,
             "verdicts_compared": self.compared,
             "waiting": self.waiting,
@@ -120,10 +144,15 @@ class AuditReport:
             "published_representatives": None
             if self.published is None
             else {"compared": self.published.compared, "on_their_way": self.published.on_their_way},
-            "decisions": None if self.decided is None else {"compared": self.decided.compared, "missing": self.decided.missing},
+            "decisions": None
+            if self.decided is None
+            else {"compared": self.decided.compared, "missing": self.decided.missing},
             "said": dict(self.said),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
-            "findings": [{"kind": str(one.kind), "where": one.where, "sentence": one.sentence} for one in self.findings.shown],
+            "findings": [
+                {"kind": str(one.kind), "where": one.where, "sentence": one.sentence}
+                for one in self.findings.shown
+            ],
         }
 
     def _waiting(self, waiting: Waiting) -> dict[str, Any]:
@@ -131,7 +160,11 @@ class AuditReport:
 
     def age_seconds(self, waiting: Waiting) -> float | None:
         """Return how long ago the oldest of some representatives was appended to the log."""
-        return None if waiting.oldest_ms is None else max(0.0, (self.now_ms - waiting.oldest_ms) / 1000)
+        return (
+            None
+            if waiting.oldest_ms is None
+            else max(0.0, (self.now_ms - waiting.oldest_ms) / 1000)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +187,8 @@ def examine(
 ) -> AuditReport:
     """Hold a filter's topics against its promises.
 
-    `finished`: the group should have read all that there is. `most`: how many violations of each kind are told.
-    `scan_max`: verdicts of a log of more documents are not computed anew.
+    `finished`: the group should have read all that there is. `most`: how many violations of each
+    kind are told. `scan_max`: verdicts of a log of more documents are not computed anew.
 
     Raises:
         ConfigurationError: a topic is missing, or the log is not whole.
@@ -164,7 +197,8 @@ def examine(
     """
     if not settings.judging_mode.delivers:
         raise ConfigurationError(
-            "In shadow mode nothing leaves, so there are no outputs to audit; compare the answers with: stream-dedup replay "
+            "In shadow mode nothing leaves, so there are no outputs to audit; compare the answers "
+            "with: stream-dedup replay "
             "--verify"
         )
     names = settings.topic_names
@@ -173,22 +207,35 @@ def examine(
     noted = _note(settings)
     published = _read_representatives(settings, noted, report, advance)
     decided = _read_decisions(settings, noted, report, advance)
-    outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, published, advance)
+    outline = _read_log(
+        settings, noted.bounds[names.fingerprints][0], scan_max, report, published, advance
+    )
     source = noted.topics[names.documents]
     committed = {part: one.offset or 0 for part, one in noted.committed.items()}
     outline.committed_epochs = {
         (names.documents, source.topic_id, part): epochs.from_metadata(one.metadata) or 0
         for part, one in noted.committed.items()
     }
-    spans = {part: Span(*one, committed.get(part, 0)) for part, one in noted.bounds[names.documents].items()}
-    lows = {(name, part): one.low for name in names.outputs for part, one in noted.bounds[name].items()}
-    compacted = [name for name in names.outputs if "compact" in noted.topics[name].config.get("cleanup.policy", "")]
+    spans = {
+        part: Span(*one, committed.get(part, 0))
+        for part, one in noted.bounds[names.documents].items()
+    }
+    lows = {
+        (name, part): one.low for name in names.outputs for part, one in noted.bounds[name].items()
+    }
+    compacted = [
+        name
+        for name in names.outputs
+        if "compact" in noted.topics[name].config.get("cleanup.policy", "")
+    ]
     book = AuditLedger(outline, names.documents, source.topic_id, spans, lows, findings, compacted)
     for message in _read(settings, names.documents, noted.bounds[names.documents], report, advance):
         book.source(message, content.of_source(message))
         report.waiting += message.offset >= committed.get(message.partition, 0)
         if finished and message.offset >= committed.get(message.partition, 0):
-            findings.add_finding(Kind.COMMITTED, message.at, "is there, and the group has not committed past it.")
+            findings.add_finding(
+                Kind.COMMITTED, message.at, "is there, and the group has not committed past it."
+            )
     outputs = AuditedOutputs(
         outline,
         book,
@@ -212,7 +259,11 @@ def examine(
         decided.close(outline, findings)
         report.decided = decided
     report.reasons, report.compared = outputs.reasons, outputs.compared
-    report.in_flight, report.unemitted, report.said = outputs.in_flight, outputs.unemitted, book.counts
+    report.in_flight, report.unemitted, report.said = (
+        outputs.in_flight,
+        outputs.unemitted,
+        book.counts,
+    )
     return report
 
 
@@ -225,16 +276,23 @@ def _note(settings: Settings) -> _Noted:
     missing = [name for name in wanted if name not in topics]
     if missing:
         raise ConfigurationError(
-            f"There is nothing to audit: {', '.join(missing)} cannot be found. Set STREAM_DEDUP_TOPIC_PREFIX as the roles "
+            f"There is nothing to audit: {', '.join(missing)} cannot be found. Set "
+            "STREAM_DEDUP_TOPIC_PREFIX as the roles "
             "have it."
         )
-    committed = group_offsets(settings, settings.group, names.documents, topics[names.documents].partitions)
+    committed = group_offsets(
+        settings, settings.group, names.documents, topics[names.documents].partitions
+    )
     optional = [name for name in (names.representatives, names.decisions) if name in topics]
-    bounds = {name: topic_bounds(settings, name, topics[name].partitions) for name in (*optional, *wanted)}
+    bounds = {
+        name: topic_bounds(settings, name, topics[name].partitions) for name in (*optional, *wanted)
+    }
     if bounds[names.fingerprints][0].low > 0:
         raise ConfigurationError(
-            f"The log {names.fingerprints} begins at offset {bounds[names.fingerprints][0].low}: records of it were removed, "
-            "and nobody can say any more what the verdicts behind them must be. Restore it from a backup."
+            f"The log {names.fingerprints} begins at offset {bounds[names.fingerprints][0].low}: "
+            "records of it were removed, "
+            "and nobody can say any more what the verdicts behind them must be. Restore it from a "
+            "backup."
         )
     return _Noted(admin.cluster_id(), topics, committed, bounds)
 
@@ -254,7 +312,9 @@ def _read_representatives(
     return found
 
 
-def _read_decisions(settings: Settings, noted: _Noted, report: AuditReport, advance: Advance) -> AuditedDecisions | None:
+def _read_decisions(
+    settings: Settings, noted: _Noted, report: AuditReport, advance: Advance
+) -> AuditedDecisions | None:
     """Read what the index decided; None if there is no such topic."""
     name = settings.topic_names.decisions
     if name not in noted.topics:
@@ -273,7 +333,9 @@ def _read_log(
     published: AuditedRepresentatives | None,
     advance: Advance,
 ) -> Outline:
-    """Read the log twice if need be: how many documents it has decides by what means it is judged."""
+    """Read the log twice if need be: how many documents it has decides by what means it is
+    judged.
+    """
     topic = settings.topic_names.fingerprints
     kept: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
@@ -292,7 +354,11 @@ def _read_log(
         if published is not None and scan is not None:
             published.before(outline.verdicts, one[0])
         outline.fold(*one)
-    report.log_records, report.log_documents, report.log_refused = outline.records, outline.documents, outline.refused
+    report.log_records, report.log_documents, report.log_refused = (
+        outline.records,
+        outline.documents,
+        outline.refused,
+    )
     return outline
 
 
@@ -306,13 +372,16 @@ def _read(
         advance(len(messages), sum(len(one.value or b"") for one in messages))
     for part, offset in reader.open_at.items():
         said = (
-            "is where a transaction begins that is open, and nobody ends it: readers of what was committed wait there. "
+            "is where a transaction begins that is open, and nobody ends it: readers of what was "
+            "committed wait there. "
             "kafka-transactions.sh finds and aborts it."
         )
         report.findings.add_finding(Kind.OPEN, f"{topic}-{part}@{offset}", said)
 
 
-def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], outline: Outline, findings: Findings) -> None:
+def _check_committed(
+    settings: Settings, noted: _Noted, spans: dict[int, Span], outline: Outline, findings: Findings
+) -> None:
     topic = settings.topic_names.documents
     for part, span in spans.items():
         owned = noted.committed.get(part)
@@ -326,7 +395,11 @@ def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], 
             said = "is a committed offset that carries no epoch: something else than a worker wrote it."
             findings.add_finding(Kind.COMMITTED, where, said)
         if owned.offset > span.end:
-            findings.add_finding(Kind.COMMITTED, where, f"is committed and lies beyond {span.end}, where the partition ends.")
+            findings.add_finding(
+                Kind.COMMITTED,
+                where,
+                f"is committed and lies beyond {span.end}, where the partition ends.",
+            )
 
 
 def _print(report: AuditReport, seconds: float) -> None:
@@ -343,7 +416,10 @@ def _print(report: AuditReport, seconds: float) -> None:
     rows += [
         [
             "log",
-            f"{report.log_documents:,} documents in {report.log_records:,} records, {report.log_refused:,} of them refused",
+            (
+                f"{report.log_documents:,} documents in {report.log_records:,} records, "
+                f"{report.log_refused:,} of them refused"
+            ),
         ],
         ["verdicts", f"{report.compared:,} compared with {how}"],
         ["waiting", f"{report.waiting:,} source records that the group has not committed past"],
@@ -352,9 +428,18 @@ def _print(report: AuditReport, seconds: float) -> None:
     ]
     if (published := report.published) is not None:
         way = f", {published.on_their_way:,} of them on their way" if published.on_their_way else ""
-        rows.append(["published", f"{published.compared:,} representatives with copies compared with the log{way}"])
+        rows.append(
+            [
+                "published",
+                f"{published.compared:,} representatives with copies compared with the log{way}",
+            ]
+        )
     if (decided := report.decided) is not None:
-        lacks = f", and {decided.missing:,} are missing, which a rebuild looks up" if decided.missing else ""
+        lacks = (
+            f", and {decided.missing:,} are missing, which a rebuild looks up"
+            if decided.missing
+            else ""
+        )
         rows.append(["decisions", f"{decided.compared:,} log records compared with the log{lacks}"])
     print_table(["", "audit"], rows)
     for name, count in sorted(report.said.items()):

@@ -22,25 +22,42 @@ _LOOK_SECONDS = 0.5
 def broker_command(
     settings: Settings,
     port: Annotated[
-        int | None, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.  [default: any free one]")
+        int | None,
+        typer.Option(
+            "--port", min=1, max=65535, help="Port on 127.0.0.1.  [default: any free one]"
+        ),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Folder for its data, kept.  [default: a temporary one, deleted]")
+        Path | None,
+        typer.Option(
+            "--folder", help="Folder for its data, kept.  [default: a temporary one, deleted]"
+        ),
     ] = None,
     partitions: PartitionsOption = None,
 ) -> int:
-    """Run a real Apache Kafka on this machine to play with, with all topics, until Ctrl-C. Needs no Java and no Docker."""
+    """Run a real Apache Kafka on this machine to play with, with all topics, until Ctrl-C. Needs no
+    Java and no Docker.
+    """
     broker = LocalBroker(folder, port=port, log=note)
     try:
         with stop_on_signals() as stop:
-            note("Starting Apache Kafka; the first time its parts are fetched, which takes a while.")
+            note(
+                "Starting Apache Kafka; the first time its parts are fetched, which takes a while."
+            )
             broker.start()
             apply_topics(
-                settings.model_copy(update={"kafka_bootstrap_servers": broker.bootstrap, "kafka": {}}), partitions=partitions
+                settings.model_copy(
+                    update={"kafka_bootstrap_servers": broker.bootstrap, "kafka": {}}
+                ),
+                partitions=partitions,
             )
             sys.stdout.write(_how_to_use(broker.bootstrap, settings.topic_prefix))
             sys.stdout.flush()
-            kept = "Its data stays in {}." if folder else "Its data goes with it (--folder keeps it): {}."
+            kept = (
+                "Its data stays in {}."
+                if folder
+                else "Its data goes with it (--folder keeps it): {}."
+            )
             note(f"The broker runs until Ctrl-C. {kept.format(broker.folder)}")
             while not stop.wait(_LOOK_SECONDS):
                 broker.check_alive()

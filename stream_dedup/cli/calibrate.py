@@ -1,4 +1,6 @@
-"""`calibrate`: how alike the documents of a sample are, what each threshold would drop, and which one suits them."""
+"""`calibrate`: how alike the documents of a sample are, what each threshold would drop, and which
+one suits them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from stream_dedup.cli.check import decode_documents, settings_for
-from stream_dedup.cli.options import DocumentFormat, FormatOption, Given, JsonOption, TextFieldOption, command
+from stream_dedup.cli.options import (
+    DocumentFormat,
+    FormatOption,
+    Given,
+    JsonOption,
+    TextFieldOption,
+    command,
+)
 from stream_dedup.console.differences import SHOWN, compare
 from stream_dedup.fingerprinting import Fingerprinter, Prints, Recipe
 from stream_dedup.ground.document import DeadLetter
@@ -67,17 +76,26 @@ def calibrate_command(
     given: Given,
     target: Annotated[
         str,
-        typer.Argument(metavar="FILE|DIR|-|TOPIC", help="Documents as `check` takes them, or a topic: its newest are read."),
+        typer.Argument(
+            metavar="FILE|DIR|-|TOPIC",
+            help="Documents as `check` takes them, or a topic: its newest are read.",
+        ),
     ],
     document_format: FormatOption = DocumentFormat.AUTO,
     text_field: TextFieldOption = None,
     documents: Annotated[
         int,
-        typer.Option("--documents", min=DOCUMENTS_MIN, max=200_000, help="Most documents to read; copies lie near each other."),
+        typer.Option(
+            "--documents",
+            min=DOCUMENTS_MIN,
+            max=200_000,
+            help="Most documents to read; copies lie near each other.",
+        ),
     ] = 20_000,
     as_json: JsonOption = False,
 ) -> int:
-    """Propose from which similarity on documents are dropped, by a sample of your own, with pairs on either side to read.
+    """Propose from which similarity on documents are dropped, by a sample of your own, with pairs
+    on either side to read.
 
     Where the sample does not tell, nothing is proposed.
     """
@@ -85,7 +103,8 @@ def calibrate_command(
     recipe, plan = recipe_of(settings), settings.judging_plan
     if not recipe.sketch_bytes:
         raise ConfigurationError(
-            f"The recipe {recipe.id} makes no sketches, so there is no similarity to choose a threshold of; set "
+            f"The recipe {recipe.id} makes no sketches, so there is no similarity to choose a "
+            "threshold of; set "
             "STREAM_DEDUP_RECIPE=words, or judge by distance."
         )
     is_other_plan = not plan.needs_sketch
@@ -95,11 +114,16 @@ def calibrate_command(
         sample = _sample(islice(found, documents), recipe, advance)
     rows = distinct_rows(sample.prints, sample.scopes, recipe.floor)
     if not sample.names:
-        raise InputError(f"There is no document in {printable(target)}; name a file, a folder or a topic that holds some.")
+        raise InputError(
+            f"There is no document in {printable(target)}; name a file, a folder or a topic that "
+            "holds some."
+        )
     if len(rows) < DOCUMENTS_MIN:
         raise InputError(
-            f"Of {len(sample.names):,} documents in {printable(target)} {len(rows):,} can be compared (those with different "
-            f"texts, long enough), and fewer than {DOCUMENTS_MIN} say nothing about a threshold; give a larger sample."
+            f"Of {len(sample.names):,} documents in {printable(target)} {len(rows):,} can be "
+            "compared (those with different "
+            f"texts, long enough), and fewer than {DOCUMENTS_MIN} say nothing about a threshold; "
+            "give a larger sample."
         )
     pairs = nearest_pairs(sample.prints, sample.scopes, rows, plan)
     in_force = plan.similarity or PLANS["bands"].similarity
@@ -118,7 +142,9 @@ def calibrate_command(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The prints of a sample, and what is compared of each text, packed; rows are documents in their order."""
+    """The prints of a sample, and what is compared of each text, packed; rows are documents in
+    their order.
+    """
 
     prints: Prints
     scopes: NDArray[np.uint64]
@@ -164,18 +190,22 @@ def _of_topic(settings: Settings, topic: str, most: int) -> Iterator[OfflineDocu
     admin = Admin(settings)
     if why := admin.silence(topic, _ANSWER_SECONDS):
         raise InputError(
-            f"There is no file {printable(topic)!r}, and of a topic no broker at {settings.kafka_bootstrap_servers} says "
+            f"There is no file {printable(topic)!r}, and of a topic no broker at "
+            f"{settings.kafka_bootstrap_servers} says "
             f"anything ({why}); name a file, or the brokers with --bootstrap-servers."
         )
     found = admin.topic_ids([topic]).get(topic)
     if found is None:
         raise InputError(
-            f"There is neither a file nor a topic {printable(topic)!r}; name one of them, or - for standard input."
+            f"There is neither a file nor a topic {printable(topic)!r}; name one of them, or - for "
+            "standard input."
         )
     decoder = Decoder(settings)
     for partition, bounds in topic_bounds(settings, topic, found[1]).items():
         share = -(-most // found[1])
-        for message in islice(read_partition(settings, topic, partition, max(bounds.low, bounds.end - share)), share):
+        for message in islice(
+            read_partition(settings, topic, partition, max(bounds.low, bounds.end - share)), share
+        ):
             decoded = decoder.decode(message)
             if isinstance(decoded, DecodedDocument):
                 name = f"{topic}-{partition}@{message.offset}".encode()
@@ -190,7 +220,9 @@ def _sample(documents: Iterator[OfflineDocument], recipe: Recipe, advance: Any) 
         texts = [str(one.text) for one in batch]
         parts.append(fingerprinter.fingerprint(texts))
         scopes += [one.scope for one in batch]
-        names += [printable(one.id, 80) or f"number {len(names) + at}" for at, one in enumerate(batch)]
+        names += [
+            printable(one.id, 80) or f"number {len(names) + at}" for at, one in enumerate(batch)
+        ]
         packed += [zlib.compress(text[:SHOWN].encode("utf-8", "replace"), 1) for text in texts]
         advance(len(batch), sum(map(len, texts)))
     prints = Prints.joined(parts) if parts else fingerprinter.fingerprint([])
@@ -198,9 +230,16 @@ def _sample(documents: Iterator[OfflineDocument], recipe: Recipe, advance: Any) 
 
 
 def _said(
-    sample: _Sample, compared: int, found: SamplePairs, proposal: ThresholdProposal, plan: Plan, in_force: int
+    sample: _Sample,
+    compared: int,
+    found: SamplePairs,
+    proposal: ThresholdProposal,
+    plan: Plan,
+    in_force: int,
 ) -> dict[str, Any]:
-    """Return all that the sample says, as the JSON that the command prints; `commands` are added where there are some."""
+    """Return all that the sample says, as the JSON that the command prints; `commands` are added
+    where there are some.
+    """
     pairs = found.near
     bins = [0] * _BINS
     for per_cent in pairs.similarity.tolist():
@@ -251,9 +290,14 @@ def _about(sample: _Sample, pairs: NearestPairs, limit: int) -> dict[str, list[d
 
 
 def _apart(sample: _Sample, found: SamplePairs) -> list[dict[str, Any]]:
-    """Return the most similar pairs of those that the crowd turns away, with what it says of them."""
+    """Return the most similar pairs of those that the crowd turns away, with what it says of
+    them.
+    """
     nearest = found.nearest
-    descending = sorted(range(len(found.apart)), key=lambda place: (-int(nearest.similarity[found.apart[place]]), place))
+    descending = sorted(
+        range(len(found.apart)),
+        key=lambda place: (-int(nearest.similarity[found.apart[place]]), place),
+    )
     return [
         _shown(sample, nearest, int(found.apart[place]))
         | {"others": int(found.others[place]), "crowd": int(found.shares[place]) / 100}
@@ -276,16 +320,26 @@ def _share(per_cent: int | None) -> float | None:
 
 
 def differing(kept: str, other: str) -> dict[str, str]:
-    """Return the words of two texts that the other has not, in their order, and how many characters more there are."""
-    changed = [piece for piece in compare(kept, other).pieces if piece.kind in ("changed", "gone", "come")]
-    sides = {"of_words": [piece.left for piece in changed], "words": [piece.right for piece in changed]}
+    """Return the words of two texts that the other has not, in their order, and how many characters
+    more there are.
+    """
+    changed = [
+        piece for piece in compare(kept, other).pieces if piece.kind in ("changed", "gone", "come")
+    ]
+    sides = {
+        "of_words": [piece.left for piece in changed],
+        "words": [piece.right for piece in changed],
+    }
     return {
-        name: _shortened(" … ".join(filter(None, (" ".join(one.split()) for one in words)))) for name, words in sides.items()
+        name: _shortened(" … ".join(filter(None, (" ".join(one.split()) for one in words))))
+        for name, words in sides.items()
     }
 
 
 def _shortened(words: str) -> str:
-    return printable(words, _EXTRACT) + (f" (and {len(words) - _EXTRACT:,} characters more)" if len(words) > _EXTRACT else "")
+    return printable(words, _EXTRACT) + (
+        f" (and {len(words) - _EXTRACT:,} characters more)" if len(words) > _EXTRACT else ""
+    )
 
 
 def _commands(target: str, overrides: Mapping[str, object], options: str) -> list[str]:
@@ -293,7 +347,9 @@ def _commands(target: str, overrides: Mapping[str, object], options: str) -> lis
     found = [f"stream-dedup declare{options}"]
     if target == STANDARD_INPUT or Path(target).exists():
         fields = "".join(
-            f" {name} {shlex.quote(str(value))}" if name.startswith("--") else f" --set {shlex.quote(f'{name}={value}')}"
+            f" {name} {shlex.quote(str(value))}"
+            if name.startswith("--")
+            else f" --set {shlex.quote(f'{name}={value}')}"
             for name, value in overrides.items()
             if name not in _JUDGING
         )
@@ -306,7 +362,11 @@ def _print(said: dict[str, Any]) -> None:
     at = said["proposed"]["similarity"] or said["in_force"]
     most = max(1, *said["histogram"])
     rows = [
-        [f"{at / _BINS:.2f} to {(at + 1) / _BINS:.2f}", f"{count:,}", "█" * -(-_BAR * count // most)]
+        [
+            f"{at / _BINS:.2f} to {(at + 1) / _BINS:.2f}",
+            f"{count:,}",
+            "█" * -(-_BAR * count // most),
+        ]
         for at, count in enumerate(said["histogram"])
     ]
     print_table(["nearest earlier document", "documents", ""], rows)
@@ -324,14 +384,23 @@ def _print(said: dict[str, Any]) -> None:
     )
     for title, name in (("Just similar enough", "dropped"), ("Just not", "kept")):
         what = f"{title}: {name} at {at:.2f}"
-        out.print(f"\n{what}; the words that differ:" if said["pairs"][name] else f"\n{what}: no such pair")
+        out.print(
+            f"\n{what}; the words that differ:"
+            if said["pairs"][name]
+            else f"\n{what}: no such pair"
+        )
         for one in said["pairs"][name]:
             _print_pair(out, one)
     if said["apart"]["documents"]:
-        out.print(f"\nKept by their crowd, at any threshold: {said['apart']['documents']:,} documents; the words that differ:")
+        out.print(
+            f"\nKept by their crowd, at any threshold: {said['apart']['documents']:,} documents; "
+            "the words that differ:"
+        )
         for one in said["apart"]["pairs"]:
             _print_pair(out, one)
-            out.print(f"        {apart_in_words(one['of'], one['similarity'], one['others'], one['crowd'])}")
+            out.print(
+                f"        {apart_in_words(one['of'], one['similarity'], one['others'], one['crowd'])}"
+            )
     out.print(f"\n{_sentence(said)}")
     if said["commands"]:
         out.print("\n" + "\n".join(f"  {one}" for one in said["commands"]))
@@ -347,27 +416,39 @@ def _sentence(said: dict[str, Any]) -> str:
     one, stays = said["proposed"], f"{said['in_force']:.2f} stays"
     of = f"of {said['documents']:,} documents, {said['compared']:,} of them with texts of their own"
     if said["apart"]["documents"]:
-        of += f"; {said['apart']['documents']:,} more are alike only as the others of their site are"
-    span = "" if one["low"] is None else f"{one['low']:.2f} to {one['high']:.2f} in 95 of 100 resampled ones"
+        of += (
+            f"; {said['apart']['documents']:,} more are alike only as the others of their site are"
+        )
+    span = (
+        ""
+        if one["low"] is None
+        else f"{one['low']:.2f} to {one['high']:.2f} in 95 of 100 resampled ones"
+    )
     match one["doubt"]:
         case Doubt.FEW_PAIRS:
             why = f"{one['pairs']:,} pairs are .50 alike or more, {of}; give a sample with at least {PAIRS_MIN}"
         case Doubt.FEW_SITES:
             why = (
-                f"{one['pairs']:,} pairs are .50 alike or more, {of}, and they hang together as {one['sites']:,} sites; "
-                f"pages of one site are alike by its template, so give a sample of at least {SITES_MIN} sites"
+                f"{one['pairs']:,} pairs are .50 alike or more, {of}, and they hang together as "
+                f"{one['sites']:,} sites; "
+                "pages of one site are alike by its template, so give a sample of at least "
+                f"{SITES_MIN} sites"
             )
         case Doubt.NO_VALLEY:
             why = (
-                f"between .50 and .90 there is no similarity with few pairs about it and many on both sides, {of}, so every "
-                "threshold parts pairs that hardly differ; read them, and choose by what may be lost"
+                "between .50 and .90 there is no similarity with few pairs about it and many on "
+                f"both sides, {of}, so every "
+                "threshold parts pairs that hardly differ; read them, and choose by what may be "
+                "lost"
             )
         case Doubt.WIDE_RANGE:
-            why = (
-                f"samples of the {one['sites']:,} sites propose other thresholds ({span or 'or none'}), {of}; give a larger one"
-            )
+            why = f"samples of the {one['sites']:,} sites propose other thresholds ({span or 'or none'}), {of}; give a larger one"
         case _:
             is_in_force = one["similarity"] == said["in_force"]
-            told = f"{stays}: no other suits better" if is_in_force else f"Proposed: {one['similarity']:.2f}"
+            told = (
+                f"{stays}: no other suits better"
+                if is_in_force
+                else f"Proposed: {one['similarity']:.2f}"
+            )
             return f"{told}, where fewest pairs are decided by a little; {span}. From {one['pairs']:,} pairs {of}."
     return f"No proposal, {stays}: {why}."

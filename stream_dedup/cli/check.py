@@ -1,4 +1,6 @@
-"""`check`: the duplicates in a file, found by the same decoding, fingerprints and index, without Kafka."""
+"""`check`: the duplicates in a file, found by the same decoding, fingerprints and index, without
+Kafka.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,23 @@ from stream_dedup.cli.options import (
 )
 from stream_dedup.cli.remarks import Losses, Remarks, what_is_judged
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import TOPIC_ID_BYTES, DeadLetter, Message, Reason, Verdict, shorten_id
+from stream_dedup.ground.document import (
+    TOPIC_ID_BYTES,
+    DeadLetter,
+    Message,
+    Reason,
+    Verdict,
+    shorten_id,
+)
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
-from stream_dedup.ground.terminal import console, note, print_counts, print_json, print_table, progress
+from stream_dedup.ground.terminal import (
+    console,
+    note,
+    print_counts,
+    print_json,
+    print_table,
+    progress,
+)
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import columns_of, need_pyarrow
@@ -76,17 +92,26 @@ from stream_dedup.settings.settings import Settings
 Advance: TypeAlias = Callable[[int, int], None]
 
 
-@command("check", example="stream-dedup check pages.jsonl --text-field body --plan classic", asks_kafka=False)
+@command(
+    "check",
+    example="stream-dedup check pages.jsonl --text-field body --plan classic",
+    asks_kafka=False,
+)
 def check_command(
     given: Given,
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|DIR|-...", help="JSONL, Parquet, Arrow, WARC, text or pages; - is standard input."),
+        typer.Argument(
+            metavar="FILE|DIR|-...",
+            help="JSONL, Parquet, Arrow, WARC, text or pages; - is standard input.",
+        ),
     ],
     against: Annotated[
         list[str] | None,
         typer.Option(
-            "--against", metavar="FILE|DIR", help="Documents that are there already: judged before, and not shown. Repeatable."
+            "--against",
+            metavar="FILE|DIR",
+            help="Documents that are there already: judged before, and not shown. Repeatable.",
         ),
     ] = None,
     index: IndexOption = None,
@@ -110,7 +135,9 @@ def check_command(
     written_as: Annotated[
         WrittenAs | None,
         typer.Option(
-            "--as", help="Write all files of --to so; JSONL without bytes that are no text.  [default: as their source]"
+            "--as",
+            help="Write all files of --to so; JSONL without bytes that are no text.  [default: as "
+            "their source]",
         ),
     ] = None,
     keep: Annotated[
@@ -123,11 +150,14 @@ def check_command(
     ] = FIRST,
     strict: StrictOption = False,
     skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="End with 0 though files cannot be read as a whole.")
+        bool,
+        typer.Option("--skip-damaged", help="End with 0 though files cannot be read as a whole."),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the duplicates in files with the same core, without Kafka. With --json one object per document."""
+    """Find the duplicates in files with the same core, without Kafka. With --json one object per
+    document.
+    """
     if vector_field is not None:
         text_field, recipe = vector_field, recipe or "vector"
     chosen = document_format.value
@@ -136,25 +166,47 @@ def check_command(
     if old or index is not None:
         files, old = [whole_name(file) for file in files], [whole_name(file) for file in old]
     settings = settings_for(
-        [*files, *old], given, text_field=text_field, id_field=id_field, recipe=recipe, plan=plan, similarity=similarity
+        [*files, *old],
+        given,
+        text_field=text_field,
+        id_field=id_field,
+        recipe=recipe,
+        plan=plan,
+        similarity=similarity,
     )
     need_outside(targets, to, index)
     if written_as is not None and to is None:
-        raise typer.BadParameter("it is said of the files of --to; name a folder with --to.", param_hint="--as")
+        raise typer.BadParameter(
+            "it is said of the files of --to; name a folder with --to.", param_hint="--as"
+        )
     if keep != FIRST and index is not None:
-        raise ConfigurationError("An index that is kept has kept what came first; leave out --keep or --index.")
+        raise ConfigurationError(
+            "An index that is kept has kept what came first; leave out --keep or --index."
+        )
     check_keep(keep, files, settings.time_field)
     if written_as is WrittenAs.PARQUET:
         need_pyarrow("Parquet files")
     task = CheckTask(
-        settings, recipe_of(settings), targets, files, old, index, rows, as_json, strict, skip_damaged, keep, others
+        settings,
+        recipe_of(settings),
+        targets,
+        files,
+        old,
+        index,
+        rows,
+        as_json,
+        strict,
+        skip_damaged,
+        keep,
+        others,
     )
     return check_files(task) if to is None else _check_into(task, to, written_as)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckTask:
-    """What is to be judged: `files`, against each other, `old` files, and an index that is kept; and what is shown of it.
+    """What is to be judged: `files`, against each other, `old` files, and an index that is kept;
+    and what is shown of it.
 
     `others`: names of files that were found and are not read.
     """
@@ -174,19 +226,38 @@ class CheckTask:
 
     def progress(self) -> AbstractContextManager[Advance]:
         """Show how far it is."""
-        return progress(f"checking {' '.join(self.targets)}", sum(file.size_bytes for file in (*self.files, *self.old)))
+        return progress(
+            f"checking {' '.join(self.targets)}",
+            sum(file.size_bytes for file in (*self.files, *self.old)),
+        )
 
     def batches(
-        self, files: Sequence[SourceFile], pending: Pending, remarks: Remarks, advance: Advance, keep: str = FIRST
+        self,
+        files: Sequence[SourceFile],
+        pending: Pending,
+        remarks: Remarks,
+        advance: Advance,
+        keep: str = FIRST,
     ) -> Iterator[PrintedBatch]:
-        """Yield the documents of files with their prints, ranked by `keep`; `pending` as `decode_documents` takes it."""
+        """Yield the documents of files with their prints, ranked by `keep`; `pending` as
+        `decode_documents` takes it.
+        """
         raws = read_documents(files, advance, remarks.passed_over)
         takes_vectors = self.recipe.method.takes_vectors
         ranks = Ranks(keep, self.settings.time_field)
-        documents = decode_documents(raws, self.settings, pending, takes_vectors=takes_vectors, remarks=remarks, rank=ranks.of)
+        documents = decode_documents(
+            raws,
+            self.settings,
+            pending,
+            takes_vectors=takes_vectors,
+            remarks=remarks,
+            rank=ranks.of,
+        )
         return ranks.told(fingerprinted(documents, self.recipe))
 
-    def judged(self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int) -> Iterator[Judged]:
+    def judged(
+        self, batches: Iterator[PrintedBatch], index: LogIndex, run: bytes, first: int
+    ) -> Iterator[Judged]:
         """Yield the verdicts on documents that begin with a number, in their order."""
         if self.keep == FIRST:
             return judge_batches(batches, self.recipe, index, run=run, first=first)
@@ -201,7 +272,9 @@ class CheckTask:
         pending: Pending = deque()
         batches = self.batches(self.old, pending, remarks, advance)
         count = 0
-        for _ in judge_batches(batches, self.recipe, index, run=secrets.token_bytes(TOPIC_ID_BYTES)):
+        for _ in judge_batches(
+            batches, self.recipe, index, run=secrets.token_bytes(TOPIC_ID_BYTES)
+        ):
             count += 1
             while (letter := pending[0][1]) is not None:
                 lost.tell(pending.popleft()[0], letter)
@@ -211,15 +284,21 @@ class CheckTask:
                 lost.tell(where, letter)
         if self.old and not count:
             names = first_of([file.name for file in self.old])
-            raise InputError(f"Nothing in --against ({names}) can be judged; name other files, or leave it out.")
+            raise InputError(
+                f"Nothing in --against ({names}) can be judged; name other files, or leave it out."
+            )
 
     def need_any(self, count: int) -> None:
         """Raise InputError if no document, nor anything that cannot be read, was found."""
         if not count:
-            raise InputError(f"There is no document in {first_of([file.name for file in self.files])}.")
+            raise InputError(
+                f"There is no document in {first_of([file.name for file in self.files])}."
+            )
 
     def ranked(self, remarks: Remarks, lost: Losses, advance: Advance) -> list[Judged]:
-        """Return the verdicts on all documents, which are read once for that; what is said is said of the old files only."""
+        """Return the verdicts on all documents, which are read once for that; what is said is said
+        of the old files only.
+        """
         index = open_index(MemoryStore(), self.recipe, self.settings.judging_plan)
         self.take_old(index, remarks, lost, advance)
         batches = self.batches(self.files, deque(), Remarks(self.settings), advance, self.keep)
@@ -235,7 +314,9 @@ class WrittenAs(enum.StrEnum):
 
 @dataclass(slots=True)
 class _Result:
-    """What is shown at the end; of the duplicates, and of what is `lost`, only as many as are listed: 0 is all."""
+    """What is shown at the end; of the duplicates, and of what is `lost`, only as many as are
+    listed: 0 is all.
+    """
 
     rows_max: int
     lost: Losses
@@ -246,9 +327,11 @@ class _Result:
     rows: list[list[str]] = field(default_factory=list)
 
     def told(self, verdicts: Iterator[Judged], pending: Pending) -> Iterator[dict[str, object]]:
-        """Count and yield, as a JSON object each, verdicts and dead letters in the order of the documents.
+        """Count and yield, as a JSON object each, verdicts and dead letters in the order of the
+        documents.
 
-        `pending` has what was read and not yet shown: the name of a document that is being judged, or a dead letter beside it.
+        `pending` has what was read and not yet shown: the name of a document that is being judged,
+        or a dead letter beside it.
         """
         for judged in verdicts:
             yield from self._letters(pending)
@@ -265,22 +348,35 @@ class _Result:
                 self.lost.tell(where, letter)
             else:
                 self.lost.add(letter)
-            yield {"where": where, "verdict": "dead-letter", "reason": letter.stage, "message": letter.message}
+            yield {
+                "where": where,
+                "verdict": "dead-letter",
+                "reason": letter.stage,
+                "message": letter.message,
+            }
 
     def _add(self, where: str, judged: Judged) -> None:
         self.reasons[judged.reason] += 1
         self.verdicts[judged.verdict.value] += 1
-        if judged.verdict is Verdict.DUPLICATE and (not self.rows_max or len(self.rows) < self.rows_max):
+        if judged.verdict is Verdict.DUPLICATE and (
+            not self.rows_max or len(self.rows) < self.rows_max
+        ):
             of = (judged.of_id or b"").decode("utf-8", "replace")
             name = judged.id.decode("utf-8", "replace")
             similarity = "" if judged.similarity is None else f"{judged.similarity:.2f}"
-            self.rows.append([name or where, judged.reason.label, similarity, str(judged.distance), of, where])
+            self.rows.append(
+                [name or where, judged.reason.label, similarity, str(judged.distance), of, where]
+            )
 
 
-def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object]]], None] | None = None) -> int:
-    """Judge every document in order, print duplicates and totals (or one JSON object each); return the exit code.
+def check_files(
+    task: CheckTask, write: Callable[[str, Iterator[dict[str, object]]], None] | None = None
+) -> int:
+    """Judge every document in order, print duplicates and totals (or one JSON object each); return
+    the exit code.
 
-    `write` gets of each file, by its name, what `--json` would print of its documents, which then is not printed.
+    `write` gets of each file, by its name, what `--json` would print of its documents, which then
+    is not printed.
     """
     remarks, lost = Remarks(task.settings), Losses(task.rows_max)
     result = _Result(task.rows_max, lost, write is not None or not task.as_json)
@@ -289,9 +385,12 @@ def check_files(task: CheckTask, write: Callable[[str, Iterator[dict[str, object
     with contextlib.ExitStack() as stack:
         folder = task.index
         if folder is None:
-            # On disk, so that memory holds the tables of the fingerprints, and not what they are made anew from.
+            # On disk, so that memory holds the tables of the fingerprints, and not what they are
+            # made anew from.
             with contextlib.suppress(OSError):
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-")))
+                folder = Path(
+                    stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-"))
+                )
         store = stack.enter_context(closing(store_at(folder)))
         advance = stack.enter_context(task.progress())
         index = open_index(store, task.recipe, task.settings.judging_plan)
@@ -326,7 +425,9 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
     """
     settings, files = task.settings, task.files
     if not all(file.can_be_read_again for file in files):
-        raise InputError("Standard input and pipes cannot be gone back to; name a file or a folder with --to.")
+        raise InputError(
+            "Standard input and pipes cannot be gone back to; name a file or a folder with --to."
+        )
     recipe, plan = task.recipe, settings.judging_plan
     identity = {
         "files": [[file.name, file.size_bytes, file.stamp] for file in (*files, *task.old)],
@@ -339,7 +440,9 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
     }
     remarks, lost, of_old = Remarks(settings), Losses(task.rows_max), Losses(task.rows_max)
     lost.pass_over(task.others)
-    output = PartedOutput(folder, files, identity, task.index, written_as, lost.tell, remarks.passed_over)
+    output = PartedOutput(
+        folder, files, identity, task.index, written_as, lost.tell, remarks.passed_over
+    )
     output.open()
     if output.resumed:
         is_over = ", which is complete" if output.is_done else ""
@@ -347,35 +450,54 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
     if not output.is_done:
         with task.progress() as advance, contextlib.ExitStack() as stack:
             takes_vectors = recipe.method.takes_vectors
-            decode = partial(decode_documents, settings=settings, takes_vectors=takes_vectors, remarks=remarks)
+            decode = partial(
+                decode_documents, settings=settings, takes_vectors=takes_vectors, remarks=remarks
+            )
             judge: Judge
             if task.keep == FIRST:
                 index = stack.enter_context(output.opened_index(recipe, plan))
                 if not output.judged:
                     task.take_old(index, remarks, of_old, advance)
-                in_order = partial(judge_documents, recipe=recipe, plan=plan, index=index, run=output.run_id)
-                judge = lambda documents, first: in_order(documents, first=first, safe=lambda: output.judged)  # noqa: E731
+                in_order = partial(
+                    judge_documents, recipe=recipe, plan=plan, index=index, run=output.run_id
+                )
+                judge = lambda documents, first: in_order(  # noqa: E731
+                    documents, first=first, safe=lambda: output.judged
+                )
             else:
                 verdicts = task.ranked(remarks, of_old, advance)
-                judge = lambda documents, first: (one for _, one in zip(documents, verdicts[first:], strict=False))  # noqa: E731
+
+                def ranked(documents: Iterator[OfflineDocument], first: int) -> Iterator[Judged]:
+                    return (one for _, one in zip(documents, verdicts[first:], strict=False))
+
+                judge = ranked
             output.counts["damaged"] += of_old.damaged
             output.run(lambda raws, pending: decode(raws, pending=pending), judge, advance)
     counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
     print_counts(counts, heading="rows", as_json=task.as_json, to=str(folder))
     if replaced := output.replaced():
         note(replaced)
-    lost.count, lost.damaged = counts["unreadable"] + of_old.count, output.counts["damaged"]  # of earlier runs, too
+    lost.count, lost.damaged = (
+        counts["unreadable"] + of_old.count,
+        output.counts["damaged"],
+    )  # of earlier runs, too
     lost.close()
     remarks.close()
     task.need_any(sum(counts.values()))
-    return lost.exit_code(counts["kept"] + counts["duplicates"], is_strict=task.is_strict, skips_damaged=task.skips_damaged)
+    return lost.exit_code(
+        counts["kept"] + counts["duplicates"],
+        is_strict=task.is_strict,
+        skips_damaged=task.skips_damaged,
+    )
 
 
 def need_outside(targets: Sequence[str], *folders: Path | None) -> None:
     """Raise `InputError` if a folder that is written lies in one that is read."""
     for folder, target in itertools.product(folders, targets):
         if folder is not None and folder.resolve().is_relative_to(Path(target).resolve()):
-            raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside.")
+            raise InputError(
+                f"{folder} lies in {target}, so it would be read as well; name a folder outside."
+            )
 
 
 def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> Settings:
@@ -385,7 +507,10 @@ def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> 
     for file in files:
         need_packages(file)
     content = what_is_judged(settings)
-    needed = {content: settings.text_field if settings.text_at is None else settings.text_at, "id": settings.id_field}
+    needed = {
+        content: settings.text_field if settings.text_at is None else settings.text_at,
+        "id": settings.id_field,
+    }
     for what, path in needed.items():
         if path:
             need_columns(files, path, what)
@@ -394,13 +519,23 @@ def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> 
 
 def reading_of(settings: Settings) -> dict[str, str]:
     """Return what of the settings decides how documents are read."""
-    names = ("value_format", "text_is", "text_encoding", "text_field", "id_field", "time_field", "scope_field")
+    names = (
+        "value_format",
+        "text_is",
+        "text_encoding",
+        "text_field",
+        "id_field",
+        "time_field",
+        "scope_field",
+    )
     at = {} if settings.text_at is None else {"text_at": str(settings.text_at)}
     return {name: str(getattr(settings, name)) for name in names} | at
 
 
 def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
-    """Raise `InputError` if a file of columns that can be read has none for the text, or the id: no row would have one."""
+    """Raise `InputError` if a file of columns that can be read has none for the text, or the id: no
+    row would have one.
+    """
     for file in files:
         if file.form == "columns" and file.path is not None and file.elsewhere is None:
             try:
@@ -409,7 +544,8 @@ def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> Non
                 continue  # told where it is read
             if not {field_path, field_path.split(".", maxsplit=1)[0]} & set(names):
                 raise InputError(
-                    f"{file.name} has no column {field_path!r}; its columns are {', '.join(names)}. Name the one with the "
+                    f"{file.name} has no column {field_path!r}; its columns are "
+                    f"{', '.join(names)}. Name the one with the "
                     f"{what} by --{what}-field."
                 )
 
@@ -423,12 +559,15 @@ def decode_documents(
     remarks: Remarks | None = None,
     rank: Callable[[RawDocument, DecodedDocument], float] = lambda _raw, _decoded: 0.0,
 ) -> Iterator[OfflineDocument]:
-    """Yield what can be judged, decoded as the worker decodes a record with these settings; web pages by their main text.
+    """Yield what can be judged, decoded as the worker decodes a record with these settings; web
+    pages by their main text.
 
-    `pending` gets (where, None) for each document that is yielded and (where, letter) for each that cannot be, in order.
+    `pending` gets (where, None) for each document that is yielded and (where, letter) for each that
+    cannot be, in order.
 
     Raises:
-        ConfigurationError: a setting cannot be used, or there is a web page, and no extractor is installed.
+        ConfigurationError: a setting cannot be used, or there is a web page, and no extractor is
+        installed.
     """
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
     text_decoder = Decoder(settings.model_copy(update=PLAIN_TEXT))
@@ -450,7 +589,11 @@ def decode_documents(
             decoded: DecodedDocument | DeadLetter | Reason
             if raw.is_page or raw.form == "warc":
                 text = pages.text_of(raw)
-                decoded = text if isinstance(text, DeadLetter) else DecodedDocument(text, shorten_id(written), 0, 0)
+                decoded = (
+                    text
+                    if isinstance(text, DeadLetter)
+                    else DecodedDocument(text, shorten_id(written), 0, 0)
+                )
             else:
                 decoded = (json_decoder if is_json else text_decoder).decode(
                     Message("file", 0, number, written, raw.raw, None, [])
@@ -466,7 +609,9 @@ def decode_documents(
                 pending.append((raw.name, None))
                 yield OfflineDocument(decoded.id, decoded.text, decoded.scope, rank(raw, decoded))
             else:
-                raise InvariantError(f"{raw.name} was passed on as {decoded.label}, which a file cannot ask for.")
+                raise InvariantError(
+                    f"{raw.name} was passed on as {decoded.label}, which a file cannot ask for."
+                )
 
 
 def _as_json(where: str, judged: Judged) -> dict[str, object]:
@@ -488,12 +633,18 @@ def _print(result: _Result) -> None:
         print_table(["id", "reason", "similarity", "distance", "of", "where"], result.rows)
         left = result.verdicts["duplicate"] - len(result.rows)
         if left:
-            console().print(f"... and {left:,} more; --rows 0 lists all, --json every document.", style="dim")
+            console().print(
+                f"... and {left:,} more; --rows 0 lists all, --json every document.", style="dim"
+            )
         console().print()
     documents = sum(result.verdicts.values()) + sum(result.stages.values())
     totals = [["documents", f"{documents:,}"]]
     for verdict in Verdict:
-        parts = [f"{reason.label} {count:,}" for reason, count in sorted(result.reasons.items()) if reason.verdict is verdict]
+        parts = [
+            f"{reason.label} {count:,}"
+            for reason, count in sorted(result.reasons.items())
+            if reason.verdict is verdict
+        ]
         count = result.verdicts[verdict.value]
         totals.append([verdict.value, f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")])
     if result.stages:

@@ -22,25 +22,36 @@ from stream_dedup.machine import compiled
 def compile_command(
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FOLDER", help="A cache folder for STREAM_DEDUP_CACHE_DIR instead of the program's own."),
+        typer.Option(
+            "--to",
+            metavar="FOLDER",
+            help="A cache folder for STREAM_DEDUP_CACHE_DIR instead of the program's own.",
+        ),
     ] = None,
-    native: Annotated[bool, typer.Option("--native", help="For this very processor, not for its whole family.")] = False,
+    native: Annotated[
+        bool, typer.Option("--native", help="For this very processor, not for its whole family.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make the machine code ahead, when an image or a package is made: a role then starts in a second or two.
+    """Make the machine code ahead, when an image or a package is made: a role then starts in a
+    second or two.
 
-    The code is for every x86-64 processor with AVX2, or every 64-bit ARM; any other compiles at start.
+    The code is for every x86-64 processor with AVX2, or every 64-bit ARM; any other compiles at
+    start.
     """
     directory = to.absolute() / "kernels" if to is not None else compiled.SHIPPED
     target = None if native else compiled.baseline()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CPU_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CPU_")
+    }
     if target is not None:
         environment |= {"NUMBA_CPU_NAME": target.processor, "NUMBA_CPU_FEATURES": ""}
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"The kernels cannot be kept in {directory} ({error.strerror}): run this as the user who installs the program, "
+            f"The kernels cannot be kept in {directory} ({error.strerror}): run this as the user "
+            "who installs the program, "
             "or name another folder with --to."
         ) from error
     begin = time.monotonic()
@@ -52,13 +63,21 @@ def compile_command(
         check=False,
     )
     if done.returncode:
-        raise StreamDedupError(f"The kernels were not all compiled into {directory}; the reason stands above.")
+        raise StreamDedupError(
+            f"The kernels were not all compiled into {directory}; the reason stands above."
+        )
     made = json.loads(done.stdout.splitlines()[-1])
     processor = target.processor if target is not None else "this machine's processor"
     if as_json:
         print_json({"directory": str(directory), "processor": processor, **made})
         return 0
-    print(f"{made['kernels']} kernels for {processor} are kept in {directory} ({time.monotonic() - begin:.0f} s).")
+    print(
+        f"{made['kernels']} kernels for {processor} are kept in {directory} "
+        f"({time.monotonic() - begin:.0f} s)."
+    )
     if to is not None:
-        print(f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles, so that they find them; it may be read-only.")
+        print(
+            f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles, so that they find them; "
+            "it may be read-only."
+        )
     return 0

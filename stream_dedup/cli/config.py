@@ -19,7 +19,9 @@ from stream_dedup.settings.recipe import recipe_of
 
 @command("config check", example="stream-dedup config check --config stream-dedup.toml")
 def config_check_command(given: Given, as_json: JsonOption = False) -> int:
-    """Check all settings, the key and the Kafka properties, without connecting. All problems at once; 78 if any."""
+    """Check all settings, the key and the Kafka properties, without connecting. All problems at
+    once; 78 if any.
+    """
     checked = check_settings(given.overrides(), given.config)
     problems = checked.problems + _problems_of_use(checked)
     if as_json:
@@ -35,10 +37,14 @@ def config_check_command(given: Given, as_json: JsonOption = False) -> int:
 @command("config show", example="stream-dedup config show --origin")
 def config_show_command(
     given: Given,
-    origin: Annotated[bool, typer.Option("--origin", help="Also say where each value came from.")] = False,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Also say where each value came from.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Show every setting in force, secrets masked; then the plan, the similarity and the topics that follow from them."""
+    """Show every setting in force, secrets masked; then the plan, the similarity and the topics
+    that follow from them.
+    """
     settings = given.settings()
     shown = list(settings.shown())
     plan = settings.judging_plan
@@ -46,16 +52,26 @@ def config_show_command(
     topics = {kind: settings.topic_names.named(kind) for kind in ALL}
     if as_json:
         found: dict[str, object] = {
-            one.name: {"value": one.value, "source": one.origin.source, "where": one.origin.where} if origin else one.value
+            one.name: {"value": one.value, "source": one.origin.source, "where": one.origin.where}
+            if origin
+            else one.value
             for one in shown
         }
-        print_json(found | {"in_force": {"plan": plan.id, "similarity": similarity, "topics": topics}})
+        print_json(
+            found | {"in_force": {"plan": plan.id, "similarity": similarity, "topics": topics}}
+        )
         return 0
     headings = ["setting", "value", "origin"] if origin else ["setting", "value"]
-    print_table(headings, [[one.name, one.value, *([str(one.origin)] if origin else [])] for one in shown])
+    print_table(
+        headings, [[one.name, one.value, *([str(one.origin)] if origin else [])] for one in shown]
+    )
     console().print()
     alike = "" if similarity is None else f"{similarity:.2f}"
-    rows = [["plan", plan.id], ["similarity", alike], *([f"topic {kind}", name] for kind, name in topics.items())]
+    rows = [
+        ["plan", plan.id],
+        ["similarity", alike],
+        *([f"topic {kind}", name] for kind, name in topics.items()),
+    ]
     print_table(["in force", "value"], rows)
     return 0
 
@@ -68,7 +84,9 @@ def config_reference_command() -> int:
 
 
 def _problems_of_use(checked: CheckedSettings) -> list[str]:
-    """Return what only shows when a value is used: no key, a bad line of a list, a property librdkafka does not know."""
+    """Return what only shows when a value is used: no key, a bad line of a list, a property
+    librdkafka does not know.
+    """
     if checked.settings is None:
         return each_property(checked.kafka, checked.origins)
     problems: list[str] = []

@@ -1,4 +1,6 @@
-"""`declare`: plan, window, which copy is better, and the log's format, as they are in force, and changed from its end on."""
+"""`declare`: plan, window, which copy is better, and the log's format, as they are in force, and
+changed from its end on.
+"""
 
 from __future__ import annotations
 
@@ -37,34 +39,53 @@ Reading = Mapping[str, str | None]
 @command("declare", example="stream-dedup declare --plan classic --window 30d --dry-run")
 def declare_command(
     settings: Settings,
-    plan: Annotated[str | None, typer.Option("--plan", help="Plan from now on: bands, blocks, classic, or in numbers.")] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option("--plan", help="Plan from now on: bands, blocks, classic, or in numbers."),
+    ] = None,
     similarity: Annotated[
         str | None,
-        typer.Option("--similarity", metavar="SHARE", help="Similarity from which on texts are near from now on, such as 0.7."),
+        typer.Option(
+            "--similarity",
+            metavar="SHARE",
+            help="Similarity from which on texts are near from now on, such as 0.7.",
+        ),
     ] = None,
     window: Annotated[
-        str | None, typer.Option("--window", metavar="TIME|none", help="Window from now on, such as 30d.")
+        str | None,
+        typer.Option("--window", metavar="TIME|none", help="Window from now on, such as 30d."),
     ] = None,
     refresh: Annotated[
         bool | None,
-        typer.Option("--refresh/--no-refresh", help="Whether a duplicate refreshes what it names.", show_default=False),
+        typer.Option(
+            "--refresh/--no-refresh",
+            help="Whether a duplicate refreshes what it names.",
+            show_default=False,
+        ),
     ] = None,
     better: Annotated[
         str | None,
-        typer.Option("--better", metavar="RULE", help="Which copy is better from now on: longest, newest or authority."),
+        typer.Option(
+            "--better",
+            metavar="RULE",
+            help="Which copy is better from now on: longest, newest or authority.",
+        ),
     ] = None,
     form: Annotated[
         int | None,
         typer.Option(
             "--format",
             metavar="N",
-            help="Format of the log and its answers from now on, once every role is upgraded: there is no way back.",
+            help="Format of the log and its answers from now on, once every role is upgraded: "
+            "there is no way back.",
         ),
     ] = None,
     reading: Annotated[
         bool,
         typer.Option(
-            "--reading", help="Documents are read as these settings say from now on: their format and fields. Restart workers."
+            "--reading",
+            help="Documents are read as these settings say from now on: their format and fields. "
+            "Restart workers.",
         ),
     ] = False,
     index: Annotated[
@@ -72,18 +93,23 @@ def declare_command(
         typer.Option(
             "--index",
             metavar="URL",
-            help="Index that is asked whether its memory holds the plan, and whether it knows the format, as http://HOST:PORT; "
+            help="Index that is asked whether its memory holds the plan, and whether it knows the "
+            "format, as http://HOST:PORT; "
             "once for each replica. Default: the one on this machine.",
         ),
     ] = None,
     unasked: Annotated[
         bool,
-        typer.Option("--unasked", help="Write what no index was asked about; one that cannot do it ends with 78."),
+        typer.Option(
+            "--unasked",
+            help="Write what no index was asked about; one that cannot do it ends with 78.",
+        ),
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Show which plan, window, reading and format are in force and which copy is better, or change them for all that follows.
+    """Show which plan, window, reading and format are in force and which copy is better, or change
+    them for all that follows.
 
     Nothing has to stop for it.
     """
@@ -92,11 +118,16 @@ def declare_command(
     asked = None if similarity is None else parse_similarity(similarity)
     now = _in_force(settings, wanted_plan)
     if now.plan is None or now.declared is None:
-        raise InvariantError("The log was begun, and no plan is in force; the declaration is damaged.")
+        raise InvariantError(
+            "The log was begun, and no plan is in force; the declaration is damaged."
+        )
     plan_then = wanted_plan or now.plan
     plan_then = plan_then if asked is None else plan_then.with_similarity(asked)
     becomes = RulesInForce(
-        plan_then, _window(now.window, window, refresh), rule or now.better, now.format if form is None else format_of(form)
+        plan_then,
+        _window(now.window, window, refresh),
+        rule or now.better,
+        now.format if form is None else format_of(form),
     )
     fields = change_fields(now, becomes)
     indexes = [] if unasked else [[url] for url in index] if index else [addresses(settings)]
@@ -107,7 +138,11 @@ def declare_command(
         for own_addresses in indexes:
             _ask_for_format(own_addresses, becomes.format)
     names = settings.topic_names
-    log_offset = append(settings, names, encode_control(Control("plan", fields))) if fields and not dry_run else None
+    log_offset = (
+        append(settings, names, encode_control(Control("plan", fields)))
+        if fields and not dry_run
+        else None
+    )
     read = _reading(settings, reads=reading, dry_run=dry_run)
     _, was, will_be = read
     rows = [
@@ -119,16 +154,25 @@ def declare_command(
     ]
     if as_json:
         keys = ("begun_with", "in_force", "becomes")
-        print_json({row[0]: dict(zip(keys, row[1:], strict=True)) for row in rows} | {"log_offset": log_offset})
+        print_json(
+            {row[0]: dict(zip(keys, row[1:], strict=True)) for row in rows}
+            | {"log_offset": log_offset}
+        )
     else:
         names_read = dict.fromkeys(name for one in read for name in one or ())
-        each = [[name.upper(), *((one or {}).get(name) or "" for one in read)] for name in names_read]
-        print_table(["", "begun with", "in force", "becomes"], [row for row in rows if row[0] != "reading"] + each)
+        each = [
+            [name.upper(), *((one or {}).get(name) or "" for one in read)] for name in names_read
+        ]
+        print_table(
+            ["", "begun with", "in force", "becomes"],
+            [row for row in rows if row[0] != "reading"] + each,
+        )
     if log_offset is not None:
         note(f"Written at log offset {log_offset}; it holds for all that follows there.")
     if will_be != was and not dry_run:
         note(
-            f"Written to {names.begun}. Restart every worker with these settings; those that run read as before until then, "
+            f"Written to {names.begun}. Restart every worker with these settings; those that run "
+            "read as before until then, "
             "and a start with any others is refused."
         )
     if dry_run and (fields or will_be != was):
@@ -140,14 +184,16 @@ def _in_force(settings: Settings, wanted: Plan | None) -> InForce:
     """Return what is in force at the log's end.
 
     Raises:
-        ConfigurationError: the log is missing, empty or another's, or the plan `wanted` does not fit its prints.
+        ConfigurationError: the log is missing, empty or another's, or the plan `wanted` does not
+        fit its prints.
     """
     names = log_names(settings, [settings.topic_names.begun])
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=False)
     if wanted is not None and wanted.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
-            f"The plan {wanted.name} compares sketches, and this log's recipe {recipe.id} makes none; name a plan without "
+            f"The plan {wanted.name} compares sketches, and this log's recipe {recipe.id} makes "
+            "none; name a plan without "
             "them, such as blocks."
         )
     now = InForce()
@@ -165,19 +211,26 @@ def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
         InputError: it does not answer.
     """
     remedy = (
-        "Nothing was written: an index whose memory does not hold the plan of its log ends with 78 until it has more, so each "
-        "is asked first. Name every replica with --index http://HOST:PORT, or write the plan without an answer with --unasked."
+        "Nothing was written: an index whose memory does not hold the plan of its log ends with 78 "
+        "until it has more, so each "
+        "is asked first. Name every replica with --index http://HOST:PORT, or write the plan "
+        "without an answer with --unasked."
     )
     base, found = ask_role("index", addresses, f"/v1/memory?{urlencode({'plan': plan.id})}", remedy)
     needed, allowed = (found[name] >> 20 for name in ("needed_bytes", "allowed_bytes"))
     if not found["is_enough"]:
         raise ConfigurationError(
-            f"The index at {base} needs at least {needed + 1:,} MiB of memory for the plan {plan.name} (documents kept: "
-            f"{found['entries']:,}), and its index_memory is {allowed:,} MiB. Nothing was written: raise it for every index, "
+            f"The index at {base} needs at least {needed + 1:,} MiB of memory for the plan "
+            f"{plan.name} (documents kept: "
+            f"{found['entries']:,}), and its index_memory is {allowed:,} MiB. Nothing was written: "
+            "raise it for every index, "
             "restart them, and declare the plan then."
         )
     bound = f", of the {allowed:,} MiB that it may take" if allowed else ""
-    note(f"The index at {base} needs {needed + 1:,} MiB of memory or more for the plan {plan.name}{bound}.")
+    note(
+        f"The index at {base} needs {needed + 1:,} MiB of memory or more for the plan "
+        f"{plan.name}{bound}."
+    )
 
 
 def _ask_for_format(addresses: Sequence[str], form: int) -> None:
@@ -188,19 +241,26 @@ def _ask_for_format(addresses: Sequence[str], form: int) -> None:
         InputError: it does not answer.
     """
     remedy = (
-        "Nothing was written: a role that does not know the format of its log ends with 78, so each index is asked first. Name "
-        "every replica with --index http://HOST:PORT, or write the format without an answer with --unasked."
+        "Nothing was written: a role that does not know the format of its log ends with 78, so "
+        "each index is asked first. Name "
+        "every replica with --index http://HOST:PORT, or write the format without an answer with "
+        "--unasked."
     )
     base, found = ask_role("index", addresses, "/v1/stats", remedy)
     if form not in found["formats"]:
         raise ConfigurationError(
-            f"The index at {base} reads formats up to {max(found['formats'])} and would end with 78 at format {form}. Nothing "
+            f"The index at {base} reads formats up to {max(found['formats'])} and would end with "
+            f"78 at format {form}. Nothing "
             "was written: upgrade every index, worker, search and console first."
         )
 
 
-def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[Reading | None, Reading | None, Reading | None]:
-    """Return how documents were read first, are read, and will be; write down the last, if it `reads` otherwise."""
+def _reading(
+    settings: Settings, *, reads: bool, dry_run: bool
+) -> tuple[Reading | None, Reading | None, Reading | None]:
+    """Return how documents were read first, are read, and will be; write down the last, if it
+    `reads` otherwise.
+    """
     names = settings.topic_names
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
     noted = BegunTopic(log_id, b"").fold_all(read_whole(settings, names.begun))
@@ -232,4 +292,6 @@ def _plan(plan: Plan) -> str:
 def _told(window: Window | None) -> str:
     if window is None:
         return "for ever"
-    return as_text(timedelta(milliseconds=window.length_ms)) + (", since the last duplicate" if window.refresh else "")
+    return as_text(timedelta(milliseconds=window.length_ms)) + (
+        ", since the last duplicate" if window.refresh else ""
+    )

@@ -1,14 +1,17 @@
-"""`dlq show` and `dlq redrive`: dead letters listed, and sent back to where they came from, each once.
+"""`dlq show` and `dlq redrive`: dead letters listed, and sent back to where they came from, each
+once.
 
-A letter that is sent back becomes a new record at the end of its source partition, as it first came. What was sent back is
-recorded as committed offsets of the group `GROUP-redrive`, in the transaction that sends: below a partition's offset every
-letter is settled, but those that its metadata names as left behind (a filter passed them over, or they lack a part of their
-record).
+A letter that is sent back becomes a new record at the end of its source partition, as it first
+came. What was sent back is recorded as committed offsets of the group `GROUP-redrive`, in the
+transaction that sends: below a partition's offset every letter is settled, but those that its
+metadata names as left behind (a filter passed them over, or they lack a part of their record).
 
-The order: take the transactional id, which ends what a killed run left open and fences one beside this; read the committed
-offsets; read the letters; for each transaction outputs, then offsets. After an unclear end both are read again.
+The order: take the transactional id, which ends what a killed run left open and fences one beside
+this; read the committed offsets; read the letters; for each transaction outputs, then offsets.
+After an unclear end both are read again.
 
-Invariants: a letter is sent back at most once, also where programs are killed; nothing is sent without `--yes`.
+Invariants: a letter is sent back at most once, also where programs are killed; nothing is sent
+without `--yes`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,13 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import ClassesOption, ContainsOption, JsonOption, StagesOption, command
+from stream_dedup.cli.options import (
+    ClassesOption,
+    ContainsOption,
+    JsonOption,
+    StagesOption,
+    command,
+)
 from stream_dedup.ground.document import Headers
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
@@ -55,7 +64,9 @@ def dlq_show_command(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show N letters.")] = 50,
     as_json: JsonOption = False,
 ) -> int:
-    """List dead letters: where each came from, why it could not go on, its size, and whether it was sent back."""
+    """List dead letters: where each came from, why it could not go on, its size, and whether it was
+    sent back.
+    """
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)
     bounds = topic_bounds(settings, topic, partitions)
@@ -67,10 +78,16 @@ def dlq_show_command(
             counts[letter.stage, letter.error_class] += 1
             if limit is None or len(shown) < limit:
                 shown.append(letter)
-    shown.sort(key=lambda one: (one.message.timestamp_ms or 0, one.message.partition, one.message.offset))
+    shown.sort(
+        key=lambda one: (one.message.timestamp_ms or 0, one.message.partition, one.message.offset)
+    )
     if as_json:
         for one in shown:
-            print_json(_fields(one, is_settled=settled[one.message.partition].is_settled(one.message.offset)))
+            print_json(
+                _fields(
+                    one, is_settled=settled[one.message.partition].is_settled(one.message.offset)
+                )
+            )
         return 0
     rows = [
         [
@@ -86,8 +103,13 @@ def dlq_show_command(
     ]
     if rows:
         print_table(["letter", "source", "stage", "class", "bytes", "sent back", "reason"], rows)
-    by_kind = ", ".join(f"{count:,} {stage or '-'}/{kind or '-'}" for (stage, kind), count in counts.most_common())
-    note(f"{counts.total():,} dead letters on {topic}{f': {by_kind}' if by_kind else ''}; {len(shown):,} shown.")
+    by_kind = ", ".join(
+        f"{count:,} {stage or '-'}/{kind or '-'}" for (stage, kind), count in counts.most_common()
+    )
+    note(
+        f"{counts.total():,} dead letters on {topic}{f': {by_kind}' if by_kind else ''}; "
+        f"{len(shown):,} shown."
+    )
     return 0
 
 
@@ -97,18 +119,25 @@ def dlq_redrive_command(
     stages: StagesOption = None,
     classes: ClassesOption = None,
     contains: ContainsOption = "",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send N letters.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Send them; without it only the figures are shown.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Send N letters.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Send them; without it only the figures are shown.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Send dead letters back to `documents` as they first came, each at most once, also where programs are killed meanwhile.
+    """Send dead letters back to `documents` as they first came, each at most once, also where
+    programs are killed meanwhile.
 
     Correct first what made them dead letters: each is judged as a new document.
     """
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)
     _, source_partitions = _existing(settings, settings.topic_names.documents)
-    transactions = TransactionalOutput(settings, redrive_group(settings.group), "redrive") if yes else None
+    transactions = (
+        TransactionalOutput(settings, redrive_group(settings.group), "redrive") if yes else None
+    )
     stamp = GroupStamp(settings, redrive_group(settings.group))
     totals: Counter[str] = Counter()
     rows: list[Letter] = []
@@ -157,7 +186,9 @@ class _Redrive:
     wanted: Filter
     limit: int | None
 
-    def send(self, transactions: TransactionalOutput | None, stamp: GroupStamp, totals: Counter[str]) -> list[Letter]:
+    def send(
+        self, transactions: TransactionalOutput | None, stamp: GroupStamp, totals: Counter[str]
+    ) -> list[Letter]:
         """Send what is meant, in transactions; return the letters that were, or would be, sent."""
         sent: list[Letter] = []
         for attempt in range(_ATTEMPTS):
@@ -169,8 +200,10 @@ class _Redrive:
                 after = progress.after([one.message.offset for one in part], passed)
                 if len(after.metadata) > _METADATA_MAX:
                     raise InputError(
-                        f"The letters of {self.topic}-{self.partition} that this filter passes over stand in too many places "
-                        f"to be recorded. Sent back before: {totals['letters']:,}. Widen the filter, or go in "
+                        f"The letters of {self.topic}-{self.partition} that this filter passes "
+                        "over stand in too many places "
+                        f"to be recorded. Sent back before: {totals['letters']:,}. Widen the "
+                        "filter, or go in "
                         "steps with --limit."
                     )
                 if transactions is not None:
@@ -183,11 +216,14 @@ class _Redrive:
             if is_clear:
                 return sent
         raise BrokerError(
-            f"The letters of {self.topic}-{self.partition} could not be sent back: transactions end unclear. Run the same "
+            f"The letters of {self.topic}-{self.partition} could not be sent back: transactions "
+            "end unclear. Run the same "
             "command again; it goes on where this ended."
         )
 
-    def _choose(self, progress: RedriveProgress, totals: Counter[str], sent: int) -> tuple[list[Letter], list[int]]:
+    def _choose(
+        self, progress: RedriveProgress, totals: Counter[str], sent: int
+    ) -> tuple[list[Letter], list[int]]:
         """Return the letters to send, and the offsets of all others that are not settled."""
         chosen: list[Letter] = []
         passed: list[int] = []
@@ -214,30 +250,47 @@ class _Redrive:
         return "no such partition" if letter.partition >= self.source_partitions else ""
 
     def _write(
-        self, transactions: TransactionalOutput, stamp: GroupStamp, part: Sequence[Letter], after: RedriveProgress
+        self,
+        transactions: TransactionalOutput,
+        stamp: GroupStamp,
+        part: Sequence[Letter],
+        after: RedriveProgress,
     ) -> bool:
         result = transactions.run(
-            [original(one) for one in part], [(self.topic, self.partition, after.offset, after.metadata)], stamp.read_metadata()
+            [original(one) for one in part],
+            [(self.topic, self.partition, after.offset, after.metadata)],
+            stamp.read_metadata(),
         )
         if result.refused:
             raise ConfigurationError(
-                f"The topic {self.settings.topic_names.documents} refuses a letter of {self.topic}-{self.partition}: "
-                f"{result.why} Nothing of this step was sent. See max.message.bytes and the timestamp bounds of that topic."
+                f"The topic {self.settings.topic_names.documents} refuses a letter of "
+                f"{self.topic}-{self.partition}: "
+                f"{result.why} Nothing of this step was sent. See max.message.bytes and the "
+                "timestamp bounds of that topic."
             )
         return result.outcome is Outcome.COMMITTED
 
 
 def original(letter: Letter) -> Output:
-    """Return the record as it first came: error headers gone, `dedup.prior.*` under its first name, its own timestamp."""
+    """Return the record as it first came: error headers gone, `dedup.prior.*` under its first name,
+    its own timestamp.
+    """
     foreign, own = split_dead_letter(letter.message.headers)
     came: Headers = [
-        (headers.OWN_PREFIX + name[len(headers.PRIOR_PREFIX) :] if name.startswith(headers.PRIOR_PREFIX) else name, value)
+        (
+            headers.OWN_PREFIX + name[len(headers.PRIOR_PREFIX) :]
+            if name.startswith(headers.PRIOR_PREFIX)
+            else name,
+            value,
+        )
         for name, value in foreign
     ]
     stamp = headers.text_of(own, headers.ERROR_TIMESTAMP)
     timestamp_ms = int(stamp) if stamp.isascii() and stamp.isdigit() else None
     message = letter.message
-    return Output(letter.topic, letter.partition or 0, message.key, message.value, timestamp_ms, came)
+    return Output(
+        letter.topic, letter.partition or 0, message.key, message.value, timestamp_ms, came
+    )
 
 
 def _letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> Iterator[Letter]:
@@ -245,7 +298,10 @@ def _letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> It
     for messages in reader.read_messages():
         yield from map(letter_of, messages)
     for part, offset in reader.open_at.items():
-        note(f"A transaction is open on {topic}-{part} from offset {offset} on; letters behind it were not read.")
+        note(
+            f"A transaction is open on {topic}-{part} from offset {offset} on; letters behind it "
+            "were not read."
+        )
 
 
 def _topic(settings: Settings) -> tuple[str, int]:
@@ -256,14 +312,18 @@ def _topic(settings: Settings) -> tuple[str, int]:
 def _existing(settings: Settings, topic: str) -> tuple[bytes, int]:
     found = Admin(settings).topic_ids([topic])
     if topic not in found:
-        raise ConfigurationError(f"The topic {topic} does not exist; set STREAM_DEDUP_TOPIC_PREFIX as the roles have it.")
+        raise ConfigurationError(
+            f"The topic {topic} does not exist; set STREAM_DEDUP_TOPIC_PREFIX as the roles have it."
+        )
     return found[topic]
 
 
 def _progress(settings: Settings, topic: str, partitions: int) -> dict[int, RedriveProgress]:
     found = group_offsets(settings, redrive_group(settings.group), topic, partitions)
     progress: dict[int, RedriveProgress] = defaultdict(RedriveProgress)
-    progress.update({part: RedriveProgress.parse(one.offset, one.metadata) for part, one in found.items()})
+    progress.update(
+        {part: RedriveProgress.parse(one.offset, one.metadata) for part, one in found.items()}
+    )
     return progress
 
 
@@ -273,7 +333,9 @@ def _fields(letter: Letter, *, is_settled: bool) -> dict[str, Any]:
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
-        "time": None if message.timestamp_ms is None else headers.rfc3339(message.timestamp_ms) or None,
+        "time": None
+        if message.timestamp_ms is None
+        else headers.rfc3339(message.timestamp_ms) or None,
         "source": letter.source or None,
         "stage": letter.stage,
         "class": letter.error_class,
@@ -285,7 +347,14 @@ def _fields(letter: Letter, *, is_settled: bool) -> dict[str, Any]:
     }
 
 
-def _print(settings: Settings, rows: Sequence[Letter], totals: Counter[str], *, is_sent: bool, as_json: bool) -> None:
+def _print(
+    settings: Settings,
+    rows: Sequence[Letter],
+    totals: Counter[str],
+    *,
+    is_sent: bool,
+    as_json: bool,
+) -> None:
     names = settings.topic_names
     unfit = {name: totals[name] for name in ("cut", "foreign", "no such partition") if totals[name]}
     if as_json:
@@ -303,7 +372,10 @@ def _print(settings: Settings, rows: Sequence[Letter], totals: Counter[str], *, 
         if counts:
             print_table(
                 ["stage", "class", "sent back" if is_sent else "would be sent back"],
-                [[stage or "-", kind or "-", f"{count:,}"] for (stage, kind), count in counts.most_common()],
+                [
+                    [stage or "-", kind or "-", f"{count:,}"]
+                    for (stage, kind), count in counts.most_common()
+                ],
             )
     reasons = {
         "cut": "lack a part of their record, which was cut or could not be read; send the source records anew",
@@ -315,6 +387,9 @@ def _print(settings: Settings, rows: Sequence[Letter], totals: Counter[str], *, 
     if totals["before"]:
         note(f"{totals['before']:,} were sent back before.")
     if is_sent:
-        note(f"{totals['letters']:,} dead letters were sent back to {names.documents}; each is judged as a new document.")
+        note(
+            f"{totals['letters']:,} dead letters were sent back to {names.documents}; each is "
+            "judged as a new document."
+        )
     else:
         note(f"{totals['letters']:,} would be sent back. Nothing was written; do it with --yes.")

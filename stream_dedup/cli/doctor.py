@@ -1,7 +1,7 @@
 """`doctor`: every check there is, as a table; nothing is changed, joined or begun by it.
 
-Invariants: each check ends in a line, also where Kafka does not answer; what the roles refuse at start, this refuses too,
-because the checks are the same ones (`stream_dedup.checks`).
+Invariants: each check ends in a line, also where Kafka does not answer; what the roles refuse at
+start, this refuses too, because the checks are the same ones (`stream_dedup.checks`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 1 << 20
-_COLOURS = {CheckState.OK: "green", CheckState.WARNING: "yellow", CheckState.REFUSED: "bold red", CheckState.NOT_CHECKED: "dim"}
+_COLOURS = {
+    CheckState.OK: "green",
+    CheckState.WARNING: "yellow",
+    CheckState.REFUSED: "bold red",
+    CheckState.NOT_CHECKED: "dim",
+}
 _OF_THE_CLUSTER = (
     "topics",
     "log",
@@ -51,9 +56,13 @@ _OF_THE_CLUSTER = (
 )
 
 
-@command("doctor", example="stream-dedup doctor --bootstrap-servers kafka:9093 --set kafka.security.protocol=ssl")
+@command(
+    "doctor",
+    example="stream-dedup doctor --bootstrap-servers kafka:9093 --set kafka.security.protocol=ssl",
+)
 def doctor_command(settings: Settings, as_json: JsonOption = False) -> int:
-    """Look at everything that must hold: settings, clients, this machine, topics, offsets, recipe, volume. Changes nothing.
+    """Look at everything that must hold: settings, clients, this machine, topics, offsets, recipe,
+    volume. Changes nothing.
 
     Ends with 78 if anything is refused.
     """
@@ -64,7 +73,8 @@ def doctor_command(settings: Settings, as_json: JsonOption = False) -> int:
         print_json({"ok": not counts[CheckState.REFUSED], "checks": rows})
     else:
         table: list[list[str | Text]] = [
-            [one.check, Text(one.state.value, _COLOURS[one.state]), one.sentence] for one in findings
+            [one.check, Text(one.state.value, _COLOURS[one.state]), one.sentence]
+            for one in findings
         ]
         print_table(["check", "state", "what"], table)
         print()
@@ -103,18 +113,25 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
     found = check_cluster(settings, names, facts)
     yield from found
     extra = [
-        name for name in (names.insights, names.host_signals, names.insights_changelog) if name not in admin.topic_ids([name])
+        name
+        for name in (names.insights, names.host_signals, names.insights_changelog)
+        if name not in admin.topic_ids([name])
     ]
     if extra:
         yield warning(
             "topics",
-            f"{' and '.join(extra)} do not exist: nothing but insights needs them. Create them with: stream-dedup topics apply",
+            f"{' and '.join(extra)} do not exist: nothing but insights needs them. Create them "
+            "with: stream-dedup topics apply",
         )
     yield from _decisions(admin, settings, facts)
-    yield from check_representatives(settings, admin.describe([names.representatives]).get(names.representatives))
+    yield from check_representatives(
+        settings, admin.describe([names.representatives]).get(names.representatives)
+    )
     log = topics.get(names.fingerprints)
     if log is None or recipe is None:
-        yield not_checked("declaration", "There is no log, or no recipe to compare with what it declares.")
+        yield not_checked(
+            "declaration", "There is no log, or no recipe to compare with what it declares."
+        )
     elif not any(one.check == "log" and one.state is CheckState.REFUSED for one in found):
         yield from _declaration(settings, recipe)
     if {names.fingerprints, names.verdicts, names.documents} <= topics.keys():
@@ -129,17 +146,25 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
     )
     name = None if log is None else f"{cluster}/{log.topic_id.hex()}"
     key = (names.fingerprints, 0)
-    yield from check_volume(settings, name, lambda: None if log is None else admin.ends([key])[key][1])
+    yield from check_volume(
+        settings, name, lambda: None if log is None else admin.ends([key])[key][1]
+    )
 
 
 def _search(settings: Settings) -> Iterator[CheckFinding]:
-    """Whether a search of this machine is ready; nothing needs one, so none is nothing to complain of."""
+    """Whether a search of this machine is ready; nothing needs one, so none is nothing to complain
+    of.
+    """
     asked = addresses(settings)
     for base in asked:
         try:
             _, raw = asking.ask(base, "/v1/groups?limit=1", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
             fields = json.loads(raw)
-            if not isinstance(fields, dict) or "paths" in fields or not {"groups", "detail"} & fields.keys():
+            if (
+                not isinstance(fields, dict)
+                or "paths" in fields
+                or not {"groups", "detail"} & fields.keys()
+            ):
                 continue  # another role
             status, raw = asking.ask(base, "/readyz", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
             says = f"The search at {base} says: {json.loads(raw)['text']}"
@@ -147,12 +172,18 @@ def _search(settings: Settings) -> Iterator[CheckFinding]:
             continue
         yield ok("search", says) if status == http.client.OK else warning("search", says)
         return
-    yield not_checked("search", f"None answers on this machine ({asked[0]} and the next ports); no document waits for one.")
+    yield not_checked(
+        "search",
+        f"None answers on this machine ({asked[0]} and the next ports); no document waits for one.",
+    )
 
 
 def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[CheckFinding]:
     committed = facts.committed or {}
-    waiting = sum(max(0, end - committed.get(part, (low, None))[0]) for part, (low, end) in facts.source.items())
+    waiting = sum(
+        max(0, end - committed.get(part, (low, None))[0])
+        for part, (low, end) in facts.source.items()
+    )
     try:
         yield from check_roles(settings, settings.topic_names, read_roles(admin, settings, waiting))
     except OtherFormatError as error:
@@ -166,7 +197,9 @@ def _decisions(admin: Admin, settings: Settings, facts: Facts) -> Iterator[Check
     try:
         topic = admin.describe([name]).get(name)
         span = None if topic is None else read_decisions(admin, settings)
-        yield from check_decisions(settings.topic_names, topic, span, 0 if facts.log is None else facts.log[1])
+        yield from check_decisions(
+            settings.topic_names, topic, span, 0 if facts.log is None else facts.log[1]
+        )
     except (BrokerError, OtherFormatError) as error:
         yield not_checked("decisions", str(error))
 
@@ -176,7 +209,9 @@ def _declaration(settings: Settings, recipe: Recipe) -> Iterator[CheckFinding]:
     try:
         first = list(read_whole(settings, name, most=1))
         if first:
-            yield from check_declaration(settings, recipe, declaration(first[0][1], settings.topic_names))
+            yield from check_declaration(
+                settings, recipe, declaration(first[0][1], settings.topic_names)
+            )
         else:
             yield not_checked("declaration", "The log is empty; the first worker will begin it.")
     except (BrokerError, ConfigurationError, OtherFormatError) as error:

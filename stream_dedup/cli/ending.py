@@ -1,4 +1,6 @@
-"""How a command ends: the one place where errors, and readers that have enough, become sentences and exit codes."""
+"""How a command ends: the one place where errors, and readers that have enough, become sentences
+and exit codes.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,26 @@ _SENTENCE_CHARACTERS_MAX = 4000
 
 
 def exit_code_of(run: Callable[[], object]) -> int:
-    """Run a command and return its exit code; an error of ours is its sentence on standard error, never a traceback.
+    """Run a command and return its exit code; an error of ours is its sentence on standard error,
+    never a traceback.
 
-    With the log level `debug` the traceback follows. An error that is not ours is a fault of the program: its
-    traceback is always shown, because nothing else tells what happened.
+    With the log level `debug` the traceback follows. An error that is not ours is a fault of the
+    program: its traceback is always shown, because nothing else tells what happened.
     """
     try:
         code = _ended(run)
         if not sys.stdout.closed:  # as it is once its reader has gone
             sys.stdout.flush()
     except OSError as error:
-        with contextlib.suppress(OSError):  # else the interpreter would say at its end that it cannot write
+        with contextlib.suppress(
+            OSError
+        ):  # else the interpreter would say at its end that it cannot write
             sys.stdout.close()
         if isinstance(error, BrokenPipeError):
             return _CLOSED_PIPE
-        _print_sentence(f"Not all was written: {error.strerror}. Run the command again once that is mended.")
+        _print_sentence(
+            f"Not all was written: {error.strerror}. Run the command again once that is mended."
+        )
         return _FAILURE
     return code
 
@@ -64,13 +71,17 @@ def _ended(run: Callable[[], object]) -> int:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise
         traceback.print_exc()
-        _print_sentence(f"This is a fault of stream-dedup: {type(error).__name__}: {error}. Please report the lines above.")
+        _print_sentence(
+            f"This is a fault of stream-dedup: {type(error).__name__}: {error}. Please report the "
+            "lines above."
+        )
         return _FAILURE
     return 0
 
 
 def written_out(action: Callable[[], int]) -> int:
-    """Run a command, and write out what it has printed; return its exit code, or that of `cat` where the reader is gone.
+    """Run a command, and write out what it has printed; return its exit code, or that of `cat`
+    where the reader is gone.
 
     Raises:
         BrokenPipeError: another pipe is.

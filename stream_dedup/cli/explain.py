@@ -1,4 +1,6 @@
-"""`explain A B`: why two documents are, or are not, duplicates of each other, by the settings' recipe and plan."""
+"""`explain A B`: why two documents are, or are not, duplicates of each other, by the settings'
+recipe and plan.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,27 @@ _GONE = "Name a document that is still there, or give a file with its text."
 @command("explain", example="stream-dedup explain documents-3@8812 documents-0@17")
 def explain_command(
     given: Given,
-    first: Annotated[str, typer.Argument(metavar="A", help="A file, or a record's position: documents-3@8812.")],
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="A file, or a record's position: documents-3@8812.")
+    ],
     second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Show the N features that differ most.")] = 20,
-    plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with, instead of PLAN.")] = None,
+    rows: Annotated[
+        int, typer.Option("--rows", min=0, help="Show the N features that differ most.")
+    ] = 20,
+    plan: Annotated[
+        str | None, typer.Option("--plan", help="Plan to judge with, instead of PLAN.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Say why two documents are duplicates or not: distance, threshold, blocks, and the features that differ most."""
+    """Say why two documents are duplicates or not: distance, threshold, blocks, and the features
+    that differ most.
+    """
     settings = given.quiet_settings(plan=plan)
     recipe = recipe_of(settings)
     check_widths(recipe, settings.judging_plan)
-    documents = [_read(settings, one, takes_vectors=recipe.method.takes_vectors) for one in (first, second)]
+    documents = [
+        _read(settings, one, takes_vectors=recipe.method.takes_vectors) for one in (first, second)
+    ]
     prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])
     sides = [
         _Side(
@@ -72,7 +84,9 @@ def explain_command(
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of the two: what it is called, what it holds, its print as a number, and its sketch, empty if there is none."""
+    """One of the two: what it is called, what it holds, its print as a number, and its sketch,
+    empty if there is none.
+    """
 
     name: str
     document: DecodedDocument
@@ -84,12 +98,20 @@ class _Side:
 
 
 def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> dict[str, Any]:
-    """Return verdict, distance, threshold, blocks and the features that differ most, as fields for JSON."""
+    """Return verdict, distance, threshold, blocks and the features that differ most, as fields for
+    JSON.
+    """
     reason, why = _reason(recipe, plan, one, other)
-    weights = explain_features(recipe, one.document.text), explain_features(recipe, other.document.text)
+    weights = (
+        explain_features(recipe, one.document.text),
+        explain_features(recipe, other.document.text),
+    )
     names = weights[0].keys() | weights[1].keys()
     pairs = [(name, weights[0].get(name, 0.0), weights[1].get(name, 0.0)) for name in names]
-    differing = sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-abs(pair[1] - pair[2]), pair[0]))
+    differing = sorted(
+        (pair for pair in pairs if pair[1] != pair[2]),
+        key=lambda pair: (-abs(pair[1] - pair[2]), pair[0]),
+    )
     larger = sum(max(abs(a), abs(b)) for _, a, b in pairs)
     difference = one.number ^ other.number
     return {
@@ -100,12 +122,18 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
         "threshold": plan.threshold_of(min(one.features, other.features)),
         "similarity": round(similarity(one.sketch, other.sketch), 4) if one.sketch else None,
         "similarity_asked": plan.similarity / 100,
-        "bands_shared": [one.sketch[first:end] == other.sketch[first:end] for first, end in plan.sketch_bounds],
+        "bands_shared": [
+            one.sketch[first:end] == other.sketch[first:end] for first, end in plan.sketch_bounds
+        ],
         "recipe": recipe.id,
         "plan": plan.id,
         "radius": plan.radius,
         "blocks": [
-            {"first_bit": begin, "end_bit": end, "distance": (difference >> begin & ((1 << (end - begin)) - 1)).bit_count()}
+            {
+                "first_bit": begin,
+                "end_bit": end,
+                "distance": (difference >> begin & ((1 << (end - begin)) - 1)).bit_count(),
+            }
             for begin, end in plan.bounds
         ],
         "floor": recipe.floor,
@@ -122,64 +150,103 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
         ],
         "features_shared": sum(1 for _, a, b in pairs if a and b),
         "features_all": len(pairs),
-        "weight_shared": round(1 - sum(abs(a - b) for _, a, b in pairs) / larger, 4) if larger else None,
-        "differing": [{"feature": name, "weights": [round(a, 4), round(b, 4)]} for name, a, b in differing[:rows]],
+        "weight_shared": round(1 - sum(abs(a - b) for _, a, b in pairs) / larger, 4)
+        if larger
+        else None,
+        "differing": [
+            {"feature": name, "weights": [round(a, 4), round(b, 4)]}
+            for name, a, b in differing[:rows]
+        ],
         "differing_all": len(differing),
     }
 
 
 def _is_better(settings: Settings, copy: _Side, kept: _Side) -> bool:
-    """Return whether the second, as a copy of the first, is better than it by the settings' rule."""
+    """Return whether the second, as a copy of the first, is better than it by the settings'
+    rule.
+    """
     ranks = HostRanks.read(settings.host_ranks)
     sides = (copy, kept)
     found = [0, 0] if ranks is None else ranks.of([side.document.id for side in sides]).tolist()
-    mine, best = ((side.features, side.document.time_ms, rank) for side, rank in zip(sides, found, strict=True))
+    mine, best = (
+        (side.features, side.document.time_ms, rank)
+        for side, rank in zip(sides, found, strict=True)
+    )
     return beats(BetterRule.named(settings.better), mine, best)
 
 
 def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reason | None, str]:
     """Return the reason if they are duplicates, and a sentence either way."""
     if one.is_empty or other.is_empty:
-        return None, "One of them has no text once it is normalised; such a document is passed on as unique (empty)."
+        return (
+            None,
+            (
+                "One of them has no text once it is normalised; such a document is passed on as unique "
+                "(empty)."
+            ),
+        )
     if one.document.scope != other.document.scope:
-        return None, "They are in different scopes (SCOPE_FIELD), and only documents of one scope are compared."
+        return (
+            None,
+            (
+                "They are in different scopes (SCOPE_FIELD), and only documents of one scope are "
+                "compared."
+            ),
+        )
     same_id = bool(one.document.id) and one.document.id == other.document.id
     if one.digest == other.digest:
         reason = reason_of_duplicate(same_text=True, same_id=same_id)
-        return reason, "Once normalised they are the same text; the digest tells, and no distance is needed."
+        return (
+            reason,
+            "Once normalised they are the same text; the digest tells, and no distance is needed.",
+        )
     if min(one.features, other.features) < recipe.floor:
         return None, (
-            f"One of them has fewer than {recipe.floor} features, where a print says too little: only an "
+            f"One of them has fewer than {recipe.floor} features, where a print says too little: "
+            "only an "
             "equal text would be a duplicate (too-short)."
         )
     smaller, larger = sorted((one.features, other.features))
     threshold = plan.threshold_of(smaller)
     distance = plan.distance(one.number, other.number)
     share = similarity(one.sketch, other.sketch)
-    if plan.within_reach(one.number, other.number, (one.features, other.features), (one.sketch, other.sketch)):
+    if plan.within_reach(
+        one.number, other.number, (one.features, other.features), (one.sketch, other.sketch)
+    ):
         reason = reason_of_duplicate(same_text=False, same_id=same_id)
         asked = (
-            f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for; " if plan.similarity else ""
+            f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for; "
+            if plan.similarity
+            else ""
         )
         crowd = (
-            f" Beside others that resemble them, {plan.crowd} % of what these do not share is asked for too: `similar` says it "
+            f" Beside others that resemble them, {plan.crowd} % of what these do not share is "
+            "asked for too: `similar` says it "
             "of an index."
             if plan.crowd
             else ""
         )
-        return reason, f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may.{crowd}"
+        return (
+            reason,
+            f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may.{crowd}",
+        )
     if plan.similarity and alike(one.sketch, other.sketch) < plan.alike_min:
-        return None, f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for."
+        return (
+            None,
+            f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for.",
+        )
     if distance > threshold:
         return None, f"{distance} of {plan.width} bits differ, and only up to {threshold} may."
     if 100 * smaller < plan.ratio * larger:
         return None, (
-            f"{distance} of {plan.width} bits differ, which is near enough, but the shorter has {smaller:,} features and the "
+            f"{distance} of {plan.width} bits differ, which is near enough, but the shorter has "
+            f"{smaller:,} features and the "
             f"longer {larger:,}, and at least {plan.ratio} % of these are asked for."
         )
     of_sketch = ", and no block of the sketches is equal" if plan.bands else ""
     return None, (
-        f"{distance} of {plan.width} bits differ, which is near enough, but no block differs in {plan.radius} bits or "
+        f"{distance} of {plan.width} bits differ, which is near enough, but no block differs in "
+        f"{plan.radius} bits or "
         f"fewer{of_sketch}, so the index does not look there."
     )
 
@@ -194,31 +261,51 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
     if match := POSITION_FORM.match(target):
         return _read_record(
-            settings, match["topic"], int(match["partition"]), int(match["offset"]), takes_vectors=takes_vectors
+            settings,
+            match["topic"],
+            int(match["partition"]),
+            int(match["offset"]),
+            takes_vectors=takes_vectors,
         )
     raise InputError(
-        f"{target!r:.200} is neither a file nor a record's position; write a position as documents-3@8812, or 3@8812."
+        f"{target!r:.200} is neither a file nor a record's position; write a position as "
+        "documents-3@8812, or 3@8812."
     )
 
 
 def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
-    """Read a text file, the main text of a page, or a .json file as a record with these input settings is read."""
-    form: Mapping[str, str | None] = {"value_format": "json"} if path.suffix == ".json" else PLAIN_TEXT
+    """Read a text file, the main text of a page, or a .json file as a record with these input
+    settings is read.
+    """
+    form: Mapping[str, str | None] = (
+        {"value_format": "json"} if path.suffix == ".json" else PLAIN_TEXT
+    )
     if SourceFile(path, path.name, "text").is_page:
         form = {**form, "text_is": "html"}
-    message = Message("file", 0, 0, str(path).encode("utf-8", "replace"), path.read_bytes(), None, [])
-    return _decode(settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors)
+    message = Message(
+        "file", 0, 0, str(path).encode("utf-8", "replace"), path.read_bytes(), None, []
+    )
+    return _decode(
+        settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors
+    )
 
 
-def _read_record(settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool) -> DecodedDocument:
+def _read_record(
+    settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool
+) -> DecodedDocument:
     topic = settings.topic_names.documents if topic is None else topic
     message = record_at(OrderDependencies(), settings, topic, partition, offset, _GONE)
     return _decode(settings, message, f"{topic}-{partition}@{offset}", takes_vectors=takes_vectors)
 
 
-def _decode(settings: Settings, message: Message, where: str, *, takes_vectors: bool) -> DecodedDocument:
+def _decode(
+    settings: Settings, message: Message, where: str, *, takes_vectors: bool
+) -> DecodedDocument:
     if takes_vectors and settings.value_format != "json":
-        raise InputError(f"{where} is a text, and the recipe takes vectors: give .json files, or set VALUE_FORMAT=json.")
+        raise InputError(
+            f"{where} is a text, and the recipe takes vectors: give .json files, or set "
+            "VALUE_FORMAT=json."
+        )
     decoded = Decoder(settings, takes_vectors=takes_vectors).decode(message)
     if isinstance(decoded, DeadLetter):
         raise InputError(f"{where} is a dead letter ({decoded.stage}): {decoded.message}")
@@ -229,13 +316,27 @@ def _decode(settings: Settings, message: Message, where: str, *, takes_vectors: 
 
 def _print(found: dict[str, Any]) -> None:
     page = console()
-    head = Text(found["verdict"], style="bold green" if found["verdict"] == "duplicate" else "bold yellow")
-    page.print(head + Text(f" ({found['reason']}): {found['why']}" if found["reason"] else f": {found['why']}", style=""))
+    head = Text(
+        found["verdict"], style="bold green" if found["verdict"] == "duplicate" else "bold yellow"
+    )
+    page.print(
+        head
+        + Text(
+            f" ({found['reason']}): {found['why']}" if found["reason"] else f": {found['why']}",
+            style="",
+        )
+    )
     page.print()
     print_table(
         ["", "print", "features", "characters", "id"],
         [
-            [one["name"], one["fingerprint"], str(one["features"]), str(one["characters"]), one["id"]]
+            [
+                one["name"],
+                one["fingerprint"],
+                str(one["features"]),
+                str(one["characters"]),
+                one["id"],
+            ]
             for one in found["documents"]
         ],
     )
@@ -250,33 +351,60 @@ def _print(found: dict[str, Any]) -> None:
             ["blocks", _blocks(found)],
             ["features", f"{found['features_shared']:,} of {found['features_all']:,} in both"],
             *_better(found),
-            ["weight", "none" if found["weight_shared"] is None else f"{found['weight_shared']:.1%} in both"],
+            [
+                "weight",
+                "none"
+                if found["weight_shared"] is None
+                else f"{found['weight_shared']:.1%} in both",
+            ],
         ],
     )
     if found["differing"]:
         page.print()
-        rows = [[printable(one["feature"]), *(_weight(weight) for weight in one["weights"])] for one in found["differing"]]
+        rows = [
+            [printable(one["feature"]), *(_weight(weight) for weight in one["weights"])]
+            for one in found["differing"]
+        ]
         print_table(["features that differ most", "first", "second"], rows)
         left = found["differing_all"] - len(found["differing"])
         if left:
-            page.print(f"... and {left:,} more; --rows N shows more, --json all that are asked for.", style="dim")
+            page.print(
+                f"... and {left:,} more; --rows N shows more, --json all that are asked for.",
+                style="dim",
+            )
 
 
 def _better(found: dict[str, Any]) -> list[list[str]]:
-    """Return the row that says whether the second, as a copy, is the better one; none where it is no copy."""
+    """Return the row that says whether the second, as a copy, is the better one; none where it is
+    no copy.
+    """
     if found["verdict"] != "duplicate":
         return []
-    return [["better", f"{'the second is' if found['better'] else 'the second is not'}, by the rule {found['rule']}"]]
+    return [
+        [
+            "better",
+            (
+                f"{'the second is' if found['better'] else 'the second is not'}, by the rule "
+                f"{found['rule']}"
+            ),
+        ]
+    ]
 
 
 def _similarity(found: dict[str, Any]) -> list[list[str]]:
     """Return the rows about the sketches; none where the recipe makes none."""
     if found["similarity"] is None:
         return []
-    asked = f"; from {found['similarity_asked']:.0%} on is near" if found["similarity_asked"] else ""
+    asked = (
+        f"; from {found['similarity_asked']:.0%} on is near" if found["similarity_asked"] else ""
+    )
     rows = [["similarity", f"{found['similarity']:.0%} by their sketches{asked}"]]
     bands = found["bands_shared"]
-    return [*rows, ["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"]] if bands else rows
+    return (
+        [*rows, ["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"]]
+        if bands
+        else rows
+    )
 
 
 def _blocks(found: dict[str, Any]) -> str:

@@ -22,32 +22,50 @@ from stream_dedup.settings.settings import Settings
 
 SearchOption = Annotated[
     str | None,
-    typer.Option("--search", metavar="URL", help="A running search.  [default: on this machine, HTTP_PORT or one of the next]"),
+    typer.Option(
+        "--search",
+        metavar="URL",
+        help="A running search.  [default: on this machine, HTTP_PORT or one of the next]",
+    ),
 ]
 
 
-@command("find", example='stream-dedup find "two sentences of a text, as they stand" --limit 5', asks_kafka=False)
+@command(
+    "find",
+    example='stream-dedup find "two sentences of a text, as they stand" --limit 5',
+    asks_kafka=False,
+)
 def find_command(
     settings: Settings,
     clue: Annotated[
-        str, typer.Argument(metavar="CLUE|FILE|-", help="A piece of text, a file that holds one, or - for standard input.")
+        str,
+        typer.Argument(
+            metavar="CLUE|FILE|-",
+            help="A piece of text, a file that holds one, or - for standard input.",
+        ),
     ],
     as_text: Annotated[
-        bool, typer.Option("--text", help="Take the argument as the clue even if a file has that name.")
+        bool,
+        typer.Option("--text", help="Take the argument as the clue even if a file has that name."),
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Show at most N documents.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=100, help="Show at most N documents.")
+    ] = 20,
     least: Annotated[
         float | None,
         typer.Option(
             "--least",
             metavar="SHARE",
-            help="Only documents that hold so much of the clue, 0 to 1.  [default: 0.5; 0.4 of a clue of up to eleven words]",
+            help="Only documents that hold so much of the clue, 0 to 1.  [default: 0.5; 0.4 of a "
+            "clue of up to eleven words]",
         ),
     ] = None,
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the documents that hold a clue, a sentence or two, or most of it: how much, where, and their group. Best first."""
+    """Find the documents that hold a clue, a sentence or two, or most of it: how much, where, and
+    their group. Best first.
+    """
     text, _ = read_text(settings, clue, as_text=as_text)
     query = urllib.parse.urlencode({"limit": limit} | ({} if least is None else {"least": least}))
     answer = ask_search(settings, search, f"/v1/find?{query}", text.encode("utf-8", "replace"))
@@ -60,7 +78,10 @@ def find_command(
     for one in shown:
         console().print(one, soft_wrap=True)
     more = ", the best of them (--limit)" if len(documents) == limit else ""
-    note(f"{len(documents)} {'document holds' if len(documents) == 1 else 'documents hold'} the clue, or most of it{more}.")
+    note(
+        f"{len(documents)} {'document holds' if len(documents) == 1 else 'documents hold'} the "
+        f"clue, or most of it{more}."
+    )
     return 0
 
 
@@ -73,7 +94,9 @@ def _shown(one: dict[str, Any]) -> Text:
     if not one["snippet"]:
         line.append("(its text is kept no longer, or cannot be read now)", "dim")
     for piece, matches in one["snippet"]:
-        line.append(printable(re.sub(r"\s+", " ", str(piece)), 2000), "bold yellow" if matches else "")
+        line.append(
+            printable(re.sub(r"\s+", " ", str(piece)), 2000), "bold yellow" if matches else ""
+        )
     return line
 
 
@@ -83,10 +106,14 @@ def of_this_version() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"The answer is not that of a search of this version ({error!r:.100}).") from error
+        raise FormatError(
+            f"The answer is not that of a search of this version ({error!r:.100})."
+        ) from error
 
 
-def ask_search(settings: Settings, url: str | None, path: str, body: bytes | None = None) -> dict[str, Any]:
+def ask_search(
+    settings: Settings, url: str | None, path: str, body: bytes | None = None
+) -> dict[str, Any]:
     """Return what a search answers.
 
     Raises:
@@ -99,6 +126,11 @@ def ask_search(settings: Settings, url: str | None, path: str, body: bytes | Non
         try:
             headers["Authorization"] = f"Bearer {token.read_text().strip()}"
         except OSError as error:
-            raise InputError(f"The token of the console cannot be read: {error.strerror}; see CONSOLE_TOKEN_FILE.") from error
+            raise InputError(
+                f"The token of the console cannot be read: {error.strerror}; see "
+                "CONSOLE_TOKEN_FILE."
+            ) from error
     remedy = "Start one with: stream-dedup run search; or name one with --search http://HOST:PORT."
-    return asking.ask_role("search", [url] if url is not None else addresses(settings), path, remedy, body, headers)[1]
+    return asking.ask_role(
+        "search", [url] if url is not None else addresses(settings), path, remedy, body, headers
+    )[1]

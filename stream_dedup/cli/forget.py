@@ -1,4 +1,6 @@
-"""`forget`: the representatives of an id taken down, by a control record that every index carries out."""
+"""`forget`: the representatives of an id taken down, by a control record that every index carries
+out.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,15 @@ _ROCKSDB_DAYS: Final = 30
 @command("forget", example="stream-dedup forget https://example.org/page --dry-run")
 def forget_command(
     settings: Settings,
-    identifier: Annotated[str, typer.Argument(metavar="ID", help="The document's id: the record's key, or its id field.")],
+    identifier: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="The document's id: the record's key, or its id field."),
+    ],
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Take down what is kept of an id: its representatives and the id leave every index, its documents the search.
+    """Take down what is kept of an id: its representatives and the id leave every index, its
+    documents the search.
 
     What stays, where and until when, is printed.
     """
@@ -42,18 +48,23 @@ def forget_command(
     recipe = recipe_of(settings)
     names = log_names(settings)
     declaration.follow(settings, names, recipe, begins=False)
-    known = KnownId(log_form(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key))
+    known = KnownId(
+        log_form(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key)
+    )
     with progress("looking for it in the log", None) as advance:
         for log_offset, record in read_whole(settings, names.fingerprints, advance):
             known.fold(log_offset, record)
     if not known.documents:
         raise InputError(
-            f"The log {names.fingerprints} has no document with the id {printable(identifier)!r}; nothing was written. An "
+            f"The log {names.fingerprints} has no document with the id {printable(identifier)!r}; "
+            "nothing was written. An "
             "id is the record's key, or what stands at STREAM_DEDUP_ID_FIELD, written exactly so."
         )
     written = None
     if known.since and not dry_run:
-        written = append(settings, names, encode_control(Control("forget", {"ids": [known.id.hex()]})))
+        written = append(
+            settings, names, encode_control(Control("forget", {"ids": [known.id.hex()]}))
+        )
     kept = {
         name: topic.config
         for name, topic in Admin(settings)
@@ -80,13 +91,19 @@ def forget_command(
         )
         print_table(["what stays", "of it", "until"], [list(one) for one in stays])
     if written is not None:
-        note(f"Written at log offset {written}; each index, and the search, forgets it when it comes there.")
+        note(
+            f"Written at log offset {written}; each index, and the search, forgets it when it "
+            "comes there."
+        )
     elif not known.since:
         note(f"Nothing was written: it was forgotten at log offset {last}, and has not come again.")
     else:
         note("Nothing was written (--dry-run).")
     if settings.log_ids == "plain":
-        note("A log that is begun with STREAM_DEDUP_LOG_IDS=digest has no ids in it; this one has, and keeps them.")
+        note(
+            "A log that is begun with STREAM_DEDUP_LOG_IDS=digest has no ids in it; this one has, "
+            "and keeps them."
+        )
     return 0
 
 
@@ -98,8 +115,12 @@ class Remains(NamedTuple):
     until: str
 
 
-def remains(names: TopicNames, config: Mapping[str, Mapping[str, str]], log_ids: str) -> list[Remains]:
-    """Return what `forget` does not take; `config` holds the settings of the topics that exist, by name."""
+def remains(
+    names: TopicNames, config: Mapping[str, Mapping[str, str]], log_ids: str
+) -> list[Remains]:
+    """Return what `forget` does not take; `config` holds the settings of the topics that exist, by
+    name.
+    """
     whole = "its records, whole"
     id_there = "the id" if log_ids == "plain" else "a keyed digest of the id"
     topics = [
@@ -108,10 +129,16 @@ def remains(names: TopicNames, config: Mapping[str, Mapping[str, str]], log_ids:
         (names.fingerprints, f"{id_there}, and fingerprints that tell no word"),
         (names.verdicts, f"{id_there}, where it was the kept document's"),
     ]
-    found = [Remains(name, what, _kept_until(config[name])) for name, what in topics if name in config]
+    found = [
+        Remains(name, what, _kept_until(config[name])) for name, what in topics if name in config
+    ]
     return [
         *found,
-        Remains("the index's volume", "old bytes that nobody reads", f"RocksDB drops them within {_ROCKSDB_DAYS} days"),
+        Remains(
+            "the index's volume",
+            "old bytes that nobody reads",
+            f"RocksDB drops them within {_ROCKSDB_DAYS} days",
+        ),
         Remains(
             "snapshots of the index",
             f"{id_there}, with its fingerprint",
@@ -120,7 +147,8 @@ def remains(names: TopicNames, config: Mapping[str, Mapping[str, str]], log_ids:
         Remains(
             "the search's volume",
             "old bytes that nobody reads",
-            "the engine merges the files in which they lie; at once: delete the volume, it is filled anew without them",
+            "the engine merges the files in which they lie; at once: delete the volume, it is "
+            "filled anew without them",
         ),
     ]
 
@@ -128,7 +156,14 @@ def remains(names: TopicNames, config: Mapping[str, Mapping[str, str]], log_ids:
 def _kept_until(config: Mapping[str, str]) -> str:
     if "compact" in config.get("cleanup.policy", ""):
         return "another record of its key replaces it"
-    kept_ms, most_bytes = int(config.get("retention.ms", "-1")), int(config.get("retention.bytes", "-1"))
-    times = [f"{format_duration(timedelta(milliseconds=kept_ms))} after its time"] if kept_ms >= 0 else []
+    kept_ms, most_bytes = (
+        int(config.get("retention.ms", "-1")),
+        int(config.get("retention.bytes", "-1")),
+    )
+    times = (
+        [f"{format_duration(timedelta(milliseconds=kept_ms))} after its time"]
+        if kept_ms >= 0
+        else []
+    )
     sizes = [f"{most_bytes / 1e9:.1f} GB came after it in its partition"] if most_bytes >= 0 else []
     return ", or ".join([*times, *sizes]) or "for ever"

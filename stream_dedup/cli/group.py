@@ -22,18 +22,26 @@ def group_command(
         str | None,
         typer.Argument(
             metavar="[ID|POSITION]",
-            help="A document by its id or position, kept or a copy; without one, the groups are listed.",
+            help="A document by its id or position, kept or a copy; without one, the groups are "
+            "listed.",
             show_default=False,
         ),
     ] = None,
     newest: Annotated[
-        bool, typer.Option("--newest", help="List the groups with the newest copies instead of the largest.")
+        bool,
+        typer.Option(
+            "--newest", help="List the groups with the newest copies instead of the largest."
+        ),
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="List at most N groups.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="List at most N groups.")
+    ] = 20,
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show a kept document with all its copies: id, host, time, similarity, reason, size; or the largest groups of copies."""
+    """Show a kept document with all its copies: id, host, time, similarity, reason, size; or the
+    largest groups of copies.
+    """
     if named is None:
         return list_groups(settings, search, newest=newest, limit=limit, as_json=as_json)
     return show_group(settings, search, named, as_json=as_json)
@@ -41,18 +49,23 @@ def group_command(
 
 def show_group(settings: Settings, search: str | None, named: str, *, as_json: bool) -> int:
     """Print a group; return 0."""
-    answer = ask_search(settings, search, f"/v1/groups?{urllib.parse.urlencode({'of': named}, errors='replace')}")
+    answer = ask_search(
+        settings, search, f"/v1/groups?{urllib.parse.urlencode({'of': named}, errors='replace')}"
+    )
     with of_this_version():
         rows = [_row(one) for one in answer["members"]]
         line = (
-            f"{_name(answer)} was kept, and {answer['copies']:,} {'copy' if answer['copies'] == 1 else 'copies'} of it judged "
+            f"{_name(answer)} was kept, and {answer['copies']:,} "
+            f"{'copy' if answer['copies'] == 1 else 'copies'} of it judged "
             f"{'a duplicate' if answer['copies'] == 1 else 'duplicates'}"
         )
         more = _more(answer)
     if as_json:
         print_json(answer)
         return 0
-    print_table(["copy", "host", "time", "similarity", "reason", "better by", "bytes", "position"], rows)
+    print_table(
+        ["copy", "host", "time", "similarity", "reason", "better by", "bytes", "position"], rows
+    )
     listed = f"; {len(rows)} of them are listed, the newest" if answer["copies"] > len(rows) else ""
     note(f"{line}{listed}. It lies at {answer['position']}.{more}")
     return 0
@@ -61,7 +74,11 @@ def show_group(settings: Settings, search: str | None, named: str, *, as_json: b
 def _more(answer: dict[str, Any]) -> str:
     """Return what else is told of a group: what the log counts, since when, the best copy."""
     counted, best = answer["counted"], answer["best"]
-    found = f" The log has counted {counted:,}." if counted is not None and counted != answer["copies"] else ""
+    found = (
+        f" The log has counted {counted:,}."
+        if counted is not None and counted != answer["copies"]
+        else ""
+    )
     if answer["oldest_ms"] and answer["copies"] == 1:
         found += f" It came at {_time(answer['newest_ms'])}."
     elif answer["oldest_ms"]:
@@ -71,7 +88,9 @@ def _more(answer: dict[str, Any]) -> str:
     return found
 
 
-def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: int, as_json: bool) -> int:
+def list_groups(
+    settings: Settings, search: str | None, *, newest: bool, limit: int, as_json: bool
+) -> int:
     """Print the largest groups, or the newest; return 0."""
     query = urllib.parse.urlencode({"order": "newest" if newest else "largest", "limit": limit})
     answer = ask_search(settings, search, f"/v1/groups?{query}")
@@ -83,7 +102,9 @@ def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: 
                 f"{one['bytes_wasted']:,}",
                 _time(one["oldest_ms"]),
                 _time(one["newest_ms"]),
-                "" if one["best"] is None else f"{_name(one['best'])} ({printable(str(one['best']['better']), 40)})",
+                ""
+                if one["best"] is None
+                else f"{_name(one['best'])} ({printable(str(one['best']['better']), 40)})",
                 one["position"],
             ]
             for one in answer["groups"]
@@ -91,7 +112,18 @@ def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: 
     if as_json:
         print_json(answer)
         return 0
-    print_table(["kept document", "copies", "bytes wasted", "first copy", "newest copy", "best copy", "position"], rows)
+    print_table(
+        [
+            "kept document",
+            "copies",
+            "bytes wasted",
+            "first copy",
+            "newest copy",
+            "best copy",
+            "position",
+        ],
+        rows,
+    )
     note(f"{counted(len(rows), 'group')}.")
     return 0
 

@@ -1,4 +1,6 @@
-"""`index snapshot`, `restore`, `verify` and `stats`: what an operator does with an index's volume."""
+"""`index snapshot`, `restore`, `verify` and `stats`: what an operator does with an index's
+volume.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ import typer
 
 from stream_dedup.cli.options import JsonOption, VolumeArgument, VolumeOption, command
 from stream_dedup.cli.replay import read_answers, read_log
-from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, OtherFormatError, VolumeError
+from stream_dedup.ground.errors import (
+    ConfigurationError,
+    FormatError,
+    InputError,
+    OtherFormatError,
+    VolumeError,
+)
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.index import contents, report, snapshot, verify
@@ -29,25 +37,40 @@ from stream_dedup.settings.units import parse_duration
 
 PlaceArgument = Annotated[
     str | None,
-    typer.Argument(metavar="PLACE", help="A folder or an address of snapshots.  [default: SNAPSHOTS]", show_default=False),
+    typer.Argument(
+        metavar="PLACE",
+        help="A folder or an address of snapshots.  [default: SNAPSHOTS]",
+        show_default=False,
+    ),
 ]
 
 
-@command("index stats", example="stream-dedup index stats --hottest 20 --no-digest", asks_kafka=False)
+@command(
+    "index stats", example="stream-dedup index stats --hottest 20 --no-digest", asks_kafka=False
+)
 def index_stats_command(
     settings: Settings,
     volume: VolumeArgument = None,
-    hottest: Annotated[int, typer.Option("--hottest", min=0, help="Show the N fullest buckets.")] = 10,
+    hottest: Annotated[
+        int, typer.Option("--hottest", min=0, help="Show the N fullest buckets.")
+    ] = 10,
     digest: Annotated[
-        bool, typer.Option("--digest/--no-digest", help="Compute the state digest: one pass over the volume.")
+        bool,
+        typer.Option(
+            "--digest/--no-digest", help="Compute the state digest: one pass over the volume."
+        ),
     ] = True,
     as_json: JsonOption = False,
 ) -> int:
-    """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also while it runs."""
+    """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also
+    while it runs.
+    """
     directory = volume_in(volume or settings.index_dir)
     with closing(RocksStore(directory, read_only=True)) as store:
         index = LogIndex(store)
-        found = report.stats(index, hottest) | report.of_digest(state_digest(store) if digest else None)
+        found = report.stats(index, hottest) | report.of_digest(
+            state_digest(store) if digest else None
+        )
     if as_json:
         print_json({"volume": str(directory), **found})
     else:
@@ -55,25 +78,42 @@ def index_stats_command(
     return 0
 
 
-@command("index snapshot", example="stream-dedup index snapshot s3://backup/crawl --volume /data/index", asks_kafka=False)
+@command(
+    "index snapshot",
+    example="stream-dedup index snapshot s3://backup/crawl --volume /data/index",
+    asks_kafka=False,
+)
 def index_snapshot_command(
     settings: Settings,
     place: PlaceArgument = None,
     volume: VolumeOption = None,
-    wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long a running index may take.")] = "1h",
+    wait: Annotated[
+        str, typer.Option("--wait", metavar="TIME", help="How long a running index may take.")
+    ] = "1h",
     as_json: JsonOption = False,
 ) -> int:
-    """Copy an index's volume to a folder or a store, with a manifest; a running index is asked to do it at its own place."""
+    """Copy an index's volume to a folder or a store, with a manifest; a running index is asked to
+    do it at its own place.
+    """
     try:
         seconds = parse_duration(wait).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--wait") from error
-    started, directory, where = time.monotonic(), volume_in(volume or settings.index_dir), _place(settings, place)
+    started, directory, where = (
+        time.monotonic(),
+        volume_in(volume or settings.index_dir),
+        _place(settings, place),
+    )
     with progress(f"copying {directory} to {where}", None) as advance:
         if snapshot.is_running(directory):
             taken = snapshot.ask(directory, where, seconds)
         else:
-            taken = snapshot.take(directory, where, keep=settings.snapshots_kept, advance=lambda size: advance(0, size))
+            taken = snapshot.take(
+                directory,
+                where,
+                keep=settings.snapshots_kept,
+                advance=lambda size: advance(0, size),
+            )
     _print_snapshot(taken, where, time.monotonic() - started, as_json=as_json)
     return 0
 
@@ -84,23 +124,42 @@ def index_restore_command(
     place: PlaceArgument = None,
     volume: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="Where the index will run; empty or new.  [default: INDEX_DIR]", show_default=False),
+        typer.Argument(
+            metavar="DIR",
+            help="Where the index will run; empty or new.  [default: INDEX_DIR]",
+            show_default=False,
+        ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--snapshot", metavar="NAME", help="One of the place.  [default: the newest]", show_default=False),
+        typer.Option(
+            "--snapshot",
+            metavar="NAME",
+            help="One of the place.  [default: the newest]",
+            show_default=False,
+        ),
     ] = None,
     offline: Annotated[
         bool,
-        typer.Option("--offline", help="Do not ask Kafka whether the snapshot follows this log; the index does at its start."),
+        typer.Option(
+            "--offline",
+            help="Do not ask Kafka whether the snapshot follows this log; the index does at its "
+            "start.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Make an index volume of a snapshot, so that a new replica need not read the whole log."""
-    started, directory, where = time.monotonic(), volume_in(volume or settings.index_dir), _place(settings, place)
+    started, directory, where = (
+        time.monotonic(),
+        volume_in(volume or settings.index_dir),
+        _place(settings, place),
+    )
     log = None if offline else _log_name(settings)
     with progress(f"restoring {where}", None) as advance:
-        taken = snapshot.restore(where, directory, name=name, log=log, advance=lambda size: advance(0, size))
+        taken = snapshot.restore(
+            where, directory, name=name, log=log, advance=lambda size: advance(0, size)
+        )
     _print_snapshot(taken, str(directory), time.monotonic() - started, as_json=as_json)
     return 0
 
@@ -111,20 +170,31 @@ def index_verify_command(
     volume: VolumeArgument = None,
     snapshots: Annotated[
         str | None,
-        typer.Option("--snapshots", metavar="PLACE", help="Begin with the newest snapshot instead of the log's first record."),
+        typer.Option(
+            "--snapshots",
+            metavar="PLACE",
+            help="Begin with the newest snapshot instead of the log's first record.",
+        ),
     ] = None,
     first: Annotated[
-        int | None, typer.Option("--from", metavar="N", min=0, help="Compare answers from this log offset on.")
+        int | None,
+        typer.Option("--from", metavar="N", min=0, help="Compare answers from this log offset on."),
     ] = None,
     end: Annotated[
-        int | None, typer.Option("--to", metavar="N", min=0, help="Fold only the records below this offset.")
+        int | None,
+        typer.Option("--to", metavar="N", min=0, help="Fold only the records below this offset."),
     ] = None,
     work: Annotated[
-        Path | None, typer.Option("--work", metavar="DIR", help="Where the fold's own volume is put.  [default: TMPDIR]")
+        Path | None,
+        typer.Option(
+            "--work", metavar="DIR", help="Where the fold's own volume is put.  [default: TMPDIR]"
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends with 1 if they differ."""
+    """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends
+    with 1 if they differ.
+    """
     directory = volume_in(volume or settings.index_dir)
     with closing(RocksStore(directory, read_only=True)) as store:
         state = _read(store)
@@ -133,17 +203,21 @@ def index_verify_command(
         first = 0 if first is None else first
         if not 0 <= first <= end <= applied:
             raise InputError(
-                f"The volume {directory} has applied the log up to offset {applied}, and --from {first} --to {end} is no part "
+                f"The volume {directory} has applied the log up to offset {applied}, and --from "
+                f"{first} --to {end} is no part "
                 "of that; name offsets in their order, up to there."
             )
         name = _log_name(settings)
         if state.log is not None and state.log != name:
             raise ConfigurationError(
-                f"The volume {directory} follows the log {state.log!r}, and this cluster's is {name!r}; verify it where it "
+                f"The volume {directory} follows the log {state.log!r}, and this cluster's is "
+                f"{name!r}; verify it where it "
                 "belongs."
             )
         with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
-            result = _fold_and_compare(settings, store, state, Path(folder) / "fold", snapshots, first, end, name)
+            result = _fold_and_compare(
+                settings, store, state, Path(folder) / "fold", snapshots, first, end, name
+            )
     if as_json:
         print_json({"volume": str(directory), "from": first, "to": end, **asdict(result)})
     else:
@@ -154,7 +228,9 @@ def index_verify_command(
 def _place(settings: Settings, given: str | None) -> str:
     place = given or settings.snapshots
     if place is None:
-        raise ConfigurationError("Where are the snapshots? Name a folder or an address, or set STREAM_DEDUP_SNAPSHOTS.")
+        raise ConfigurationError(
+            "Where are the snapshots? Name a folder or an address, or set STREAM_DEDUP_SNAPSHOTS."
+        )
     return place
 
 
@@ -165,7 +241,13 @@ def _print_snapshot(taken: Snapshot, where: str, seconds: float, *, as_json: boo
     if as_json:
         fields = asdict(manifest)
         del fields["files"]
-        told = {"place": where, "name": taken.name, **fields, "bytes": manifest.bytes, "sent_bytes": taken.sent_bytes}
+        told = {
+            "place": where,
+            "name": taken.name,
+            **fields,
+            "bytes": manifest.bytes,
+            "sent_bytes": taken.sent_bytes,
+        }
         print_json({**told, "seconds": round(seconds, 3)})
         return
     plan = "none yet" if manifest.plan is None else Plan.from_fields(manifest.plan).name
@@ -189,7 +271,8 @@ def _log_name(settings: Settings) -> str:
     found = admin.topic_ids([names.fingerprints])
     if names.fingerprints not in found:
         raise ConfigurationError(
-            f"The topic {names.fingerprints} does not exist on {settings.kafka_bootstrap_servers}; set "
+            f"The topic {names.fingerprints} does not exist on {settings.kafka_bootstrap_servers}; "
+            "set "
             "STREAM_DEDUP_TOPIC_PREFIX as the roles have it."
         )
     return f"{admin.cluster_id()}/{found[names.fingerprints][0].hex()}"
@@ -199,9 +282,15 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
     entries, buckets, digest = found["entries"], found["buckets"], found["state_digest"]
     live = entries["live"]
     per_entry = (
-        f", {found['bytes']['disk'] / live:,.0f} and {found['bytes']['memory'] / live:,.0f} a representative" if live else ""
+        f", {found['bytes']['disk'] / live:,.0f} and {found['bytes']['memory'] / live:,.0f} a "
+        "representative"
+        if live
+        else ""
     )
-    parts = [f"{entries[name]:,} {name.replace('_', ' ')}" for name in ("with_neighbours", "digest_only", "removed")]
+    parts = [
+        f"{entries[name]:,} {name.replace('_', ' ')}"
+        for name in ("with_neighbours", "digest_only", "removed")
+    ]
     rows = [
         ["volume", str(volume)],
         ["log", str(found["log"] or "none yet")],
@@ -210,10 +299,28 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
         ["group, mode", f"{found['group'] or 'none yet'}, {found['mode'] or 'none yet'}"],
         ["representatives", f"{live:,} ({', '.join(parts)})"],
         ["verdicts kept", f"{found['kept_verdicts']:,}"],
-        ["log records", f"{found['rejected_records']:,} rejected, {found['ignored_control_records']:,} passed over"],
-        ["bytes", f"{found['bytes']['disk']:,} on disk, {found['bytes']['memory']:,} in memory{per_entry}"],
+        [
+            "log records",
+            (
+                f"{found['rejected_records']:,} rejected, {found['ignored_control_records']:,} passed "
+                "over"
+            ),
+        ],
+        [
+            "bytes",
+            (
+                f"{found['bytes']['disk']:,} on disk, {found['bytes']['memory']:,} in "
+                f"memory{per_entry}"
+            ),
+        ],
         ["buckets", f"{buckets['used']:,} used of {buckets['all']:,}"],
-        ["full blocks", f"{buckets['full_blocks']:,}, of which the plan asks only the first and the last representatives"],
+        [
+            "full blocks",
+            (
+                f"{buckets['full_blocks']:,}, of which the plan asks only the first and the last "
+                "representatives"
+            ),
+        ],
         ["chain", found["chain"]],
     ]
     if digest is not None:
@@ -221,7 +328,10 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
     print_table(["", "index"], rows)
     if buckets["sizes"]:
         console().print()
-        print_table(["entries", "buckets"], [[f"up to {one['up_to']:,}", f"{one['buckets']:,}"] for one in buckets["sizes"]])
+        print_table(
+            ["entries", "buckets"],
+            [[f"up to {one['up_to']:,}", f"{one['buckets']:,}"] for one in buckets["sizes"]],
+        )
     if buckets["hottest"]:
         console().print()
         print_table(
@@ -249,7 +359,8 @@ def _fold_and_compare(
         manifest = snapshot.restore(base, folder, log=name).manifest
         if manifest.applied > end:
             raise InputError(
-                f"The snapshot {base} stands at log offset {manifest.applied}, after {end}, where the fold is to end."
+                f"The snapshot {base} stands at log offset {manifest.applied}, after {end}, where "
+                "the fold is to end."
             )
     names = settings.topic_names
     result = verify.Comparison()
@@ -264,12 +375,22 @@ def _fold_and_compare(
             held = topic_bounds(settings, names.fingerprints, 1)[0]
             if held.low > index.applied or held.end < end:
                 raise ConfigurationError(
-                    f"The log {names.fingerprints} holds offsets {held.low} to {held.end}, and {index.applied} to {end} are "
-                    "needed: records of it are gone. Restore the topic; to verify from later on, name where snapshots are with "
+                    f"The log {names.fingerprints} holds offsets {held.low} to {held.end}, and "
+                    f"{index.applied} to {end} are "
+                    "needed: records of it are gone. Restore the topic; to verify from later on, "
+                    "name where snapshots are with "
                     "--snapshots."
                 )
-            read_answers(settings, topic_bounds(settings, names.verdicts, 1), given, max(first, index.applied), end)
-            verify.fold(index, read_log(settings, Bounds(index.applied, end), advance), given, first, result)
+            read_answers(
+                settings,
+                topic_bounds(settings, names.verdicts, 1),
+                given,
+                max(first, index.applied),
+                end,
+            )
+            verify.fold(
+                index, read_log(settings, Bounds(index.applied, end), advance), given, first, result
+            )
     with closing(RocksStore(folder, read_only=True)) as again:
         try:
             verify.compare(store, again, result)
@@ -289,10 +410,14 @@ def _print_comparison(volume: Path, first: int, end: int, result: verify.Compari
     compared = f"{result.answers_compared:,} answers{answers_from}"
     if result.differences:
         note(
-            f"{volume}: {result.differences:,} differences from what the log gives up to offset {end:,}. Keep a copy for a "
+            f"{volume}: {result.differences:,} differences from what the log gives up to offset "
+            f"{end:,}. Keep a copy for a "
             "report; then give the index an empty directory, or restore a snapshot that verifies."
         )
     elif result.volume is not None:
-        console().print(f"{volume} is what the log gives up to offset {end:,}: state {result.volume.digest}, {compared}.")
+        console().print(
+            f"{volume} is what the log gives up to offset {end:,}: state {result.volume.digest}, "
+            f"{compared}."
+        )
     else:
         console().print(f"{volume} agrees with the log up to offset {end:,}: {compared}.")

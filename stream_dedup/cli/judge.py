@@ -1,7 +1,8 @@
-"""`prints` and `judge`: what `check` does, in two steps. Many machines can do the first at once, in any order.
+"""`prints` and `judge`: what `check` does, in two steps. Many machines can do the first at once, in
+any order.
 
-Invariants: `judge` says of the prints of some files what `check` says of the files; a file of prints is there as a whole or not
-at all, whatever process made it.
+Invariants: `judge` says of the prints of some files what `check` says of the files; a file of
+prints is there as a whole or not at all, whatever process made it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from stream_dedup.cli.check import Advance, CheckTask, check_files, need_outside, reading_of, settings_for
+from stream_dedup.cli.check import (
+    Advance,
+    CheckTask,
+    check_files,
+    need_outside,
+    reading_of,
+    settings_for,
+)
 from stream_dedup.cli.keep import FIRST
 from stream_dedup.cli.options import (
     DocumentFormat,
@@ -50,14 +58,24 @@ from stream_dedup.settings.recipe import recipe_of
 @command("prints", example="stream-dedup prints data/ --to prints/ --jobs 8", asks_kafka=False)
 def prints_command(
     given: Given,
-    targets: Annotated[list[str], typer.Argument(metavar="FILE|DIR...", help="Documents, as `check` takes them.")],
+    targets: Annotated[
+        list[str], typer.Argument(metavar="FILE|DIR...", help="Documents, as `check` takes them.")
+    ],
     to: Annotated[
         Path,
         typer.Option(
-            "--to", parser=local_folder, metavar="FOLDER", help="Where a file of prints is written for each of theirs."
+            "--to",
+            parser=local_folder,
+            metavar="FOLDER",
+            help="Where a file of prints is written for each of theirs.",
         ),
     ],
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many processes work at once, each at a file of its own.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", min=1, help="How many processes work at once, each at a file of its own."
+        ),
+    ] = 1,
     document_format: FormatOption = DocumentFormat.AUTO,
     text_field: TextFieldOption = None,
     vector_field: VectorFieldOption = None,
@@ -67,7 +85,8 @@ def prints_command(
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Fingerprint the documents of files: the part of `check` that many machines can do at once, in any order. See `judge`.
+    """Fingerprint the documents of files: the part of `check` that many machines can do at once, in
+    any order. See `judge`.
 
     A run that was killed goes on.
     """
@@ -76,13 +95,17 @@ def prints_command(
     if vector_field is not None:
         text_field, recipe = vector_field, recipe or "vector"
     others: list[str] = []
-    files = [file for target in targets for file in find_files(target, document_format.value, others)]
+    files = [
+        file for target in targets for file in find_files(target, document_format.value, others)
+    ]
     names = [file.name for file in files]
     if not all(file.can_be_read_again for file in files):
         raise InputError("Prints are written by the names of files; name files or a folder.")
     _need_places(to, names)
     settings = settings_for(files, given, text_field=text_field, id_field=id_field, recipe=recipe)
-    task = CheckTask(settings, recipe_of(settings), targets, files, [], None, 0, as_json, is_strict=strict)
+    task = CheckTask(
+        settings, recipe_of(settings), targets, files, [], None, 0, as_json, is_strict=strict
+    )
     work = _PrintsWork(task, to)
     due = [file for file in files if not work.is_done(file)]
     if len(due) < len(files):
@@ -96,9 +119,15 @@ def prints_command(
             advance(documents, file.size_bytes)
             for where, letter in letters:
                 lost.tell(where, letter)
-    if [Path(target).name for target in targets] != names or len(names) > 1:  # else one task of many, each for one file
+    if [Path(target).name for target in targets] != names or len(
+        names
+    ) > 1:  # else one task of many, each for one file
         work.say_left(files)
-    print_counts({"files": len(due), "documents": count, "unreadable": lost.count}, as_json=as_json, to=str(to))
+    print_counts(
+        {"files": len(due), "documents": count, "unreadable": lost.count},
+        as_json=as_json,
+        to=str(to),
+    )
     lost.close()
     remarks.close()
     return lost.exit_code(count or len(files) - len(due), is_strict=strict)
@@ -109,7 +138,10 @@ def judge_command(
     given: Given,
     targets: Annotated[list[str], typer.Argument(metavar="FILE|DIR...", help="Files of prints.")],
     against: Annotated[
-        list[str] | None, typer.Option("--against", metavar="FILE|DIR", help="Prints of documents that are there already.")
+        list[str] | None,
+        typer.Option(
+            "--against", metavar="FILE|DIR", help="Prints of documents that are there already."
+        ),
     ] = None,
     index: IndexOption = None,
     recipe: RecipeOption = None,
@@ -128,7 +160,9 @@ def judge_command(
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Judge documents by their prints, in one process: it says what `check` says of the documents, in the order of names."""
+    """Judge documents by their prints, in one process: it says what `check` says of the documents,
+    in the order of names.
+    """
     from stream_dedup.local.columns import files_of_prints
 
     need_pyarrow("Files of prints")
@@ -138,7 +172,18 @@ def judge_command(
     settings = given.settings(recipe=recipe, plan=plan, similarity=similarity)
     if to is not None:
         _need_places(to, [file.name for file in files])
-    task = _PrintsTask(settings, recipe_of(settings), targets, files, old, index, rows, as_json, strict, others=others)
+    task = _PrintsTask(
+        settings,
+        recipe_of(settings),
+        targets,
+        files,
+        old,
+        index,
+        rows,
+        as_json,
+        strict,
+        others=others,
+    )
     return check_files(task, None if to is None else partial(_write_verdicts, to))
 
 
@@ -174,13 +219,18 @@ def _write_verdicts(to: Path, name: str, rows: Iterator[dict[str, object]]) -> N
 
 
 def _place_in(folder: Path, name: str) -> Path:
-    """Return where what is made of a file lies: below `folder`, also if its name leads from the root or upwards."""
+    """Return where what is made of a file lies: below `folder`, also if its name leads from the
+    root or upwards.
+    """
     return folder.joinpath(*(part for part in Path(name).parts if part not in ("/", "..")))
 
 
 def _need_places(to: Path, names: Sequence[str]) -> None:
     if len({_place_in(to, name) for name in names}) < len(names):
-        raise InputError(f"What is made of a file is written to {to} by its name, and two of these files have the same one.")
+        raise InputError(
+            f"What is made of a file is written to {to} by its name, and two of these files have "
+            "the same one."
+        )
 
 
 _Made: TypeAlias = tuple[int, list[tuple[str, DeadLetter]], Remarks]
@@ -188,13 +238,17 @@ _Made: TypeAlias = tuple[int, list[tuple[str, DeadLetter]], Remarks]
 
 @dataclass(frozen=True, slots=True)
 class _PrintsWork:
-    """How prints are made of a file, in this process or another: with these settings, into the folder `to`."""
+    """How prints are made of a file, in this process or another: with these settings, into the
+    folder `to`.
+    """
 
     task: CheckTask
     to: Path
 
     def __call__(self, file: SourceFile) -> _Made:
-        """Write the prints of a file; return how many documents can be judged, the others, with why not, and what was seen."""
+        """Write the prints of a file; return how many documents can be judged, the others, with why
+        not, and what was seen.
+        """
         from stream_dedup.local.columns import write_prints
 
         pending: Pending = deque()
@@ -208,11 +262,15 @@ class _PrintsWork:
                 yield batch
             letters.extend((where, letter) for where, letter in pending if letter is not None)
 
-        count = write_prints(self._place(file), noted(), pending, self.task.recipe, self._made_of(file))
+        count = write_prints(
+            self._place(file), noted(), pending, self.task.recipe, self._made_of(file)
+        )
         return count, letters, remarks
 
     def is_done(self, file: SourceFile) -> bool:
-        """Return whether the prints of the file are there already, made of it as it is now, and with these settings."""
+        """Return whether the prints of the file are there already, made of it as it is now, and
+        with these settings.
+        """
         from stream_dedup.local.columns import is_made_of
 
         return is_made_of(self._place(file), self._made_of(file))
@@ -221,10 +279,13 @@ class _PrintsWork:
         """Name the files of prints that are there, and of none of these files."""
         from stream_dedup.local.columns import PRINTS
 
-        left = sorted({*map(str, self.to.rglob(f"*{PRINTS}"))} - {str(self._place(file)) for file in files})
+        left = sorted(
+            {*map(str, self.to.rglob(f"*{PRINTS}"))} - {str(self._place(file)) for file in files}
+        )
         if left:
             note(
-                f"In {self.to} judge counts also {counted(len(left), 'file')} of prints without a source among these files: "
+                f"In {self.to} judge counts also {counted(len(left), 'file')} of prints without a "
+                "source among these files: "
                 f"{first_of(left)}. Delete by hand what has no source any more."
             )
 
@@ -234,7 +295,15 @@ class _PrintsWork:
         return _place_in(self.to, f"{file.name}{PRINTS}")
 
     def _made_of(self, file: SourceFile) -> str:
-        return json.dumps([file.name, file.size_bytes, file.stamp, self.task.recipe.id, reading_of(self.task.settings)])
+        return json.dumps(
+            [
+                file.name,
+                file.size_bytes,
+                file.stamp,
+                self.task.recipe.id,
+                reading_of(self.task.settings),
+            ]
+        )
 
 
 def _each(make: _PrintsWork, files: Sequence[SourceFile], jobs: int) -> Iterator[_Made]:

@@ -56,7 +56,9 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
 
 @dataclass(slots=True)
 class Ranks:
-    """How high documents stand by what `--keep` names, and how many have nothing that tells it: they come last."""
+    """How high documents stand by what `--keep` names, and how many have nothing that tells it:
+    they come last.
+    """
 
     keep: str
     time_field: str | None
@@ -80,7 +82,8 @@ class Ranks:
         return _NOTHING if rank is None else float(rank)
 
     def told(self, batches: Iterator[PrintedBatch]) -> Iterator[PrintedBatch]:
-        """Yield what is read, and say behind it how many documents have nothing that tells which copy is kept.
+        """Yield what is read, and say behind it how many documents have nothing that tells which
+        copy is kept.
 
         Raises:
             typer.BadParameter: none has.
@@ -90,11 +93,14 @@ class Ranks:
             return
         what, path = ("time", self.time_field) if self.keep == NEWEST else ("number", self.keep)
         if self._without == self._documents:
-            names = f"; the first one has the fields {', '.join(self._names)}" if self._names else ""
+            names = (
+                f"; the first one has the fields {', '.join(self._names)}" if self._names else ""
+            )
             _refuse(f"None of {self._documents:,} documents has a {what} in {path!r}{names}.")
         in_field = "" if path is None else f" in {path!r}"
         note(
-            f"--keep {printable(self.keep)}: {self._without:,} of {self._documents:,} documents have no {what}{in_field}; "
+            f"--keep {printable(self.keep)}: {self._without:,} of {self._documents:,} documents "
+            f"have no {what}{in_field}; "
             "they come last."
         )
 

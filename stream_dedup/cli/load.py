@@ -1,16 +1,19 @@
 """`load`: documents from files into `documents`, and a journal of how far that came.
 
-Invariants: a line of JSONL is sent byte for byte, also when it is broken: what the filter cannot decode is its business
-and becomes a dead letter, which is how one sees that decoding works; every broken line is counted, the first few named.
-The totals say what was acknowledged by Kafka, not what was handed to the client.
+Invariants: a line of JSONL is sent byte for byte, also when it is broken: what the filter cannot
+decode is its business and becomes a dead letter, which is how one sees that decoding works; every
+broken line is counted, the first few named. The totals say what was acknowledged by Kafka, not what
+was handed to the client.
 
-Stopped in any way, the same command goes on behind what its journal says was acknowledged. Ctrl-C loses and repeats nothing; a
-kill repeats what was sent in the last second or so, which the filter then sees as the same page again (`unchanged`).
+Stopped in any way, the same command goes on behind what its journal says was acknowledged. Ctrl-C
+loses and repeats nothing; a kill repeats what was sent in the last second or so, which the filter
+then sees as the same page again (`unchanged`).
 
-The journal has lines of JSON that are only ever appended, one a file: how many of its documents Kafka has acknowledged, and
-whether that was all. A line is written only after everything that it counts was acknowledged, and is on the disk before more is
-sent than the next one counts. A file that changed since (size or time of writing) counts as another one. A line cut off by a
-kill is no line.
+The journal has lines of JSON that are only ever appended, one a file: how many of its documents
+Kafka has acknowledged, and whether that was all. A line is written only after everything that it
+counts was acknowledged, and is on the disk before more is sent than the next one counts. A file
+that changed since (size or time of writing) counts as another one. A line cut off by a kill is no
+line.
 """
 
 from __future__ import annotations
@@ -57,53 +60,80 @@ _HURRIED_SECONDS = 60.0
 @command("load", example="stream-dedup load pages.jsonl.gz --key-field url")
 def load_command(
     settings: Settings,
-    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, Parquet, WARC, text or pages; - is stdin.")],
-    topic: Annotated[str | None, typer.Option("--topic", help="Topic to write to.  [default: documents]")] = None,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|DIR|-", help="JSONL, Parquet, WARC, text or pages; - is stdin."
+        ),
+    ],
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Topic to write to.  [default: documents]")
+    ] = None,
     document_format: FormatOption = DocumentFormat.AUTO,
     key_field: Annotated[
         str | None,
         typer.Option(
-            "--key-field", metavar="PATH", help="Field that becomes the record's key.  [default: ID_FIELD, else id, else url]"
+            "--key-field",
+            metavar="PATH",
+            help="Field that becomes the record's key.  [default: ID_FIELD, else id, else url]",
         ),
     ] = None,
     strict: StrictOption = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Begin anew where an earlier run was stopped, instead of going on.")
+        bool,
+        typer.Option(
+            "--again", help="Begin anew where an earlier run was stopped, instead of going on."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Write documents from files into `documents`, for a first try or a backfill. Stopped, it goes on when it is run again."""
+    """Write documents from files into `documents`, for a first try or a backfill. Stopped, it goes
+    on when it is run again.
+    """
     topic = topic or settings.topic_names.documents
     if settings.value_format in ("confluent-json", "avro", "protobuf"):
         raise ConfigurationError(
-            "load cannot frame values for a schema registry, because it knows no schema id; load plain JSON into a filter with "
-            "STREAM_DEDUP_VALUE_FORMAT=json, or let the producer with the schema send the documents."
+            "load cannot frame values for a schema registry, because it knows no schema id; load "
+            "plain JSON into a filter with "
+            "STREAM_DEDUP_VALUE_FORMAT=json, or let the producer with the schema send the "
+            "documents."
         )
     others: list[str] = []
     files = find_files(target, document_format.value, others)
     found = Admin(settings).topic_ids([topic])
     if topic not in found:
-        raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+        raise ConfigurationError(
+            f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
+        )
     _hint(settings, files)
     # Not the addresses of the brokers: one cluster has many, and the topic's id is its own.
     # Standard input cannot be gone back to, and several may be loaded at once.
-    where = [f"-{os.getpid()}" if file.path is None else str(Path(target).resolve()) for file in files[:1]]
+    where = [
+        f"-{os.getpid()}" if file.path is None else str(Path(target).resolve())
+        for file in files[:1]
+    ]
     how = [document_format.value, key_field or settings.id_field or "", settings.value_format]
     try:
-        journal = Journal(settings.state_dir / "load", [*where, topic, found[topic][0].hex(), *how], again=again)
+        journal = Journal(
+            settings.state_dir / "load", [*where, topic, found[topic][0].hex(), *how], again=again
+        )
     except OSError as error:
         raise InputError(
-            f"The folder {settings.state_dir}, which keeps how far a load came, cannot be written: {error.strerror}. Name "
+            f"The folder {settings.state_dir}, which keeps how far a load came, cannot be written: "
+            f"{error.strerror}. Name "
             "another one with STREAM_DEDUP_STATE_DIR."
         ) from error
-    loading = Loading(settings, topic, key_field, LoadProducer(settings, told=note), journal, strict)
+    loading = Loading(
+        settings, topic, key_field, LoadProducer(settings, told=note), journal, strict
+    )
     loading.lost.pass_over(others)
     return loading.run(files, as_json=as_json)
 
 
 @dataclass(slots=True)
 class Loading:
-    """One run over files. `documents` were handed to the client, `resumed` were sent by an earlier run.
+    """One run over files. `documents` were handed to the client, `resumed` were sent by an earlier
+    run.
 
     `is_strict`: end with 1 if anything cannot be read.
     """
@@ -129,11 +159,16 @@ class Loading:
     def run(self, files: Sequence[SourceFile], *, as_json: bool) -> int:
         """Send what is left of the files, print the totals and return the exit code."""
         if self.journal.documents:
-            note(f"Going on after {self.journal.documents:,} documents of an earlier run; --again begins anew.")
+            note(
+                f"Going on after {self.journal.documents:,} documents of an earlier run; --again "
+                "begins anew."
+            )
         is_interrupted = is_complete = False
         began = self._checkpoint = time.monotonic()
         try:
-            with progress(f"loading into {self.topic}", sum(file.size_bytes for file in files)) as advance:
+            with progress(
+                f"loading into {self.topic}", sum(file.size_bytes for file in files)
+            ) as advance:
                 for file in files:
                     self._send(file, advance)
                     if self.producer.is_given_up:
@@ -147,12 +182,17 @@ class Loading:
             if not is_complete:
                 self._note_down(_HURRIED_SECONDS)
             is_stream = any(file.path is None for file in files)
-            self.journal.close(is_complete=is_stream or (is_complete and not self.failed and not self._is_unfinished))
+            self.journal.close(
+                is_complete=is_stream
+                or (is_complete and not self.failed and not self._is_unfinished)
+            )
         self._print(len(files), time.monotonic() - began, as_json=as_json)
         if self.failed:
             raise BrokerError(
-                f"{self.failed} of {self.documents} documents were not written to {self.topic}. {self.producer.first_failure} "
-                "Run the same command again: it goes on after those that were, as far as none before them is missing."
+                f"{self.failed} of {self.documents} documents were not written to {self.topic}. "
+                f"{self.producer.first_failure} "
+                "Run the same command again: it goes on after those that were, as far as none "
+                "before them is missing."
             )
         if is_interrupted:
             return _INTERRUPTED
@@ -166,7 +206,9 @@ class Loading:
             advance(0, file.size_bytes)
             return
         count, lost = reached.documents, reached.lost
-        behind = 0  # what is lost behind the last document, and told again by the next run if it is for want of the file
+        # what is lost behind the last document, and told again by the next run if it is for want of
+        # the file
+        behind = 0
         is_unfinished = False
         for document in read_documents([file], advance, self.passed_over, first=count):
             if document.lost is not None:
@@ -192,13 +234,20 @@ class Loading:
                 self._note_down()
         self._is_unfinished |= is_unfinished
         more = 0 if is_unfinished else behind
-        self._reached[file.name] = (file, Reached(count + more, is_done=not is_unfinished, lost=lost + more))
+        self._reached[file.name] = (
+            file,
+            Reached(count + more, is_done=not is_unfinished, lost=lost + more),
+        )
 
     def _note_down(self, seconds: float = math.inf) -> None:
-        """Wait for what was sent, and write into the journal how far that is, if all of it was acknowledged."""
+        """Wait for what was sent, and write into the journal how far that is, if all of it was
+        acknowledged.
+        """
         self.failed = self.producer.flush(seconds)
         if not self.failed and self._reached:
-            self.journal.write([line for line in self._reached.values() if line[0].path is not None])
+            self.journal.write(
+                [line for line in self._reached.values() if line[0].path is not None]
+            )
             self._reached.clear()
         self._checkpoint = time.monotonic()
 
@@ -209,7 +258,8 @@ class Loading:
         self.lost.close()
         for name, size in self.producer.too_large[:_PROBLEMS_NAMED]:
             note(
-                f"{name} is larger than Kafka takes ({size:,} bytes) and was passed over. The topic's max.message.bytes and "
+                f"{name} is larger than Kafka takes ({size:,} bytes) and was passed over. The "
+                "topic's max.message.bytes and "
                 "the client's message.max.bytes say how much that is."
             )
         too_large = len(self.producer.too_large)
@@ -227,7 +277,11 @@ class Loading:
             "without_key": self.without_key,
             "bytes": self.size,
         }
-        rest = {"topic": self.topic, "passed_over": dict(self.passed_over), "seconds": round(seconds, 3)}
+        rest = {
+            "topic": self.topic,
+            "passed_over": dict(self.passed_over),
+            "seconds": round(seconds, 3),
+        }
         print_counts(counts, heading=self.topic, as_json=as_json, **rest)
         if seconds and not as_json:
             note(f"{written / seconds:,.0f} documents/s.")
@@ -236,7 +290,8 @@ class Loading:
 def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
     if settings.value_format == "raw" and hold_objects(files):
         note(
-            "The values are JSON, and the filter is set to take a whole value as text (STREAM_DEDUP_VALUE_FORMAT=raw); "
+            "The values are JSON, and the filter is set to take a whole value as text "
+            "(STREAM_DEDUP_VALUE_FORMAT=raw); "
             "set it to json, here and for the worker, so that it judges the text alone."
         )
     hint_of_pages(settings, files)
@@ -247,12 +302,15 @@ def hint_of_pages(settings: Settings, files: Sequence[SourceFile]) -> None:
     pages = (file for file in files if file.form == "warc" or file.is_page)
     if settings.text_is == "text" and any(".wet" not in file.name.lower() for file in pages):
         note(
-            "These are web pages, and the filter is set to judge them with their tags (STREAM_DEDUP_TEXT_IS=text), which pages "
+            "These are web pages, and the filter is set to judge them with their tags "
+            "(STREAM_DEDUP_TEXT_IS=text), which pages "
             "of one site share; set it to html, here and for the worker."
         )
 
 
-def record_of(settings: Settings, document: RawDocument, key_field: str | None) -> tuple[bytes | None, bytes]:
+def record_of(
+    settings: Settings, document: RawDocument, key_field: str | None
+) -> tuple[bytes | None, bytes]:
     """Return (key, value) as a crawler with these settings would have sent the document."""
     if document.form == "jsonl":
         key = key_of(document.fields, key_field or settings.id_field)
@@ -264,7 +322,9 @@ def record_of(settings: Settings, document: RawDocument, key_field: str | None) 
     fields: dict[str, object] = {}
     _put(fields, settings.id_field or "id", document.name.encode("utf-8", "replace").decode())
     is_page = document.form == "warc" and settings.text_encoding == "plain"
-    text = decode_page(document.raw, document.charset) if is_page else raw.decode("utf-8", "replace")
+    text = (
+        decode_page(document.raw, document.charset) if is_page else raw.decode("utf-8", "replace")
+    )
     _put(fields, settings.text_field, text)
     if settings.time_field and document.time:
         _put(fields, settings.time_field, document.time)
@@ -279,7 +339,8 @@ def _put(fields: dict[str, object], path: str, value: str) -> None:
         inner = at.setdefault(parent, {})
         if not isinstance(inner, dict):
             raise ConfigurationError(
-                f"The fields of text and id cannot both be written: {parent!r} would be a text and an object at once. "
+                f"The fields of text and id cannot both be written: {parent!r} would be a text and "
+                "an object at once. "
                 "Set STREAM_DEDUP_TEXT_FIELD and STREAM_DEDUP_ID_FIELD to separate paths."
             )
         at = inner
@@ -287,7 +348,9 @@ def _put(fields: dict[str, object], path: str, value: str) -> None:
 
 
 class Reached(NamedTuple):
-    """How many documents of a file were acknowledged or are `lost` for good, and whether these are all."""
+    """How many documents of a file were acknowledged or are `lost` for good, and whether these are
+    all.
+    """
 
     documents: int = 0
     is_done: bool = False
@@ -295,7 +358,9 @@ class Reached(NamedTuple):
 
 
 class Journal:
-    """The journal of one command: of its files, its topic and how it reads them, named by `identity`."""
+    """The journal of one command: of its files, its topic and how it reads them, named by
+    `identity`.
+    """
 
     def __init__(self, folder: Path, identity: Sequence[str], *, again: bool) -> None:
         """Open it, or begin one; `again` forgets what a former run did.
@@ -305,13 +370,17 @@ class Journal:
             OSError: the folder cannot be written.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        name = hashlib.blake2b("\0".join(identity).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+        name = hashlib.blake2b(
+            "\0".join(identity).encode("utf-8", "surrogateescape"), digest_size=12
+        ).hexdigest()
         self._path = folder / f"{name}.jsonl"
         self._lock = FileLock(folder / f"{name}.lock")
         try:
             self._lock.acquire(timeout=0)
         except Timeout as error:
-            raise InputError("The same files are being loaded into this topic; wait for that to end.") from error
+            raise InputError(
+                "The same files are being loaded into this topic; wait for that to end."
+            ) from error
         if again:
             self._path.unlink(missing_ok=True)
         self._reached = self._read()
@@ -359,12 +428,18 @@ class Journal:
             try:
                 fields = json.loads(line)
                 key = (str(fields["file"]), int(fields["bytes"]), str(fields["mtime_ns"]))
-                found[key] = Reached(int(fields["documents"]), bool(fields["done"]), int(fields.get("lost", 0)))
+                found[key] = Reached(
+                    int(fields["documents"]), bool(fields["done"]), int(fields.get("lost", 0))
+                )
             except (ValueError, KeyError, TypeError):
                 continue
         return found
 
 
 def _key(file: SourceFile) -> tuple[str, int, str]:
-    name = whole_name(file).name if file.path is None or file.elsewhere is not None else str(file.path.resolve())
+    name = (
+        whole_name(file).name
+        if file.path is None or file.elsewhere is not None
+        else str(file.path.resolve())
+    )
     return name, file.size_bytes, str(file.stamp)

@@ -1,7 +1,8 @@
 """What commands share: options that several have, how one is stated, and how it gets its settings.
 
-A command is stated once, in one function, in the file of its first word: its options are the parameters, its help is the
-docstring, beside them an example. `app` loads that file when the command is called.
+A command is stated once, in one function, in the file of its first word: its options are the
+parameters, its help is the docstring, beside them an example. `app` loads that file when the
+command is called.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def local_folder(text: str) -> Path:
     """Return the folder that an option names: one on this machine, also as `file://`."""
     path = text.removeprefix("file://")
     if "://" in path:
-        raise typer.BadParameter(f"{printable(text)} is an address, and what is written goes to a folder on this machine.")
+        raise typer.BadParameter(
+            f"{printable(text)} is an address, and what is written goes to a folder on this "
+            "machine."
+        )
     if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - which raises nothing
         raise typer.BadParameter(f"{printable(text)} is there already, and is no folder.")
     return Path(path)
@@ -46,9 +50,13 @@ class Given:
     brokers: str | None = None
 
     def overrides(self, **flags: object) -> dict[str, object]:
-        """Return the settings that were given on the command line; of the flags those that are not None, above `--set`."""
+        """Return the settings that were given on the command line; of the flags those that are not
+        None, above `--set`.
+        """
         own = {"bootstrap_servers": self.brokers, **flags}
-        given = {f"--{name.replace('_', '-')}": value for name, value in own.items() if value is not None}
+        given = {
+            f"--{name.replace('_', '-')}": value for name, value in own.items() if value is not None
+        }
         return {**assigned(self.assignments), **given}
 
     def arguments(self) -> list[str]:
@@ -58,7 +66,9 @@ class Given:
         return [*config, *(part for text in self.assignments for part in ("--set", text)), *brokers]
 
     def settings(self, **flags: object) -> Settings:
-        """Return the settings of a command: its flags above the environment, that above the file."""
+        """Return the settings of a command: its flags above the environment, that above the
+        file.
+        """
         return load_settings(self.overrides(**flags), self.config)
 
     def quiet_settings(self, **flags: object) -> Settings:
@@ -66,17 +76,20 @@ class Given:
         settings = self.settings(**flags)
         is_debug = settings.log_level == "debug"
         logs.configure("debug" if is_debug else "warning", settings.log_format)
-        # librdkafka warns of each call that it will try again; a command says at its end whether it worked.
+        # librdkafka warns of each call that it will try again; a command says at its end whether it
+        # worked.
         logging.getLogger(logs.KAFKA_LOGGER).setLevel(logging.DEBUG if is_debug else logging.ERROR)
         return settings
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command as it is stated: its whole name, an example, and the function with its options, help and action.
+    """A command as it is stated: its whole name, an example, and the function with its options,
+    help and action.
 
-    An action whose first parameter is `settings` has the options `--config`, `--set` and, if it `asks_kafka`, `-b`, and gets
-    the settings that they say. One whose first parameter is `given` has them too, and makes the settings itself.
+    An action whose first parameter is `settings` has the options `--config`, `--set` and, if it
+    `asks_kafka`, `-b`, and gets the settings that they say. One whose first parameter is `given`
+    has them too, and makes the settings itself.
     """
 
     name: str
@@ -93,22 +106,35 @@ class Command:
     def add_to(self, app: typer.Typer) -> None:
         """Let `app` offer it."""
         hints = typing.get_type_hints(self.action, include_extras=True)
-        parameters = [one.replace(annotation=hints[one.name]) for one in inspect.signature(self.action).parameters.values()]
-        takes = parameters[0].name if parameters and parameters[0].name in ("settings", "given") else None
+        parameters = [
+            one.replace(annotation=hints[one.name])
+            for one in inspect.signature(self.action).parameters.values()
+        ]
+        takes = (
+            parameters[0].name
+            if parameters and parameters[0].name in ("settings", "given")
+            else None
+        )
         if takes is not None:
             shared = {"config": ConfigOption, "assignments": SetOption}
             if self.asks_kafka:
                 shared["brokers"] = BrokersOption
             end = len(parameters) - (parameters[-1].name == "as_json")
             parameters[end:end] = [
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+                inspect.Parameter(
+                    name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
+                )
                 for name, kind in shared.items()
             ]
             del parameters[0]
 
         def run(**options: Any) -> None:
             if takes is not None:
-                given = Given(options.pop("config"), options.pop("assignments") or [], options.pop("brokers", None))
+                given = Given(
+                    options.pop("config"),
+                    options.pop("assignments") or [],
+                    options.pop("brokers", None),
+                )
                 options[takes] = given if takes == "given" else given.quiet_settings()
             raise typer.Exit(written_out(partial(self.action, **options)))
 
@@ -116,13 +142,16 @@ class Command:
             [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
         )
         run.__annotations__ = {one.name: one.annotation for one in parameters}
-        # A paragraph in one line: the help is broken where the terminal ends, not where the docstring was.
+        # A paragraph in one line: the help is broken where the terminal ends, not where the
+        # docstring was.
         paragraphs = (self.action.__doc__ or "").split("\n\n")
         told = "\n\n".join(" ".join(one.split()) for one in paragraphs)
         app.command(self.name.split()[-1], help=told, epilog=f"Example: {self.example}")(run)
 
 
-def command(name: str, *, example: str, asks_kafka: bool = True) -> Callable[[Callable[..., int]], Command]:
+def command(
+    name: str, *, example: str, asks_kafka: bool = True
+) -> Callable[[Callable[..., int]], Command]:
     """Return what makes a command of a function."""
     return lambda action: Command(name, example, action, asks_kafka)
 
@@ -147,45 +176,75 @@ class DocumentFormat(enum.StrEnum):
 
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings file (TOML or YAML); else STREAM_DEDUP_CONFIG.")
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="Settings file (TOML or YAML); else STREAM_DEDUP_CONFIG."
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Any setting, above environment and file: --set group=crawl; can be given several times.",
+        help="Any setting, above environment and file: --set group=crawl; can be given several "
+        "times.",
     ),
 ]
 BrokersOption = Annotated[
-    str | None, typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="First brokers to ask.")
+    str | None,
+    typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="First brokers to ask."),
 ]
 OwnBrokerOption = Annotated[
     str | None,
     typer.Option(
-        "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
+        "--broker",
+        envvar="BROKER",
+        metavar="HOST:PORT",
+        help="Use this Kafka.  [default: a local one, set up for you]",
     ),
 ]
 FormatOption = Annotated[
     DocumentFormat,
     typer.Option(
         "--format",
-        help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); standard input is jsonl.",
+        help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); "
+        "standard input is jsonl.",
     ),
 ]
-TextFieldOption = Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")]
+TextFieldOption = Annotated[
+    str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")
+]
 VectorFieldOption = Annotated[
     str | None,
-    typer.Option("--vector-field", metavar="PATH", help="Field of a vector, to be judged by the recipe vector for the text."),
+    typer.Option(
+        "--vector-field",
+        metavar="PATH",
+        help="Field of a vector, to be judged by the recipe vector for the text.",
+    ),
 ]
 IdFieldOption = Annotated[
-    str | None, typer.Option("--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]")
+    str | None,
+    typer.Option(
+        "--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]"
+    ),
 ]
 RecipeOption = Annotated[
-    str | None, typer.Option("--recipe", help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.")
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.",
+    ),
 ]
-PlanOption = Annotated[str | None, typer.Option("--plan", help="Plan to judge with: bands, blocks, classic, or in numbers.")]
-RowsOption = Annotated[int, typer.Option("--rows", min=0, help="Most duplicates to list, and most dead letters; 0 lists all.")]
+PlanOption = Annotated[
+    str | None,
+    typer.Option("--plan", help="Plan to judge with: bands, blocks, classic, or in numbers."),
+]
+RowsOption = Annotated[
+    int,
+    typer.Option(
+        "--rows", min=0, help="Most duplicates to list, and most dead letters; 0 lists all."
+    ),
+]
 IndexOption = Annotated[
     Path | None,
     typer.Option(
@@ -196,30 +255,53 @@ IndexOption = Annotated[
     ),
 ]
 SimilarityOption = Annotated[
-    str | None, typer.Option("--similarity", metavar="SHARE", help="From which similarity on two texts are near: 0.65, or 65%.")
+    str | None,
+    typer.Option(
+        "--similarity",
+        metavar="SHARE",
+        help="From which similarity on two texts are near: 0.65, or 65%.",
+    ),
 ]
 StrictOption = Annotated[
-    bool, typer.Option("--strict", help="End with 1 if anything is not read, not only if a file or all of them cannot be.")
+    bool,
+    typer.Option(
+        "--strict",
+        help="End with 1 if anything is not read, not only if a file or all of them cannot be.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FitOption = Annotated[
     bool,
     typer.Option(
-        "--fit-brokers", help="Lower replicas and min.insync.replicas to the brokers there are. For a broker to play with."
+        "--fit-brokers",
+        help="Lower replicas and min.insync.replicas to the brokers there are. For a broker to "
+        "play with.",
     ),
 ]
 PartitionsOption = Annotated[
     int | None,
-    typer.Option("--partitions", min=1, max=10_000, help="Partitions of documents and the outputs where they are created."),
+    typer.Option(
+        "--partitions",
+        min=1,
+        max=10_000,
+        help="Partitions of documents and the outputs where they are created.",
+    ),
 ]
 TopicFilesOption = Annotated[
-    Path | None, typer.Option("--from", metavar="FOLDER", help="Your own copy of the topic files instead of the packaged one.")
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FOLDER",
+        help="Your own copy of the topic files instead of the packaged one.",
+    ),
 ]
 StopWithParentOption = Annotated[bool, typer.Option("--stop-with-parent", hidden=True)]
 FirstStartOption = Annotated[
     bool | None,
     typer.Option(
-        "--first-start", help="Confirm that a group without committed offsets may begin at the beginning.", show_default=False
+        "--first-start",
+        help="Confirm that a group without committed offsets may begin at the beginning.",
+        show_default=False,
     ),
 ]
 
@@ -234,26 +316,44 @@ def _known_stages(given: list[str] | None) -> list[str] | None:
 
 StagesOption = Annotated[
     list[str] | None,
-    typer.Option("--stage", help=f"Only letters of this stage: {', '.join(typing.get_args(Stage))}.", callback=_known_stages),
+    typer.Option(
+        "--stage",
+        help=f"Only letters of this stage: {', '.join(typing.get_args(Stage))}.",
+        callback=_known_stages,
+    ),
 ]
-ClassesOption = Annotated[list[str] | None, typer.Option("--class", help="Only letters of this class of error.")]
-ContainsOption = Annotated[str, typer.Option("--contains", metavar="TEXT", help="Only letters whose reason has this text.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")]
+ClassesOption = Annotated[
+    list[str] | None, typer.Option("--class", help="Only letters of this class of error.")
+]
+ContainsOption = Annotated[
+    str, typer.Option("--contains", metavar="TEXT", help="Only letters whose reason has this text.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")
+]
 VolumeArgument = Annotated[
-    Path | None, typer.Argument(metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False)
+    Path | None,
+    typer.Argument(
+        metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False
+    ),
 ]
 VolumeOption = Annotated[
-    Path | None, typer.Option("--volume", metavar="DIR", help="The index's directory.  [default: INDEX_DIR]")
+    Path | None,
+    typer.Option("--volume", metavar="DIR", help="The index's directory.  [default: INDEX_DIR]"),
 ]
 
 
 def assigned(assignments: Sequence[str]) -> dict[str, object]:
-    """Return what `--set NAME=VALUE` options say; names may be written as in the environment or with hyphens."""
+    """Return what `--set NAME=VALUE` options say; names may be written as in the environment or
+    with hyphens.
+    """
     found: dict[str, object] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f"write NAME=VALUE, not {printable(text)!r}", param_hint="--set")
+            raise typer.BadParameter(
+                f"write NAME=VALUE, not {printable(text)!r}", param_hint="--set"
+            )
         name = name.strip()
         if not name.startswith("kafka."):
             name = name.removeprefix("STREAM_DEDUP_").lower().replace("-", "_")

@@ -1,9 +1,11 @@
-"""What the commands share that change the filter: what they depend on, records appended to the log, documents that are named.
+"""What the commands share that change the filter: what they depend on, records appended to the log,
+documents that are named.
 
-A dropped document is named by its position in `documents`, by that of its record on `duplicates`, or by its id. A position
-counts in the topic that it names: this filter may have printed it before its source was given another name. A record on
-`duplicates` says where it lay (`dedup.position`). An id is looked for in the log, which names every document with it; the one
-that is on `duplicates` is meant.
+A dropped document is named by its position in `documents`, by that of its record on `duplicates`,
+or by its id. A position counts in the topic that it names: this filter may have printed it before
+its source was given another name. A record on `duplicates` says where it lay (`dedup.position`). An
+id is looked for in the log, which names every document with it; the one that is on `duplicates` is
+meant.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class OrderDependencies:
-    """What a command that changes the filter depends on: Kafka, the recipe, a progress bar. A test hands in its own."""
+    """What a command that changes the filter depends on: Kafka, the recipe, a progress bar. A test
+    hands in its own.
+    """
 
     failpoint: str | None = None
     make_admin: Callable[[Settings], Admin] = Admin
@@ -50,8 +54,11 @@ class OrderDependencies:
         return cls(os.environ.get(VARIABLE))
 
 
-def log_names(settings: Settings, more: Iterable[str] = (), make_admin: Callable[[Settings], Admin] = Admin) -> TopicNames:
-    """Return the topics' names, once the log (and `more`) exist and Kafka keeps the log as it must be kept.
+def log_names(
+    settings: Settings, more: Iterable[str] = (), make_admin: Callable[[Settings], Admin] = Admin
+) -> TopicNames:
+    """Return the topics' names, once the log (and `more`) exist and Kafka keeps the log as it must
+    be kept.
 
     Raises:
         ConfigurationError: a topic is missing, or the log would be trimmed.
@@ -61,7 +68,9 @@ def log_names(settings: Settings, more: Iterable[str] = (), make_admin: Callable
     found = make_admin(settings).describe([names.fingerprints, *more])
     for name in (names.fingerprints, *more):
         if name not in found:
-            raise ConfigurationError(f"The topic {name} does not exist; create it with: stream-dedup topics apply")
+            raise ConfigurationError(
+                f"The topic {name} does not exist; create it with: stream-dedup topics apply"
+            )
     problems = log_problems(names.fingerprints, found[names.fingerprints])
     if problems:
         raise ConfigurationError("\n".join(problems))
@@ -89,7 +98,10 @@ def append_all(settings: Settings, names: TopicNames, raws: Sequence[bytes]) -> 
         appender.send(raw, None, offsets.append)
     appender.flush()
     if len(offsets) != len(raws):
-        raise BrokerError(f"A record of {names.fingerprints} was sent and not acknowledged; run the same command again.")
+        raise BrokerError(
+            f"A record of {names.fingerprints} was sent and not acknowledged; run the same command "
+            "again."
+        )
     return offsets
 
 
@@ -103,8 +115,11 @@ class SourcePlace(NamedTuple):
     offset: int
 
 
-def source_of(around: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
-    """Return where the document lies that `text` names; `key` is the recipe's, `topic_id` that of `documents`.
+def source_of(
+    around: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes
+) -> SourcePlace:
+    """Return where the document lies that `text` names; `key` is the recipe's, `topic_id` that of
+    `documents`.
 
     Raises:
         InputError: nothing is there, or several dropped documents have this id.
@@ -118,7 +133,14 @@ def source_of(around: OrderDependencies, settings: Settings, text: str, topic_id
     return _of_id(around, settings, text, topic_id, key)
 
 
-def record_at(around: OrderDependencies, settings: Settings, topic: str, partition: int, offset: int, gone: str) -> Message:
+def record_at(
+    around: OrderDependencies,
+    settings: Settings,
+    topic: str,
+    partition: int,
+    offset: int,
+    gone: str,
+) -> Message:
     """Return the committed record at a position; `gone` says what to do if it is not held any more.
 
     Raises:
@@ -131,71 +153,116 @@ def record_at(around: OrderDependencies, settings: Settings, topic: str, partiti
         raise InputError(f"The topic {topic} does not exist, so {name} is nowhere.")
     partitions = topics[topic][1]
     if partition >= partitions:
-        raise InputError(f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to {partitions - 1}.")
+        raise InputError(
+            f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to "
+            f"{partitions - 1}."
+        )
     low, high = admin.ends([(topic, partition)])[topic, partition]
     if offset < low:
-        raise InputError(f"{name} is not in the topic any more: the first record still held is {low}. {gone}")
+        raise InputError(
+            f"{name} is not in the topic any more: the first record still held is {low}. {gone}"
+        )
     if offset >= high:
         raise InputError(f"{name} does not exist yet: the partition ends at {high}.")
     found = next(around.read_partition(settings, topic, partition, offset), None)
     if found is None or found.offset != offset:
-        raise InputError(f"{name} holds no record: its transaction was aborted, or the topic is compacted.")
+        raise InputError(
+            f"{name} holds no record: its transaction was aborted, or the topic is compacted."
+        )
     return found
 
 
-def on_output(around: OrderDependencies, settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
-    """Return the record of an output that one of these places in the log decided; outputs keep timestamps."""
-    for one in around.read_partition(settings, topic, message.partition, since_ms=message.timestamp_ms):
+def on_output(
+    around: OrderDependencies, settings: Settings, topic: str, message: Message, places: set[str]
+) -> Message | None:
+    """Return the record of an output that one of these places in the log decided; outputs keep
+    timestamps.
+    """
+    for one in around.read_partition(
+        settings, topic, message.partition, since_ms=message.timestamp_ms
+    ):
         if headers.text_of(one.headers, headers.LOG) in places:
             return one
     return None
 
 
-def _of_output(around: OrderDependencies, settings: Settings, partition: int, offset: int) -> SourcePlace:
+def _of_output(
+    around: OrderDependencies, settings: Settings, partition: int, offset: int
+) -> SourcePlace:
     names = settings.topic_names
     where = f"{names.duplicates}-{partition}@{offset}"
     dropped = record_at(
-        around, settings, names.duplicates, partition, offset, "Name the document by its position in documents."
+        around,
+        settings,
+        names.duplicates,
+        partition,
+        offset,
+        "Name the document by its position in documents.",
     )
     said = headers.text_of(dropped.headers, headers.POSITION)
     found = POSITION_FORM.match(said)
     if found is None:
-        raise InputError(f"{where} is no record of this filter: it has no header {headers.POSITION}. Nothing was written.")
+        raise InputError(
+            f"{where} is no record of this filter: it has no header {headers.POSITION}. Nothing "
+            "was written."
+        )
     if found["topic"] != names.documents:
         raise InputError(
-            f"{where} says that the document lies at {printable(said)}, and this filter reads {names.documents}: the record is "
+            f"{where} says that the document lies at {printable(said)}, and this filter reads "
+            f"{names.documents}: the record is "
             "another filter's. Nothing was written."
         )
     return SourcePlace(int(found["partition"]), int(found["offset"]))
 
 
-def _of_id(around: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
+def _of_id(
+    around: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes
+) -> SourcePlace:
     names = settings.topic_names
     wanted = log_form(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
     with around.progress("looking for the id in the log", None) as advance:
-        places = judged_with(wanted, topic_id, around.read_whole(settings, names.fingerprints, advance))
+        places = judged_with(
+            wanted, topic_id, around.read_whole(settings, names.fingerprints, advance)
+        )
     if not places:
         raise InputError(
-            f"{printable(text)!r} is no position in {names.documents} or {names.duplicates}, which this filter reads and "
-            "writes, and the log has no document with this id. An id is the record's key, or what stands at "
+            f"{printable(text)!r} is no position in {names.documents} or {names.duplicates}, which "
+            "this filter reads and "
+            "writes, and the log has no document with this id. An id is the record's key, or what "
+            "stands at "
             "STREAM_DEDUP_ID_FIELD, written exactly so. Nothing was written."
         )
-    return the_dropped(text, names, places, lambda place: _is_dropped(around, settings, place, places[place]))
+    return the_dropped(
+        text, names, places, lambda place: _is_dropped(around, settings, place, places[place])
+    )
 
 
-def judged_with(wanted: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]) -> dict[SourcePlace, set[str]]:
-    """Return where documents with an id lie, and of each the places in the log that may have decided on it; in log order."""
+def judged_with(
+    wanted: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]
+) -> dict[SourcePlace, set[str]]:
+    """Return where documents with an id lie, and of each the places in the log that may have
+    decided on it; in log order.
+    """
     found: dict[SourcePlace, set[str]] = {}
     for log_offset, record in log:
         for place, one in enumerate(record.ids if isinstance(record, Batch) else ()):
-            if one == wanted and isinstance(record, Batch) and record.position(place).topic_id == topic_id:
+            if (
+                one == wanted
+                and isinstance(record, Batch)
+                and record.position(place).topic_id == topic_id
+            ):
                 position = record.position(place)
-                found.setdefault(SourcePlace(position.partition, position.offset), set()).add(f"{log_offset}/{place}")
+                found.setdefault(SourcePlace(position.partition, position.offset), set()).add(
+                    f"{log_offset}/{place}"
+                )
     return found
 
 
 def the_dropped(
-    text: str, names: TopicNames, places: Iterable[SourcePlace], is_dropped: Callable[[SourcePlace], bool]
+    text: str,
+    names: TopicNames,
+    places: Iterable[SourcePlace],
+    is_dropped: Callable[[SourcePlace], bool],
 ) -> SourcePlace:
     """Return the only one of these documents that was dropped.
 
@@ -205,20 +272,28 @@ def the_dropped(
     dropped = [place for place in places if is_dropped(place)]
     if not dropped:
         raise InputError(
-            f"No document with the id {printable(text)!r} is in {names.duplicates}: none was dropped, its verdict has not left "
+            f"No document with the id {printable(text)!r} is in {names.duplicates}: none was "
+            "dropped, its verdict has not left "
             "yet, or that topic does not hold it any more. Nothing was written."
         )
     if len(dropped) > 1:
-        shown = ", ".join(f"{names.documents}-{one.partition}@{one.offset}" for one in dropped[-_NAMED_MAX:])
-        more = f" and {len(dropped) - _NAMED_MAX:,} before them" if len(dropped) > _NAMED_MAX else ""
+        shown = ", ".join(
+            f"{names.documents}-{one.partition}@{one.offset}" for one in dropped[-_NAMED_MAX:]
+        )
+        more = (
+            f" and {len(dropped) - _NAMED_MAX:,} before them" if len(dropped) > _NAMED_MAX else ""
+        )
         raise InputError(
-            f"{len(dropped):,} documents with the id {printable(text)!r} were dropped: {shown}{more}. Name one of them. "
+            f"{len(dropped):,} documents with the id {printable(text)!r} were dropped: "
+            f"{shown}{more}. Name one of them. "
             "Nothing was written."
         )
     return dropped[0]
 
 
-def _is_dropped(around: OrderDependencies, settings: Settings, place: SourcePlace, decided: set[str]) -> bool:
+def _is_dropped(
+    around: OrderDependencies, settings: Settings, place: SourcePlace, decided: set[str]
+) -> bool:
     names = settings.topic_names
     try:
         message = record_at(around, settings, names.documents, *place, "")

@@ -1,4 +1,6 @@
-"""What a command says of the files that it read beside its result: each thing once, with what can be done about it."""
+"""What a command says of the files that it read beside its result: each thing once, with what can
+be done about it.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,23 @@ class Remarks:
     _refused: str = ""
 
     def refused(self, raw: RawDocument, letter: DeadLetter) -> None:
-        """Take a document that has no text; of a file in which none has it is said which fields the first one has."""
+        """Take a document that has no text; of a file in which none has it is said which fields the
+        first one has.
+        """
         file = _file_of(raw)
-        if letter.error_class == "MissingField" and raw.fields and file != self._read and "fields" not in self._sentences:
+        if (
+            letter.error_class == "MissingField"
+            and raw.fields
+            and file != self._read
+            and "fields" not in self._sentences
+        ):
             self._refused = file
             names = [str(name) for name in raw.fields]
             more = f" and {len(names) - _FIELDS_NAMED:,} more" if len(names) > _FIELDS_NAMED else ""
             what = what_is_judged(self.settings)
             self._sentences["fields"] = (
-                f"{raw.name} has the fields {', '.join(names[:_FIELDS_NAMED])}{more}. Name the one with the {what} by "
+                f"{raw.name} has the fields {', '.join(names[:_FIELDS_NAMED])}{more}. Name the one "
+                f"with the {what} by "
                 f"STREAM_DEDUP_TEXT_FIELD (--{what}-field, --set text_field=)."
             )
 
@@ -52,17 +62,30 @@ class Remarks:
         if self._read == self._refused:
             self._refused = ""
             del self._sentences["fields"]
-        if isinstance(text, str) and REPLACED in text and not raw.is_page and raw.form != "warc" and not _is_utf8(raw.raw):
+        if (
+            isinstance(text, str)
+            and REPLACED in text
+            and not raw.is_page
+            and raw.form != "warc"
+            and not _is_utf8(raw.raw)
+        ):
             self._no_utf8 += 1
             self._first_no_utf8 = self._first_no_utf8 or raw.name
         if raw.form == "jsonl" and self.settings.id_field:
             self._documents += 1
             self._without_id += scalar(field_at(raw.fields, self.settings.id_field)) is None
         is_extracted = raw.is_page or (self.settings.text_is == "html" and raw.form != "warc")
-        if not is_extracted and isinstance(text, str) and "markup" not in self._sentences and looks_like_markup(text):
+        if (
+            not is_extracted
+            and isinstance(text, str)
+            and "markup" not in self._sentences
+            and looks_like_markup(text)
+        ):
             self._sentences["markup"] = (
-                f"{raw.name} looks like a web page, and is judged with its tags, which pages of one site share. If the texts "
-                "are pages, set STREAM_DEDUP_TEXT_IS=html (--set text_is=html), and their main text is judged."
+                f"{raw.name} looks like a web page, and is judged with its tags, which pages of "
+                "one site share. If the texts "
+                "are pages, set STREAM_DEDUP_TEXT_IS=html (--set text_is=html), and their main "
+                "text is judged."
             )
 
     def add(self, other: Remarks) -> None:
@@ -80,13 +103,16 @@ class Remarks:
             note(sentence)
         if self._no_utf8:
             note(
-                f"Bytes that are no UTF-8 were judged as U+FFFD, in {counted(self._no_utf8, 'document')}; the first is "
+                "Bytes that are no UTF-8 were judged as U+FFFD, in "
+                f"{counted(self._no_utf8, 'document')}; the first is "
                 f"{self._first_no_utf8}."
             )
         if self._without_id:
             note(
-                f"{self._without_id:,} of {self._documents:,} documents have no {self.settings.id_field!r} "
-                "(STREAM_DEDUP_ID_FIELD, --id-field); they are known by their id, url or place in the file instead."
+                f"{self._without_id:,} of {self._documents:,} documents have no "
+                f"{self.settings.id_field!r} "
+                "(STREAM_DEDUP_ID_FIELD, --id-field); they are known by their id, url or place in "
+                "the file instead."
             )
         say_passed_over(self.passed_over)
 
@@ -110,7 +136,9 @@ def _is_utf8(raw: bytes) -> bool:
 
 @dataclass(slots=True)
 class Losses:
-    """What could not be read: `count` in all, `damaged` of them whole files or parts of one. `most` are named, 0: all."""
+    """What could not be read: `count` in all, `damaged` of them whole files or parts of one. `most`
+    are named, 0: all.
+    """
 
     most: int
     count: int = 0
@@ -122,7 +150,11 @@ class Losses:
         self._others += len(others)
         if others:
             is_untold = not all(one.endswith(")") for one in others)
-            hint = " Name a file with its --format if its name does not tell how it holds documents." if is_untold else ""
+            hint = (
+                " Name a file with its --format if its name does not tell how it holds documents."
+                if is_untold
+                else ""
+            )
             note(not_read(others) + hint)
 
     def add(self, letter: DeadLetter) -> None:
@@ -142,7 +174,8 @@ class Losses:
             note(f"... and {self.count - self.most:,} more that cannot be read.")
 
     def exit_code(self, read: int, *, is_strict: bool, skips_damaged: bool = False) -> int:
-        """Return 1 if a file could not be read as a whole (unless it `skips_damaged`), or nothing of what there was.
+        """Return 1 if a file could not be read as a whole (unless it `skips_damaged`), or nothing
+        of what there was.
 
         With `is_strict` if anything could not be read, or was passed over.
         """

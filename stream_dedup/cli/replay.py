@@ -1,7 +1,9 @@
-"""`replay`: the log judged once more, in an index of its own on disk that is thrown away; nothing on Kafka is changed.
+"""`replay`: the log judged once more, in an index of its own on disk that is thrown away; nothing
+on Kafka is changed.
 
-With `--verify` its answers are held against what was given: the answers that `verdicts` still holds, byte for byte, and the
-headers of the outputs, which `dedup.log` leads to. With `--diff` they are held against those under another plan.
+With `--verify` its answers are held against what was given: the answers that `verdicts` still
+holds, byte for byte, and the headers of the outputs, which `dedup.log` leads to. With `--diff` they
+are held against those under another plan.
 """
 
 from __future__ import annotations
@@ -44,28 +46,47 @@ Group = list[tuple[int, int, bytes | None]]
 def replay_command(
     settings: Settings,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare with the headers of the outputs, and with answers still on `verdicts`.")
+        bool,
+        typer.Option(
+            "--verify",
+            help="Compare with the headers of the outputs, and with answers still on `verdicts`.",
+        ),
     ] = False,
     diff: Annotated[
         list[str] | None,
         typer.Option(
             "--diff",
             metavar="NAME=VALUE",
-            help="What another plan would change: plan=classic; several together. Or another rule: better=newest.",
+            help="What another plan would change: plan=classic; several together. Or another rule: "
+            "better=newest.",
         ),
     ] = None,
-    most: Annotated[int, typer.Option("--limit", "-n", min=1, help="Differences, or samples of each change, to tell.")] = 10,
+    most: Annotated[
+        int,
+        typer.Option(
+            "--limit", "-n", min=1, help="Differences, or samples of each change, to tell."
+        ),
+    ] = 10,
     work: Annotated[
-        Path | None, typer.Option("--work", metavar="FOLDER", help="Where the index that judges is built, and removed again.")
+        Path | None,
+        typer.Option(
+            "--work",
+            metavar="FOLDER",
+            help="Where the index that judges is built, and removed again.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Judge the whole log once more: against what was given (--verify), or under another plan (--diff). Changes nothing.
+    """Judge the whole log once more: against what was given (--verify), or under another plan
+    (--diff). Changes nothing.
 
-    `--verify` ends with 1 if a verdict is not what the log gives; `--diff threshold=18` shows which would be another.
+    `--verify` ends with 1 if a verdict is not what the log gives; `--diff threshold=18` shows which
+    would be another.
     """
     if verify == bool(diff):
-        raise typer.BadParameter("name one of --verify and --diff NAME=VALUE", param_hint="--verify")
+        raise typer.BadParameter(
+            "name one of --verify and --diff NAME=VALUE", param_hint="--verify"
+        )
 
     if diff:
         return show_diff(settings, diff, work, most, as_json=as_json)
@@ -94,13 +115,17 @@ class Verified:
 
 
 class _Given:
-    """The verdicts on the outputs, by the place in the log that decided: a digest of our headers, and where they are."""
+    """The verdicts on the outputs, by the place in the log that decided: a digest of our headers,
+    and where they are.
+    """
 
     def __init__(self) -> None:
         self._by_log: dict[int, list[tuple[int, bytes, str, bool]]] = defaultdict(list)
 
     def add(self, message: Message) -> None:
-        """Take in a record of `unique` or `duplicates`; one that names no place in the log says nothing here."""
+        """Take in a record of `unique` or `duplicates`; one that names no place in the log says
+        nothing here.
+        """
         _, own = split_verdict(message.headers)
         place = headers.place_of(headers.text_of(own, headers.LOG))
         if place is not None:
@@ -109,7 +134,9 @@ class _Given:
             self._by_log[place.offset].append((place.place, _digest(own), where, is_open))
 
     def take(self, log_offset: int) -> list[tuple[int, bytes, str, bool]]:
-        """Return, and forget, what names a record of the log: (place, digest, where, whether it was passed on unjudged)."""
+        """Return, and forget, what names a record of the log: (place, digest, where, whether it was
+        passed on unjudged).
+        """
         return self._by_log.pop(log_offset, [])
 
     def left(self) -> Iterator[tuple[int, str]]:
@@ -138,14 +165,17 @@ def run_verify(settings: Settings, work: Path | None, most: int, *, as_json: boo
         if result.differences > len(result.lines):
             note(f"... and {result.differences - len(result.lines):,} more.")
         compared = (
-            f"{result.headers_compared:,} verdicts on the outputs, {result.answers_compared:,} answers and "
+            f"{result.headers_compared:,} verdicts on the outputs, {result.answers_compared:,} "
+            "answers and "
             f"{result.decisions_compared:,} decisions compared"
         )
         passed = f", {result.fail_open:,} passed on unjudged" if result.fail_open else ""
         if result.differences:
             note(f"{result.differences:,} differences; {compared}{passed}.")
         else:
-            console().print(f"The log up to offset {result.log_end:,} gives what was given: {compared}{passed}.")
+            console().print(
+                f"The log up to offset {result.log_end:,} gives what was given: {compared}{passed}."
+            )
     return 1 if result.differences else 0
 
 
@@ -161,7 +191,9 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
             advance(len(messages), 0)
     result = Verified(log_end=bounds[names.fingerprints][0].end)
     read_answers(settings, bounds[names.verdicts], known, 0, result.log_end)
-    for messages in SpanReader(settings, names.decisions, bounds.get(names.decisions, {})).read_messages():
+    for messages in SpanReader(
+        settings, names.decisions, bounds.get(names.decisions, {})
+    ).read_messages():
         for one in messages:
             log_offset = decisions.decode(one.value, f"The record {one.at}").log_offset
             if log_offset < result.log_end:
@@ -175,12 +207,18 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
         for group in read_log(settings, bounds[names.fingerprints][0], advance):
             _compare_group(index, group, given, known, result, wrong, most)
             for log_offset, raw in index.take_decisions():
-                result.tell((f"The {line}." for line, _ in decided.differences(log_offset, raw)), most)
+                result.tell(
+                    (f"The {line}." for line, _ in decided.differences(log_offset, raw)), most
+                )
             index.decisions_written(index.applied)
         result.chain = index.chain.hex()
     result.answers_compared, result.decisions_compared = known.compared, decided.compared
     result.tell(
-        (f"{where} names log record {log_offset}, which gives no verdicts." for log_offset, where in given.left()), most
+        (
+            f"{where} names log record {log_offset}, which gives no verdicts."
+            for log_offset, where in given.left()
+        ),
+        most,
     )
     result.tell(decided.left(), most)
     result.lines += [_difference(settings, *one) for one in wrong]
@@ -214,10 +252,14 @@ def _compare_group(
             judgement = answer.judgements[place] if place < len(answer.judgements) else None
             expected: Headers = []
             if judgement is not None and judgement.reason.verdict is not None:
-                expected = expected_headers(batch.position(place), judgement, batch.recipe, prints[place])
+                expected = expected_headers(
+                    batch.position(place), judgement, batch.recipe, prints[place]
+                )
             _compare(where, digest, [expected], result, wrong, most)
     for log_offset, released in replay.releases_of(group):
-        (print_hex,) = format_prints(released.prints, width_of(released.recipe, released.prints.shape[1]))
+        (print_hex,) = format_prints(
+            released.prints, width_of(released.recipe, released.prints.shape[1])
+        )
         here = LogPlace(log_offset, 0)
         # As it left; or, read again, as a redelivered document that represents itself.
         may_be = [
@@ -230,7 +272,12 @@ def _compare_group(
 
 
 def _compare(
-    where: str, digest: bytes, may_be: Sequence[Headers], result: Verified, wrong: list[tuple[str, Headers]], most: int
+    where: str,
+    digest: bytes,
+    may_be: Sequence[Headers],
+    result: Verified,
+    wrong: list[tuple[str, Headers]],
+    most: int,
 ) -> None:
     if digest not in map(_digest, may_be):
         result.differences += 1
@@ -242,14 +289,19 @@ def _difference(settings: Settings, where: str, expected: Headers) -> str:
     """Read one record once more, to say what it has; only digests of all were kept."""
     name, _, offset = where.rpartition("@")
     topic, _, part = name.rpartition("-")
-    for messages in SpanReader(settings, topic, {int(part): Bounds(int(offset), int(offset) + 1)}).read_messages():
+    for messages in SpanReader(
+        settings, topic, {int(part): Bounds(int(offset), int(offset) + 1)}
+    ).read_messages():
         for one in messages:
             return f"{where} is not what the log gives: {differences(split_verdict(one.headers)[1], expected)}."
     return f"{where} was not what the log gives, and is not there any more."
 
 
-def show_diff(settings: Settings, texts: Sequence[str], work: Path | None, most: int, *, as_json: bool) -> int:
-    """Judge the log under another plan, beside its own, and print which verdicts would change; return 0.
+def show_diff(
+    settings: Settings, texts: Sequence[str], work: Path | None, most: int, *, as_json: bool
+) -> int:
+    """Judge the log under another plan, beside its own, and print which verdicts would change;
+    return 0.
 
     Raises:
         InputError: a text names no setting of a plan.
@@ -266,7 +318,9 @@ def show_diff(settings: Settings, texts: Sequence[str], work: Path | None, most:
         closing(LogIndex(RocksStore(Path(folder) / "changed"))) as changed,
         progress("judging the log twice", None) as advance,
     ):
-        replay.compare(read_log(settings, bounds, advance), recorded, changed, alternative, difference)
+        replay.compare(
+            read_log(settings, bounds, advance), recorded, changed, alternative, difference
+        )
         plan = None if changed.plan is None else changed.plan.id
     if as_json:
         print_json(
@@ -287,32 +341,65 @@ def show_diff(settings: Settings, texts: Sequence[str], work: Path | None, most:
 def _print_difference(difference: replay.Difference, plan: str | None) -> None:
     for one in difference.samples:
         console().print(
-            f"{one.kind}: {one.position} {one.id!r}: {_judgement(one.was)}; would be {_judgement(one.would_be)}", soft_wrap=True
+            f"{one.kind}: {one.position} {one.id!r}: {_judgement(one.was)}; would be "
+            f"{_judgement(one.would_be)}",
+            soft_wrap=True,
         )
-    reasons = [reason for reason in Reason if reason.label in difference.was.keys() | difference.would_be.keys()]
-    rows = [[reason.label, f"{difference.was[reason.label]:,}", f"{difference.would_be[reason.label]:,}"] for reason in reasons]
+    reasons = [
+        reason
+        for reason in Reason
+        if reason.label in difference.was.keys() | difference.would_be.keys()
+    ]
+    rows = [
+        [
+            reason.label,
+            f"{difference.was[reason.label]:,}",
+            f"{difference.would_be[reason.label]:,}",
+        ]
+        for reason in reasons
+    ]
     unique = [reason.label for reason in reasons if reason.verdict is Verdict.UNIQUE]
-    rows.append(["kept in all", *(f"{sum(one[label] for label in unique):,}" for one in (difference.was, difference.would_be))])
+    rows.append(
+        [
+            "kept in all",
+            *(
+                f"{sum(one[label] for label in unique):,}"
+                for one in (difference.was, difference.would_be)
+            ),
+        ]
+    )
     print_table(["reason", "as judged", f"under {plan}"], rows)
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in difference.kinds.items()) or "none"
-    note(f"Of {difference.documents:,} documents {difference.kinds.total():,} would be judged otherwise: {kinds}.")
+    note(
+        f"Of {difference.documents:,} documents {difference.kinds.total():,} would be judged "
+        f"otherwise: {kinds}."
+    )
 
 
 def _judgement(judgement: answers.Judgement) -> str:
     if judgement.of is None:
         return judgement.reason.label
-    better = f", better than all before by the rule {BETTER_LABELS[judgement.better]}" if judgement.better else ""
+    better = (
+        f", better than all before by the rule {BETTER_LABELS[judgement.better]}"
+        if judgement.better
+        else ""
+    )
     alike = "" if judgement.alike is None else f", {judgement.alike:.2f} alike"
     return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{alike}{better}"
 
 
-def _bounds(settings: Settings, topics: Sequence[str], optional: Sequence[str] = ()) -> dict[str, dict[int, Bounds]]:
-    """Return the bounds of topics, asked in their order, the `optional` first, if they are there; the log's must be whole."""
+def _bounds(
+    settings: Settings, topics: Sequence[str], optional: Sequence[str] = ()
+) -> dict[str, dict[int, Bounds]]:
+    """Return the bounds of topics, asked in their order, the `optional` first, if they are there;
+    the log's must be whole.
+    """
     known = Admin(settings).topic_ids([*optional, *topics])
     missing = [topic for topic in topics if topic not in known]
     if missing:
         raise ConfigurationError(
-            f"There is nothing to replay: {', '.join(missing)} cannot be found. Set STREAM_DEDUP_TOPIC_PREFIX as the roles "
+            f"There is nothing to replay: {', '.join(missing)} cannot be found. Set "
+            "STREAM_DEDUP_TOPIC_PREFIX as the roles "
             "have it."
         )
     asked = [topic for topic in (*optional, *topics) if topic in known]
@@ -320,14 +407,19 @@ def _bounds(settings: Settings, topics: Sequence[str], optional: Sequence[str] =
     log = settings.topic_names.fingerprints
     if found[log][0].low > 0:
         raise ConfigurationError(
-            f"The log {log} begins at offset {found[log][0].low}: records of it were removed, so it cannot be judged again. "
+            f"The log {log} begins at offset {found[log][0].low}: records of it were removed, so "
+            "it cannot be judged again. "
             "Restore it from a backup."
         )
     return found
 
 
-def read_answers(settings: Settings, bounds: Mapping[int, Bounds], given: GivenAnswers, first: int, end: int) -> None:
-    """Take in the answers to the log records from `first` to before `end` that are still on `verdicts`, of any replica."""
+def read_answers(
+    settings: Settings, bounds: Mapping[int, Bounds], given: GivenAnswers, first: int, end: int
+) -> None:
+    """Take in the answers to the log records from `first` to before `end` that are still on
+    `verdicts`, of any replica.
+    """
     for messages in SpanReader(settings, settings.topic_names.verdicts, bounds).read_messages():
         for one in messages:
             answer = answers.decode(one.value, f"The record {one.at}")
@@ -336,15 +428,21 @@ def read_answers(settings: Settings, bounds: Mapping[int, Bounds], given: GivenA
 
 
 def read_log(settings: Settings, bounds: Bounds, advance: Advance) -> Iterator[Group]:
-    """Yield the log records within the bounds, as (log offset, LogAppendTime, bytes), in groups that are judged at once.
+    """Yield the log records within the bounds, as (log offset, LogAppendTime, bytes), in groups
+    that are judged at once.
 
     Raises:
         BrokerError: one cannot be read, or they do not come.
     """
-    for messages in SpanReader(settings, settings.topic_names.fingerprints, {0: bounds}).read_messages():
+    for messages in SpanReader(
+        settings, settings.topic_names.fingerprints, {0: bounds}
+    ).read_messages():
         for one in messages:
             if isinstance(one, Unreadable):
-                raise BrokerError(f"The record {one.at} of the log cannot be read: {one.why}. Restore the topic from a backup.")
+                raise BrokerError(
+                    f"The record {one.at} of the log cannot be read: {one.why}. Restore the topic "
+                    "from a backup."
+                )
         for first in range(0, len(messages), _GROUP_RECORDS):
             part = messages[first : first + _GROUP_RECORDS]
             yield [(one.offset, one.timestamp_ms or 0, one.value) for one in part]

@@ -1,7 +1,8 @@
-"""`rewind`: the committed offsets of an idle group set back, with their epochs raised. The rules are in `control.rewind`.
+"""`rewind`: the committed offsets of an idle group set back, with their epochs raised. The rules
+are in `control.rewind`.
 
-The steps, in this order: parse, no members, no open transaction, the topic's bounds, the log (only where an epoch is
-missing), plan, committed offsets unchanged since, write.
+The steps, in this order: parse, no members, no open transaction, the topic's bounds, the log (only
+where an epoch is missing), plan, committed offsets unchanged since, write.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
 
-# The end of each output. Among the last records may be some that were released and name old positions; never as many.
+# The end of each output. Among the last records may be some that were released and name old
+# positions; never as many.
 _OUTPUTS_LOOKED_AT = 2000
 
 
@@ -32,21 +34,30 @@ def rewind_command(
     settings: Settings,
     positions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PARTITION@OFFSET", help="Where to read on: 3@8812 or documents-3@8812; several at once."),
+        typer.Argument(
+            metavar="PARTITION@OFFSET",
+            help="Where to read on: 3@8812 or documents-3@8812; several at once.",
+        ),
     ] = None,
     from_outputs: Annotated[
         bool,
-        typer.Option("--from-outputs", help="For lost offsets: read on behind what outputs and log prove to have left."),
+        typer.Option(
+            "--from-outputs",
+            help="For lost offsets: read on behind what outputs and log prove to have left.",
+        ),
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Have partitions of `documents` read again from an offset on, while no worker runs. What left already leaves again.
+    """Have partitions of `documents` read again from an offset on, while no worker runs. What left
+    already leaves again.
 
     Other tools must not set the group's offsets.
     """
     if bool(positions) == from_outputs:
-        raise typer.BadParameter("Give either positions or --from-outputs.", param_hint="PARTITION@OFFSET")
+        raise typer.BadParameter(
+            "Give either positions or --from-outputs.", param_hint="PARTITION@OFFSET"
+        )
     changes = rewind_group(settings, positions, OrderDependencies.of_process(), dry_run=dry_run)
     _print(settings.topic_names.documents, changes, is_written=not dry_run, as_json=as_json)
     return 0
@@ -55,15 +66,17 @@ def rewind_command(
 def rewind_group(
     settings: Settings, texts: Sequence[str] | None, around: OrderDependencies, *, dry_run: bool
 ) -> list[rewind.OffsetChange]:
-    """Set the group's committed offsets back as the texts (`PARTITION@OFFSET`) say, and return what was changed.
+    """Set the group's committed offsets back as the texts (`PARTITION@OFFSET`) say, and return what
+    was changed.
 
-    Without texts those that are lost are restored, as far as outputs and log prove that documents have left.
+    Without texts those that are lost are restored, as far as outputs and log prove that documents
+    have left.
 
     Raises:
-        typer.BadParameter: a text is not a position in the source topic.
-        ConfigurationError: workers are running, a topic is missing, or the log belongs to another group.
-        InputError: an offset may not be written; then none was.
-        BrokerError: Kafka failed, or a transaction is open; the same command may be run again.
+        typer.BadParameter: a text is not a position in the source topic. ConfigurationError:
+        workers are running, a topic is missing, or the log belongs to another group. InputError: an
+        offset may not be written; then none was. BrokerError: Kafka failed, or a transaction is
+        open; the same command may be run again.
     """
     names = settings.topic_names
     try:
@@ -73,7 +86,9 @@ def rewind_group(
     admin = around.make_admin(settings)
     topics = admin.topic_ids([names.documents])
     if names.documents not in topics:
-        raise ConfigurationError(f"The topic {names.documents} does not exist; create it with: stream-dedup topics apply")
+        raise ConfigurationError(
+            f"The topic {names.documents} does not exist; create it with: stream-dedup topics apply"
+        )
     topic_id, partitions = topics[names.documents]
     _check_is_empty(admin, settings.group)
     found = admin.stable_committed(settings.group)
@@ -97,7 +112,8 @@ def rewind_group(
     if not dry_run:
         if admin.stable_committed(settings.group) != found:
             raise BrokerError(
-                f"The committed offsets of group {settings.group} changed meanwhile, so a worker was running. Nothing was "
+                f"The committed offsets of group {settings.group} changed meanwhile, so a worker "
+                "was running. Nothing was "
                 "written. Stop the workers and run this again."
             )
         _write(admin, settings.group, names.documents, [one for one in changes if one.is_one])
@@ -109,16 +125,21 @@ def _check_is_empty(admin: Admin, group: str) -> None:
     if members:
         raise ConfigurationError(
             f"The group {group} has {counted(members, 'member')}, and offsets can be set back only "
-            "while it has none: a running worker would commit over them. Stop the workers and run this again; one that "
+            "while it has none: a running worker would commit over them. Stop the workers and run "
+            "this again; one that "
             "was killed leaves the group at the end of its session (10 s unless set otherwise)."
         )
 
 
-def _left(admin: Admin, settings: Settings, partitions: Iterable[int], around: OrderDependencies) -> dict[int, int]:
+def _left(
+    admin: Admin, settings: Settings, partitions: Iterable[int], around: OrderDependencies
+) -> dict[int, int]:
     """Return how far the outputs prove each source partition to have left: the offset behind."""
     names = settings.topic_names
     found: dict[int, int] = {}
-    for (topic, part), (_, high) in admin.ends([(topic, part) for part in partitions for topic in names.outputs]).items():
+    for (topic, part), (_, high) in admin.ends(
+        [(topic, part) for part in partitions for topic in names.outputs]
+    ).items():
         last = around.read_partition(settings, topic, part, high - _OUTPUTS_LOOKED_AT)
         end = left_up_to(last, names.documents, part)
         if end is not None:
@@ -134,12 +155,15 @@ def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.Offset
         admin.write_committed(group, topic, wanted)
     except BrokerError as error:
         raise BrokerError(
-            f"{error} Was a worker started meanwhile? Stop the workers and run the same command again; rewinding twice does no "
+            f"{error} Was a worker started meanwhile? Stop the workers and run the same command "
+            "again; rewinding twice does no "
             "harm."
         ) from error
 
 
-def _print(topic: str, changes: Sequence[rewind.OffsetChange], *, is_written: bool, as_json: bool) -> None:
+def _print(
+    topic: str, changes: Sequence[rewind.OffsetChange], *, is_written: bool, as_json: bool
+) -> None:
     if as_json:
         print_json([_row(topic, one, is_written=is_written) for one in changes])
     elif not changes:
@@ -164,7 +188,8 @@ def _print(topic: str, changes: Sequence[rewind.OffsetChange], *, is_written: bo
             note(f"{topic}-{one.partition}: {one.warning}")
     if is_written and any(one.is_one for one in changes):
         note(
-            "Written. The workers begin there; what they read again is delivered again, and a duplicate among it counts in "
+            "Written. The workers begin there; what they read again is delivered again, and a "
+            "duplicate among it counts in "
             "dedup.copies once more."
         )
     elif is_written:

@@ -1,4 +1,6 @@
-"""`run worker`, `run index` and their like: one role in this process, with logs, signals and exit codes."""
+"""`run worker`, `run index` and their like: one role in this process, with logs, signals and exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from typing import Annotated, Final, Literal
 import typer
 
 from stream_dedup.cli.options import FirstStartOption, Given, StopWithParentOption, command
-from stream_dedup.ground.errors import ConfigurationError, GoneError, NoAnswerError, StreamDedupError
+from stream_dedup.ground.errors import (
+    ConfigurationError,
+    GoneError,
+    NoAnswerError,
+    StreamDedupError,
+)
 from stream_dedup.ground.extras import lacking
 from stream_dedup.service.process import stop_on_signals
 from stream_dedup.settings.settings import Settings
@@ -26,35 +33,56 @@ MODULES: Final[dict[Role, str]] = {
 }
 
 
-@command("run worker", example="stream-dedup run worker --set value_format=json --set text_field=page.body")
+@command(
+    "run worker",
+    example="stream-dedup run worker --set value_format=json --set text_field=page.body",
+)
 def run_worker_command(
-    given: Given, first_start: FirstStartOption = None, stop_with_parent: StopWithParentOption = False
+    given: Given,
+    first_start: FirstStartOption = None,
+    stop_with_parent: StopWithParentOption = False,
 ) -> int:
-    """Fingerprint documents, ask the index, and write each to `unique` or `duplicates` in a transaction."""
-    return run_role("worker", given.settings(first_start=first_start), stop_with_parent=stop_with_parent)
+    """Fingerprint documents, ask the index, and write each to `unique` or `duplicates` in a
+    transaction.
+    """
+    return run_role(
+        "worker", given.settings(first_start=first_start), stop_with_parent=stop_with_parent
+    )
 
 
 @command("run index", example="stream-dedup run index --set index_dir=/data/index")
 def run_index_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Apply the log of fingerprints to an index on disk, and answer each record with its verdicts."""
+    """Apply the log of fingerprints to an index on disk, and answer each record with its
+    verdicts.
+    """
     return run_role("index", given.settings(), stop_with_parent=stop_with_parent)
 
 
 @command("run insights", example="stream-dedup run insights --set insights_window=7d")
 def run_insights_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Add up the workers' counts per host, write `host-signals` for the crawler's frontier, and show a page of the hosts."""
+    """Add up the workers' counts per host, write `host-signals` for the crawler's frontier, and
+    show a page of the hosts.
+    """
     return run_role("insights", given.settings(), stop_with_parent=stop_with_parent)
 
 
 @command("run search", example="stream-dedup run search --set search_dir=/data/search")
 def run_search_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Read what leaves, and answer which documents hold a clue and which are copies of which; writes nothing to Kafka."""
+    """Read what leaves, and answer which documents hold a clue and which are copies of which;
+    writes nothing to Kafka.
+    """
     return run_role("search", given.settings(), stop_with_parent=stop_with_parent)
 
 
-@command("run console", example="stream-dedup run console --set console_index=http://127.0.0.1:8081 --set http_port=8090")
+@command(
+    "run console",
+    example="stream-dedup run console --set console_index=http://127.0.0.1:8081 --set "
+    "http_port=8090",
+)
 def run_console_command(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
-    """Serve the pages for people: what is decided now, one decision with both texts, groups of copies, hosts, the index."""
+    """Serve the pages for people: what is decided now, one decision with both texts, groups of
+    copies, hosts, the index.
+    """
     return run_role("console", given.settings(), stop_with_parent=stop_with_parent)
 
 
@@ -62,12 +90,16 @@ def run_console_command(given: Given, stop_with_parent: StopWithParentOption = F
 def run_all_command(
     given: Given,
     first_start: FirstStartOption = None,
-    insights: Annotated[bool, typer.Option("--insights", help="Run insights too, on the second port after HTTP_PORT.")] = False,
+    insights: Annotated[
+        bool,
+        typer.Option("--insights", help="Run insights too, on the second port after HTTP_PORT."),
+    ] = False,
     search: Annotated[
         bool | None,
         typer.Option(
             "--search/--no-search",
-            help="Run a search with the console too, on the third port after HTTP_PORT.  [default: with its extra]",
+            help="Run a search with the console too, on the third port after HTTP_PORT.  [default: "
+            "with its extra]",
             show_default=False,
         ),
     ] = None,
@@ -80,11 +112,15 @@ def run_all_command(
 
     worker_only = ["--first-start"] if first_start else []
     settings = given.settings(first_start=first_start)
-    return supervise(settings, given.arguments(), worker_only, with_insights=insights, with_search=search)
+    return supervise(
+        settings, given.arguments(), worker_only, with_insights=insights, with_search=search
+    )
 
 
 def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) -> int:
-    """Run a role until it is told to stop; return its exit code. What ends it is one log line, traceback if unexpected."""
+    """Run a role until it is told to stop; return its exit code. What ends it is one log line,
+    traceback if unexpected.
+    """
     import structlog
 
     from stream_dedup.service import logs
@@ -95,7 +131,9 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
     allow_many_files()
     with stop_on_signals() as stop:
         if stop_with_parent:
-            threading.Thread(target=_stop_at_end_of_input, args=(stop,), name="parent", daemon=True).start()
+            threading.Thread(
+                target=_stop_at_end_of_input, args=(stop,), name="parent", daemon=True
+            ).start()
         try:
             _run(role, settings, stop)
         except StreamDedupError as error:
@@ -106,7 +144,11 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
             log.critical(str(error), exit_code=error.exit_code, exc_info=is_debug)
             return error.exit_code
         except Exception as error:
-            log.critical(f"The {role} ends because of a fault of the program: {type(error).__name__}: {error}", exc_info=True)
+            log.critical(
+                f"The {role} ends because of a fault of the program: {type(error).__name__}: "
+                f"{error}",
+                exc_info=True,
+            )
             return 1
     return 0
 
@@ -118,7 +160,9 @@ def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:
-    """Wait until standard input ends, which it does when the supervising process dies, however it dies."""
+    """Wait until standard input ends, which it does when the supervising process dies, however it
+    dies.
+    """
     # Not sys.stdin: a thread blocked in its lock would keep the interpreter from ending.
     while os.read(0, 4096):
         pass

@@ -1,7 +1,9 @@
-"""`seed`: documents that were delivered elsewhere become representatives, by seed records in the log.
+"""`seed`: documents that were delivered elsewhere become representatives, by seed records in the
+log.
 
-The steps: read the log for its declaration and for how far a former run came; read the documents from there on; fingerprint
-and append them in records as large as a worker's. What cannot be read is counted and named, and passed over.
+The steps: read the log for its declaration and for how far a former run came; read the documents
+from there on; fingerprint and append them in records as large as a worker's. What cannot be read is
+counted and named, and passed over.
 """
 
 from __future__ import annotations
@@ -47,22 +49,32 @@ Advance = Callable[[int, int], None]
 @command("seed", example="stream-dedup seed delivered.jsonl.gz --key-field url")
 def seed_command(
     settings: Settings,
-    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-|TOPIC", help="Documents as `load` takes them, or a topic.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|DIR|-|TOPIC", help="Documents as `load` takes them, or a topic."
+        ),
+    ],
     document_format: FormatOption = DocumentFormat.AUTO,
     key_field: Annotated[
         str | None,
         typer.Option(
             "--key-field",
             metavar="PATH",
-            help="Field of a file's documents that is their key.  [default: ID_FIELD, else id, else url]",
+            help="Field of a file's documents that is their key.  [default: ID_FIELD, else id, "
+            "else url]",
         ),
     ] = None,
     strict: StrictOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make documents that were delivered elsewhere count as kept: copies of them are duplicates. Run again, it goes on."""
+    """Make documents that were delivered elsewhere count as kept: copies of them are duplicates.
+    Run again, it goes on.
+    """
     is_file = target == STANDARD_INPUT or Path(target).exists()
-    names = log_names(settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))])
+    names = log_names(
+        settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))]
+    )
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=True)
     done, now = SeedProgress(recipe.id), InForce()
@@ -85,14 +97,19 @@ def seed_command(
     is_interrupted = False
     with progress(f"seeding from {target}", None) as advance:
         sources = (
-            _of_files(settings, target, document_format.value, key_field, totals) if is_file else _of_topic(settings, target)
+            _of_files(settings, target, document_format.value, key_field, totals)
+            if is_file
+            else _of_topic(settings, target)
         )
         try:
             for source, messages in sources:
                 _append(source, messages, done.of(source), preparer, appender, totals, advance)
         except KeyboardInterrupt:
             is_interrupted = True
-            note("Interrupted; what is in the log stays there, and the same command goes on behind it.")
+            note(
+                "Interrupted; what is in the log stays there, and the same command goes on behind "
+                "it."
+            )
         finally:
             appender.flush()
     _print(totals, as_json=as_json)
@@ -114,12 +131,14 @@ def _topic(settings: Settings, target: str) -> list[str]:
     names = settings.topic_names
     if target == names.documents:
         raise ConfigurationError(
-            f"The topic {target} is what the workers read: its documents are judged anyway. Name a topic or file of documents "
+            f"The topic {target} is what the workers read: its documents are judged anyway. Name a "
+            "topic or file of documents "
             "that were delivered elsewhere."
         )
     if target not in Admin(settings).topic_ids([target]):
         raise InputError(
-            f"There is neither a file nor a topic {printable(target)!r}; name one of them, or - for standard input."
+            f"There is neither a file nor a topic {printable(target)!r}; name one of them, or - "
+            "for standard input."
         )
     return [target]
 
@@ -131,14 +150,19 @@ def _of_files(
     files = find_files(target, form, others)
     totals.lost.pass_over(others)
     if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
-        note("Each line is taken whole as its text, since VALUE_FORMAT is raw; if a field holds it: --set value_format=json.")
+        note(
+            "Each line is taken whole as its text, since VALUE_FORMAT is raw; if a field holds it: "
+            "--set value_format=json."
+        )
     hint_of_pages(settings, files)
     for one in files:
         with one.here() as file:
             source = file_source(file.name, file.path)
 
             def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]
-                for number, document in enumerate(read_documents([file], passed_over=totals.passed_over)):
+                for number, document in enumerate(
+                    read_documents([file], passed_over=totals.passed_over)
+                ):
                     if document.lost is not None:
                         totals.lost.tell(document.name, document.lost)
                         continue
@@ -169,7 +193,9 @@ def _append(
         totals.resumed += len(batch) - len(fresh)
         while fresh:
             prepared = preparer.prepare(fresh, {(source.topic, source.partition): source}, b"")
-            done = len(prepared.messages)  # not all, where the text behind them lies elsewhere and is away
+            done = len(
+                prepared.messages
+            )  # not all, where the text behind them lies elsewhere and is away
             for message, decided in zip(fresh[:done], prepared.decided, strict=True):
                 _count(message, decided, totals)
             fresh = fresh[done:]
@@ -193,5 +219,10 @@ def _print(totals: _Totals, *, as_json: bool) -> None:
     say_passed_over(totals.passed_over)
     totals.lost.close()
     counts = {"seeded": totals.seeded, "seeded_before": totals.resumed, "empty": totals.empty}
-    print_counts(counts | {"unreadable": unreadable, "log_records": totals.records}, as_json=as_json)
-    note("Each becomes a representative unless one within reach stands already; the index takes them in as it reads the log.")
+    print_counts(
+        counts | {"unreadable": unreadable, "log_records": totals.records}, as_json=as_json
+    )
+    note(
+        "Each becomes a representative unless one within reach stands already; the index takes "
+        "them in as it reads the log."
+    )

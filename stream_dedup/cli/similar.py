@@ -1,6 +1,7 @@
 """`similar`: every kept document that is near a text, from a running index or from a volume.
 
-The text is fingerprinted here, under the recipe and key of the settings; an index is only ever given the print.
+The text is fingerprinted here, under the recipe and key of the settings; an index is only ever
+given the print.
 """
 
 from __future__ import annotations
@@ -36,34 +37,53 @@ from stream_dedup.settings.settings import Settings
 _APART_SHOWN = 5
 
 
-@command("similar", example="stream-dedup similar page.txt --index http://localhost:8081 --limit 5", asks_kafka=False)
+@command(
+    "similar",
+    example="stream-dedup similar page.txt --index http://localhost:8081 --limit 5",
+    asks_kafka=False,
+)
 def similar_command(
     given: Given,
     target: Annotated[
-        str, typer.Argument(metavar="TEXT|FILE|-", help="A text, a file that holds one, or - for standard input.")
+        str,
+        typer.Argument(
+            metavar="TEXT|FILE|-", help="A text, a file that holds one, or - for standard input."
+        ),
     ],
-    as_text: Annotated[bool, typer.Option("--text", help="Take the argument as a text even if a file has that name.")] = False,
+    as_text: Annotated[
+        bool,
+        typer.Option("--text", help="Take the argument as a text even if a file has that name."),
+    ] = False,
     index: Annotated[
         str | None,
         typer.Option(
-            "--index", metavar="URL", help="A running index.  [default: on this machine, HTTP_PORT or one of the next]"
+            "--index",
+            metavar="URL",
+            help="A running index.  [default: on this machine, HTTP_PORT or one of the next]",
         ),
     ] = None,
     volume: Annotated[
         Path | None,
         typer.Option(
-            "--volume", metavar="DIR", help="Look into the volume of an index, running or not, or of `check --index`."
+            "--volume",
+            metavar="DIR",
+            help="Look into the volume of an index, running or not, or of `check --index`.",
         ),
     ] = None,
-    scope: Annotated[str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")] = None,
+    scope: Annotated[
+        str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")
+    ] = None,
     similarity: SimilarityOption = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most N.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most N.")
+    ] = 100,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the kept documents that are near a text as a whole: similarity, distance in bits, id, position, time. Nearest first.
+    """Find the kept documents that are near a text as a whole: similarity, distance in bits, id,
+    position, time. Nearest first.
 
-    Without `--similarity` an index says what its own plan takes for near. For documents that hold a sentence or two, take
-    `find`.
+    Without `--similarity` an index says what its own plan takes for near. For documents that hold a
+    sentence or two, take `find`.
     """
     if index is not None and volume is not None:
         raise typer.BadParameter("give one of --index and --volume")
@@ -71,13 +91,19 @@ def similar_command(
     asked = None if similarity is None else parse_similarity(similarity)
     text, own_scope = read_text(settings, target, as_text=as_text)
     wanted = print_of(settings, text, (own_scope or 0) if scope is None else scope_number(scope))
-    answer = look_into(volume, wanted, limit, asked) if volume else ask_index(settings, index, wanted, limit, asked)
+    answer = (
+        look_into(volume, wanted, limit, asked)
+        if volume
+        else ask_index(settings, index, wanted, limit, asked)
+    )
     return show(wanted, answer, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A text as an index is asked for it; `number` is its print, `sketch` its sketch, empty if the recipe makes none."""
+    """A text as an index is asked for it; `number` is its print, `sketch` its sketch, empty if the
+    recipe makes none.
+    """
 
     recipe: Recipe
     number: int
@@ -93,15 +119,19 @@ class Wanted:
 
 
 def read_text(settings: Settings, target: str, *, as_text: bool) -> tuple[str, int | None]:
-    """Return the text that was given, or what stands in the file of that name, or on standard input for `-`.
+    """Return the text that was given, or what stands in the file of that name, or on standard input
+    for `-`.
 
-    A file that ends in .json is read as a record with the input settings is, as `explain` does; its scope is returned too.
+    A file that ends in .json is read as a record with the input settings is, as `explain` does; its
+    scope is returned too.
 
     Raises:
         InputError: the file cannot be read.
     """
     path = Path(target)
-    is_record = not as_text and (path.suffix == ".json" or settings.text_is == "html") and _is_file(path)
+    is_record = (
+        not as_text and (path.suffix == ".json" or settings.text_is == "html") and _is_file(path)
+    )
     if is_record and not recipe_of(settings).method.takes_vectors:
         from stream_dedup.cli.explain import document_in
 
@@ -125,7 +155,10 @@ def _plain_text(target: str, *, as_text: bool) -> str:
             return target
         if not Path(target).is_file():
             if _is_like_a_path(target):
-                raise InputError(f"There is no file {target}; name one that exists, or search for this very text with --text.")
+                raise InputError(
+                    f"There is no file {target}; name one that exists, or search for this very "
+                    "text with --text."
+                )
             return target
         need_one_text(Path(target))
         return Path(target).read_bytes().decode("utf-8", "replace")
@@ -136,10 +169,13 @@ def _plain_text(target: str, *, as_text: bool) -> str:
 
 
 def _is_like_a_path(target: str) -> bool:
-    """Return whether somebody who typed this means a file: one word, with a suffix or a folder in it, and no address."""
+    """Return whether somebody who typed this means a file: one word, with a suffix or a folder in
+    it, and no address.
+    """
     is_word = len(target.split()) == 1 and "://" not in target
     return is_word and (
-        re.fullmatch(r".*\w\.[A-Za-z]\w{0,5}", target) is not None or target.startswith(("/", "./", "../", "~/"))
+        re.fullmatch(r".*\w\.[A-Za-z]\w{0,5}", target) is not None
+        or target.startswith(("/", "./", "../", "~/"))
     )
 
 
@@ -147,12 +183,18 @@ def print_of(settings: Settings, text: str, scope: int) -> Wanted:
     """Return the print of a text in a scope, by the settings' recipe.
 
     Raises:
-        InputError: nothing is left of the text once it is normalised; or the recipe takes vectors, and it is none.
+        InputError: nothing is left of the text once it is normalised; or the recipe takes vectors,
+        and it is none.
     """
     recipe = recipe_of(settings)
-    prints = Fingerprinter(recipe).fingerprint([_vector_of(text) if recipe.method.takes_vectors else text])
+    prints = Fingerprinter(recipe).fingerprint(
+        [_vector_of(text) if recipe.method.takes_vectors else text]
+    )
     if prints.empty[0]:
-        raise InputError("There is no text left once it is normalised (only white space or marks), so nothing is like it.")
+        raise InputError(
+            "There is no text left once it is normalised (only white space or marks), so nothing "
+            "is like it."
+        )
     number = number_of(prints.prints[0])
     digest, sketch = prints.digests[0].tobytes(), prints.sketches[0].tobytes()
     return Wanted(recipe, number, digest, int(prints.features[0]), scope, sketch)
@@ -163,12 +205,16 @@ def _vector_of(text: str) -> Content:
         return as_vector(json.loads(text))
     except ValueError as error:
         raise InputError(
-            "The recipe takes vectors, and this is none: give a list of numbers as JSON, as [0.1, -2, 3]."
+            "The recipe takes vectors, and this is none: give a list of numbers as JSON, as [0.1, "
+            "-2, 3]."
         ) from error
 
 
-def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int, similarity: int | None = None) -> dict[str, Any]:
-    """Ask a running index at `url`, or on this machine at the port of the settings, or one of the next as `run all` has it.
+def ask_index(
+    settings: Settings, url: str | None, wanted: Wanted, limit: int, similarity: int | None = None
+) -> dict[str, Any]:
+    """Ask a running index at `url`, or on this machine at the port of the settings, or one of the
+    next as `run all` has it.
 
     `similarity`: in per cent, instead of what its plan asks for.
 
@@ -179,14 +225,22 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int, s
     """
     more = {"limit": limit} | ({} if similarity is None else {"similarity": as_text(similarity)})
     path = asking.similar_path(
-        wanted.recipe.id, wanted.limbs, wanted.digest, wanted.features, wanted.scope, wanted.sketch, **more
+        wanted.recipe.id,
+        wanted.limbs,
+        wanted.digest,
+        wanted.features,
+        wanted.scope,
+        wanted.sketch,
+        **more,
     )
     remedy = "Name one with --index http://HOST:PORT, or look into its volume with --volume DIR."
     bases = [url] if url is not None else addresses(settings)
     return asking.ask_role("index", bases, path, remedy)[1]
 
 
-def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None = None) -> dict[str, Any]:
+def look_into(
+    volume: Path, wanted: Wanted, limit: int, similarity: int | None = None
+) -> dict[str, Any]:
     """Look into a volume, beside the index that may be running on it.
 
     Raises:
@@ -198,10 +252,20 @@ def look_into(volume: Path, wanted: Wanted, limit: int, similarity: int | None =
         declared = index.declared
         if declared is not None and declared.recipe != wanted.recipe.id:
             raise ConfigurationError(
-                f"The volume {volume} holds prints of the recipe {declared.recipe!r}, and the settings make "
-                f"{wanted.recipe.id!r}; they cannot be compared. Use the recipe and the key that the workers have."
+                f"The volume {volume} holds prints of the recipe {declared.recipe!r}, and the "
+                "settings make "
+                f"{wanted.recipe.id!r}; they cannot be compared. Use the recipe and the key that "
+                "the workers have."
             )
-        found = index.similar(wanted.limbs, wanted.digest, wanted.features, wanted.scope, limit, wanted.sketch, similarity)
+        found = index.similar(
+            wanted.limbs,
+            wanted.digest,
+            wanted.features,
+            wanted.scope,
+            limit,
+            wanted.sketch,
+            similarity,
+        )
         answer = report.similar(index, found, wanted.sketch)
         if index.log == LIBRARY_LOG:  # what `check --index` keeps lies on no topic
             for one in (*answer["found"], *answer["apart"]):
@@ -216,9 +280,16 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         FormatError: the answer is not that of an index of this version.
     """
     try:
-        found, total, is_short, floor = answer["found"], answer["total"], answer["by_digest_only"], answer["floor"]
+        found, total, is_short, floor = (
+            answer["found"],
+            answer["total"],
+            answer["by_digest_only"],
+            answer["floor"],
+        )
         apart = [
-            apart_in_words(one["id"] or one["position"], one["similarity"], one["others"], one["crowd"])
+            apart_in_words(
+                one["id"] or one["position"], one["similarity"], one["others"], one["crowd"]
+            )
             for one in answer["apart"][:_APART_SHOWN]
         ]
         rows = [
@@ -234,10 +305,17 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         ]
     except (KeyError, TypeError) as error:
         raise FormatError(
-            f"The answer is not that of an index of this version (it lacks {error}); see its /v1/stats."
+            f"The answer is not that of an index of this version (it lacks {error}); see its "
+            "/v1/stats."
         ) from error
     if as_json:
-        print_json({"features": wanted.features, "fingerprint": f"{wanted.number:0{wanted.recipe.width // 4}x}", **answer})
+        print_json(
+            {
+                "features": wanted.features,
+                "fingerprint": f"{wanted.number:0{wanted.recipe.width // 4}x}",
+                **answer,
+            }
+        )
         return 0
     if rows:
         titles = ["similarity", "distance", "id", "position", "time", "log"]
@@ -252,7 +330,9 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         note(f"So are {len(answer['apart']) - len(apart):,} more: --json has them all.")
     if is_short:
         note(
-            f"The text has {counted(wanted.features, 'feature')} (words and the like), and below {floor} a print says too "
-            "little: only a document that is this very text, nothing before and nothing after it, is found. Give more of it."
+            f"The text has {counted(wanted.features, 'feature')} (words and the like), and below "
+            f"{floor} a print says too "
+            "little: only a document that is this very text, nothing before and nothing after it, "
+            "is found. Give more of it."
         )
     return 0

@@ -1,9 +1,10 @@
-"""`run all`: an index, a worker, a search where its extra is installed and, if asked for, insights, as child processes.
+"""`run all`: an index, a worker, a search where its extra is installed and, if asked for, insights,
+as child processes.
 
-Invariants: the children live and die together: when one ends by itself all are stopped, and its exit code is ours; they
-get SIGTERM once for any signal that we got; they also stop when this process is killed, because their standard input is a
-pipe whose other end only we hold. Insights and search are started again when they end by themselves: no document waits for
-them.
+Invariants: the children live and die together: when one ends by itself all are stopped, and its
+exit code is ours; they get SIGTERM once for any signal that we got; they also stop when this
+process is killed, because their standard input is a pipe whose other end only we hold. Insights and
+search are started again when they end by themselves: no document waits for them.
 """
 
 from __future__ import annotations
@@ -54,21 +55,27 @@ def supervise(
     with_insights: bool = False,
     with_search: bool | None = None,
 ) -> int:
-    """Run the roles with the options `common` until a signal comes or one ends; return the exit code.
+    """Run the roles with the options `common` until a signal comes or one ends; return the exit
+    code.
 
-    `with_search` None: a search runs where its extra is installed; otherwise it is said once how to get it.
+    `with_search` None: a search runs where its extra is installed; otherwise it is said once how to
+    get it.
 
     Raises:
         ConfigurationError: a search is asked for, and its extra is not installed.
     """
-    is_console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
+    is_console = settings.log_format == "console" or (
+        settings.log_format == "auto" and sys.stderr.isatty()
+    )
     lack = "" if with_search is False else lacking("search")
     if lack and with_search:
         raise ConfigurationError(lack)
     if lack:
         _say(f"There is no console, and nothing is found by a clue. {lack}")
     with_search = with_search is not False and not lack
-    options = options_of(settings, common, worker_only, with_insights=with_insights, with_search=with_search)
+    options = options_of(
+        settings, common, worker_only, with_insights=with_insights, with_search=with_search
+    )
     with stop_on_signals() as stop:
         children: list[_Child] = []
         try:
@@ -76,22 +83,34 @@ def supervise(
                 children.append(_start(role, arguments, is_console=is_console))
             if with_search and is_console and settings.http_port:
                 console = address_of(settings, "search")
-                threading.Thread(target=_tell_when_ready, args=(console, stop), name="console", daemon=True).start()
+                threading.Thread(
+                    target=_tell_when_ready, args=(console, stop), name="console", daemon=True
+                ).start()
             dead = _wait(children, stop, is_console=is_console)
             if dead is not None:
                 dead.reader.join(_LAST_LINES_SECONDS)
-                _say(f"The {dead.role} ended by itself ({_how(dead)}), so everything is stopped; its last lines above say why.")
+                _say(
+                    f"The {dead.role} ended by itself ({_how(dead)}), so everything is stopped; "
+                    "its last lines above say why."
+                )
         finally:
             _stop_all(children)
     for child in children:
         child.reader.join(5.0)
     if dead is not None:
         return _exit_code(dead) or 1
-    return next((code for child in children if child.role not in _ASIDE and (code := _exit_code(child))), 0)
+    return next(
+        (code for child in children if child.role not in _ASIDE and (code := _exit_code(child))), 0
+    )
 
 
 def options_of(
-    settings: Settings, common: Sequence[str], worker_only: Sequence[str], *, with_insights: bool, with_search: bool
+    settings: Settings,
+    common: Sequence[str],
+    worker_only: Sequence[str],
+    *,
+    with_insights: bool,
+    with_search: bool,
 ) -> dict[AddressedRole, list[str]]:
     """Return the options of each role that runs, in the order in which they are started."""
     roles: list[AddressedRole] = ["index", "worker"]
@@ -123,13 +142,16 @@ def _start(role: str, arguments: Sequence[str], *, is_console: bool) -> _Child:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        # A Ctrl-C in the terminal goes to a whole session. The children are to get one signal only, ours.
+        # A Ctrl-C in the terminal goes to a whole session. The children are to get one signal only,
+        # ours.
         start_new_session=True,
     )
     assert process.stdout is not None  # noqa: S101 - for the type checker
     # JSON lines stay whole; they carry the role themselves.
     prefix = _prefix(role) if is_console else b""
-    reader = threading.Thread(target=_pass_on, args=(process.stdout, prefix), name=f"{role}-output", daemon=True)
+    reader = threading.Thread(
+        target=_pass_on, args=(process.stdout, prefix), name=f"{role}-output", daemon=True
+    )
     reader.start()
     return _Child(role, process, reader, arguments)
 
@@ -157,8 +179,15 @@ def _wait(children: list[_Child], stop: threading.Event, *, is_console: bool) ->
                 # 78: only an operator can help.
                 will_start = _exit_code(child) != _CONFIGURATION
                 child.again_at = time.monotonic() + _RESTART_SECONDS if will_start else float("inf")
-                then = f"it is started again in {_RESTART_SECONDS:.0f} s" if will_start else "it stays away"
-                _say(f"The {child.role} ended by itself ({_how(child)}); the filter goes on without it, and {then}.")
+                then = (
+                    f"it is started again in {_RESTART_SECONDS:.0f} s"
+                    if will_start
+                    else "it stays away"
+                )
+                _say(
+                    f"The {child.role} ended by itself ({_how(child)}); the filter goes on without "
+                    f"it, and {then}."
+                )
             elif time.monotonic() >= child.again_at:
                 children[place] = _start(child.role, child.arguments, is_console=is_console)
     return None
@@ -174,7 +203,10 @@ def _stop_all(children: Sequence[_Child]) -> None:
         try:
             child.process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _say(f"The {child.role} did not end within {_GRACE_SECONDS:.0f} s and is killed; a restart recovers.")
+            _say(
+                f"The {child.role} did not end within {_GRACE_SECONDS:.0f} s and is killed; a "
+                "restart recovers."
+            )
             child.process.kill()
             child.process.wait()
         if child.process.stdin is not None:

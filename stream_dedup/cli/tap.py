@@ -1,7 +1,7 @@
 """`tap`: verdicts as they are given, from the output topics.
 
-Invariants: only committed records are shown; all text of a record is made printable first; a record without our
-headers (somebody else's) is shown as such, never a crash.
+Invariants: only committed records are shown; all text of a record is made printable first; a record
+without our headers (somebody else's) is shown as such, never a crash.
 """
 
 from __future__ import annotations
@@ -31,20 +31,33 @@ _INDENT = " " * 4
 @command("tap", example="stream-dedup tap --only duplicates --limit 20")
 def tap_command(
     settings: Settings,
-    only: Annotated[list[Outlet] | None, typer.Option("--only", help="Show these only; can be given several times.")] = None,
+    only: Annotated[
+        list[Outlet] | None,
+        typer.Option("--only", help="Show these only; can be given several times."),
+    ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Begin with the oldest verdicts instead of the next one.")
+        bool,
+        typer.Option(
+            "--from-beginning", help="Begin with the oldest verdicts instead of the next one."
+        ),
     ] = False,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after N decisions.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="End after N decisions.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Watch verdicts as they are given: time, verdict, reason, similarity or distance, id, kept document and its position.
+    """Watch verdicts as they are given: time, verdict, reason, similarity or distance, id, kept
+    document and its position.
 
     Behind a duplicate stands the command that lets it through after all.
     """
     outlets = [one.value for one in only or []]
     names = settings.topic_names
-    by_outlet = {"unique": names.unique, "duplicates": names.duplicates, "dead-letters": names.dead_letters}
+    by_outlet = {
+        "unique": names.unique,
+        "duplicates": names.duplicates,
+        "dead-letters": names.dead_letters,
+    }
     topics = [topic for outlet, topic in by_outlet.items() if outlet in outlets or not outlets]
     out = console()
     shown = 0
@@ -72,7 +85,9 @@ def tap_command(
 
 @dataclass(frozen=True, slots=True)
 class Tapped:
-    """One record of an output topic, as text: what `--json` prints. What a record does not say is None."""
+    """One record of an output topic, as text: what `--json` prints. What a record does not say is
+    None.
+    """
 
     time: str | None
     topic: str
@@ -92,7 +107,9 @@ class Tapped:
 
 
 def ids_of(settings: Settings) -> Callable[[Message], bytes | None]:
-    """Return what finds a record's id as the worker does: at ID_FIELD, else its key; its key too where that cannot be read."""
+    """Return what finds a record's id as the worker does: at ID_FIELD, else its key; its key too
+    where that cannot be read.
+    """
     if settings.id_field is None:
         return lambda message: message.key
     return Decoder(settings.model_copy(update={"text_is": "text"}), fetches=False).id_of
@@ -105,7 +122,9 @@ def describe(message: Message, dead_letters: str, identifier: bytes | None) -> T
     verdict = "dead-letter" if is_dead else _text(found, headers.VERDICT) or "unknown"
     reason = _text(found, headers.ERROR_STAGE if is_dead else headers.REASON)
     return Tapped(
-        time=None if message.timestamp_ms is None else headers.rfc3339(message.timestamp_ms) or None,
+        time=None
+        if message.timestamp_ms is None
+        else headers.rfc3339(message.timestamp_ms) or None,
         topic=message.topic,
         partition=message.partition,
         offset=message.offset,
@@ -129,7 +148,8 @@ def _text(found: Mapping[str, bytes | None], name: str) -> str | None:
 
 
 def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
-    """Yield the lines of one record for a terminal that is `width` wide; None: a pipe, and one line.
+    """Yield the lines of one record for a terminal that is `width` wide; None: a pipe, and one
+    line.
 
     A part that has no room begins a line of its own. No part is broken: a position is copied whole.
     """
@@ -140,7 +160,11 @@ def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
     alike = tapped.similarity or (tapped.distance and f"{tapped.distance} bits")
     line.append(f"{printable(alike or '', 8):>4} ", "cyan")
     for place, part in enumerate(_parts(tapped)):
-        if width is not None and line.cell_len + (2 if place else 0) + part.cell_len > width and line.plain.strip():
+        if (
+            width is not None
+            and line.cell_len + (2 if place else 0) + part.cell_len > width
+            and line.plain.strip()
+        ):
             line.rstrip()
             yield line
             line = Text(_INDENT, no_wrap=True, overflow="ignore")

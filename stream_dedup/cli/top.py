@@ -1,7 +1,8 @@
 """`top`: what the roles do now, and `stats`: what they have saved, both from their `/metrics`.
 
-Invariants of `top`: rates are differences between two readings of one process, so the first table comes after one interval, and
-a role that was restarted in between shows none; a role that does not answer is a line that says so, and is asked again.
+Invariants of `top`: rates are differences between two readings of one process, so the first table
+comes after one interval, and a role that was restarted in between shows none; a role that does not
+answer is a line that says so, and is asked again.
 """
 
 from __future__ import annotations
@@ -34,27 +35,43 @@ from stream_dedup.settings.settings import Settings
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 16 << 20
 _Labels = frozenset[tuple[str, str]]
-_KNOWN_BY = {"worker": "documents_total", "index": "index_entries", "insights": "insights_hosts", "search": "search_documents"}
+_KNOWN_BY = {
+    "worker": "documents_total",
+    "index": "index_entries",
+    "insights": "insights_hosts",
+    "search": "search_documents",
+}
 # Of the roles of `run all`; not everybody runs insights and a search.
 _ALWAYS = 2
 
 UrlsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="URL...", help="Roles to ask, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next three]"
+        metavar="URL...",
+        help="Roles to ask, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next "
+        "three]",
     ),
 ]
 
 
-@command("top", example="stream-dedup top http://worker-0:8080 http://index-0:8080 --interval 5", asks_kafka=False)
+@command(
+    "top",
+    example="stream-dedup top http://worker-0:8080 http://index-0:8080 --interval 5",
+    asks_kafka=False,
+)
 def top_command(
     settings: Settings,
     urls: UrlsArgument = None,
-    interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two readings.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one table, of one interval, and end.")] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two readings.")
+    ] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one table, of one interval, and end.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Watch the roles at work: documents a second, share of duplicates, lag, latency, aborts, the index. From their /metrics.
+    """Watch the roles at work: documents a second, share of duplicates, lag, latency, aborts, the
+    index. From their /metrics.
 
     With --json a line per interval. With --once it ends with 1 if none answers.
     """
@@ -64,27 +81,52 @@ def top_command(
             while True:
                 rows, last = _next(last, interval)
                 if as_json:
-                    print_json({"time": time.time(), "interval_seconds": interval, "roles": [row.to_fields() for row in rows]})
+                    print_json(
+                        {
+                            "time": time.time(),
+                            "interval_seconds": interval,
+                            "roles": [row.to_fields() for row in rows],
+                        }
+                    )
                 else:
                     console().print(drawn(rows), crop=False)
                 if once:
                     return 0 if any(row.problem is None for row in rows) else 1
-        with Live(Text(f"reading {', '.join(last)} ..."), console=console(), auto_refresh=False, screen=False) as live:
+        with Live(
+            Text(f"reading {', '.join(last)} ..."),
+            console=console(),
+            auto_refresh=False,
+            screen=False,
+        ) as live:
             while True:
                 rows, last = _next(last, interval)
-                live.update(Group(drawn(rows), Text(f"every {interval:g} s; Ctrl-C ends", "dim")), refresh=True)
+                live.update(
+                    Group(drawn(rows), Text(f"every {interval:g} s; Ctrl-C ends", "dim")),
+                    refresh=True,
+                )
     except KeyboardInterrupt:
         return 0
 
 
-@command("stats", example="stream-dedup stats http://worker-0:8080 http://worker-1:8080", asks_kafka=False)
-def stats_command(settings: Settings, urls: UrlsArgument = None, as_json: JsonOption = False) -> int:
-    """Say what was saved: documents, duplicates by reason, bytes. Exact, since each worker's start. From their /metrics.
+@command(
+    "stats",
+    example="stream-dedup stats http://worker-0:8080 http://worker-1:8080",
+    asks_kafka=False,
+)
+def stats_command(
+    settings: Settings, urls: UrlsArgument = None, as_json: JsonOption = False
+) -> int:
+    """Say what was saved: documents, duplicates by reason, bytes. Exact, since each worker's start.
+    From their /metrics.
 
     Figures by day Prometheus has.
     """
     found = _read_all(settings, urls)
-    rows = [saved_by(address, one) for address, one in found.items() if isinstance(one, RoleReading) and one.role == "worker"]
+    rows = [
+        saved_by(address, one)
+        for address, one in found.items()
+        if isinstance(one, RoleReading) and one.role == "worker"
+    ]
     if not rows:
         raise InputError(f"No worker answers at {' or '.join(found)}. Name one: http://HOST:PORT.")
     whole = saved_by_all(rows)
@@ -93,7 +135,8 @@ def stats_command(settings: Settings, urls: UrlsArgument = None, as_json: JsonOp
     else:
         saved = "saved" if settings.mode == "enforce" else "would have saved"
         print(
-            f"{saved} {_number(whole['bytes_saved'])}B, {_percent(whole['share_saved']) or '0 %'}, since {whole['since']}: "
+            f"{saved} {_number(whole['bytes_saved'])}B, {_percent(whole['share_saved']) or '0 %'}, "
+            f"since {whole['since']}: "
             f"{whole['duplicates']:,} of {whole['documents']:,} documents were duplicates"
         )
         print()
@@ -128,9 +171,19 @@ def saved_by(address: str, worker: RoleReading) -> dict[str, Any]:
 
 def saved_by_all(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the sum of some workers' figures, since the first of their starts."""
-    counts = {name: sum(row[name] for row in rows) for name in ("documents", "duplicates", "bytes", "bytes_saved")}
+    counts = {
+        name: sum(row[name] for row in rows)
+        for name in ("documents", "duplicates", "bytes", "bytes_saved")
+    }
     reasons = sum((Counter(row["reasons"]) for row in rows), Counter[str]())
-    return _with_share({"worker": "all", "since": min(row["since"] for row in rows), **counts, "reasons": dict(reasons)})
+    return _with_share(
+        {
+            "worker": "all",
+            "since": min(row["since"] for row in rows),
+            **counts,
+            "reasons": dict(reasons),
+        }
+    )
 
 
 def _with_share(row: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +203,8 @@ def _saved_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 class RoleReading(NamedTuple):
-    """One role's metrics at one moment. `seconds` is of the monotonic clock; `values` by name without prefix, then labels.
+    """One role's metrics at one moment. `seconds` is of the monotonic clock; `values` by name
+    without prefix, then labels.
 
     `ready` is None where the role was not asked, and `waits_for` why it is not.
     """
@@ -173,7 +227,9 @@ class RoleReading(NamedTuple):
 
 
 class Interval:
-    """What a role did between two readings of one process; without the first only what stands in the second is known."""
+    """What a role did between two readings of one process; without the first only what stands in
+    the second is known.
+    """
 
     def __init__(self, before: RoleReading | str, now: RoleReading) -> None:
         start = "process_start_time_seconds"
@@ -200,11 +256,18 @@ class Interval:
         if self._past is None:
             return None
         begin, end = (one.get(f"{name}_bucket", {}) for one in (self._past.values, self._values))
-        return quantile({float(dict(labels)["le"]): value - begin.get(labels, 0.0) for labels, value in end.items()}, share)
+        return quantile(
+            {
+                float(dict(labels)["le"]): value - begin.get(labels, 0.0)
+                for labels, value in end.items()
+            },
+            share,
+        )
 
 
 class Figure(NamedTuple):
-    """A figure of a role: its name as JSON has it, its column, how it is found, how it is shown; without a column not shown.
+    """A figure of a role: its name as JSON has it, its column, how it is found, how it is shown;
+    without a column not shown.
 
     Of two with the same column the first that is known is shown.
     """
@@ -217,7 +280,9 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """What one role does. A figure is None that is not known yet; rates are a second, latencies in seconds."""
+    """What one role does. A figure is None that is not known yet; rates are a second, latencies in
+    seconds.
+    """
 
     address: str
     role: str | None
@@ -248,7 +313,9 @@ def read(address: str) -> RoleReading | str:
             return f"answers {status}; it serves no metrics"
         found = parse(body.decode("utf-8", "replace"), time.monotonic())
         status, body = asking.ask(address, "/readyz", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
-        return found._replace(ready=status == 200, waits_for="" if status == 200 else _sentence(body))
+        return found._replace(
+            ready=status == 200, waits_for="" if status == 200 else _sentence(body)
+        )
     except asking.NO_ANSWER as error:
         return asking.reason_of(error)
 
@@ -279,7 +346,9 @@ def row_of(address: str, before: RoleReading | str, now: RoleReading | str) -> T
 
 
 def quantile(buckets: Mapping[float, float], share: float) -> float | None:
-    """Return a quantile from cumulative counts by upper edge, as Prometheus does: linear within a bucket."""
+    """Return a quantile from cumulative counts by upper edge, as Prometheus does: linear within a
+    bucket.
+    """
     edges = sorted(buckets)
     if not edges or buckets[edges[-1]] <= 0:
         return None
@@ -305,8 +374,12 @@ def drawn(rows: Sequence[TopRow]) -> Group:
             for row in own:
                 table.add_row(*row.cells(role))
             parts += [table, Text()]
-    parts += _why("not ready", {row.address: row.waits_for for row in rows if row.ready is False}, "yellow")
-    parts += _why("no figures", {row.address: row.problem for row in rows if row.problem is not None}, "red")
+    parts += _why(
+        "not ready", {row.address: row.waits_for for row in rows if row.ready is False}, "yellow"
+    )
+    parts += _why(
+        "no figures", {row.address: row.problem for row in rows if row.problem is not None}, "red"
+    )
     return Group(*parts[:-1])
 
 
@@ -318,14 +391,22 @@ def _why(title: str, sentences: Mapping[str, str], colour: str) -> list[FittedTa
 
 
 def _read_all(settings: Settings, urls: Iterable[str] | None) -> dict[str, RoleReading | str]:
-    """Return the metrics of the roles named; of none named, of those that answer on this machine, and of the usual ones."""
+    """Return the metrics of the roles named; of none named, of those that answer on this machine,
+    and of the usual ones.
+    """
     if urls:
         return {address: read(address) for address in map(_checked, urls)}
     found = [(address, read(address)) for address in addresses(settings)]
-    return {address: one for place, (address, one) in enumerate(found) if place < _ALWAYS or not isinstance(one, str)}
+    return {
+        address: one
+        for place, (address, one) in enumerate(found)
+        if place < _ALWAYS or not isinstance(one, str)
+    }
 
 
-def _next(last: Mapping[str, RoleReading | str], interval: float) -> tuple[list[TopRow], dict[str, RoleReading | str]]:
+def _next(
+    last: Mapping[str, RoleReading | str], interval: float
+) -> tuple[list[TopRow], dict[str, RoleReading | str]]:
     time.sleep(interval)
     now = {address: read(address) for address in last}
     return [row_of(address, last[address], now[address]) for address in last], now
@@ -343,7 +424,9 @@ def _checked(url: str) -> str:
     whole = url if "://" in url else f"http://{url}"
     try:
         parts = urllib.parse.urlsplit(whole)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        is_good = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        )
     except ValueError:
         is_good = False
     if not is_good:
@@ -361,7 +444,11 @@ def _number(value: float | None) -> str:
         return ""
     for unit in ("", "k", "M", "G"):
         if abs(value) < (99_999.5 if not unit else 999.5):
-            return f"{value:,.0f}{unit}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}{unit}"
+            return (
+                f"{value:,.0f}{unit}"
+                if abs(value) >= 10 or value == int(value)
+                else f"{value:.1f}{unit}"
+            )
         value /= 1000
     return f"{value:,.0f}T"
 
@@ -381,7 +468,13 @@ def _percent(value: float | None) -> str:
 def _time(seconds: float | None) -> str:
     if seconds is None:
         return ""
-    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return (
+        f"{1000 * seconds:.0f} ms"
+        if seconds < 1
+        else f"{seconds:.1f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+    )
 
 
 def _megabytes(size: float | None) -> str:
@@ -394,7 +487,11 @@ def _whole_megabytes(size: float | None) -> str:
 
 def _aborted(of: Interval) -> float | None:
     ended = of.moved("transactions_total")
-    return None if ended is None else _ratio(ended - (of.moved("transactions_total", result="committed") or 0.0), ended)
+    return (
+        None
+        if ended is None
+        else _ratio(ended - (of.moved("transactions_total", result="committed") or 0.0), ended)
+    )
 
 
 def _duplicates(found: Callable[..., float | None]) -> float | None:
@@ -405,7 +502,8 @@ def _candidates(of: Interval) -> float | None:
     return _ratio(of.moved("candidates_sum"), of.moved("candidates_count"))
 
 
-# Each figure of each role: `duplicate_ratio` and quantiles are of the interval, `duplicate_ratio_ever` since the role's start.
+# Each figure of each role: `duplicate_ratio` and quantiles are of the interval,
+# `duplicate_ratio_ever` since the role's start.
 FIGURES: Final[Mapping[str, Sequence[Figure]]] = {
     "worker": (
         Figure("documents_rate", "docs/s", lambda of: of.rate("documents_total"), _number),
@@ -414,9 +512,21 @@ FIGURES: Final[Mapping[str, Sequence[Figure]]] = {
         Figure("duplicate_ratio_ever", "duplicates", lambda of: _duplicates(of.now), _percent),
         Figure("dead_letters_rate", "dead /s", lambda of: of.rate("dead_letters_total"), _number),
         Figure("lag_records", "lag", lambda of: of.now("consumer_lag_records"), _number),
-        Figure("latency_p50_seconds", "p50", lambda of: of.quantile("verdict_latency_seconds", 0.5), _time),
-        Figure("latency_p99_seconds", "p99", lambda of: of.quantile("verdict_latency_seconds", 0.99), _time),
-        Figure("in_flight_documents", "in flight", lambda of: of.now("documents_in_flight"), _number),
+        Figure(
+            "latency_p50_seconds",
+            "p50",
+            lambda of: of.quantile("verdict_latency_seconds", 0.5),
+            _time,
+        ),
+        Figure(
+            "latency_p99_seconds",
+            "p99",
+            lambda of: of.quantile("verdict_latency_seconds", 0.99),
+            _time,
+        ),
+        Figure(
+            "in_flight_documents", "in flight", lambda of: of.now("documents_in_flight"), _number
+        ),
         Figure("aborted_ratio", "aborts", _aborted, _percent),
     ),
     "index": (
@@ -428,15 +538,27 @@ FIGURES: Final[Mapping[str, Sequence[Figure]]] = {
         Figure("index_bytes", "size", lambda of: of.now("index_size_bytes"), _whole_megabytes),
     ),
     "insights": (
-        Figure("insights_records_rate", "records/s", lambda of: of.rate("insights_records_total"), _number),
+        Figure(
+            "insights_records_rate",
+            "records/s",
+            lambda of: of.rate("insights_records_total"),
+            _number,
+        ),
         Figure("insights_lag_records", "lag", lambda of: of.now("insights_lag_records"), _number),
         Figure("hosts", "hosts", lambda of: of.now("insights_hosts"), _whole),
     ),
     "search": (
-        Figure("search_records_rate", "records/s", lambda of: of.rate("search_records_total"), _number),
+        Figure(
+            "search_records_rate", "records/s", lambda of: of.rate("search_records_total"), _number
+        ),
         Figure("search_lag_records", "lag", lambda of: of.now("search_lag_records"), _number),
         Figure("search_documents", "held", lambda of: of.now("search_documents"), _whole),
         Figure("search_bytes", "size", lambda of: of.now("search_size_bytes"), _whole_megabytes),
-        Figure("answer_p99_seconds", "answer p99", lambda of: of.quantile("search_answer_seconds", 0.99), _time),
+        Figure(
+            "answer_p99_seconds",
+            "answer p99",
+            lambda of: of.quantile("search_answer_seconds", 0.99),
+            _time,
+        ),
     ),
 }

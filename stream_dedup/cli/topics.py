@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from stream_dedup.cli.options import FitOption, JsonOption, PartitionsOption, TopicFilesOption, command
+from stream_dedup.cli.options import (
+    FitOption,
+    JsonOption,
+    PartitionsOption,
+    TopicFilesOption,
+    command,
+)
 from stream_dedup.ground.errors import ConfigurationError, TopicExistsError
 from stream_dedup.ground.terminal import print_json, print_table
 from stream_dedup.ground.topics import (
@@ -32,7 +38,13 @@ from stream_dedup.settings.settings import Settings
 # What was made just now may not be in every list yet.
 _AGAIN_SECONDS = 0.1
 _DONE = {"create": "created", "grow": "grown"}
-_COLOURS = {"create": "green", "grow": "green", "set": "yellow", "refuse": "bold red", "none": "dim"}
+_COLOURS = {
+    "create": "green",
+    "grow": "green",
+    "set": "yellow",
+    "refuse": "bold red",
+    "none": "dim",
+}
 
 
 @command("topics plan", example="stream-dedup topics plan --json")
@@ -43,7 +55,9 @@ def topics_plan_command(
     folder: TopicFilesOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show what the cluster's topics lack, and change nothing. Ends with 78 if something cannot be corrected."""
+    """Show what the cluster's topics lack, and change nothing. Ends with 78 if something cannot be
+    corrected.
+    """
     found = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
     _print(found, as_json=as_json)
     return ConfigurationError.exit_code if refusals(found.changes) else 0
@@ -57,18 +71,30 @@ def topics_apply_command(
     folder: TopicFilesOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Create missing topics, add partitions, correct settings. Nothing is ever deleted or shrunk."""
-    _print(_carry_out(settings, folder, partitions, fit_brokers=fit_brokers), as_json=as_json, is_done=True)
+    """Create missing topics, add partitions, correct settings. Nothing is ever deleted or
+    shrunk.
+    """
+    _print(
+        _carry_out(settings, folder, partitions, fit_brokers=fit_brokers),
+        as_json=as_json,
+        is_done=True,
+    )
     return 0
 
 
-def apply_topics(settings: Settings, *, partitions: int | None = None, fit_brokers: bool = True) -> list[TopicChange]:
-    """Bring a cluster to the declared topics without printing, as `broker` and `demo` do; return what was changed."""
+def apply_topics(
+    settings: Settings, *, partitions: int | None = None, fit_brokers: bool = True
+) -> list[TopicChange]:
+    """Bring a cluster to the declared topics without printing, as `broker` and `demo` do; return
+    what was changed.
+    """
     return _carry_out(settings, None, partitions, fit_brokers=fit_brokers).changes
 
 
 class _Compared(NamedTuple):
-    """The declared topics, what must change, and how many bytes a record of each that is there may have."""
+    """The declared topics, what must change, and how many bytes a record of each that is there may
+    have.
+    """
 
     admin: Admin
     desired: Sequence[Topic]
@@ -76,8 +102,11 @@ class _Compared(NamedTuple):
     record_bytes: Mapping[str, str]
 
 
-def _carry_out(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool) -> _Compared:
-    """Plan and apply; where somebody else does the same at the same moment (`broker` makes the topics too), plan anew.
+def _carry_out(
+    settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool
+) -> _Compared:
+    """Plan and apply; where somebody else does the same at the same moment (`broker` makes the
+    topics too), plan anew.
 
     Each new plan finds one topic more, so there are no more of them than topics.
     """
@@ -95,7 +124,9 @@ def _carry_out(settings: Settings, folder: Path | None, partitions: int | None, 
     return found
 
 
-def _compare(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool) -> _Compared:
+def _compare(
+    settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool
+) -> _Compared:
     desired: Sequence[Topic] = read_topics(settings.topic_names, folder)
     if partitions is not None:
         desired = with_partitions(desired, partitions)
@@ -107,7 +138,11 @@ def _compare(settings: Settings, folder: Path | None, partitions: int | None, *,
     changes = plan(desired, existing)
     if problem := replicas_problem(changes, brokers):
         raise ConfigurationError(problem)
-    limits = {name: topic.config[RECORD_BYTES] for name, topic in existing.items() if RECORD_BYTES in topic.config}
+    limits = {
+        name: topic.config[RECORD_BYTES]
+        for name, topic in existing.items()
+        if RECORD_BYTES in topic.config
+    }
     return _Compared(admin, desired, changes, limits)
 
 
@@ -118,11 +153,17 @@ def _print(found: _Compared, *, as_json: bool, is_done: bool = False) -> None:
     rows = as_rows(found.desired, found.changes)
     for row in rows:
         name, action, sentence = (str(row[key]) for key in ("topic", "action", "sentence"))
-        limit = changed[name].config.get(RECORD_BYTES, "") if name in changed else found.record_bytes.get(name, "")
+        limit = (
+            changed[name].config.get(RECORD_BYTES, "")
+            if name in changed
+            else found.record_bytes.get(name, "")
+        )
         if limit.isdigit():
             row["record_bytes"] = int(limit)
         if is_done and action == Action.CREATE:
-            row["sentence"] = sentence = sentence.replace("does not exist: create it with", "was created with")
+            row["sentence"] = sentence = sentence.replace(
+                "does not exist: create it with", "was created with"
+            )
         shown = Text(_DONE.get(action, action) if is_done else action, _COLOURS[action])
         table.append([name, shown, f"{int(limit):,} bytes" if limit.isdigit() else "", sentence])
     if as_json:

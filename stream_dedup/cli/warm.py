@@ -1,9 +1,12 @@
-"""`python -m stream_dedup.cli.warm DIRECTORY`: make every kernel ahead, by doing once what the roles do.
+"""`python -m stream_dedup.cli.warm DIRECTORY`: make every kernel ahead, by doing once what the
+roles do.
 
-Invariant: every kernel is called with the types that a role calls it with; those that were not called are named in
-the result, and a test holds it empty, so that a new kernel is not forgotten here.
+Invariant: every kernel is called with the types that a role calls it with; those that were not
+called are named in the result, and a test holds it empty, so that a new kernel is not forgotten
+here.
 
-It is a process of its own because numba reads the processor to compile for from its environment, once.
+It is a process of its own because numba reads the processor to compile for from its environment,
+once.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ _STAGES = (
 
 def use_fingerprints() -> None:
     """Make a fingerprint of every preset, and of every stage that has kernels; explain one."""
-    # jieba, which finds keywords, reads its tables for seconds, and no kernel works for these presets alone.
+    # jieba, which finds keywords, reads its tables for seconds, and no kernel works for these
+    # presets alone.
     for written in (*(name for name, method in PRESETS.items() if not method.is_ranked), *_STAGES):
         fingerprinter = Fingerprinter(Recipe(written))
         if fingerprinter.recipe.method.takes_vectors:
@@ -91,8 +95,20 @@ def use_index() -> None:
         index.drop(np.arange(1))
         tags, states = np.zeros(_DOCUMENTS, np.uint32), np.full(_DOCUMENTS, FULL, np.uint8)
         numbers = np.arange(_DOCUMENTS)
-        stored = StoredRows(numbers, batch.prints, batch.scopes, batch.features, states, batch.sketches, tags, tags, tags)
-        Neighbours(plan, limbs, identities, values=SKETCH_BYTES).load([stored], _DOCUMENTS, _DOCUMENTS)
+        stored = StoredRows(
+            numbers,
+            batch.prints,
+            batch.scopes,
+            batch.features,
+            states,
+            batch.sketches,
+            tags,
+            tags,
+            tags,
+        )
+        Neighbours(plan, limbs, identities, values=SKETCH_BYTES).load(
+            [stored], _DOCUMENTS, _DOCUMENTS
+        )
     first, kind = np.zeros(1, np.int64), row_type(1)
     ids = gather([EntryPage(bytes(kind.itemsize))], first, first, kind, kind).ids()
     crcs_of(ids)
@@ -106,7 +122,9 @@ def use_outputs() -> None:
     """Write the headers of one verdict; hand no record over."""
     verdicts = Verdicts.of([Judgement(Reason.NEW, LogPlace(0, 0))])
     places = header_columns.SourcePlaces("warm", np.zeros(1, np.int32), np.zeros(1, np.int64))
-    header_columns.of_verdicts("warm", places, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
+    header_columns.of_verdicts(
+        "warm", places, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_)
+    )
     warm_up_writer()
 
 

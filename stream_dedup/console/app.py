@@ -1,7 +1,9 @@
-"""The routes of the console: a page and its JSON twin (`decisions`, `decisions.json`) each, stylesheet, script and icon.
+"""The routes of the console: a page and its JSON twin (`decisions`, `decisions.json`) each,
+stylesheet, script and icon.
 
-Invariants: GET and HEAD only; a source is called in a thread, at most `CALLS_MAX` at a time, and waited for `WAIT_SECONDS` at
-most; what fails is a sentence on the page, with the rest of the page beside it; links are relative.
+Invariants: GET and HEAD only; a source is called in a thread, at most `CALLS_MAX` at a time, and
+waited for `WAIT_SECONDS` at most; what fails is a sentence on the page, with the rest of the page
+beside it; links are relative.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _logger = structlog.get_logger("stream_dedup.console")
 CALLS_MAX: Final = 8
 WAIT_SECONDS = 8.0
 _POLICY: Final = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
 _HEADERS: Final = {
@@ -44,15 +47,21 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_FILES: Final = {"console.css": "text/css", "console.js": "text/javascript", "console.svg": "image/svg+xml"}
+_FILES: Final = {
+    "console.css": "text/css",
+    "console.js": "text/javascript",
+    "console.svg": "image/svg+xml",
+}
 
 
 class ConsolePages:
-    """The console over its sources. `prefix`: a path such as `/dedup` under which a proxy that does not cut it off asks;
-    `token_file`: who does not give what it holds is refused.
+    """The console over its sources. `prefix`: a path such as `/dedup` under which a proxy that does
+    not cut it off asks; `token_file`: who does not give what it holds is refused.
     """
 
-    def __init__(self, sources: ConsoleSources, prefix: str = "", token_file: Path | None = None) -> None:
+    def __init__(
+        self, sources: ConsoleSources, prefix: str = "", token_file: Path | None = None
+    ) -> None:
         self._sources = sources
         self._prefix = prefix.rstrip("/")
         self._guard = TokenGuard(token_file)
@@ -67,14 +76,23 @@ class ConsolePages:
         for root in ("", self._prefix) if self._prefix else ("",):
             for name, answer in pages.PAGES.items():
                 address = "" if name == "now" else name
-                found.append(Route(f"{root}/{address}", partial(self._page, name, answer), methods=["GET"]))
-                found.append(Route(f"{root}/{name}.json", partial(self._twin, answer), methods=["GET"]))
+                found.append(
+                    Route(f"{root}/{address}", partial(self._page, name, answer), methods=["GET"])
+                )
+                found.append(
+                    Route(f"{root}/{name}.json", partial(self._twin, answer), methods=["GET"])
+                )
             found.append(Route(f"{root}/decisions.csv", self._table, methods=["GET"]))
-            found += [Route(f"{root}/{name}", partial(self._file, name), methods=["GET"]) for name in _FILES]
+            found += [
+                Route(f"{root}/{name}", partial(self._file, name), methods=["GET"])
+                for name in _FILES
+            ]
         if self._prefix:
             found.append(Route(self._prefix, self._to_root, methods=["GET"]))
         for root in dict.fromkeys(["", self._prefix]):  # last: they take every other address
-            found.append(Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False))
+            found.append(
+                Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False)
+            )
         return found
 
     async def _page(self, name: str, answer: PageAnswer, request: Request) -> Response:
@@ -84,7 +102,12 @@ class ConsolePages:
         except PageError as error:
             template, status = "problem.html", error.status
             values = {"sentence": str(error), "title": title_of(status)}
-        common = {"page": name, "version": self._version, "twin": name and f"{name}.json", "query": dict(request.query_params)}
+        common = {
+            "page": name,
+            "version": self._version,
+            "twin": name and f"{name}.json",
+            "query": dict(request.query_params),
+        }
         body = await run_in_threadpool(rendering.page, template, common | values)
         return Response(body, status, _HEADERS | _challenge(status), "text/html; charset=utf-8")
 
@@ -101,25 +124,33 @@ class ConsolePages:
             status, kind = error.status, PROBLEM_TYPE
             body = problem(status, str(error))
         # In ASCII, because half of a surrogate pair has no UTF-8.
-        return Response(json.dumps(body, default=_plain), status, _HEADERS | _challenge(status), kind)
+        return Response(
+            json.dumps(body, default=_plain), status, _HEADERS | _challenge(status), kind
+        )
 
     async def _table(self, request: Request) -> Response:
         try:
             values = await self._values(pages.listed, request)
         except PageError as error:
             headers = _HEADERS | _challenge(error.status)
-            return Response(json.dumps(problem(error.status, str(error))), error.status, headers, PROBLEM_TYPE)
+            return Response(
+                json.dumps(problem(error.status, str(error))), error.status, headers, PROBLEM_TYPE
+            )
         body = await run_in_threadpool(rendering.table, values["decisions"])
         headers = _HEADERS | {"Content-Disposition": 'attachment; filename="decisions.csv"'}
         return Response(body, 200, headers, "text/csv; charset=utf-8")
 
     async def _file(self, name: str, request: Request) -> Response:
         del request
-        return Response(self._files[name], 200, _HEADERS | {"Cache-Control": "max-age=86400"}, _FILES[name])
+        return Response(
+            self._files[name], 200, _HEADERS | {"Cache-Control": "max-age=86400"}, _FILES[name]
+        )
 
     async def _to_root(self, request: Request) -> Response:
         del request
-        return Response(status_code=308, headers={"Location": self._prefix.rpartition("/")[2] + "/"})
+        return Response(
+            status_code=308, headers={"Location": self._prefix.rpartition("/")[2] + "/"}
+        )
 
     async def _values(self, answer: PageAnswer, request: Request) -> dict[str, Any]:
         refused = self._guard.refuses(request.headers.get("authorization", ""))

@@ -1,7 +1,9 @@
-"""What deserves a look, from Kafka: roles that are not at work, dead letters, hosts where something goes on.
+"""What deserves a look, from Kafka: roles that are not at work, dead letters, hosts where something
+goes on.
 
-Invariants: nothing joins a group or commits; of the dead letters at most `LETTERS` are read and of the host signals at most
-`SIGNALS`, the newest; what was found is kept for `KEEP_SECONDS`, however many ask; what cannot be looked at is said.
+Invariants: nothing joins a group or commits; of the dead letters at most `LETTERS` are read and of
+the host signals at most `SIGNALS`, the newest; what was found is kept for `KEEP_SECONDS`, however
+many ask; what cannot be looked at is said.
 """
 
 from __future__ import annotations
@@ -45,23 +47,30 @@ def time_ms() -> int:
 class Attention:
     """What deserves a look in one deployment, as far as Kafka knows it."""
 
-    def __init__(self, settings: Settings, kafka: KeptAdmin, now_ms: Callable[[], int] = time_ms) -> None:
+    def __init__(
+        self, settings: Settings, kafka: KeptAdmin, now_ms: Callable[[], int] = time_ms
+    ) -> None:
         self._settings = settings
         self._kafka = kafka
         self._now_ms = now_ms
         self.letters = _Kept(self._read_letters)
         """The dead letters. Raises StreamDedupError: they cannot be read."""
         self.events = _Kept(self._read_events)
-        """What goes on at each host, by the signals of the last day; None where nobody writes any. Raises as `letters`."""
+        """What goes on at each host, by the signals of the last day; None where nobody writes any.
+        Raises as `letters`."""
         self.unwatched = _Kept(self._read_unwatched)
-        """That nobody reads any more what the workers count at hosts; nothing where somebody does, or nobody did. Raises as
-        `letters`."""
+        """That nobody reads any more what the workers count at hosts; nothing where somebody does,
+        or nobody did. Raises as `letters`."""
         self.remarks = _Kept(self._look)
         """What to look at; each look that fails is a remark itself."""
 
     def _look(self) -> Sequence[Remark]:
         found: list[Remark] = []
-        looks: tuple[Callable[[], Sequence[Remark]], ...] = (self._of_roles, self._of_letters, self._of_hosts)
+        looks: tuple[Callable[[], Sequence[Remark]], ...] = (
+            self._of_roles,
+            self._of_letters,
+            self._of_hosts,
+        )
         for look in looks:
             try:
                 found += look()
@@ -71,9 +80,15 @@ class Attention:
 
     def _of_roles(self) -> Sequence[Remark]:
         settings = self._settings
-        facts = self._kafka.ask(lambda admin: read_roles(admin, settings, sum(waiting(settings, admin).values())))
+        facts = self._kafka.ask(
+            lambda admin: read_roles(admin, settings, sum(waiting(settings, admin).values()))
+        )
         findings = check_roles(settings, settings.topic_names, facts)
-        return [Remark(one.state.value, one.sentence) for one in findings if one.state is not CheckState.OK]
+        return [
+            Remark(one.state.value, one.sentence)
+            for one in findings
+            if one.state is not CheckState.OK
+        ]
 
     def _of_letters(self) -> Sequence[Remark]:
         letters = self.letters()
@@ -82,12 +97,20 @@ class Attention:
             return []
         stages = ", ".join(dict.fromkeys(one.stage or "-" for one in letters.kinds if one.waiting))
         many = f"{'' if letters.is_whole else 'of the newest '}{count:,}"
-        return [Remark("warning", f"Dead letters that were not sent back: {many} (stage {stages}).", "dead-letters")]
+        return [
+            Remark(
+                "warning",
+                f"Dead letters that were not sent back: {many} (stage {stages}).",
+                "dead-letters",
+            )
+        ]
 
     def _of_hosts(self) -> Sequence[Remark]:
         events = {host: said for host, said in (self.events() or {}).items() if said}
         found = [
-            Remark("warning", f"{host}: {'; '.join(said)}", "decisions?" + urlencode({"host": host}))
+            Remark(
+                "warning", f"{host}: {'; '.join(said)}", "decisions?" + urlencode({"host": host})
+            )
             for host, said in list(events.items())[:_HOSTS_SAID]
         ]
         if more := len(events) - len(found):
@@ -117,20 +140,25 @@ class Attention:
 
     def _read_unwatched(self) -> str:
         topic, group = self._settings.topic_names.insights, reading_group(self._settings.group)
-        ends = self._kafka.ask(lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {})
+        ends = self._kafka.ask(
+            lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {}
+        )
         done = self._kafka.ask(lambda admin: admin.committed(group))
         # Where it never ran it is not wanted.
         waiting = [high - done[key][0] for key, (_, high) in ends.items() if key in done]
         if max(waiting, default=0) < 1 or self._kafka.ask(lambda admin: admin.group_members(group)):
             return ""
         return (
-            f"What goes on at hosts is told no more: nobody reads {topic}, as the group {group} has no member. Start one with: "
+            f"What goes on at hosts is told no more: nobody reads {topic}, as the group {group} "
+            "has no member. Start one with: "
             "stream-dedup run insights"
         )
 
     def _read_events(self) -> Mapping[str, tuple[str, ...]] | None:
         topic = self._settings.topic_names.host_signals
-        ends = self._kafka.ask(lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {})
+        ends = self._kafka.ask(
+            lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {}
+        )
         spans, _ = _newest(ends, SIGNALS)
         since = self._now_ms() - _DAY_MS
         found: dict[str, tuple[str, ...]] = {}
@@ -144,8 +172,8 @@ class Attention:
 
 
 class _Kept(Generic[T]):
-    """What `make` returned, kept for `KEEP_SECONDS`. One thread at a time makes it anew, and meanwhile the others get what was
-    made before, or wait where that is twice as old.
+    """What `make` returned, kept for `KEEP_SECONDS`. One thread at a time makes it anew, and
+    meanwhile the others get what was made before, or wait where that is twice as old.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -171,15 +199,21 @@ class _Kept(Generic[T]):
 def _newest(
     ends: Mapping[TopicPartitionKey, tuple[int, int]], most: int
 ) -> tuple[dict[TopicPartitionKey, list[tuple[int, int]]], bool]:
-    """Return the newest offsets of each partition, `most` of all together; and whether that is all there are."""
+    """Return the newest offsets of each partition, `most` of all together; and whether that is all
+    there are.
+    """
     each = max(1, most // max(1, len(ends)))
-    spans = {key: [(max(low, high - each), high)] for key, (low, high) in ends.items() if low < high}
+    spans = {
+        key: [(max(low, high - each), high)] for key, (low, high) in ends.items() if low < high
+    }
     return spans, all(high - low <= each for low, high in ends.values())
 
 
 def _redrive(stage: str, kind: str) -> str:
     wanted = [("--stage", stage), ("--class", kind)]
-    return shlex.join(["stream-dedup", "dlq", "redrive", *(part for pair in wanted if pair[1] for part in pair)])
+    return shlex.join(
+        ["stream-dedup", "dlq", "redrive", *(part for pair in wanted if pair[1] for part in pair)]
+    )
 
 
 def _listed(letter: Letter, *, is_sent: bool) -> ListedLetter:
@@ -199,17 +233,24 @@ def _listed(letter: Letter, *, is_sent: bool) -> ListedLetter:
 
 
 def _events(raw: bytes | None) -> tuple[str, ...]:
-    """Return what a signal says goes on; nothing for one that says it wrongly, as a newer version might."""
+    """Return what a signal says goes on; nothing for one that says it wrongly, as a newer version
+    might.
+    """
     try:
         events = json.loads(raw or b"{}").get("events", [])
-        return tuple(_event(one["event"], int(one["documents"]), str(one.get("position", ""))) for one in events)
+        return tuple(
+            _event(one["event"], int(one["documents"]), str(one.get("position", "")))
+            for one in events
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return ()
 
 
 def _event(kind: str, documents: int, position: str) -> str:
     if kind == "vanishing":
-        return f"nearly all that it sends is dropped in favour of other ids ({documents:,} documents)"
+        return (
+            f"nearly all that it sends is dropped in favour of other ids ({documents:,} documents)"
+        )
     if kind == "one-page":
         return f"about {documents:,} of its ids fell on one document, at {position[:300]}"
     return f"{kind:.40} ({documents:,} documents)"

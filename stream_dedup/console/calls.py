@@ -1,4 +1,6 @@
-"""What all have in common that answer people: questions in threads, bounded, and what fails as a status and a sentence."""
+"""What all have in common that answer people: questions in threads, bounded, and what fails as a
+status and a sentence.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def title_of(status: int) -> str:
 
 @contextlib.contextmanager
 def as_page_errors(logger: Any, event: str, failed: str) -> Iterator[None]:
-    """Make a `PageError` of each failure inside. A fault of the program is logged as `event`; `failed` says what it cost."""
+    """Make a `PageError` of each failure inside. A fault of the program is logged as `event`;
+    `failed` says what it cost.
+    """
     try:
         yield
     except PageError:
@@ -44,11 +48,15 @@ def as_page_errors(logger: Any, event: str, failed: str) -> Iterator[None]:
         raise PageError(503, str(error)) from error
     except Exception as error:
         logger.exception(event, error=f"{type(error).__name__}: {error}")
-        raise PageError(500, f"{failed} because of a fault of the program; the role's log says which.") from error
+        raise PageError(
+            500, f"{failed} because of a fault of the program; the role's log says which."
+        ) from error
 
 
 class BoundedCalls:
-    """Calls in threads, at most `most` at a time, each waited for `seconds`; `away` asks who is, if it takes longer."""
+    """Calls in threads, at most `most` at a time, each waited for `seconds`; `away` asks who is, if
+    it takes longer.
+    """
 
     def __init__(self, most: int, seconds: float, away: str) -> None:
         self._most = most
@@ -59,14 +67,18 @@ class BoundedCalls:
     async def __call__(self, call: Callable[[], T]) -> T:
         """Call in a thread, and wait for it for a bounded time."""
         if self._calls.locked():
-            raise PageError(503, f"{self._most} questions are being answered already; ask again in a second.")
+            raise PageError(
+                503, f"{self._most} questions are being answered already; ask again in a second."
+            )
         await self._calls.acquire()
         task = asyncio.ensure_future(run_in_threadpool(outcome_of, call))
         task.add_done_callback(self._called)
         try:
             outcome = [await asyncio.wait_for(asyncio.shield(task), self._seconds)]
         except TimeoutError:
-            raise PageError(503, f"No answer came within {self._seconds:.0f} s; {self._away}") from None
+            raise PageError(
+                503, f"No answer came within {self._seconds:.0f} s; {self._away}"
+            ) from None
         finally:
             del task
         return result_of(outcome.pop())

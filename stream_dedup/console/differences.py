@@ -1,7 +1,8 @@
-"""Two texts side by side, with what differs marked; and which blocks of two fingerprints agree. Pure.
+"""Two texts side by side, with what differs marked; and which blocks of two fingerprints agree.
+Pure.
 
-Invariants: bounded for every text: of each the first `SHOWN` characters are shown, and `COMPARED` words compared; what was
-left out is said.
+Invariants: bounded for every text: of each the first `SHOWN` characters are shown, and `COMPARED`
+words compared; what was left out is said.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _KEPT: Final = frozenset("\n\t\u200c\u200d")
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """A stretch of a row: `kind` is `same`, `changed` (both sides), `gone` (left only), `come` (right only) or `skipped`."""
+    """A stretch of a row: `kind` is `same`, `changed` (both sides), `gone` (left only), `come`
+    (right only) or `skipped`.
+    """
 
     kind: str
     left: str
@@ -34,7 +37,9 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True)
 class TextComparison:
-    """Both texts in pieces. `share`: Jaccard similarity of their runs of three words. `note` says what was left out."""
+    """Both texts in pieces. `share`: Jaccard similarity of their runs of three words. `note` says
+    what was left out.
+    """
 
     pieces: tuple[TextPiece, ...]
     share: float
@@ -43,7 +48,9 @@ class TextComparison:
 
 
 def shown(text: str) -> str:
-    """Return a text with its control characters written as escapes, so that none reorders or hides what is beside it."""
+    """Return a text with its control characters written as escapes, so that none reorders or hides
+    what is beside it.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -57,16 +64,20 @@ def shown(text: str) -> str:
 
 
 def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
-    """Compare the kept text (left) with the other. `folded`: long equal stretches are cut in their middle."""
+    """Compare the kept text (left) with the other. `folded`: long equal stretches are cut in their
+    middle.
+    """
     first, second = (_TOKEN.findall(text[:SHOWN])[:COMPARED] for text in (left, right))
     cut = [
-        f"the {name} is longer than what is compared here ({len(''.join(tokens)):,} of {len(text):,} characters)"
+        f"the {name} is longer than what is compared here ({len(''.join(tokens)):,} of "
+        f"{len(text):,} characters)"
         for name, text, tokens in (("kept text", left, first), ("other text", right, second))
         if len("".join(tokens)) < len(text)
     ]
     bare, other = ([token.strip().casefold() for token in tokens] for tokens in (first, second))
     pieces: list[TextPiece] = []
-    # With autojunk, words that make up more than a hundredth of a long text anchor nothing: it is what bounds the time.
+    # With autojunk, words that make up more than a hundredth of a long text anchor nothing: it is
+    # what bounds the time.
     for action, begin, end, start, stop in difflib.SequenceMatcher(None, bare, other).get_opcodes():
         one, two = first[begin:end], second[start:stop]
         if action == "equal" and folded and len(one) > 3 * _FOLDED:
@@ -75,11 +86,18 @@ def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
             pieces.append(TextPiece("skipped", skipped, skipped))
             pieces.append(_piece("same", one[-_FOLDED:], two[-_FOLDED:]))
         else:
-            kind = {"equal": "same", "replace": "changed", "delete": "gone", "insert": "come"}[action]
+            kind = {"equal": "same", "replace": "changed", "delete": "gone", "insert": "come"}[
+                action
+            ]
             pieces.append(_piece(kind, one, two))
     changes = sum(piece.kind in ("changed", "gone", "come") for piece in pieces)
     note = "; ".join(cut)
-    return TextComparison(tuple(pieces), _jaccard(bare, other), changes, note[:1].upper() + note[1:] + "." if note else "")
+    return TextComparison(
+        tuple(pieces),
+        _jaccard(bare, other),
+        changes,
+        note[:1].upper() + note[1:] + "." if note else "",
+    )
 
 
 def _piece(kind: str, left: list[str], right: list[str]) -> TextPiece:
@@ -87,13 +105,20 @@ def _piece(kind: str, left: list[str], right: list[str]) -> TextPiece:
 
 
 def _jaccard(left: list[str], right: list[str]) -> float:
-    one, two = ({tuple(words[at : at + 3]) for at in range(max(1, len(words) - 2))} for words in (left, right))
+    one, two = (
+        {tuple(words[at : at + 3]) for at in range(max(1, len(words) - 2))}
+        for words in (left, right)
+    )
     return len(one & two) / len(one | two)
 
 
 def blocks(left: str, right: str, digits: int = 4) -> list[tuple[str, str, int]]:
-    """Return the blocks of two fingerprints in hex: both blocks, and in how many bits they differ; nothing if they are none."""
+    """Return the blocks of two fingerprints in hex: both blocks, and in how many bits they differ;
+    nothing if they are none.
+    """
     if len(left) != len(right) or not left or not re.fullmatch(r"[0-9a-f]+", left + right):
         return []
-    pairs = [(left[at : at + digits], right[at : at + digits]) for at in range(0, len(left), digits)]
+    pairs = [
+        (left[at : at + digits], right[at : at + digits]) for at in range(0, len(left), digits)
+    ]
     return [(one, two, (int(one, 16) ^ int(two, 16)).bit_count()) for one, two in pairs]

@@ -1,7 +1,8 @@
 """Who may read the console: everybody who reaches the port, or those who have the token of a file.
 
-Invariants: the token is compared in constant time and never logged or shown; the file is read anew when it changes, so that a
-token is replaced without a restart; a file that cannot be read, or is empty, lets nobody in.
+Invariants: the token is compared in constant time and never logged or shown; the file is read anew
+when it changes, so that a token is replaced without a restart; a file that cannot be read, or is
+empty, lets nobody in.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 
 
 class TokenGuard:
-    """Lets in requests with the token: `Authorization: Bearer TOKEN`, or as the password of Basic, which browsers ask for."""
+    """Lets in requests with the token: `Authorization: Bearer TOKEN`, or as the password of Basic,
+    which browsers ask for.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

@@ -1,4 +1,6 @@
-"""What the pages show, as plain values. Times are milliseconds since 1970, sizes are bytes, similarities 0 to 1."""
+"""What the pages show, as plain values. Times are milliseconds since 1970, sizes are bytes,
+similarities 0 to 1.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,18 @@ from typing import Self
 
 from stream_dedup.ground.document import Reason, Verdict
 
-REASONS = ("new", "too-short", "empty", "fail-open", "released", "exact", "near", "unchanged", "returned", "revised")
+REASONS = (
+    "new",
+    "too-short",
+    "empty",
+    "fail-open",
+    "released",
+    "exact",
+    "near",
+    "unchanged",
+    "returned",
+    "revised",
+)
 """Reasons in the order in which pictures stack them; others come after them, under `other`."""
 _OF_ID = "dedup.of.id"
 _SAME_ID = frozenset({"unchanged", "returned", "revised"})
@@ -16,13 +29,15 @@ DUPLICATES = frozenset(one.label for one in Reason if one.verdict is Verdict.DUP
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One record of `unique` or `duplicates`, which lies there `at` (`duplicates-3@17`); `number` counts as they were seen.
+    """One record of `unique` or `duplicates`, which lies there `at` (`duplicates-3@17`); `number`
+    counts as they were seen.
 
     Its document lies in the source at `position` (`documents-3@9001`).
 
-    `similarity` is the header's, or None where only the distance was told. `copies`: the how-manieth copy it is, or None where
-    the log does not count them; `better`: by which rule it is better than the kept document and every copy before it, or
-    nothing. `latency_ms` is None for records that were read later than they were written.
+    `similarity` is the header's, or None where only the distance was told. `copies`: the
+    how-manieth copy it is, or None where the log does not count them; `better`: by which rule it is
+    better than the kept document and every copy before it, or nothing. `latency_ms` is None for
+    records that were read later than they were written.
     """
 
     at: str
@@ -57,12 +72,15 @@ class Decision:
 
     def without_kept_id(self) -> Self:
         """Return it with nothing that tells the id of the kept document, which was forgotten."""
-        return replace(self, of_id="", headers=tuple(one for one in self.headers if one[0] != _OF_ID))
+        return replace(
+            self, of_id="", headers=tuple(one for one in self.headers if one[0] != _OF_ID)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A record with its text. `why` says why there is none; then the text is empty. `decision` is None for source records.
+    """A record with its text. `why` says why there is none; then the text is empty. `decision` is
+    None for source records.
 
     `is_forgotten`: a `forget` covers it, and nothing of it is told.
     """
@@ -78,10 +96,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class CrowdWitness:
-    """What the index says of a document beside the kept one that it names, or the one before it that is most like it.
+    """What the index says of a document beside the kept one that it names, or the one before it
+    that is most like it.
 
-    `share`: of what the `others` of its crowd do not share with it, how much is in both; a copy has `asked` of it. `said`: the
-    same for people.
+    `share`: of what the `others` of its crowd do not share with it, how much is in both; a copy has
+    `asked` of it. `said`: the same for people.
     """
 
     id: str
@@ -95,7 +114,9 @@ class CrowdWitness:
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """A document that holds a clue. `share` of the clue it holds; `snippet`: pieces of its text, and whether each matched."""
+    """A document that holds a clue. `share` of the clue it holds; `snippet`: pieces of its text,
+    and whether each matched.
+    """
 
     at: str
     id: str
@@ -122,10 +143,12 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DocumentGroup:
-    """A kept document, by its position in `documents`, with its copies; `copies` may be more than the `members` given.
+    """A kept document, by its position in `documents`, with its copies; `copies` may be more than
+    the `members` given.
 
-    `counted`: how many the log has counted, or None where it does not; `oldest_ms` and `newest_ms`: of the copies, 0 for none;
-    `best`: the copy that is better than all before it, or None where none is better than the kept document.
+    `counted`: how many the log has counted, or None where it does not; `oldest_ms` and `newest_ms`:
+    of the copies, 0 for none; `best`: the copy that is better than all before it, or None where
+    none is better than the kept document.
     """
 
     position: str
@@ -163,7 +186,9 @@ class HostFigures:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What deserves a look: `level` is `warning`, or `not checked` for what could not be looked at; `link`: its page."""
+    """What deserves a look: `level` is `warning`, or `not checked` for what could not be looked at;
+    `link`: its page.
+    """
 
     level: str
     text: str
@@ -172,7 +197,9 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class LetterKind:
-    """Dead letters of one stage and class; `waiting` of them were not sent back, which `command` would do."""
+    """Dead letters of one stage and class; `waiting` of them were not sent back, which `command`
+    would do.
+    """
 
     stage: str
     error_class: str
@@ -183,7 +210,8 @@ class LetterKind:
 
 @dataclass(frozen=True, slots=True)
 class ListedLetter:
-    """One dead letter, which lies `at`; `source`: where its record lay, or nothing if it does not say.
+    """One dead letter, which lies `at`; `source`: where its record lay, or nothing if it does not
+    say.
 
     `is_cut`: it lacks a part of its record, so it cannot be sent back.
     """
@@ -201,7 +229,9 @@ class ListedLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The newest `read` dead letters, all that are held if `is_whole`: counted by kind, and the newest of them listed."""
+    """The newest `read` dead letters, all that are held if `is_whole`: counted by kind, and the
+    newest of them listed.
+    """
 
     read: int
     is_whole: bool
@@ -222,7 +252,8 @@ class NowFigures:
     """A span that ends now, in columns of `column_minutes` each.
 
     `per_second`: over the last minute; `histogram`: duplicates by similarity, in 20 bins of .05.
-    `is_whole`: all that left in this span was looked at, not only the newest; `is_minute_whole`: the same of the last minute.
+    `is_whole`: all that left in this span was looked at, not only the newest; `is_minute_whole`:
+    the same of the last minute.
     """
 
     columns: tuple[FigureColumn, ...]

@@ -1,8 +1,9 @@
-"""Decisions and texts from Kafka: the newest records of the outputs as they come, and a record by its position.
+"""Decisions and texts from Kafka: the newest records of the outputs as they come, and a record by
+its position.
 
-Invariants: nothing joins a group or commits; of a flood at most `TURN_RECORDS` records a turn (at the start as many as are
-remembered) are looked at, the newest of each partition, so that the console never costs more than that; only the source and the
-two outputs can be opened.
+Invariants: nothing joins a group or commits; of a flood at most `TURN_RECORDS` records a turn (at
+the start as many as are remembered) are looked at, the newest of each partition, so that the
+console never costs more than that; only the source and the two outputs can be opened.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ _HEADERS_MAX: Final = 40
 _HEADER_CHARACTERS_MAX: Final = 500
 
 
-def decision_of(message: Message, identifier: bytes, host: str, seen_ms: int, *, is_live: bool = False) -> Decision:
-    """Return what a record of an output says. What it does not say, or says wrongly, is left out."""
+def decision_of(
+    message: Message, identifier: bytes, host: str, seen_ms: int, *, is_live: bool = False
+) -> Decision:
+    """Return what a record of an output says. What it does not say, or says wrongly, is left
+    out.
+    """
     found = message.headers or []
     text = partial(headers.text_of, found)
     time_ms = message.timestamp_ms or 0
@@ -63,7 +68,12 @@ def decision_of(message: Message, identifier: bytes, host: str, seen_ms: int, *,
         recipe=text(headers.RECIPE),
         fingerprint=text(headers.FINGERPRINT),
         headers=tuple(
-            (name[:200], (value or b"")[: 4 * _HEADER_CHARACTERS_MAX].decode("utf-8", "replace")[:_HEADER_CHARACTERS_MAX])
+            (
+                name[:200],
+                (value or b"")[: 4 * _HEADER_CHARACTERS_MAX].decode("utf-8", "replace")[
+                    :_HEADER_CHARACTERS_MAX
+                ],
+            )
             for name, value in found[-_HEADERS_MAX:]  # ours come last
         ),
         seen_ms=seen_ms,
@@ -72,7 +82,9 @@ def decision_of(message: Message, identifier: bytes, host: str, seen_ms: int, *,
 
 
 class OutputRecords:
-    """The records of one deployment. `kafka`: what is asked for their offsets, and by others for theirs."""
+    """The records of one deployment. `kafka`: what is asked for their offsets, and by others for
+    theirs.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -83,7 +95,9 @@ class OutputRecords:
         self._decoder: Decoder | None = None
 
     def silence(self) -> str:
-        """Return that Kafka does not answer, and why, after `ANSWER_SECONDS` at most; nothing if it does."""
+        """Return that Kafka does not answer, and why, after `ANSWER_SECONDS` at most; nothing if it
+        does.
+        """
         try:
             why = self.kafka.ask(lambda admin: admin.silence(self._names.unique, ANSWER_SECONDS))
         except ConfigurationError as error:
@@ -93,10 +107,13 @@ class OutputRecords:
     def decision(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
         """Return the decision that a record of an output is."""
         identifier, _, _ = self._decoded(message)
-        return decision_of(message, identifier, self._hosts.of(identifier), seen_ms, is_live=is_live)
+        return decision_of(
+            message, identifier, self._hosts.of(identifier), seen_ms, is_live=is_live
+        )
 
     def opened(self, at: str) -> Opened:
-        """Return the record at a position such as `duplicates-3@17`, with its text or why there is none.
+        """Return the record at a position such as `duplicates-3@17`, with its text or why there is
+        none.
 
         Raises:
             InputError: it is no position in the source or an output.
@@ -108,15 +125,27 @@ class OutputRecords:
         message = next(iter(all_of(sample(self._settings, spans))), None)
         if message is None:
             held = f"{key[0]}-{key[1]} holds {f'offsets {low} to {high - 1}' if low < high else 'nothing'}"
-            return Opened(at, "", "", f"{held}; {offset} is not kept any more (retention), or never was.")
+            return Opened(
+                at, "", "", f"{held}; {offset} is not kept any more (retention), or never was."
+            )
         identifier, text, why = self._decoded(message)
         decision = None
         if key[0] != self._names.documents:
-            decision = decision_of(message, identifier, self._hosts.of(identifier), message.timestamp_ms or 0)
-        return Opened(at, identifier.decode("utf-8", "replace"), text, why, decision, message.timestamp_ms or 0)
+            decision = decision_of(
+                message, identifier, self._hosts.of(identifier), message.timestamp_ms or 0
+            )
+        return Opened(
+            at,
+            identifier.decode("utf-8", "replace"),
+            text,
+            why,
+            decision,
+            message.timestamp_ms or 0,
+        )
 
     def judged(self, one: Decision) -> tuple[Batch, int] | None:
-        """Return the batch of the log in which a decision's document is, and its place there; None if the log holds it no more.
+        """Return the batch of the log in which a decision's document is, and its place there; None
+        if the log holds it no more.
 
         Raises:
             BrokerError: Kafka failed.
@@ -126,9 +155,15 @@ class OutputRecords:
         low, high = self.kafka.ask(lambda admin: admin.ends([key])[key]) if place else (0, 0)
         if place is None or not low <= place.offset < high:
             return None
-        found = all_of(sample(self._settings, {key: [(place.offset, place.offset + 1)]}, ANSWER_SECONDS))
+        found = all_of(
+            sample(self._settings, {key: [(place.offset, place.offset + 1)]}, ANSWER_SECONDS)
+        )
         batch = decode(found[0].value) if found else None
-        is_its = isinstance(batch, Batch) and place.place < len(batch) and str(batch.position(place.place)) == one.position
+        is_its = (
+            isinstance(batch, Batch)
+            and place.place < len(batch)
+            and str(batch.position(place.place)) == one.position
+        )
         return (batch, place.place) if isinstance(batch, Batch) and is_its else None
 
     def _place(self, at: str) -> tuple[TopicPartitionKey, int]:
@@ -136,14 +171,28 @@ class OutputRecords:
         topic, _, partition = front.rpartition("-")
         known = (self._names.documents, self._names.unique, self._names.duplicates)
         if topic not in known:
-            raise InputError(f"{at:.300} lies in none of {', '.join(known)}; nothing else is opened here.")
-        if not partition.isdecimal() or not offset.isdecimal() or int(partition) >= 1 << 31 or int(offset) >= 1 << 62:
-            raise InputError(f"{at:.300} is no position; write one as {self._names.duplicates}-3@17.")
+            raise InputError(
+                f"{at:.300} lies in none of {', '.join(known)}; nothing else is opened here."
+            )
+        if (
+            not partition.isdecimal()
+            or not offset.isdecimal()
+            or int(partition) >= 1 << 31
+            or int(offset) >= 1 << 62
+        ):
+            raise InputError(
+                f"{at:.300} is no position; write one as {self._names.duplicates}-3@17."
+            )
         found = self.kafka.ask(lambda admin: admin.describe([topic]))
         if topic not in found:
-            raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+            raise ConfigurationError(
+                f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
+            )
         if int(partition) >= found[topic].partitions:
-            raise InputError(f"{topic} has {found[topic].partitions} partitions, counted from 0; there is none {partition}.")
+            raise InputError(
+                f"{topic} has {found[topic].partitions} partitions, counted from 0; there is none "
+                f"{partition}."
+            )
         return (topic, int(partition)), int(offset)
 
     def _decoded(self, message: Message) -> tuple[bytes, str, str]:
@@ -158,7 +207,9 @@ class OutputRecords:
             return (
                 identifier or b"",
                 "",
-                found.message if is_elsewhere else f"It cannot be read ({found.stage}): {found.message}",
+                found.message
+                if is_elsewhere
+                else f"It cannot be read ({found.stage}): {found.message}",
             )
         if isinstance(found, Reason):
             return message.key or b"", "", f"It was passed on without being judged ({found.label})."
@@ -170,7 +221,9 @@ class OutputRecords:
 class OutputsFollower(threading.Thread):
     """Tells `recent` of the outputs' newest records every `TURN_SECONDS`, until `stop` is set."""
 
-    def __init__(self, settings: Settings, records: OutputRecords, recent: Recent, stop: threading.Event) -> None:
+    def __init__(
+        self, settings: Settings, records: OutputRecords, recent: Recent, stop: threading.Event
+    ) -> None:
         super().__init__(name="console", daemon=True)
         self._settings = settings
         self._records = records
@@ -192,7 +245,9 @@ class OutputsFollower(threading.Thread):
             except StreamDedupError as error:
                 self._trouble = str(error)
             except Exception as error:
-                self._trouble = f"a fault of the program, {type(error).__name__}; the role's log says more."
+                self._trouble = (
+                    f"a fault of the program, {type(error).__name__}; the role's log says more."
+                )
                 _logger.exception("the console cannot read the outputs", error=str(error))
             self._stop_event.wait(TURN_SECONDS)
 
@@ -207,21 +262,33 @@ class OutputsFollower(threading.Thread):
         ends = self._records.kafka.ask(partial(ends_of, (names.unique, names.duplicates)))
         most = max(1, (TURN_RECORDS if self._seen else KEEP) // len(ends))
         # An end below what was seen is another topic of the same name: it is read anew.
-        begins = {key: self._seen[key] if self._seen.get(key, high + 1) <= high else low for key, (low, high) in ends.items()}
-        spans = {key: [(max(low, begins[key], high - most), high)] for key, (low, high) in ends.items() if begins[key] < high}
+        begins = {
+            key: self._seen[key] if self._seen.get(key, high + 1) <= high else low
+            for key, (low, high) in ends.items()
+        }
+        spans = {
+            key: [(max(low, begins[key], high - most), high)]
+            for key, (low, high) in ends.items()
+            if begins[key] < high
+        }
         is_live = bool(self._seen)
         seen_ms = int(time.time() * 1000)
         found = all_of(sample(self._settings, spans))
         passed_over = {key for key, [(first, _)] in spans.items() if first > begins[key]}
         self._seen = {key: high for key, (_, high) in ends.items()}
         decisions = [
-            self._records.decision(one, seen_ms if is_live else one.timestamp_ms or seen_ms, is_live=is_live) for one in found
+            self._records.decision(
+                one, seen_ms if is_live else one.timestamp_ms or seen_ms, is_live=is_live
+            )
+            for one in found
         ]
         oldest: dict[TopicPartitionKey, int] = dict.fromkeys(passed_over, seen_ms)
         for one in decisions:
             if (key := (one.topic, one.partition)) in oldest:
                 oldest[key] = min(oldest[key], one.seen_ms)
-        self._recent.saw(sorted(decisions, key=lambda one: one.time_ms), max(oldest.values(), default=0))
+        self._recent.saw(
+            sorted(decisions, key=lambda one: one.time_ms), max(oldest.values(), default=0)
+        )
 
 
 def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tuple[int, int]]:
@@ -233,14 +300,21 @@ def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tupl
     found = admin.topic_ids(topics)
     for topic in topics:
         if topic not in found:
-            raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
-    return admin.ends([(topic, partition) for topic in topics for partition in range(found[topic][1])])
+            raise ConfigurationError(
+                f"The topic {topic} does not exist; create it with: stream-dedup topics apply"
+            )
+    return admin.ends(
+        [(topic, partition) for topic in topics for partition in range(found[topic][1])]
+    )
 
 
 def waiting(settings: Settings, admin: Admin) -> dict[int, int]:
     """Return how many source records of each partition no worker has committed yet."""
     ends, done = ends_of((settings.topic_names.documents,), admin), admin.committed(settings.group)
-    return {key[1]: max(0, high - max(low, done[key][0] if key in done else low)) for key, (low, high) in ends.items()}
+    return {
+        key[1]: max(0, high - max(low, done[key][0] if key in done else low))
+        for key, (low, high) in ends.items()
+    }
 
 
 def all_of(records: object) -> list[Message]:

@@ -1,7 +1,8 @@
-"""What each page says: a function of the sources and the address, to values for a template and for JSON. No HTTP here.
+"""What each page says: a function of the sources and the address, to values for a template and for
+JSON. No HTTP here.
 
-Invariant: a source that cannot answer makes a sentence under `notices`, and the rest of the page stands; only a page that is
-nothing without it fails as a whole.
+Invariant: a source that cannot answer makes a sentence under `notices`, and the rest of the page
+stands; only a page that is nothing without it fails as a whole.
 """
 
 from __future__ import annotations
@@ -52,8 +53,17 @@ Query = Mapping[str, str]
 PageAnswer = Callable[[ConsoleSources, Query, Calling], Awaitable[dict[str, Any]]]
 
 
-async def _asked(notices: list[str], call: Calling, source: Callable[[], T] | None, lacking: str, what: str, otherwise: T) -> T:
-    """Return what a source says; `otherwise`, with a notice that begins with `what`, if there is none or it cannot."""
+async def _asked(
+    notices: list[str],
+    call: Calling,
+    source: Callable[[], T] | None,
+    lacking: str,
+    what: str,
+    otherwise: T,
+) -> T:
+    """Return what a source says; `otherwise`, with a notice that begins with `what`, if there is
+    none or it cannot.
+    """
     if source is None:
         notices.append(lacking)
         return otherwise
@@ -67,7 +77,9 @@ async def _asked(notices: list[str], call: Calling, source: Callable[[], T] | No
 
 
 async def _reach(sources: ConsoleSources, call: Calling) -> tuple[list[str], ConsoleSources]:
-    """Return the first notice of a page, and the sources that answer: while Kafka does not, that is said once."""
+    """Return the first notice of a page, and the sources that answer: while Kafka does not, that is
+    said once.
+    """
     notices: list[str] = []
     away = await _asked(notices, call, sources.away, "", "Whether Kafka answers is not known", "")
     return ([away], sources.without_kafka()) if away else (notices, sources)
@@ -100,23 +112,30 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
         "spans": tuple(SPANS),
         "duplicates": duplicates,
         "lag": None if lag is None else sum(lag.values()),
-        "lag_by_partition": lag and {one: lag[one] for one in sorted(lag, key=lambda one: -lag[one]) if lag[one]},
+        "lag_by_partition": lag
+        and {one: lag[one] for one in sorted(lag, key=lambda one: -lag[one]) if lag[one]},
         "remarks": remarks if remarks is None else list(remarks),
         "threshold": threshold,
     }
 
 
 async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the newest decisions that the filters take, or (`sort=similarity`) with the most alike."""
+    """Answer with the newest decisions that the filters take, or (`sort=similarity`) with the most
+    alike.
+    """
     wanted = filter_of(query)
     before = _number(query, "before")
     sort = query.get("sort", "")
     if sort not in ("", "similarity"):
-        raise InputError(f"Decisions are sorted by time, or by sort=similarity; sort={sort!r:.40} is neither.")
+        raise InputError(
+            f"Decisions are sorted by time, or by sort=similarity; sort={sort!r:.40} is neither."
+        )
     found = sources.recent.select(wanted, ROWS + 1, before, most_alike=bool(sort))
     notices, _ = await _begin(sources, call)
     if not found and sources.recent.remembered:
-        notices.append(f"None of the {sources.recent.remembered:,} decisions remembered is as asked.")
+        notices.append(
+            f"None of the {sources.recent.remembered:,} decisions remembered is as asked."
+        )
     return {
         "notices": notices,
         "decisions": found[:ROWS],
@@ -129,7 +148,9 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
 async def listed(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with all remembered decisions that the filters take, for a table elsewhere."""
     wanted, is_sorted = filter_of(query), query.get("sort") == "similarity"
-    return {"decisions": await call(lambda: sources.recent.select(wanted, KEEP, most_alike=is_sorted))}
+    return {
+        "decisions": await call(lambda: sources.recent.select(wanted, KEEP, most_alike=is_sorted))
+    }
 
 
 async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -142,7 +163,11 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
         raise PageError(410, own.why)
     known = known or own.decision
     if known is None:
-        why = " ".join(notices) or own.why or "it is a source record; its decision lies on unique or duplicates."
+        why = (
+            " ".join(notices)
+            or own.why
+            or "it is a source record; its decision lies on unique or duplicates."
+        )
         raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
     # An index that is away is told on other pages; this one needs it for a sentence or two.
     asked = sources.witness if known.reason in _BESIDE_A_CROWD else None
@@ -168,7 +193,9 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     return values | await call(lambda: _compared(sources, known, own, kept))
 
 
-def _compared(sources: ConsoleSources, known: Decision, own: Opened, kept: Opened | None) -> dict[str, Any]:
+def _compared(
+    sources: ConsoleSources, known: Decision, own: Opened, kept: Opened | None
+) -> dict[str, Any]:
     of = None if kept is None or kept.is_forgotten else sources.recent.at(known.of_position)
     both = kept is not None and own.text and kept.text
     return {
@@ -179,7 +206,12 @@ def _compared(sources: ConsoleSources, known: Decision, own: Opened, kept: Opene
 
 
 async def _open(
-    sources: ConsoleSources, call: Calling, at: str, notices: list[str], *, is_named_by_record: bool = False
+    sources: ConsoleSources,
+    call: Calling,
+    at: str,
+    notices: list[str],
+    *,
+    is_named_by_record: bool = False,
 ) -> Opened:
     """Open a record. A position that a record names may be nonsense; that is said beside it."""
     lacking = Opened(at, "", "", "Texts cannot be read here now.")
@@ -187,7 +219,9 @@ async def _open(
     if opened is None:
         return lacking
     try:
-        found = await _asked(notices, call, lambda: opened(at), "", f"The text at {at} could not be read", None)
+        found = await _asked(
+            notices, call, lambda: opened(at), "", f"The text at {at} could not be read", None
+        )
     except InputError as error:
         if not is_named_by_record:
             raise
@@ -206,29 +240,39 @@ async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str
     most = min(FOUND_MAX, max(FOUND_STEP, _number(query, "most") or FOUND_STEP))
     if len(clue) > CLUE_CHARACTERS_MAX:
         raise InputError(
-            f"The clue has {len(clue):,} characters, and at most {CLUE_CHARACTERS_MAX:,} are looked for here; a sentence or "
+            f"The clue has {len(clue):,} characters, and at most {CLUE_CHARACTERS_MAX:,} are "
+            "looked for here; a sentence or "
             "two is enough. The command stream-dedup find takes a file."
         )
     notices: list[str] = []
     documents: Any = []
     search = sources.find
     if search is None:
-        notices.append("Texts are not searched here: this role has no full-text index, and run search has one.")
+        notices.append(
+            "Texts are not searched here: this role has no full-text index, and run search has one."
+        )
     elif clue.strip():
-        documents = await _asked(notices, call, lambda: search(clue, most + 1), "", "The search failed", [])
+        documents = await _asked(
+            notices, call, lambda: search(clue, most + 1), "", "The search failed", []
+        )
         if not documents and not notices:
             notices.append("No document holds this clue, or most of it.")
     elif "q" in query:
         notices.append("The clue is empty; paste a sentence or two.")
     if any(not one.snippet for one in documents):
-        notices.append("Documents without a snippet are found by their words; their texts cannot be read here now.")
+        notices.append(
+            "Documents without a snippet are found by their words; their texts cannot be read here "
+            "now."
+        )
     return {
         "notices": notices,
         "clue": clue,
         "is_searched": search is not None,
         "documents": list(documents)[:most],
         "most": most,
-        "further": min(FOUND_MAX, most + 2 * FOUND_STEP) if len(documents) > most and most < FOUND_MAX else None,
+        "further": min(FOUND_MAX, most + 2 * FOUND_STEP)
+        if len(documents) > most and most < FOUND_MAX
+        else None,
         "is_all": len(documents) <= most,
     }
 
@@ -237,14 +281,20 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
     """Answer with the largest groups of copies, or the newest."""
     order = query.get("order", "largest")
     if order not in ("largest", "newest"):
-        raise InputError(f"Groups are listed largest or newest first; order={order!r:.40} is neither.")
+        raise InputError(
+            f"Groups are listed largest or newest first; order={order!r:.40} is neither."
+        )
     notices, _ = await _begin(sources, call)
     listing = sources.groups
     found: Sequence[DocumentGroup] = []
     if listing is None:
         found = sources.recent.groups(order)[:ROWS]
     else:
-        found = list(await _asked(notices, call, lambda: listing(order, ROWS), "", "The groups are not known", found))
+        found = list(
+            await _asked(
+                notices, call, lambda: listing(order, ROWS), "", "The groups are not known", found
+            )
+        )
     return {
         "notices": notices,
         "order": order,
@@ -272,11 +322,19 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
 
 
 async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with what each host sent and wasted, the most eventful first. `is_told`: somebody tells events."""
+    """Answer with what each host sent and wasted, the most eventful first. `is_told`: somebody
+    tells events.
+    """
     del query
     notices, sources = await _begin(sources, call)
-    told = await _asked(notices, call, sources.events, "", "What goes on at hosts is not known", None)
-    notices.append(await _asked(notices, call, sources.unwatched, "", "Whether hosts are watched is not known", ""))
+    told = await _asked(
+        notices, call, sources.events, "", "What goes on at hosts is not known", None
+    )
+    notices.append(
+        await _asked(
+            notices, call, sources.unwatched, "", "Whether hosts are watched is not known", ""
+        )
+    )
     events = told or {}
     found = {one.host: one for one in sources.recent.hosts()}
     found |= {host: HostFigures(host, 0, 0, 0, 0) for host in events if host not in found}
@@ -291,10 +349,14 @@ async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
 
 
 async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the dead letters: how many of each kind, the newest of them, and what sends them back."""
+    """Answer with the dead letters: how many of each kind, the newest of them, and what sends them
+    back.
+    """
     del query
     notices, sources = await _reach(sources, call)
-    letters = await _asked(notices, call, sources.letters, "", "The dead letters are not known", None)
+    letters = await _asked(
+        notices, call, sources.letters, "", "The dead letters are not known", None
+    )
     return {"notices": [one for one in notices if one], "letters": letters}
 
 
@@ -302,7 +364,9 @@ async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
     """Answer with what the index holds."""
     del query
     notices: list[str] = []
-    stats = await _asked(notices, call, sources.index, "This console was not told where the index answers.", "", None)
+    stats = await _asked(
+        notices, call, sources.index, "This console was not told where the index answers.", "", None
+    )
     return {"notices": notices, "stats": stats}
 
 

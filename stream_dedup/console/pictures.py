@@ -1,7 +1,9 @@
-"""Pictures as SVG, drawn on the server: colours come from the stylesheet by class, so both themes have them. Pure.
+"""Pictures as SVG, drawn on the server: colours come from the stylesheet by class, so both themes
+have them. Pure.
 
-Widths are shares of the page's and heights pixels, so that no letter grows or shrinks with the screen. Each has a title and a
-description for those who do not see it; the page puts the figures in a table beside it.
+Widths are shares of the page's and heights pixels, so that no letter grows or shrinks with the
+screen. Each has a title and a description for those who do not see it; the page puts the figures in
+a table beside it.
 """
 
 from __future__ import annotations
@@ -21,20 +23,27 @@ _TALL: Final = _BASE - _HEAD
 
 
 def columns(found: Sequence[FigureColumn], minutes: int) -> Markup:
-    """Draw the decisions of `minutes` minutes each as a column, stacked by reason. A column says its time and counts."""
+    """Draw the decisions of `minutes` minutes each as a column, stacked by reason. A column says
+    its time and counts.
+    """
     most = max((sum(one.counts.values()) for one in found), default=0)
     total = sum(sum(one.counts.values()) for one in found)
     parts = []
     wide = 100 / max(1, len(found))
     for place, one in enumerate(found):
-        order = sorted(one.counts, key=lambda reason: REASONS.index(reason) if reason in REASONS else len(REASONS))
+        order = sorted(
+            one.counts,
+            key=lambda reason: REASONS.index(reason) if reason in REASONS else len(REASONS),
+        )
         begins = dt.datetime.fromtimestamp(one.begin_ms / 1000, dt.UTC).strftime("%m-%d %H:%MZ")
         counts = ", ".join(f"{reason} {one.counts[reason]:,}" for reason in order)
         bars, top = [], float(_BASE)
         for reason in order:
             tall = _TALL * one.counts[reason] / max(1, most)
             top -= tall
-            bars.append(_bar(place * wide, top, wide, tall, f"r-{reason if reason in REASONS else 'other'}"))
+            bars.append(
+                _bar(place * wide, top, wide, tall, f"r-{reason if reason in REASONS else 'other'}")
+            )
         if bars:
             parts.append(_said(f"{begins}: {sum(one.counts.values()):,} decisions: {counts}", bars))
     parts += [
@@ -64,24 +73,39 @@ def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
         text = f"{place / len(bins):.2f} to {(place + 1) / len(bins):.2f}: {count:,}"
         parts.append(_said(text, [_bar(place * wide, _BASE - tall, wide, tall, "bar")]))
     parts += [
-        _text(100 * at, _HEIGHT - 5, f"{at:g}", "middle" if 0 < at < 1 else "end" if at else "start")
+        _text(
+            100 * at, _HEIGHT - 5, f"{at:g}", "middle" if 0 < at < 1 else "end" if at else "start"
+        )
         for at in (0, 0.25, 0.5, 0.75, 1)
     ]
     said = ""
     if threshold is not None:
         line = Markup('<line class="threshold" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>')
         parts.append(line.format(f"{100 * threshold:.1f}", _HEAD, _BASE))
-        parts.append(_text(100 * threshold, 12, f"threshold {threshold:g}", "end" if threshold > 0.5 else "start"))
+        parts.append(
+            _text(
+                100 * threshold,
+                12,
+                f"threshold {threshold:g}",
+                "end" if threshold > 0.5 else "start",
+            )
+        )
         said = f" The threshold is {threshold:g}."
-    return _svg("Duplicates by similarity", f"{sum(bins):,} duplicates whose similarity was told.{said}", parts)
+    return _svg(
+        "Duplicates by similarity",
+        f"{sum(bins):,} duplicates whose similarity was told.{said}",
+        parts,
+    )
 
 
 def share(part: float) -> Markup:
     """Draw a share, 0 to 1, as a bar in a line of text."""
     full = 100 * min(1.0, max(0.0, part))
     return Markup(
-        '<svg class="share" viewBox="0 0 100 10" width="100" height="10" aria-hidden="true" preserveAspectRatio="none">'
-        '<rect class="track" width="100" height="10"/><rect class="bar" width="{0}" height="10"/></svg>'
+        '<svg class="share" viewBox="0 0 100 10" width="100" height="10" aria-hidden="true" '
+        'preserveAspectRatio="none">'
+        '<rect class="track" width="100" height="10"/><rect class="bar" width="{0}" '
+        'height="10"/></svg>'
     ).format(f"{full:.1f}")
 
 
@@ -105,4 +129,6 @@ def _bar(left: float, top: float, wide: float, tall: float, name: str) -> Markup
 
 
 def _text(left: float, top: float, text: str, anchor: str) -> Markup:
-    return Markup('<text x="{0}%" y="{1}" text-anchor="{2}">{3}</text>').format(f"{left:.1f}", top, anchor, text)
+    return Markup('<text x="{0}%" y="{1}" text-anchor="{2}">{3}</text>').format(
+        f"{left:.1f}", top, anchor, text
+    )

@@ -1,7 +1,7 @@
 """The latest decisions in memory, and figures of up to the last seven days.
 
-Invariants: at most `keep` decisions stay, and at most `MINUTES` minutes of counts; they may be added by one
-thread while others ask.
+Invariants: at most `keep` decisions stay, and at most `MINUTES` minutes of counts; they may be
+added by one thread while others ask.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stream_dedup.console.nouns import REASONS, Decision, DocumentGroup, FigureColumn, GroupMember, HostFigures, NowFigures
+from stream_dedup.console.nouns import (
+    REASONS,
+    Decision,
+    DocumentGroup,
+    FigureColumn,
+    GroupMember,
+    HostFigures,
+    NowFigures,
+)
 from stream_dedup.ground.errors import InputError
 
 KEEP: Final = 5_000
@@ -30,7 +38,9 @@ FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "un
 
 @dataclass(frozen=True, slots=True)
 class DecisionFilter:
-    """Which decisions are asked for; empty fields ask for all. `header`: (name, part of the value)."""
+    """Which decisions are asked for; empty fields ask for all. `header`: (name, part of the
+    value).
+    """
 
     reason: str = ""
     verdict: str = ""
@@ -55,12 +65,20 @@ class DecisionFilter:
             and self.verdict in ("", one.verdict)
             and (not self.host or one.host == self.host or one.host.endswith("." + self.host))
             and self.id in one.id
-            and (self.header is None or any(name == self.header[0] and self.header[1] in value for name, value in one.headers))
+            and (
+                self.header is None
+                or any(
+                    name == self.header[0] and self.header[1] in value
+                    for name, value in one.headers
+                )
+            )
         )
 
 
 def known_reason(reason: str) -> str:
-    """Return the reason, or `other` for one that this version does not know: counts are kept of known reasons only."""
+    """Return the reason, or `other` for one that this version does not know: counts are kept of
+    known reasons only.
+    """
     return reason if reason in REASONS else "other"
 
 
@@ -68,7 +86,8 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     """Read the filters of an address.
 
     Raises:
-        InputError: a similarity is no number from 0 to 1, a header has no name, or `until` is no time.
+        InputError: a similarity is no number from 0 to 1, a header has no name, or `until` is no
+        time.
     """
     given = {name: query.get(name, "").strip() for name in FILTERS}
     long = next((name for name, value in given.items() if len(value) > 500), None)
@@ -99,7 +118,9 @@ def _time(name: str, text: str) -> int | None:
         time = dt.datetime.fromisoformat(text.replace(" ", "T"))
         return int((time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise InputError(f"{name} must be a time in UTC such as 2026-11-27 14:05, not {text!r:.40}.") from None
+        raise InputError(
+            f"{name} must be a time in UTC such as 2026-11-27 14:05, not {text!r:.40}."
+        ) from None
 
 
 def _similarity(name: str, text: str) -> float | None:
@@ -110,15 +131,17 @@ def _similarity(name: str, text: str) -> float | None:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:  # also refuses nan
-        raise InputError(f"The similarity {name} must be a number from 0 to 1, such as 0.8, not {text!r:.40}.")
+        raise InputError(
+            f"The similarity {name} must be a number from 0 to 1, such as 0.8, not {text!r:.40}."
+        )
     return value
 
 
 class Recent:
     """The decisions that `saw` was told of lately.
 
-    `as_shown` returns a decision as it may be listed, None for one of a document that was forgotten, or raises
-    `StreamDedupError` while it does not know. The figures count each decision.
+    `as_shown` returns a decision as it may be listed, None for one of a document that was
+    forgotten, or raises `StreamDedupError` while it does not know. The figures count each decision.
     """
 
     def __init__(
@@ -138,13 +161,17 @@ class Recent:
         self._whole_since_ms = 0
 
     def saw(self, decisions: Iterable[Decision], whole_since_ms: int = 0) -> None:
-        """Take in decisions, the older first; others of before `whole_since_ms` were passed over."""
+        """Take in decisions, the older first; others of before `whole_since_ms` were passed
+        over.
+        """
         now = self._now_ms()
         with self._lock:
             self._whole_since_ms = max(self._whole_since_ms, min(whole_since_ms, now))
             for one in decisions:
                 self._number += 1
-                seen = min(one.seen_ms or now, now)  # at the start it is the record's time, which may be any
+                seen = min(
+                    one.seen_ms or now, now
+                )  # at the start it is the record's time, which may be any
                 self._decisions.append(replace(one, number=self._number, seen_ms=seen))
                 self._minutes.setdefault(seen // 60_000, Counter())[known_reason(one.reason)] += 1
                 if one.latency_ms is not None:
@@ -157,14 +184,23 @@ class Recent:
                 del self._minutes[minute]
 
     def select(
-        self, wanted: DecisionFilter, limit: int, before: int | None = None, *, most_alike: bool = False
+        self,
+        wanted: DecisionFilter,
+        limit: int,
+        before: int | None = None,
+        *,
+        most_alike: bool = False,
     ) -> list[Decision]:
         """Return at most `limit` decisions that are asked for; `before`: with a lower number only.
 
         The newest come first, or, where `most_alike`, those with the highest similarity.
         """
         if most_alike:
-            taken = [one for one in self._newest_first() if one.similarity is not None and wanted.takes(one)]
+            taken = [
+                one
+                for one in self._newest_first()
+                if one.similarity is not None and wanted.takes(one)
+            ]
             return sorted(taken, key=lambda one: -(one.similarity or 0.0))[:limit]
         found: list[Decision] = []
         for one in self._newest_first():
@@ -175,7 +211,9 @@ class Recent:
         return found
 
     def at(self, at: str) -> Decision | None:
-        """Return the newest decision that lies there, or of whose document that is the position, if it is remembered."""
+        """Return the newest decision that lies there, or of whose document that is the position, if
+        it is remembered.
+        """
         return next((one for one in self._newest_first() if at in (one.at, one.position)), None)
 
     @property
@@ -199,7 +237,9 @@ class Recent:
             for minute, counted in self._minutes.items():
                 if first <= minute < first + SPANS[span]:
                     counts[(minute - first) // wide].update(counted)
-            lately = sum(count for second, count in self._seconds if now // 1000 - 60 < second <= now // 1000)
+            lately = sum(
+                count for second, count in self._seconds if now // 1000 - 60 < second <= now // 1000
+            )
             latencies = sorted(self._latencies)
             decisions = [one for one in self._decisions if one.seen_ms >= first * 60_000]
             whole_since = self._whole_since_ms
@@ -211,7 +251,10 @@ class Recent:
             if decision.is_duplicate and decision.similarity is not None:
                 bins[min(BINS - 1, int(decision.similarity * BINS + 1e-9))] += 1
         return NowFigures(
-            tuple(FigureColumn((first + at * wide) * 60_000, dict(one)) for at, one in enumerate(counts)),
+            tuple(
+                FigureColumn((first + at * wide) * 60_000, dict(one))
+                for at, one in enumerate(counts)
+            ),
             wide,
             lately / 60,
             sum(by_reason.values()),
@@ -225,7 +268,9 @@ class Recent:
         )
 
     def groups(self, order: str = "largest") -> list[DocumentGroup]:
-        """Return the kept documents that remembered duplicates name, the largest groups or the newest first."""
+        """Return the kept documents that remembered duplicates name, the largest groups or the
+        newest first.
+        """
         members: dict[str, list[Decision]] = {}
         for one in self._newest_first():
             if one.is_duplicate and one.of_position:
@@ -234,7 +279,9 @@ class Recent:
         return sorted(groups, key=lambda one: -one.newest_ms if order == "newest" else -one.copies)
 
     def hosts(self) -> list[HostFigures]:
-        """Return what each host sent among the remembered decisions, those that waste most first."""
+        """Return what each host sent among the remembered decisions, those that waste most
+        first.
+        """
         found: dict[str, list[int]] = {}
         for one in self._newest_first():
             sums = found.setdefault(one.host, [0, 0, 0, 0])
@@ -268,7 +315,9 @@ def _group(position: str, found: list[Decision]) -> DocumentGroup:
 
 
 def _member(one: Decision) -> GroupMember:
-    return GroupMember(one.at, one.id, one.host, one.time_ms, one.reason, one.similarity, one.size, one.better)
+    return GroupMember(
+        one.at, one.id, one.host, one.time_ms, one.reason, one.similarity, one.size, one.better
+    )
 
 
 def _rank(item: tuple[str, int]) -> tuple[int, str]:

@@ -1,4 +1,6 @@
-"""Pages from templates: everything escaped, control characters written out, an unknown name in a template an error."""
+"""Pages from templates: everything escaped, control characters written out, an unknown name in a
+template an error.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from stream_dedup.console.recent import known_reason
 from stream_dedup.ground.printable import printable
 
 _CALCULATED: Final = ("=", "+", "-", "@", "\t", "\r")
-_WEB: Final = re.compile(r"https?://[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,2000}")  # the characters of RFC 3986
+_WEB: Final = re.compile(
+    r"https?://[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,2000}"
+)  # the characters of RFC 3986
 _LATEST_MS: Final = 253_402_300_799_999
 
 
@@ -51,7 +55,9 @@ def environment() -> Environment:
 
 
 def page(template: str, values: dict[str, Any]) -> bytes:
-    """Return the page as UTF-8; half of a surrogate pair, which no UTF-8 has, becomes a question mark."""
+    """Return the page as UTF-8; half of a surrogate pair, which no UTF-8 has, becomes a question
+    mark.
+    """
     return environment().get_template(template).render(values).encode("utf-8", "replace")
 
 
@@ -72,13 +78,20 @@ _COLUMNS: Final = (
 
 
 def table(decisions: Iterable[Decision]) -> bytes:
-    """Return decisions as CSV in UTF-8, with a heading. A cell that a spreadsheet would calculate begins with an apostrophe."""
+    """Return decisions as CSV in UTF-8, with a heading. A cell that a spreadsheet would calculate
+    begins with an apostrophe.
+    """
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(("time", *_COLUMNS))
     for one in decisions:
         cells = ("" if (value := getattr(one, name)) is None else str(value) for name in _COLUMNS)
-        writer.writerow((time_of(one.seen_ms), *(f"'{cell}" if cell.startswith(_CALCULATED) else cell for cell in cells)))
+        writer.writerow(
+            (
+                time_of(one.seen_ms),
+                *(f"'{cell}" if cell.startswith(_CALCULATED) else cell for cell in cells),
+            )
+        )
     return text.getvalue().encode("utf-8", "replace")
 
 
@@ -121,4 +134,7 @@ def breaking(text: str) -> Markup:
 
 def query(values: dict[str, Any], **changes: Any) -> str:
     """Return the query of an address with some values changed; empty ones are left out."""
-    return urlencode({name: value for name, value in (values | changes).items() if value not in ("", None)}, errors="replace")
+    return urlencode(
+        {name: value for name, value in (values | changes).items() if value not in ("", None)},
+        errors="replace",
+    )

@@ -3,7 +3,8 @@
     reading     the outputs are read; ready
     in trouble  Kafka or the outputs cannot be read; not ready, with the sentence that the pages show too
 
-Invariants: nothing on the way of a verdict depends on it; it keeps no state, so any number of replicas may run.
+Invariants: nothing on the way of a verdict depends on it; it keeps no state, so any number of
+replicas may run.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def _tell(sources: ConsoleSources, health: Health, stop: threading.Event) -> Non
     while not stop.wait(_LOOK_SECONDS):
         health.beat()
         trouble = sources.trouble()
-        health.ready(not trouble, f"Decisions cannot be read: {trouble}" if trouble else "The newest decisions are read.")
+        health.ready(
+            not trouble,
+            f"Decisions cannot be read: {trouble}" if trouble else "The newest decisions are read.",
+        )
         if trouble and trouble != known:
             _logger.warning("decisions cannot be read", why=trouble)
         elif known and not trouble:

@@ -6,12 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
-from stream_dedup.console.nouns import CrowdWitness, DeadLetters, Decision, DocumentGroup, FoundDocument, Opened, Remark
+from stream_dedup.console.nouns import (
+    CrowdWitness,
+    DeadLetters,
+    Decision,
+    DocumentGroup,
+    FoundDocument,
+    Opened,
+    Remark,
+)
 from stream_dedup.console.recent import Recent
 
 
 class TextAnswers(Protocol):
-    """What a full-text engine tells the console; each call raises StreamDedupError where it cannot answer."""
+    """What a full-text engine tells the console; each call raises StreamDedupError where it cannot
+    answer.
+    """
 
     def find(self, text: str, limit: int) -> Sequence[FoundDocument]:
         """Return at most `limit` documents that hold a clue, best first."""
@@ -31,16 +41,17 @@ class TextAnswers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSources:
-    """The sources of the pages. Each may take seconds and is called in a thread; each raises `StreamDedupError` with a sentence
-    where it cannot answer. None: there is no such source here.
+    """The sources of the pages. Each may take seconds and is called in a thread; each raises
+    `StreamDedupError` with a sentence where it cannot answer. None: there is no such source here.
 
-    `away` says that Kafka does not answer, or nothing; a page asks it first, and then nothing else of Kafka. `trouble` says,
-    without waiting, what keeps decisions from coming, or nothing. `opened` gives a record by its position, with its text or
-    why there is none. `find` takes a clue and how many documents at most; `groups` takes `largest` or `newest` and how many.
-    `lag`: how many source records of each partition no worker has committed. `events`: what goes on at each host, None where
-    nobody tells it; `unwatched` says that nobody does any more, or nothing. `threshold`: similarity from which on the plan in
-    force calls two documents near, None if it asks for none.
-    `witness`: what a decision's crowd says, None if it has none.
+    `away` says that Kafka does not answer, or nothing; a page asks it first, and then nothing else
+    of Kafka. `trouble` says, without waiting, what keeps decisions from coming, or nothing.
+    `opened` gives a record by its position, with its text or why there is none. `find` takes a clue
+    and how many documents at most; `groups` takes `largest` or `newest` and how many. `lag`: how
+    many source records of each partition no worker has committed. `events`: what goes on at each
+    host, None where nobody tells it; `unwatched` says that nobody does any more, or nothing.
+    `threshold`: similarity from which on the plan in force calls two documents near, None if it
+    asks for none. `witness`: what a decision's crowd says, None if it has none.
     """
 
     recent: Recent = field(default_factory=Recent)
@@ -61,4 +72,13 @@ class ConsoleSources:
 
     def without_kafka(self) -> Self:
         """Return those that stand while Kafka does not answer."""
-        return replace(self, opened=None, lag=None, remarks=None, letters=None, events=None, witness=None, unwatched=str)
+        return replace(
+            self,
+            opened=None,
+            lag=None,
+            remarks=None,
+            letters=None,
+            events=None,
+            witness=None,
+            unwatched=str,
+        )

@@ -1,5 +1,6 @@
-"""What operators tell the log: plan and window, forgotten ids, seeds and releases. Values in, records or refusals out.
+"""What operators tell the log: plan and window, forgotten ids, seeds and releases. Values in,
+records or refusals out.
 
-Nothing here talks to Kafka; the commands in `cli` carry it out. What each record does to the index is told in
-docs/reference/control-records.md.
+Nothing here talks to Kafka; the commands in `cli` carry it out. What each record does to the index
+is told in docs/reference/control-records.md.
 """

@@ -1,14 +1,16 @@
-"""Whether a partition was begun: written down on the topic `begun` (`log.begun`), for the day when the group's offsets vanish.
+"""Whether a partition was begun: written down on the topic `begun` (`log.begun`), for the day when
+the group's offsets vanish.
 
-The order, for a partition without a committed offset: ask what was begun; ask for the offset once more; commit the first one;
-write down that it was begun; read it.
-If a worker is killed behind the commit, the partition's next owner finds its offset and writes it down. So a partition
-that stands there and has no offset has lost it, and one that does not stand there has given nothing to the outputs.
+The order, for a partition without a committed offset: ask what was begun; ask for the offset once
+more; commit the first one; write down that it was begun; read it. If a worker is killed behind the
+commit, the partition's next owner finds its offset and writes it down. So a partition that stands
+there and has no offset has lost it, and one that does not stand there has given nothing to the
+outputs.
 
 Invariant: nothing of a partition is read before `note` has returned for it.
 
-Where an offset has vanished, or has no epoch, the epoch to rise from is the highest that the log holds (`read_marks`), because
-nothing but a record of the log can have raised the index's watermark.
+Where an offset has vanished, or has no epoch, the epoch to rise from is the highest that the log
+holds (`read_marks`), because nothing but a record of the log can have raised the index's watermark.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class Beginnings:
         topic_id: bytes,
         *,
         make_admin: Callable[[Settings], Admin] = Admin,
-        read: Callable[[Settings, str], Iterable[tuple[int, records.LogRecord | None]]] = read_whole,
+        read: Callable[
+            [Settings, str], Iterable[tuple[int, records.LogRecord | None]]
+        ] = read_whole,
         write: Callable[..., None] = write_down,
         logger: Any = _logger,
     ) -> None:
@@ -72,7 +76,9 @@ class Beginnings:
         self.look()
 
     def look(self) -> None:
-        """Read the topic anew: what another worker has begun since stands there. It holds a few records."""
+        """Read the topic anew: what another worker has begun since stands there. It holds a few
+        records.
+        """
         self._begun.fold_all(self._read(self._settings, self._names.begun))
 
     def has(self, partition: int) -> bool:
@@ -90,12 +96,14 @@ class Beginnings:
             self._begun.partitions |= fresh
 
     def open(self, partitions: int) -> None:
-        """Write down what was begun before the topic `begun` was there, if nobody has: once for a log that is older than it.
+        """Write down what was begun before the topic `begun` was there, if nobody has: once for a
+        log that is older than it.
 
-        The group's committed offsets tell it. If there are none, but the log holds documents of the source topic, they have
-        vanished already, and all of its `partitions` count as begun. The log is read for that up to the first such document;
-        where there is none, to its end, this once. The group is asked once more behind that: another worker may have begun
-        meanwhile, and it commits an offset before a document of it gets into the log.
+        The group's committed offsets tell it. If there are none, but the log holds documents of the
+        source topic, they have vanished already, and all of its `partitions` count as begun. The
+        log is read for that up to the first such document; where there is none, to its end, this
+        once. The group is asked once more behind that: another worker may have begun meanwhile, and
+        it commits an offset before a document of it gets into the log.
         """
         if self._begun.is_open:
             return
@@ -104,13 +112,23 @@ class Beginnings:
         found: Iterable[int] = admin.partitions_committed(self._settings.group, topic)
         if not found and self._log_has_documents():
             found = admin.partitions_committed(self._settings.group, topic) or range(partitions)
-        self._write(self._settings, self._names, *([self._of(found)] if found else []), encode_opened(self._begun.log_id))
+        self._write(
+            self._settings,
+            self._names,
+            *([self._of(found)] if found else []),
+            encode_opened(self._begun.log_id),
+        )
         self._begun.partitions.update(found)
         self._begun.is_open = True
-        self._logger.info("what was begun is written down from now on", topic=self._names.begun, partitions=sorted(found))
+        self._logger.info(
+            "what was begun is written down from now on",
+            topic=self._names.begun,
+            partitions=sorted(found),
+        )
 
     def hold_reading(self) -> None:
-        """Write down how documents are read, if nobody has, and check that this worker reads them so.
+        """Write down how documents are read, if nobody has, and check that this worker reads them
+        so.
 
         Raises:
             ConfigurationError: it would read them otherwise.
@@ -123,12 +141,16 @@ class Beginnings:
 
     def _log_has_documents(self) -> bool:
         for _, record in self._read(self._settings, self._names.fingerprints):
-            if isinstance(record, records.Batch) and any(one.topic_id == self._begun.topic_id for one in record.sources):
+            if isinstance(record, records.Batch) and any(
+                one.topic_id == self._begun.topic_id for one in record.sources
+            ):
                 return True
         return False
 
     def _of(self, partitions: Iterable[int]) -> bytes:
-        return encode_begun(self._begun.log_id, self._names.documents, self._begun.topic_id, partitions)
+        return encode_begun(
+            self._begun.log_id, self._names.documents, self._begun.topic_id, partitions
+        )
 
 
 def open_new(settings: Settings, names: TopicNames) -> None:
@@ -144,7 +166,8 @@ def read_marks(
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
     read: Callable[..., Iterable[tuple[int, LogRecord | None]]] = read_whole,
 ) -> Marks:
-    """Fold the whole log; `advance` is told of (documents, bytes) as they pass. `read` reads as `read_whole` does.
+    """Fold the whole log; `advance` is told of (documents, bytes) as they pass. `read` reads as
+    `read_whole` does.
 
     Raises:
         ConfigurationError: the log is missing, incomplete, or another group's.
@@ -157,7 +180,8 @@ def read_marks(
             marks.fold(record)
     if marks.group not in (None, settings.group):
         raise ConfigurationError(
-            f"The log belongs to group {marks.group!r}, and the setting names {settings.group!r}, whose offsets no worker "
+            f"The log belongs to group {marks.group!r}, and the setting names {settings.group!r}, "
+            "whose offsets no worker "
             "would use. Set STREAM_DEDUP_GROUP as the workers have it."
         )
     return marks

@@ -1,8 +1,8 @@
 """The log's first record: what it must say for this filter, and how a log is begun.
 
-Invariants: the log's first record declares recipe, plan, window and group, and its writer reads it back, so that of
-two first writers both follow the same one; a writer whose recipe, group or way of naming documents differs from the declared
-one never sends a record.
+Invariants: the log's first record declares recipe, plan, window and group, and its writer reads it
+back, so that of two first writers both follow the same one; a writer whose recipe, group or way of
+naming documents differs from the declared one never sends a record.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
     """Return the fields of the declaration with which these settings begin a log.
 
     Raises:
-        ConfigurationError: the plan is wider than the recipe's prints, or compares sketches that it does not make.
+        ConfigurationError: the plan is wider than the recipe's prints, or compares sketches that it
+        does not make.
     """
     plan = settings.judging_plan
     if plan.width > recipe.width:
         raise ConfigurationError(
-            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
+            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes "
+            f"{recipe.width}; choose a plan of "
             "at most that width with STREAM_DEDUP_PLAN."
         )
     if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
-            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them with "
+            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; "
+            "choose a plan without them with "
             "STREAM_DEDUP_PLAN, such as blocks."
         )
     fields: dict[str, Any] = {
@@ -61,7 +64,9 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
         fields["count_copies"] = True
     if settings.log_ids != "plain":
         fields["log_ids"] = settings.log_ids
-    if (newest := max(records.FORMATS)) != FIRST_FORMAT:  # an empty log holds nothing that an older program should go on with
+    if (
+        newest := max(records.FORMATS)
+    ) != FIRST_FORMAT:  # an empty log holds nothing that an older program should go on with
         fields["format"] = newest
     return fields
 
@@ -74,7 +79,9 @@ def begin(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
     appender.send(records.encode_control(records.Control("declare", fields)), None, lambda _: None)
     appender.flush()
     plan = settings.judging_plan.id
-    _logger.info("log begun", topic=names.fingerprints, recipe=recipe.id, plan=plan, group=settings.group)
+    _logger.info(
+        "log begun", topic=names.fingerprints, recipe=recipe.id, plan=plan, group=settings.group
+    )
 
 
 def follow(
@@ -85,13 +92,14 @@ def follow(
     begins: bool,
     read: Callable[..., Iterable[tuple[int, records.LogRecord | None]]] = read_whole,
 ) -> dict[str, Any]:
-    """Return the log's declaration, checked against the settings; `begins` says whether an empty log may be begun.
+    """Return the log's declaration, checked against the settings; `begins` says whether an empty
+    log may be begun.
 
     `read` reads as `read_whole` does.
 
     Raises:
-        ConfigurationError: the log is empty, was not begun by this program, or is for another recipe or group.
-        BrokerError: Kafka does not answer.
+        ConfigurationError: the log is empty, was not begun by this program, or is for another
+        recipe or group. BrokerError: Kafka does not answer.
     """
     first = list(read(settings, names.fingerprints, most=1))
     if not first and begins:
@@ -99,7 +107,8 @@ def follow(
         first = list(read(settings, names.fingerprints, most=1))
     if not first:
         raise ConfigurationError(
-            f"The log {names.fingerprints} is empty, so there is nothing to change yet. Its first worker begins it as the "
+            f"The log {names.fingerprints} is empty, so there is nothing to change yet. Its first "
+            "worker begins it as the "
             "settings say: stream-dedup run worker"
         )
     declared = declaration(first[0][1], names)
@@ -115,7 +124,8 @@ def declaration(record: records.LogRecord | None, names: TopicNames) -> dict[str
     """
     if not isinstance(record, records.Control) or record.type != "declare":
         raise ConfigurationError(
-            f"The first record of {names.fingerprints} does not declare recipe and plan, so it is not a log of "
+            f"The first record of {names.fingerprints} does not declare recipe and plan, so it is "
+            "not a log of "
             "stream_dedup; choose another STREAM_DEDUP_TOPIC_PREFIX."
         )
     return record.fields

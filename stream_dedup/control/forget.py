@@ -1,7 +1,8 @@
 """Forgetting: whether the log knows an id, and whether it was forgotten already.
 
-Invariants: an id is looked for as the log holds it: shortened, or its keyed digest (`log_form`); a document counts once,
-however often its worker had to ask for its verdict, because a document is a position and not a row of the log.
+Invariants: an id is looked for as the log holds it: shortened, or its keyed digest (`log_form`); a
+document counts once, however often its worker had to ask for its verdict, because a document is a
+position and not a row of the log.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ def log_form(identifier: bytes, log_ids: str, key: bytes) -> bytes:
 
 @dataclass(slots=True)
 class KnownId:
-    """What the log says of one id. `documents` were ever recorded with it, `since` of them after it was last forgotten.
+    """What the log says of one id. `documents` were ever recorded with it, `since` of them after it
+    was last forgotten.
 
-    One that is asked for again behind a `forget` counts in `since`: the log alone does not say that it stays down.
+    One that is asked for again behind a `forget` counts in `since`: the log alone does not say that
+    it stays down.
     """
 
     id: bytes

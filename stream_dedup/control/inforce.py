@@ -1,6 +1,7 @@
 """Which plan, window, rule of what is better and format are in force at the log's end.
 
-Invariant: `fold` follows a control record exactly as the index does (`index.rules.window.changed`), so both always agree.
+Invariant: `fold` follows a control record exactly as the index does (`index.rules.window.changed`),
+so both always agree.
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ class InForce:
         try:
             if record.type == "declare" and self.declared is None:
                 self.declared = Declaration.from_fields(record.fields)
-                self.plan, self.window, self.better = self.declared.plan, self.declared.window, self.declared.better
+                self.plan, self.window, self.better = (
+                    self.declared.plan,
+                    self.declared.window,
+                    self.declared.better,
+                )
                 self.format = self.declared.format
             elif record.type == "plan":
                 self._change(record.fields)
@@ -62,21 +67,25 @@ class InForce:
 
 
 def change_fields(now: InForce, rules: RulesInForce) -> dict[str, Any]:
-    """Return the fields of the control record that leads to what is to be in force; empty if it is already.
+    """Return the fields of the control record that leads to what is to be in force; empty if it is
+    already.
 
     Raises:
-        ConfigurationError: the log's prints are narrower than the plan, or the format is lower than that in force.
+        ConfigurationError: the log's prints are narrower than the plan, or the format is lower than
+        that in force.
     """
     plan, window, better, form = rules
     if form < now.format:
         raise ConfigurationError(
-            f"The log is written in format {now.format}, which stands in it for ever, so format {form} cannot be in force "
+            f"The log is written in format {now.format}, which stands in it for ever, so format "
+            f"{form} cannot be in force "
             "again; leave --format out."
         )
     width = None if now.declared is None else now.declared.width
     if width is not None and plan.width > width:
         raise ConfigurationError(
-            f"The plan {plan.id} judges {plan.width} bits, and the prints of this log have {width}; choose a plan of at most "
+            f"The plan {plan.id} judges {plan.width} bits, and the prints of this log have "
+            f"{width}; choose a plan of at most "
             "that width."
         )
     fields: dict[str, Any] = {}

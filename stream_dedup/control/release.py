@@ -1,7 +1,7 @@
 """Releases: what the log knows of documents, and whether they may go to `unique` after all.
 
-The order of a release, of one document or of many, and what a kill between two steps leaves; repeating the command always goes
-on from there:
+The order of a release, of one document or of many, and what a kill between two steps leaves;
+repeating the command always goes on from there:
 
   1  take the transactional id, so that what a former run left open is ended, and a run beside this one is fenced
   2  read the log, once: where was the document judged, is there a release of it already?
@@ -9,8 +9,9 @@ on from there:
   4  look in `unique`, from there on, for a record that names one of the releases
   5  if there is none: write the document there, in a transaction
 
-Invariants: steps 2 and 4 come after 1, so what they do not find cannot appear later; the record in `unique` names the place
-of the release in the log (`dedup.log`), which no verdict has, so it is found again, wherever else the document is.
+Invariants: steps 2 and 4 come after 1, so what they do not find cannot appear later; the record in
+`unique` names the place of the release in the log (`dedup.log`), which no verdict has, so it is
+found again, wherever else the document is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from stream_dedup.log.records import Batch, LogRecord, Release, document_of
 class Trace:
     """What the log says of the document at one position, once `Traces` took in the whole of it.
 
-    `judged` holds (log offset, place, the document as a batch of its own), `releases` (log offset, where `unique` ended).
+    `judged` holds (log offset, place, the document as a batch of its own), `releases` (log offset,
+    where `unique` ended).
     """
 
     partition: int
@@ -48,7 +50,9 @@ class Trace:
 
 
 class Traces:
-    """Documents of one topic and recipe that are looked for in the log together. `fold` takes the whole log, in its order."""
+    """Documents of one topic and recipe that are looked for in the log together. `fold` takes the
+    whole log, in its order.
+    """
 
     def __init__(self, topic_id: bytes, recipe: str, wanted: Iterable[Trace]) -> None:
         self._topic_id, self._recipe = topic_id, recipe
@@ -68,7 +72,11 @@ class Traces:
         """Yield the places of a batch that hold a document looked for, with its trace."""
         if batch.recipe != self._recipe:
             return
-        partitions = {index: one.partition for index, one in enumerate(batch.sources) if one.topic_id == self._topic_id}
+        partitions = {
+            index: one.partition
+            for index, one in enumerate(batch.sources)
+            if one.topic_id == self._topic_id
+        }
         if not partitions:
             return
         is_wanted = np.isin(batch.source, list(partitions)) & np.isin(batch.offset, self._offsets)

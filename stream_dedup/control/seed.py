@@ -1,10 +1,11 @@
 """Seeds: where their documents lie, and how far a former run of the command came.
 
-A document of a topic keeps its position there. One of a file lies at `seed:NAME`, partition 0, at its number in the file; in
-place of a topic's id stands a digest of the file's name, size and beginning, so that a file that changed is another one.
+A document of a topic keeps its position there. One of a file lies at `seed:NAME`, partition 0, at
+its number in the file; in place of a topic's id stands a digest of the file's name, size and
+beginning, so that a file that changed is another one.
 
-Invariant: seeding again does no harm: what stands already, or is near what stands, adds nothing; so progress may be lost,
-and is only ever a saving.
+Invariant: seeding again does no harm: what stands already, or is near what stands, adds nothing; so
+progress may be lost, and is only ever a saving.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _BEGINNING_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class SeedProgress:
-    """How far seeds of each source are in the log: `next` is the offset behind the last one, by (name, id, partition)."""
+    """How far seeds of each source are in the log: `next` is the offset behind the last one, by
+    (name, id, partition).
+    """
 
     recipe: str
     next: dict[tuple[str, bytes, int], int] = field(default_factory=dict)
@@ -43,10 +46,14 @@ class SeedProgress:
 
 
 def file_source(name: str, path: Path | None) -> Source:
-    """Return the source that stands for a file; `path` None is standard input, which nobody can read again."""
+    """Return the source that stands for a file; `path` None is standard input, which nobody can
+    read again.
+    """
     raw = name.encode("utf-8", "replace")
     if len(raw) > _NAME_BYTES_MAX:
-        raw = hashlib.blake2b(raw, digest_size=8).hexdigest().encode() + b"~" + raw[-_NAME_BYTES_MAX:]
+        raw = (
+            hashlib.blake2b(raw, digest_size=8).hexdigest().encode() + b"~" + raw[-_NAME_BYTES_MAX:]
+        )
     identity = NO_TOPIC_ID
     if path is not None:
         digest = hashlib.blake2b(digest_size=TOPIC_ID_BYTES, person=b"seed file")

@@ -1,7 +1,9 @@
-"""A small crawl in nine languages with everything that makes near-duplicates hard, and an endless one for load tests.
+"""A small crawl in nine languages with everything that makes near-duplicates hard, and an endless
+one for load tests.
 
-Invariants: a seed gives the same bytes on every Python (a golden test freezes them); a copy comes after the page it was made
-from; a kind says how a page came about, never whether it is a duplicate: that is measured by `truth`, on the texts alone.
+Invariants: a seed gives the same bytes on every Python (a golden test freezes them); a copy comes
+after the page it was made from; a kind says how a page came about, never whether it is a duplicate:
+that is measured by `truth`, on the texts alone.
 """
 
 from __future__ import annotations
@@ -21,17 +23,26 @@ KINDS = ("original", "re-crawl", "mirror", "edit", "translation", "template", "s
 PAGES_MIN = 40
 
 # Shares of a mini-crawl. One record is broken, the rest is originals.
-_SHARES = {"re-crawl": 0.12, "mirror": 0.13, "edit": 0.14, "translation": 0.06, "template": 0.07, "short": 0.06}
+_SHARES = {
+    "re-crawl": 0.12,
+    "mirror": 0.13,
+    "edit": 0.14,
+    "translation": 0.06,
+    "template": 0.07,
+    "short": 0.06,
+}
 _FIRST_FETCH = datetime(2025, 3, 1, 6, tzinfo=UTC)
 _SECONDS_PER_FETCH = 7
 
-# Hosts by their place in a language's list: three newspapers of falling weight, advertisements, a read-later service.
+# Hosts by their place in a language's list: three newspapers of falling weight, advertisements, a
+# read-later service.
 _NEWSPAPERS = (0, 0, 0, 1, 1, 2)
 _ADVERTISEMENTS = 3
 _READ_LATER = 4
 # Navigation words and footer lines around every page of a host.
 _LAYOUTS = ((6, 1), (8, 2), (5, 1), (14, 9), (9, 3))
-# Shortest and longest article in `Language.size` (words, or characters where spaces do not part words), most of them short.
+# Shortest and longest article in `Language.size` (words, or characters where spaces do not part
+# words), most of them short.
 _ARTICLE_SIZES = {"zh": (320, 1450), "ja": (320, 1450), "th": (560, 3200)}
 _ARTICLE_SIZE = (130, 800)
 _EDIT_SHARE = (0.01, 0.10)
@@ -40,7 +51,9 @@ _REVISION_SHARE = (0.01, 0.05)
 
 @dataclass(frozen=True, slots=True)
 class CrawledPage:
-    """One record of a crawl. `id` is the page's URL, `of` that of the page it was made from, `value` what the crawler sends."""
+    """One record of a crawl. `id` is the page's URL, `of` that of the page it was made from,
+    `value` what the crawler sends.
+    """
 
     id: str
     text: str
@@ -55,14 +68,22 @@ def mini_crawl(seed: int, pages: int = 600) -> list[CrawledPage]:
     """Return a crawl of `pages` pages in crawl order.
 
     Raises:
-        InputError: fewer than `PAGES_MIN` pages are asked for, too few for one of each kind in each language.
+        InputError: fewer than `PAGES_MIN` pages are asked for, too few for one of each kind in each
+        language.
     """
     if pages < PAGES_MIN:
-        raise InputError(f"A mini-crawl of {pages} pages cannot show every kind of page; ask for at least {PAGES_MIN}.")
+        raise InputError(
+            f"A mini-crawl of {pages} pages cannot show every kind of page; ask for at least "
+            f"{PAGES_MIN}."
+        )
     crawl = _MiniCrawl(seed)
-    kinds = [kind for kind, share in _SHARES.items() for _ in range(round(share * pages))] + ["broken"]
+    kinds = [kind for kind, share in _SHARES.items() for _ in range(round(share * pages))] + [
+        "broken"
+    ]
     originals = pages - len(kinds) - len(LANGUAGES)
-    for kind in ["original"] * len(LANGUAGES) + crawl.dice.shuffled(["original"] * originals + kinds):
+    for kind in ["original"] * len(LANGUAGES) + crawl.dice.shuffled(
+        ["original"] * originals + kinds
+    ):
         crawl.fetch(kind)
     return crawl.pages
 
@@ -109,7 +130,9 @@ class _MiniCrawl:
         low, high = _ARTICLE_SIZES.get(code, _ARTICLE_SIZE)
         size = low + (high - low) * self.dice.roll() * self.dice.roll()
         article = Writer(self.dice).article(round(size / language(code).sentence_size))
-        self._originals.append(self._add("original", None, code, self.dice.pick(_NEWSPAPERS), article))
+        self._originals.append(
+            self._add("original", None, code, self.dice.pick(_NEWSPAPERS), article)
+        )
 
     def _re_crawl(self) -> None:
         source = self._latest[self._source().id]
@@ -117,11 +140,21 @@ class _MiniCrawl:
         article = source.article
         if how >= 0.6:
             article = self._edited(article, source.language, self._between(*_REVISION_SHARE))
-        self._add("re-crawl", source, source.language, source.host, article, url=source.id, respaced=0.4 <= how < 0.6)
+        self._add(
+            "re-crawl",
+            source,
+            source.language,
+            source.host,
+            article,
+            url=source.id,
+            respaced=0.4 <= how < 0.6,
+        )
 
     def _mirror(self) -> None:
         source = self._source()
-        others = [host for host in (_READ_LATER, _READ_LATER, _READ_LATER, 0, 1, 2) if host != source.host]
+        others = [
+            host for host in (_READ_LATER, _READ_LATER, _READ_LATER, 0, 1, 2) if host != source.host
+        ]
         self._add("mirror", source, source.language, self.dice.pick(others), source.article)
 
     def _edit(self) -> None:
@@ -131,12 +164,22 @@ class _MiniCrawl:
         self._add("edit", source, source.language, host, article)
 
     def _translation(self) -> None:
-        source = self.dice.pick([source for source in self._originals if len(self._told_in[source.root]) < len(LANGUAGES)])
-        code = self.dice.pick([code for code in LANGUAGES if code not in self._told_in[source.root]])
+        source = self.dice.pick(
+            [
+                source
+                for source in self._originals
+                if len(self._told_in[source.root]) < len(LANGUAGES)
+            ]
+        )
+        code = self.dice.pick(
+            [code for code in LANGUAGES if code not in self._told_in[source.root]]
+        )
         self._add("translation", source, code, self.dice.pick(_NEWSPAPERS), source.article)
 
     def _page_of_template(self) -> None:
-        """Two advertisements in three say something else; the third is the first one with some fields filled in anew."""
+        """Two advertisements in three say something else; the third is the first one with some
+        fields filled in anew.
+        """
         code = self._next_language()
         first = self._template.get(code)
         article = Writer(self.dice).article(6 + self.dice.below(5))
@@ -150,14 +193,27 @@ class _MiniCrawl:
         texts = ("", *language(code).texts["short"])
         text = self.dice.pick_early(texts)
         url = self._url(code, self.dice.pick((*_NEWSPAPERS, _ADVERTISEMENTS)))
-        self.pages.append(crawled(url, text, code, "short", self._shorts.get(text), len(self.pages)))
+        self.pages.append(
+            crawled(url, text, code, "short", self._shorts.get(text), len(self.pages))
+        )
         self._shorts.setdefault(text, url)
 
     def _broken(self) -> None:
         code = LANGUAGES[0]
         url = self._url(code, 0)
-        whole = crawled(url, language(code).tell(Writer(self.dice).article(10)), code, "broken", None, len(self.pages))
-        self.pages.append(CrawledPage(url, "", code, "broken", None, whole.key, whole.value[: len(whole.value) // 2]))
+        whole = crawled(
+            url,
+            language(code).tell(Writer(self.dice).article(10)),
+            code,
+            "broken",
+            None,
+            len(self.pages),
+        )
+        self.pages.append(
+            CrawledPage(
+                url, "", code, "broken", None, whole.key, whole.value[: len(whole.value) // 2]
+            )
+        )
 
     def _add(
         self,
@@ -183,7 +239,9 @@ class _MiniCrawl:
         return source
 
     def _source(self) -> _Source:
-        """Return a page to copy: mostly an original, sometimes a copy, so that chains come about."""
+        """Return a page to copy: mostly an original, sometimes a copy, so that chains come
+        about.
+        """
         return self.dice.pick(self._originals if self.dice.roll() < 0.8 else self._sources)
 
     def _next_language(self) -> str:
@@ -199,7 +257,9 @@ class _MiniCrawl:
         return low + (high - low) * self.dice.roll() * self.dice.roll()
 
     def _edited(self, article: Article, code: str, share: float) -> Article:
-        """Return the article with about this share of its words changed: values replaced, sentences put in, left out, moved."""
+        """Return the article with about this share of its words changed: values replaced, sentences
+        put in, left out, moved.
+        """
         said = language(code)
         writer = Writer(self.dice)
         body = list(article.body)
@@ -220,7 +280,9 @@ class _MiniCrawl:
                 budget -= size / 4
             elif body[place].values:
                 before = said.say(body[place])
-                body[place] = writer.with_other_value(body[place], self.dice.below(len(body[place].values)))
+                body[place] = writer.with_other_value(
+                    body[place], self.dice.below(len(body[place].values))
+                )
                 budget -= max(1, said.size(_changed(before, said.say(body[place]))))
         return Article(article.title, tuple(body))
 
@@ -237,13 +299,25 @@ class _MiniCrawl:
 
 def _changed(before: str, after: str) -> str:
     """Return what stands in `after` between the common beginning and the common end of both."""
-    start = next((i for i, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), len(before))
-    end = next((i for i, (one, other) in enumerate(zip(before[::-1], after[::-1], strict=False)) if one != other), 0)
+    start = next(
+        (i for i, (one, other) in enumerate(zip(before, after, strict=False)) if one != other),
+        len(before),
+    )
+    end = next(
+        (
+            i
+            for i, (one, other) in enumerate(zip(before[::-1], after[::-1], strict=False))
+            if one != other
+        ),
+        0,
+    )
     return after[start : max(start, len(after) - end)]
 
 
 def _respaced(body: str) -> str:
-    """Return the same text with other line breaks, and its title in capitals where that loses nothing."""
+    """Return the same text with other line breaks, and its title in capitals where that loses
+    nothing.
+    """
     title, rest = body.split("\n\n", 1)
     capitals = title.upper()
     return f"{capitals if capitals.lower() == title.lower() else title}\n{rest.replace(chr(10) * 2, chr(10))} \n"
@@ -264,18 +338,27 @@ def _laid_out(code: str, host: int, body: str) -> str:
     return f"{navigation}\n\n{body}\n\n{footer}"
 
 
-def crawled(url: str, text: str, code: str, kind: str, of: str | None, number: float) -> CrawledPage:
-    """Return a page as a crawler sends it that fetches one every few seconds, and this one after `number` others."""
-    fetched = (_FIRST_FETCH + timedelta(seconds=_SECONDS_PER_FETCH * number)).strftime("%Y-%m-%dT%H:%M:%SZ")
+def crawled(
+    url: str, text: str, code: str, kind: str, of: str | None, number: float
+) -> CrawledPage:
+    """Return a page as a crawler sends it that fetches one every few seconds, and this one after
+    `number` others.
+    """
+    fetched = (_FIRST_FETCH + timedelta(seconds=_SECONDS_PER_FETCH * number)).strftime(
+        "%Y-%m-%dT%H:%M:%SZ"
+    )
     record = {"url": url, "text": text, "language": code, "fetched": fetched}
-    return CrawledPage(url, text, code, kind, of, url.encode(), json.dumps(record, ensure_ascii=False).encode())
+    return CrawledPage(
+        url, text, code, kind, of, url.encode(), json.dumps(record, ensure_ascii=False).encode()
+    )
 
 
 SIZE_BYTES_MIN, SIZE_BYTES_MAX = 250, 1_000_000
 # A larger page is several sections, because a pool's sentences grow with the square of a section's.
 _SECTION_BYTES_MAX = 20_000
-# Long texts of one small vocabulary are far nearer than unrelated ones are: 40 bits of 128 apart at 10 kB and 28 at 100 kB,
-# where real English texts are 58 and 52. With this share of its words its own, a page is 55 and 52 from another.
+# Long texts of one small vocabulary are far nearer than unrelated ones are: 40 bits of 128 apart at
+# 10 kB and 28 at 100 kB, where real English texts are 58 and 52. With this share of its words its
+# own, a page is 55 and 52 from another.
 _OWN_WORDS_FROM_BYTES = 5000
 _OWN_WORDS_PERCENT = 25
 _ORIGINALS_MIN = 10**8
@@ -290,26 +373,38 @@ def endless(
     duplicate_share: float = 0.3,
     languages: Sequence[str] = ("en",),
 ) -> Iterator[CrawledPage]:
-    """Yield `pages` pages (None: without end) of about `size_bytes` of UTF-8 text, fast enough to load a broker.
+    """Yield `pages` pages (None: without end) of about `size_bytes` of UTF-8 text, fast enough to
+    load a broker.
 
-    The languages take turns. Originals are distinct for sure: two of one language share at most three sentences, and never
-    more than a third of them, for the first 10^8 originals of a language. Pages above 20 kB are made of sections, of which that
-    is true, and share at most a third of all sentences. Above 5 kB a quarter of a page's words are its own, as in real texts.
-    A copy is made of any original before it, each as likely: the same page again (`re-crawl`), the same text elsewhere
-    (`mirror`), or one sentence put in or exchanged (`edit`), which leaves a Jaccard above 0.8. Everything follows from a page's
-    number, so no earlier page is kept. A page has three sentences at least, so Hindi and Thai ones are never shorter than some
-    500 bytes.
+    The languages take turns. Originals are distinct for sure: two of one language share at most
+    three sentences, and never more than a third of them, for the first 10^8 originals of a
+    language. Pages above 20 kB are made of sections, of which that is true, and share at most a
+    third of all sentences. Above 5 kB a quarter of a page's words are its own, as in real texts. A
+    copy is made of any original before it, each as likely: the same page again (`re-crawl`), the
+    same text elsewhere (`mirror`), or one sentence put in or exchanged (`edit`), which leaves a
+    Jaccard above 0.8. Everything follows from a page's number, so no earlier page is kept. A page
+    has three sentences at least, so Hindi and Thai ones are never shorter than some 500 bytes.
 
     Raises:
-        InputError: a size below 250 bytes or above 1 MB; a share outside of 0 to 1; an unknown language.
+        InputError: a size below 250 bytes or above 1 MB; a share outside of 0 to 1; an unknown
+        language.
     """
     if not SIZE_BYTES_MIN <= size_bytes <= SIZE_BYTES_MAX:
-        raise InputError(f"There are no endless pages of {size_bytes} bytes; ask for {SIZE_BYTES_MIN} to {SIZE_BYTES_MAX}.")
+        raise InputError(
+            f"There are no endless pages of {size_bytes} bytes; ask for {SIZE_BYTES_MIN} to "
+            f"{SIZE_BYTES_MAX}."
+        )
     if not 0 <= duplicate_share < 1:
-        raise InputError(f"A duplicate share of {duplicate_share} leaves no originals; give a number from 0 to below 1.")
+        raise InputError(
+            f"A duplicate share of {duplicate_share} leaves no originals; give a number from 0 to "
+            "below 1."
+        )
     unknown = [code for code in languages if code not in LANGUAGES]
     if unknown or not languages:
-        raise InputError(f"There are no texts in {', '.join(unknown) or 'no language'}; choose from {', '.join(LANGUAGES)}.")
+        raise InputError(
+            f"There are no texts in {', '.join(unknown) or 'no language'}; choose from "
+            f"{', '.join(LANGUAGES)}."
+        )
     return _endless(seed, pages, size_bytes, duplicate_share, languages)
 
 
@@ -326,7 +421,11 @@ def _endless(
         original = dice.below(originals) if copied else originals
         pool = pools[original % len(pools)]
         first = original // len(pools) * sections
-        chosen = [sentence for section in range(first, first + sections) for sentence in pool.sentences(section)]
+        chosen = [
+            sentence
+            for section in range(first, first + sections)
+            for sentence in pool.sentences(section)
+        ]
         url = of = f"https://{pool.hosts[original % 3]}/{pool.code}/{original}"
         kind = "original"
         if copied:
@@ -338,7 +437,9 @@ def _endless(
         else:
             originals += 1
         if size_bytes > _OWN_WORDS_FROM_BYTES:
-            chosen = pool.in_own_words(chosen, zlib.crc32(f"{seed}:{pool.code}:{original}".encode()))
+            chosen = pool.in_own_words(
+                chosen, zlib.crc32(f"{seed}:{pool.code}:{original}".encode())
+            )
         yield crawled(url, pool.gap.join(chosen), pool.code, kind, of if copied else None, number)
         number += 1
 
@@ -346,27 +447,40 @@ def _endless(
 class _Pool:
     """The sentences of one language's endless pages, and the rule that picks them.
 
-    Every place on a page has sentences of its own, a prime number p of them. The n-th original is a polynomial over the
-    integers modulo p with the digits of (a permutation of) n as coefficients; its value at the place's point is the sentence
-    there. Two polynomials of degree d agree in at most d points (the argument behind Reed and Solomon's codes, 1960).
+    Every place on a page has sentences of its own, a prime number p of them. The n-th original is a
+    polynomial over the integers modulo p with the digits of (a permutation of) n as coefficients;
+    its value at the place's point is the sentence there. Two polynomials of degree d agree in at
+    most d points (the argument behind Reed and Solomon's codes, 1960).
     """
 
     def __init__(self, seed: int, code: str, size_bytes: int) -> None:
         said = language(code)
         dice = Dice("pool", seed, code)
         frames = range(len(said.frames["frame"]))
-        size = sum(len(said.say(Writer(dice).sentence("frame", frame)).encode()) for frame in frames) / len(frames)
+        size = sum(
+            len(said.say(Writer(dice).sentence("frame", frame)).encode()) for frame in frames
+        ) / len(frames)
         places = max(3, round(size_bytes / size))
         self._degree = min(places // 3, 3)
-        self._prime = _prime_from(max(places + 1, _SENTENCES_MIN // places, round(_ORIGINALS_MIN ** (1 / (self._degree + 1)))))
+        self._prime = _prime_from(
+            max(
+                places + 1,
+                _SENTENCES_MIN // places,
+                round(_ORIGINALS_MIN ** (1 / (self._degree + 1))),
+            )
+        )
         pool: dict[str, None] = {}
         while len(pool) < places * self._prime:
-            pool.update((said.say(sentence), None) for sentence in Writer(dice).article(len(frames)).body)
+            pool.update(
+                (said.say(sentence), None) for sentence in Writer(dice).article(len(frames)).body
+            )
         self.code = code
         self.hosts = [name for (name,) in said.lists["host"]]
         self.gap = "" if code in HAN else " "
         self._asides = said.texts["aside"]
-        self._letters = sorted({letter for sentence in pool for letter in sentence if letter.isalpha()})
+        self._letters = sorted(
+            {letter for sentence in pool for letter in sentence if letter.isalpha()}
+        )
         self._pool = list(pool)[: places * self._prime]
         points = dice.shuffled(range(self._prime))
         self._places = [(place * self._prime, points[place]) for place in range(places)]
@@ -391,7 +505,9 @@ class _Pool:
         return chosen
 
     def edited(self, sentences: list[str], dice: Dice) -> list[str]:
-        """Return the sentences with one of them exchanged if they are many, else with a short one put in."""
+        """Return the sentences with one of them exchanged if they are many, else with a short one
+        put in.
+        """
         if len(sentences) >= 16:
             place = dice.below(len(sentences))
             return [*sentences[:place], dice.pick(self._pool), *sentences[place + 1 :]]
@@ -399,8 +515,9 @@ class _Pool:
         return [*sentences[:place], dice.pick(self._asides), *sentences[place:]]
 
     def in_own_words(self, sentences: list[str], page: int) -> list[str]:
-        """Return the sentences with some of their words exchanged for words as long, which follow from word and page alone, so
-        that an edited copy has the same; where nothing stands between words, their characters.
+        """Return the sentences with some of their words exchanged for words as long, which follow
+        from word and page alone, so that an edited copy has the same; where nothing stands between
+        words, their characters.
         """
         letters, count = self._letters, len(self._letters)
         exchanged: dict[str, str] = {}
@@ -412,12 +529,16 @@ class _Pool:
                 if draw % 100 < _OWN_WORDS_PERCENT:
                     draws = (zlib.crc32(b"%d" % place, draw) for place in range(len(word)))
                     found = "".join(
-                        letters[one % count] if old.isalpha() else old for old, one in zip(word, draws, strict=True)
+                        letters[one % count] if old.isalpha() else old
+                        for old, one in zip(word, draws, strict=True)
                     )
                 exchanged[word] = found
             return found
 
-        return [self.gap.join(map(exchange, one.split(self.gap) if self.gap else one)) for one in sentences]
+        return [
+            self.gap.join(map(exchange, one.split(self.gap) if self.gap else one))
+            for one in sentences
+        ]
 
 
 def _prime_from(number: int) -> int:

@@ -1,6 +1,7 @@
 """The demo's tables, and duplicates shown beside the page they name, with what differs marked.
 
-Invariant: shows only what the outputs' headers say and what the two texts are; control characters never reach a terminal.
+Invariant: shows only what the outputs' headers say and what the two texts are; control characters
+never reach a terminal.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _CONTEXT_TOKENS = 5
 _UNSPACED = frozenset({"zh", "ja", "th"})
 
 
-def show_balance(out: Console, came: int, unique: int, duplicates: int, dead: int, reasons: Counter[str]) -> None:
+def show_balance(
+    out: Console, came: int, unique: int, duplicates: int, dead: int, reasons: Counter[str]
+) -> None:
     """Print what went in and what came out, by reason."""
     out.print("in = unique + duplicates + dead letters", style="italic")
     table = FittedTable(("in", "unique", "duplicates", "dead letters", "reasons"), right=range(4))
@@ -38,28 +41,57 @@ def show_balance(out: Console, came: int, unique: int, duplicates: int, dead: in
 
 def show_languages(out: Console, tallies: Mapping[str, truth.TruthTally]) -> None:
     """Print how well each language was served."""
-    headings = ("language", "pages", "true duplicates", "found", "recall", "false drops", "grey", "grey dropped")
+    headings = (
+        "language",
+        "pages",
+        "true duplicates",
+        "found",
+        "recall",
+        "false drops",
+        "grey",
+        "grey dropped",
+    )
     table = FittedTable(headings, right=range(1, len(headings)))
     for language, tally in sorted(tallies.items()):
-        figures = (tally.pages, tally.positives, tally.found, f"{tally.recall:.3f}", tally.false_drops, tally.grey)
+        figures = (
+            tally.pages,
+            tally.positives,
+            tally.found,
+            f"{tally.recall:.3f}",
+            tally.false_drops,
+            tally.grey,
+        )
         table.add_row(language, *map(str, figures), str(tally.grey_dropped))
     table.print_to(out)
 
 
 def choose(
-    pages: Sequence[CrawledPage], duplicates: Sequence[Message], number_at: Mapping[str, int], kinds: Sequence[str]
+    pages: Sequence[CrawledPage],
+    duplicates: Sequence[Message],
+    number_at: Mapping[str, int],
+    kinds: Sequence[str],
 ) -> list[tuple[Message, int, int]]:
-    """Return a duplicate of each kind, with the numbers of its page and of the page it names, each in another language.
+    """Return a duplicate of each kind, with the numbers of its page and of the page it names, each
+    in another language.
 
-    Of a kind the middle one by distance is taken among the true near-duplicates: neither an easy one nor a lucky one.
+    Of a kind the middle one by distance is taken among the true near-duplicates: neither an easy
+    one nor a lucky one.
     """
     chosen: list[tuple[Message, int, int]] = []
     for kind in kinds:
         found = []
         for one in duplicates:
-            page, kept = int(text_of(one.headers, "demo-page")), number_at.get(text_of(one.headers, "dedup.of.position"))
+            page, kept = (
+                int(text_of(one.headers, "demo-page")),
+                number_at.get(text_of(one.headers, "dedup.of.position")),
+            )
             is_new = all(pages[page].language != pages[other].language for _, other, _ in chosen)
-            if kept is None or pages[page].kind != kind or not is_new or pages[page].text == pages[kept].text:
+            if (
+                kept is None
+                or pages[page].kind != kind
+                or not is_new
+                or pages[page].text == pages[kept].text
+            ):
                 continue
             if _resemblance(pages[page], pages[kept]) >= truth.DUPLICATE_FROM:
                 found.append((int(text_of(one.headers, "dedup.distance")), page, kept, one))
@@ -70,14 +102,18 @@ def choose(
 
 
 def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledPage) -> None:
-    """Print one duplicate: what its headers say, how much the texts share, and the first differences."""
+    """Print one duplicate: what its headers say, how much the texts share, and the first
+    differences.
+    """
     resemblance = _resemblance(page, kept)
     reason, distance = text_of(one.headers, "dedup.reason"), text_of(one.headers, "dedup.distance")
     similarity = text_of(one.headers, "dedup.similarity")
     witnesses = [f"{similarity} alike by its sketch"] if similarity else []
     witnesses.append(f"{distance} of 128 bits differ")
     out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
-    out.print(Text.assemble(("of       ", "bold"), f"  {printable(text_of(one.headers, 'dedup.of.id'))}"))
+    out.print(
+        Text.assemble(("of       ", "bold"), f"  {printable(text_of(one.headers, 'dedup.of.id'))}")
+    )
     what = {
         "near": "another page, nearly the same text",
         "revised": "the same page, a little changed",
@@ -86,7 +122,8 @@ def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledP
         "returned": "the same page, a text that it had before the last one",
     }
     out.print(
-        f"why        {reason}: {what[reason]}; {', '.join(witnesses)}, exact Jaccard {resemblance:.2f}, "
+        f"why        {reason}: {what[reason]}; {', '.join(witnesses)}, exact Jaccard "
+        f"{resemblance:.2f}, "
         f"language {page.language}"
     )
     for line in _differences(kept, page):
@@ -94,24 +131,33 @@ def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledP
 
 
 def show_kept(out: Console, one: KeptByCrowd, page: CrawledPage, other: CrawledPage) -> None:
-    """Print a page that was kept because of its crowd, the page that is most like it, and the first differences."""
+    """Print a page that was kept because of its crowd, the page that is most like it, and the first
+    differences.
+    """
     out.print(Text.assemble(("unique", "bold green"), f"     {printable(page.id)}"))
     out.print(Text.assemble(("beside", "bold"), f"     {printable(other.id)}"))
     said = apart_in_words("that", one.similarity, one.others, one.share)
-    out.print(f"why        new: {said} Exact Jaccard {_resemblance(page, other):.2f}, language {page.language}")
+    out.print(
+        f"why        new: {said} Exact Jaccard {_resemblance(page, other):.2f}, language "
+        f"{page.language}"
+    )
     for line in _differences(other, page):
         out.print(line)
 
 
 def _resemblance(one: CrawledPage, other: CrawledPage) -> float:
-    return truth.jaccard(truth.shingles(one.text, one.language), truth.shingles(other.text, other.language))
+    return truth.jaccard(
+        truth.shingles(one.text, one.language), truth.shingles(other.text, other.language)
+    )
 
 
 def _differences(kept: CrawledPage, page: CrawledPage) -> list[Text]:
     before, after = _tokens(kept), _tokens(page)
     joint = "" if page.language in _UNSPACED else " "
     lines: list[Text] = []
-    for action, first, last, start, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    for action, first, last, start, end in difflib.SequenceMatcher(
+        None, before, after, autojunk=False
+    ).get_opcodes():
         if action == "equal":
             continue
         if len(lines) == _CHANGES_SHOWN:
@@ -131,4 +177,8 @@ def _differences(kept: CrawledPage, page: CrawledPage) -> list[Text]:
 
 
 def _tokens(page: CrawledPage) -> list[str]:
-    return list(page.text.replace("\n", " ")) if page.language in _UNSPACED else re.findall(r"\S+", page.text)
+    return (
+        list(page.text.replace("\n", " "))
+        if page.language in _UNSPACED
+        else re.findall(r"\S+", page.text)
+    )

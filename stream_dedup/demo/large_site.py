@@ -1,10 +1,12 @@
-"""The demo's crawl: a mini-crawl, and among it a large site, whose pages have a template in common and say different things.
+"""The demo's crawl: a mini-crawl, and among it a large site, whose pages have a template in common
+and say different things.
 
-A page of the site is a column of teasers, which stands on every page, around an article of its own. Any two have an exact
-Jaccard of .5 to .6 or so, and none is a copy of another. A few of them come again under another address, with a
-sentence changed: those are copies.
+A page of the site is a column of teasers, which stands on every page, around an article of its own.
+Any two have an exact Jaccard of .5 to .6 or so, and none is a copy of another. A few of them come
+again under another address, with a sentence changed: those are copies.
 
-Invariants: a seed gives the same bytes on every Python; a copy comes after the page it was made from.
+Invariants: a seed gives the same bytes on every Python; a copy comes after the page it was made
+from.
 """
 
 from __future__ import annotations
@@ -41,9 +43,13 @@ def is_of_site(page: CrawledPage) -> bool:
 
 
 def large_site(seed: int, gap: float) -> list[tuple[float, CrawledPage]]:
-    """Return the pages of the site and the copies of some, each with its place: one after `gap` pages of others."""
+    """Return the pages of the site and the copies of some, each with its place: one after `gap`
+    pages of others.
+    """
     said = language(_LANGUAGE)
-    before, behind = (said.tell(Writer(Dice("large site", seed, half)).article(_TEASERS[half])) for half in (0, 1))
+    before, behind = (
+        said.tell(Writer(Dice("large site", seed, half)).article(_TEASERS[half])) for half in (0, 1)
+    )
     pages: list[tuple[str, Article]] = []
     told: list[tuple[str, str | None, Article]] = []
     for number in range(SITE_PAGES):

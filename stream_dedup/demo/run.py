@@ -1,12 +1,15 @@
-"""The demo: the whole filter, as users run it, on a real Apache Kafka and a crawl whose truth is known.
+"""The demo: the whole filter, as users run it, on a real Apache Kafka and a crawl whose truth is
+known.
 
-The steps: 1 a broker, 2 the topics, 3 both roles as processes of their own, 4 the crawl goes in, 5 the outputs are read as
-any consumer would, 6 the balance and the score, 7 three duplicates and one page of a large site explained.
+The steps: 1 a broker, 2 the topics, 3 both roles as processes of their own, 4 the crawl goes in, 5
+the outputs are read as any consumer would, 6 the balance and the score, 7 three duplicates and one
+page of a large site explained.
 
-Invariants: nothing here looks into the filter; what is shown is read from the topics. The truth is computed from the texts
-alone, and which pages the crowd kept from the texts and the log's order. A record that is missing or doubled, a duplicate that
-should have been kept, or a recall below what is promised makes the exit code 1; so does a broker or a role that ends by
-itself, which is said at once.
+Invariants: nothing here looks into the filter; what is shown is read from the topics. The truth is
+computed from the texts alone, and which pages the crowd kept from the texts and the log's order. A
+record that is missing or doubled, a duplicate that should have been kept, or a recall below what is
+promised makes the exit code 1; so does a broker or a role that ends by itself, which is said at
+once.
 """
 
 from __future__ import annotations
@@ -73,7 +76,9 @@ _CLUE_CHARACTERS = 200
 
 @dataclass(slots=True)
 class Seen:
-    """What came out: the records of each topic, and when each page was first seen there, in ms after its timestamp."""
+    """What came out: the records of each topic, and when each page was first seen there, in ms
+    after its timestamp.
+    """
 
     unique: list[Message] = field(default_factory=list)
     duplicates: list[Message] = field(default_factory=list)
@@ -89,9 +94,13 @@ class Seen:
 
 
 class Beside:
-    """What the demo runs beside itself: `run all` as a process, whose lines are in `said`, and a broker if it is its own."""
+    """What the demo runs beside itself: `run all` as a process, whose lines are in `said`, and a
+    broker if it is its own.
+    """
 
-    def __init__(self, roles: subprocess.Popen[bytes], said: Path, broker: LocalBroker | None = None) -> None:
+    def __init__(
+        self, roles: subprocess.Popen[bytes], said: Path, broker: LocalBroker | None = None
+    ) -> None:
         self._roles = roles
         self._said = said
         self._broker = broker
@@ -106,7 +115,10 @@ class Beside:
             self._broker.check_alive()
         code = self._roles.poll()
         if code is not None:
-            raise StreamDedupError(f"The roles ended by themselves ({how_ended(code)}), so the demo ends. {self.last_words()}")
+            raise StreamDedupError(
+                f"The roles ended by themselves ({how_ended(code)}), so the demo ends. "
+                f"{self.last_words()}"
+            )
 
     def last_words(self) -> str:
         """Return what the roles said last, as a sentence."""
@@ -118,14 +130,19 @@ class Beside:
             self.check()
 
 
-def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: bool, serve: bool = False) -> int:
-    """Run the demo on `documents` pages of seed `seed`, on the Kafka at `broker` or one of its own; return the exit code.
+def run_demo(
+    documents: int | None, seed: int, broker: str | None, *, as_json: bool, serve: bool = False
+) -> int:
+    """Run the demo on `documents` pages of seed `seed`, on the Kafka at `broker` or one of its own;
+    return the exit code.
 
-    `serve`: then leave everything up until Ctrl-C, with the console; a search answers in it where its extra is installed.
+    `serve`: then leave everything up until Ctrl-C, with the console; a search answers in it where
+    its extra is installed.
 
     Raises:
-        ConfigurationError: the console is to be served, and not even its own packages are installed.
-        StreamDedupError: the broker or a role did not come up, or the crawl did not come through in time.
+        ConfigurationError: the console is to be served, and not even its own packages are
+        installed. StreamDedupError: the broker or a role did not come up, or the crawl did not come
+        through in time.
     """
     if serve and (lack := lacking("console")):
         raise ConfigurationError(lack)
@@ -136,15 +153,25 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
     pages = demo_crawl(seed, documents or PAGES)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
-        out.print(f"1  Apache Kafka: {'the one at ' + broker if broker else 'one of our own, stopped at the end'}")
+        out.print(
+            "1  Apache Kafka: "
+            f"{'the one at ' + broker if broker else 'one of our own, stopped at the end'}"
+        )
         own = None if broker else stack.enter_context(_own_broker(folder, out))
         bootstrap = str(broker) if own is None else own.bootstrap
-        settings = _settings(bootstrap, folder, free_ports(1 + max(AFTER.values()))[0] if serve else 0)
+        settings = _settings(
+            bootstrap, folder, free_ports(1 + max(AFTER.values()))[0] if serve else 0
+        )
         names = settings.topic_names
         _make_topics(settings)
-        out.print(f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, {names.dead_letters}")
+        out.print(
+            f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, "
+            f"{names.dead_letters}"
+        )
         options = ["--search" if has_search else "--no-search"]
-        beside = Beside(stack.enter_context(_roles(settings, folder, options)), folder / _ROLES_LOG, own)
+        beside = Beside(
+            stack.enter_context(_roles(settings, folder, options)), folder / _ROLES_LOG, own
+        )
         languages = ", ".join(sorted({page.language for page in pages}))
         roles = "index, worker and search" if has_search else "index and worker"
         out.print(f"3  {roles} started; {len(pages)} pages in {languages}, seed {seed}")
@@ -184,7 +211,8 @@ def _wait_for_search(settings: Settings, records: int, beside: Beside) -> None:
         beside.check()
         if time.monotonic() > until:
             raise StreamDedupError(
-                f"The search at {address} did not take in what came out within {_WAIT_SECONDS:.0f} s, and the other roles are "
+                f"The search at {address} did not take in what came out within {_WAIT_SECONDS:.0f} "
+                "s, and the other roles are "
                 f"up. {beside.last_words()}"
             )
         time.sleep(_LOOK_SECONDS)
@@ -204,18 +232,25 @@ def _clue_of(outcome: _Outcome) -> str:
 
 
 def _leave_up(settings: Settings, clue: str, beside: Beside, out: Console) -> None:
-    """Say where the console of the search is, and wait for Ctrl-C, or for SIGTERM, or until something ends by itself."""
+    """Say where the console of the search is, and wait for Ctrl-C, or for SIGTERM, or until
+    something ends by itself.
+    """
     address = address_of(settings, "search")
     with stop_on_signals() as stop:
         out.print(f"\nEverything stays up. The console: {address}/   Ctrl-C ends it all.")
-        out.print(f"Paste a sentence of any page into {address}/find, or ask in a terminal:", soft_wrap=True)
+        out.print(
+            f"Paste a sentence of any page into {address}/find, or ask in a terminal:",
+            soft_wrap=True,
+        )
         out.print(f'   stream-dedup find "{clue}" --search {address}', soft_wrap=True, markup=False)
         out.file.flush()
         beside.until(stop)
 
 
 def _serve(settings: Settings, beside: Beside, out: Console) -> None:
-    """Serve the console without a search until Ctrl-C, or until SIGTERM, or until something ends by itself."""
+    """Serve the console without a search until Ctrl-C, or until SIGTERM, or until something ends by
+    itself.
+    """
     from stream_dedup.console.mount import pages_of, sources_of  # noqa: PLC0415 - an extra
 
     with stop_on_signals() as stop:
@@ -225,8 +260,15 @@ def _serve(settings: Settings, beside: Beside, out: Console) -> None:
         server = HttpServer("127.0.0.1", 0, health, CollectorRegistry(), pages.routes())
         server.start()
         try:
-            out.print(f"\nEverything stays up. The console: http://127.0.0.1:{server.port}/   Ctrl-C ends it all.")
-            out.print(f"Its page Find has nothing to ask. {lacking('search')}", soft_wrap=True, markup=False)
+            out.print(
+                f"\nEverything stays up. The console: http://127.0.0.1:{server.port}/   Ctrl-C "
+                "ends it all."
+            )
+            out.print(
+                f"Its page Find has nothing to ask. {lacking('search')}",
+                soft_wrap=True,
+                markup=False,
+            )
             out.file.flush()
             beside.until(stop)
         finally:
@@ -259,10 +301,22 @@ def _make_topics(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _roles(settings: Settings, folder: Path, options: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+def _roles(
+    settings: Settings, folder: Path, options: Sequence[str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run `stream-dedup run all` for as long as this lasts."""
-    chosen = ("kafka_bootstrap_servers", "topic_prefix", "group", "value_format", "id_field", "state_dir", "http_port")
-    environment = child_environment({name: getattr(settings, name) for name in (*chosen, "log_format")})
+    chosen = (
+        "kafka_bootstrap_servers",
+        "topic_prefix",
+        "group",
+        "value_format",
+        "id_field",
+        "state_dir",
+        "http_port",
+    )
+    environment = child_environment(
+        {name: getattr(settings, name) for name in (*chosen, "log_format")}
+    )
     with (folder / _ROLES_LOG).open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "stream_dedup", "run", "all", *options],
@@ -282,13 +336,24 @@ def _roles(settings: Settings, folder: Path, options: Sequence[str]) -> Iterator
             process.wait()
 
 
-def _run_crawl(settings: Settings, pages: Sequence[CrawledPage], beside: Beside, out: Console) -> Seen:
+def _run_crawl(
+    settings: Settings, pages: Sequence[CrawledPage], beside: Beside, out: Console
+) -> Seen:
     """Send the crawl at a crawler's pace and read what comes out meanwhile."""
     names = settings.topic_names
     producer = LoadProducer(settings, linger_ms=LINGER_MS)
     seen = Seen()
-    waiting_for = {names.unique: seen.unique, names.duplicates: seen.duplicates, names.dead_letters: seen.dead}
-    columns = (TextColumn("   {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tally]}"))
+    waiting_for = {
+        names.unique: seen.unique,
+        names.duplicates: seen.duplicates,
+        names.dead_letters: seen.dead,
+    }
+    columns = (
+        TextColumn("   {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[tally]}"),
+    )
     began = 0.0
     sent = 0
     with Progress(*columns, TimeElapsedColumn(), console=out, transient=True) as progress:
@@ -306,12 +371,19 @@ def _run_crawl(settings: Settings, pages: Sequence[CrawledPage], beside: Beside,
                     seen.latencies_ms.append(time.time() * 1000 - message.timestamp_ms)
                 tally = f"{len(seen.unique)} unique, {len(seen.duplicates)} duplicates, {len(seen.dead)} dead letters"
                 progress.update(task, completed=seen.total, tally=tally)
-            # The first page goes alone: the roles are still starting, and its wait is not the filter's latency.
+            # The first page goes alone: the roles are still starting, and its wait is not the
+            # filter's latency.
             due = int((now - began) * _PAGES_PER_SECOND) + 1 if began else 1
             while sent < min(due, len(pages)):
                 page = pages[sent]
                 headers: list[tuple[str, bytes | None]] = [(_NUMBER, b"%d" % sent)]
-                producer.send(names.documents, page.key, page.value, timestamp_ms=int(time.time() * 1000), headers=headers)
+                producer.send(
+                    names.documents,
+                    page.key,
+                    page.value,
+                    timestamp_ms=int(time.time() * 1000),
+                    headers=headers,
+                )
                 sent += 1
             if seen.total >= len(pages):
                 break
@@ -320,7 +392,8 @@ def _run_crawl(settings: Settings, pages: Sequence[CrawledPage], beside: Beside,
                 beside.check()
             if now > until:
                 raise StreamDedupError(
-                    f"Only {seen.total} of {len(pages)} pages came out within {_WAIT_SECONDS:.0f} s, and all roles are up. "
+                    f"Only {seen.total} of {len(pages)} pages came out within {_WAIT_SECONDS:.0f} "
+                    "s, and all roles are up. "
                     f"{beside.last_words()}"
                 )
     if producer.flush():
@@ -336,39 +409,63 @@ name a pair the other way round.
 _NEXT: Final = (
     "stream-dedup demo --serve    the same, to look into with a browser",
     "stream-dedup check FILE      your own documents, without Kafka",
-    'stream-dedup broker          a Kafka to play with, for a topic of your own (see "Your own topic" in README)',
+    (
+        'stream-dedup broker          a Kafka to play with, for a topic of your own (see "Your own '
+        'topic" in README)'
+    ),
 )
 
 
 class _Outcome:
     """What came out, beside what went in and what is true."""
 
-    def __init__(self, pages: Sequence[CrawledPage], seen: Seen, source: Sequence[Message], settings: Settings) -> None:
+    def __init__(
+        self,
+        pages: Sequence[CrawledPage],
+        seen: Seen,
+        source: Sequence[Message],
+        settings: Settings,
+    ) -> None:
         self.pages = pages
         self.seen = seen
         self.number_at = {one.at: _number(one) for one in source}
-        self.reasons = Counter(text_of(one.headers, "dedup.reason") for one in (*seen.unique, *seen.duplicates))
+        self.reasons = Counter(
+            text_of(one.headers, "dedup.reason") for one in (*seen.unique, *seen.duplicates)
+        )
         self.stages = Counter(text_of(one.headers, "dedup.error.stage") for one in seen.dead)
         judged = sorted((*seen.unique, *seen.duplicates), key=_decided)
-        self.score = truth.judge(pages, dict(map(self._judgement, judged)), [_number(one) for one in judged])
+        self.score = truth.judge(
+            pages, dict(map(self._judgement, judged)), [_number(one) for one in judged]
+        )
         self.complaints = list(self._complaints())
         self.kept_by_crowd = self._kept_by_crowd(judged, settings)
 
     def _kept_by_crowd(self, judged: Sequence[Message], settings: Settings) -> list[KeptByCrowd]:
         """Return the pages of the large site that the crowd kept, by their numbers."""
-        kept = [_number(one) for one in judged if text_of(one.headers, "dedup.reason") == Reason.NEW.label]
+        kept = [
+            _number(one)
+            for one in judged
+            if text_of(one.headers, "dedup.reason") == Reason.NEW.label
+        ]
         texts = [self.pages[number].text for number in kept]
         found = kept_by_crowd(
-            texts, recipe_of(settings), settings.judging_plan, lambda place: is_of_site(self.pages[kept[place]])
+            texts,
+            recipe_of(settings),
+            settings.judging_plan,
+            lambda place: is_of_site(self.pages[kept[place]]),
         )
         return [replace(one, place=kept[one.place], other=kept[one.other]) for one in found]
 
     def _judgement(self, one: Message) -> tuple[int, truth.TrueJudgement]:
         of = self.number_at.get(text_of(one.headers, "dedup.of.position"))
-        return _number(one), truth.TrueJudgement(text_of(one.headers, "dedup.verdict") == "duplicate", of)
+        return _number(one), truth.TrueJudgement(
+            text_of(one.headers, "dedup.verdict") == "duplicate", of
+        )
 
     def _complaints(self) -> Iterator[str]:
-        numbers = Counter(_number(one) for one in (*self.seen.unique, *self.seen.duplicates, *self.seen.dead))
+        numbers = Counter(
+            _number(one) for one in (*self.seen.unique, *self.seen.duplicates, *self.seen.dead)
+        )
         lost = [number for number in range(len(self.pages)) if not numbers[number]]
         twice = [number for number, count in numbers.items() if count > 1]
         if lost or twice:
@@ -387,7 +484,9 @@ class _Outcome:
         return (self.seen.total - 1) / max(1e-9, self.seen.last_seconds - self.seen.first_seconds)
 
     def percentile_ms(self, percent: float) -> float:
-        """Return a percentile of the time from a record's timestamp until a consumer had its verdict."""
+        """Return a percentile of the time from a record's timestamp until a consumer had its
+        verdict.
+        """
         return float(np.percentile(self.seen.latencies_ms or [0.0], percent))
 
     def as_json(self, seed: int) -> Mapping[str, object]:
@@ -402,7 +501,10 @@ class _Outcome:
             "reasons": dict(self.reasons),
             "dead_letter_stages": dict(self.stages),
             "pages_per_second": round(self.throughput, 1),
-            "latency_ms": {"p50": round(self.percentile_ms(50), 1), "p99": round(self.percentile_ms(99), 1)},
+            "latency_ms": {
+                "p50": round(self.percentile_ms(50), 1),
+                "p99": round(self.percentile_ms(99), 1),
+            },
             "recall": round(total.recall, 4),
             "recall_without_exact": round(total.near_recall, 4),
             "true_duplicates": total.positives,
@@ -416,21 +518,36 @@ class _Outcome:
         """Print the tables, three duplicates, and a page that was kept because of its crowd."""
         seen, total = self.seen, self.score.total
         out.print()
-        explain.show_balance(out, len(self.pages), len(seen.unique), len(seen.duplicates), len(seen.dead), self.reasons)
+        explain.show_balance(
+            out,
+            len(self.pages),
+            len(seen.unique),
+            len(seen.duplicates),
+            len(seen.dead),
+            self.reasons,
+        )
         out.print()
         out.print(
-            f"{self.throughput:.0f} pages/s (sent at {_PAGES_PER_SECOND}/s); from record to committed verdict: "
+            f"{self.throughput:.0f} pages/s (sent at {_PAGES_PER_SECOND}/s); from record to "
+            "committed verdict: "
             f"p50 {self.percentile_ms(50):.0f} ms, p99 {self.percentile_ms(99):.0f} ms"
         )
         out.print(
-            f"measured by exact Jaccard: recall {total.recall:.3f} ({total.found} of {total.positives} true duplicates; "
-            f"{total.near_recall:.3f} without exact copies), false drops {total.false_drops} of {total.negatives} other pages, "
+            f"measured by exact Jaccard: recall {total.recall:.3f} ({total.found} of "
+            f"{total.positives} true duplicates; "
+            f"{total.near_recall:.3f} without exact copies), false drops {total.false_drops} of "
+            f"{total.negatives} other pages, "
             f"{total.grey} grey"
         )
-        out.print("grey: .5 to .8 like a page before it, so neither called a copy nor counted as another page")
+        out.print(
+            "grey: .5 to .8 like a page before it, so neither called a copy nor counted as another "
+            "page"
+        )
         out.print()
         explain.show_languages(out, self.score.by_language)
-        chosen = explain.choose(self.pages, seen.duplicates, self.number_at, ("edit", "re-crawl", "mirror"))
+        chosen = explain.choose(
+            self.pages, seen.duplicates, self.number_at, ("edit", "re-crawl", "mirror")
+        )
         for one, page, kept in chosen:
             out.print()
             explain.show_duplicate(out, one, self.pages[page], self.pages[kept])
@@ -445,5 +562,7 @@ def _number(one: Message) -> int:
 
 
 def _decided(one: Message) -> tuple[int, int]:
-    """Return where in the log the verdict fell; pages that never went there come first, they resemble nothing."""
+    """Return where in the log the verdict fell; pages that never went there come first, they
+    resemble nothing.
+    """
     return place_of(text_of(one.headers, "dedup.log")) or (-1, 0)

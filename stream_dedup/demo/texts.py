@@ -1,12 +1,15 @@
-"""Prose in nine languages from one abstract record: an article is a list of sentences, a sentence is a frame with values.
+"""Prose in nine languages from one abstract record: an article is a list of sentences, a sentence
+is a frame with values.
 
-Invariants: every file of `languages/` has the same sections with the same number of entries and, frame by frame, the same
-slots, so that one article can be realised in each language (a translation); equal dice give equal articles on every Python,
-because only `random.Random.random` is used, the one method whose sequence Python promises to keep for a seed.
+Invariants: every file of `languages/` has the same sections with the same number of entries and,
+frame by frame, the same slots, so that one article can be realised in each language (a
+translation); equal dice give equal articles on every Python, because only `random.Random.random` is
+used, the one method whose sequence Python promises to keep for a seed.
 
-A file of `languages/` has one section after another. Lists (places, people, ...) hold entries parted by `;`, an entry's
-grammatical forms parted by `|`; the other sections hold one text a line. A slot `{people2.1}` reads: another entry of the list
-`people` than `{people}`, in its form 1. The numbers used avoid endings that ask for another plural in Russian or Arabic.
+A file of `languages/` has one section after another. Lists (places, people, ...) hold entries
+parted by `;`, an entry's grammatical forms parted by `|`; the other sections hold one text a line.
+A slot `{people2.1}` reads: another entry of the list `people` than `{people}`, in its form 1. The
+numbers used avoid endings that ask for another plural in Russian or Arabic.
 """
 
 from __future__ import annotations
@@ -35,11 +38,26 @@ LISTS = (
 TEXTS = ("title", "aside", "frame", "footer", "short")
 _NUMBERS = {
     "n": [number for number in range(15, 100) if number % 10 in (0, 5, 6, 7, 8, 9)],
-    "m": [number for number in range(115, 1000) if number % 100 >= 15 and number % 10 in (0, 5, 6, 7, 8, 9)],
+    "m": [
+        number
+        for number in range(115, 1000)
+        if number % 100 >= 15 and number % 10 in (0, 5, 6, 7, 8, 9)
+    ],
     "year": list(range(1890, 2025)),
 }
-# How many entries of a list one article dwells on; lists not named here are drawn from in full for every sentence.
-_DWELLS_ON = {"place": 3, "site": 3, "people": 8, "thing": 9, "part": 5, "event": 5, "reason": 8, "work": 4, "opinion": 6}
+# How many entries of a list one article dwells on; lists not named here are drawn from in full for
+# every sentence.
+_DWELLS_ON = {
+    "place": 3,
+    "site": 3,
+    "people": 8,
+    "thing": 9,
+    "part": 5,
+    "event": 5,
+    "reason": 8,
+    "work": 4,
+    "opinion": 6,
+}
 _SLOT = re.compile(r"\{([a-z]+)(2?)(?:\.(\d))?\}")
 
 T = TypeVar("T")
@@ -80,7 +98,9 @@ def _zipf(count: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A frame of one section with a value for each of its slots: a number itself, or the place of an entry in its list."""
+    """A frame of one section with a value for each of its slots: a number itself, or the place of
+    an entry in its list.
+    """
 
     section: str
     frame: int
@@ -97,7 +117,9 @@ class Article:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A sentence with slots: their names in alphabetical order, and pieces of (text before, place in slots, forms)."""
+    """A sentence with slots: their names in alphabetical order, and pieces of (text before, place
+    in slots, forms).
+    """
 
     slots: tuple[str, ...]
     pieces: tuple[tuple[str, int, tuple[str, ...] | None], ...]
@@ -112,10 +134,14 @@ class Language:
         self._gap = "" if code in HAN else " "
         sections = _sections(code, source)
         self.lists = {
-            name: [tuple(entry.split("|")) for line in sections[name] for entry in line.split("; ")] for name in LISTS
+            name: [tuple(entry.split("|")) for line in sections[name] for entry in line.split("; ")]
+            for name in LISTS
         }
         self.texts = {name: tuple(sections[name]) for name in TEXTS}
-        self.frames = {name: [self._frame(line) for line in sections[name]] for name in ("title", "aside", "frame")}
+        self.frames = {
+            name: [self._frame(line) for line in sections[name]]
+            for name in ("title", "aside", "frame")
+        }
 
     def _frame(self, line: str) -> Frame:
         found = list(_SLOT.finditer(line))
@@ -123,7 +149,9 @@ class Language:
         pieces: list[tuple[str, int, tuple[str, ...] | None]] = []
         start = 0
         for match in found:
-            forms = None if match[1] in _NUMBERS else self._forms(match[1], int(match[3] or 0), line)
+            forms = (
+                None if match[1] in _NUMBERS else self._forms(match[1], int(match[3] or 0), line)
+            )
             pieces.append((line[start : match.start()], slots.index(match[1] + match[2]), forms))
             start = match.end()
         return Frame(slots, tuple(pieces), line[start:])
@@ -133,7 +161,8 @@ class Language:
             return tuple(entry[form] for entry in self.lists[name])
         except (KeyError, IndexError) as error:
             raise FormatError(
-                f"languages/{self.code}.txt lacks form {form} of an entry of [{name}], asked for in '{line}'; add it."
+                f"languages/{self.code}.txt lacks form {form} of an entry of [{name}], asked for "
+                f"in '{line}'; add it."
             ) from error
 
     def say(self, sentence: Sentence) -> str:
@@ -147,10 +176,14 @@ class Language:
         return text[0].upper() + text[1:]
 
     def tell(self, article: Article) -> str:
-        """Return an article in this language: a title line and paragraphs, parted by blank lines."""
+        """Return an article in this language: a title line and paragraphs, parted by blank
+        lines.
+        """
         said = [self.say(sentence) for sentence in article.body]
         starts = range(0, len(said), SENTENCES_PER_PARAGRAPH)
-        paragraphs = [self._gap.join(said[start : start + SENTENCES_PER_PARAGRAPH]) for start in starts]
+        paragraphs = [
+            self._gap.join(said[start : start + SENTENCES_PER_PARAGRAPH]) for start in starts
+        ]
         return "\n\n".join([self.say(article.title), *paragraphs])
 
     def size(self, text: str) -> int:
@@ -161,7 +194,10 @@ class Language:
     def sentence_size(self) -> float:
         """The mean `size` of a sentence, each slot filled with the third entry of its list."""
         frames = self.frames["frame"]
-        return sum(self.size(self.say(Sentence("frame", i, (2,) * len(f.slots)))) for i, f in enumerate(frames)) / len(frames)
+        return sum(
+            self.size(self.say(Sentence("frame", i, (2,) * len(f.slots))))
+            for i, f in enumerate(frames)
+        ) / len(frames)
 
 
 @functools.cache
@@ -180,12 +216,17 @@ def _sections(code: str, source: str) -> dict[str, list[str]]:
             current.append(line)
     missing = [name for name in (*LISTS, *TEXTS) if name not in sections]
     if missing:
-        raise FormatError(f"languages/{code}.txt lacks the sections {', '.join(missing)}; add them as in the other files.")
+        raise FormatError(
+            f"languages/{code}.txt lacks the sections {', '.join(missing)}; add them as in the "
+            "other files."
+        )
     return sections
 
 
 class Writer:
-    """Writes the sentences of one article: it dwells on a few places, people and things, the first of them most."""
+    """Writes the sentences of one article: it dwells on a few places, people and things, the first
+    of them most.
+    """
 
     def __init__(self, dice: Dice) -> None:
         self._dice = dice
@@ -193,7 +234,9 @@ class Writer:
         self._focus = {name: self._chosen(name, count) for name, count in _DWELLS_ON.items()}
 
     def article(self, sentences: int) -> Article:
-        """Return an article of `sentences` sentences; no frame comes twice before each has come once."""
+        """Return an article of `sentences` sentences; no frame comes twice before each has come
+        once.
+        """
         title = self.sentence("title", self._dice.below(len(self._reference.frames["title"])))
         deck: list[int] = []
         while len(deck) < sentences:
@@ -221,7 +264,9 @@ class Writer:
         return Sentence(sentence.section, sentence.frame, tuple(values.values()))
 
     def _value(self, slot: str, values: dict[str, int]) -> int:
-        """Return a value for a slot that differs from its twin's (`people` and `people2` of one sentence)."""
+        """Return a value for a slot that differs from its twin's (`people` and `people2` of one
+        sentence).
+        """
         twin = values.get(slot[:-1] if slot[-1] == "2" else f"{slot}2")
         value = self._draw(slot)
         while value == twin:

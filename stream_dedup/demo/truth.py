@@ -70,17 +70,25 @@ class Pair:
 def bare(text: str) -> str:
     """Return the text without case, punctuation, white space and control characters."""
     folded = unicodedata.normalize("NFKC", text).lower()
-    return "".join(character for character in folded if unicodedata.category(character)[0] not in "PZC")
+    return "".join(
+        character for character in folded if unicodedata.category(character)[0] not in "PZC"
+    )
 
 
 def shingles(text: str, language: str) -> frozenset[str]:
-    """Return the word 3-grams of a text, or the character 5-grams of a Chinese or Japanese one; empty if it is too short."""
+    """Return the word 3-grams of a text, or the character 5-grams of a Chinese or Japanese one;
+    empty if it is too short.
+    """
     folded = unicodedata.normalize("NFKC", text).lower()
     if language in BY_CHARACTERS:
         run = "".join(character for character in folded if character.isalnum())
-        return frozenset(run[start : start + CHARACTERS] for start in range(len(run) - CHARACTERS + 1))
+        return frozenset(
+            run[start : start + CHARACTERS] for start in range(len(run) - CHARACTERS + 1)
+        )
     words = _WORD.findall(folded)
-    return frozenset(" ".join(words[start : start + WORDS]) for start in range(len(words) - WORDS + 1))
+    return frozenset(
+        " ".join(words[start : start + WORDS]) for start in range(len(words) - WORDS + 1)
+    )
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
@@ -90,12 +98,16 @@ def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def is_judged(page: Text) -> bool:
-    """Return whether a page can be a duplicate at all: it has a letter or a digit and its record is not broken."""
+    """Return whether a page can be a duplicate at all: it has a letter or a digit and its record is
+    not broken.
+    """
     return page.kind != "broken" and any(character.isalnum() for character in page.text)
 
 
 def pairs(pages: Sequence[Text]) -> list[Pair]:
-    """Return all pairs with a Jaccard of at least `LISTED_FROM` or equal bare texts, by later page, then earlier page."""
+    """Return all pairs with a Jaccard of at least `LISTED_FROM` or equal bare texts, by later page,
+    then earlier page.
+    """
     containing: defaultdict[str, list[int]] = defaultdict(list)
     same_text: defaultdict[str, list[int]] = defaultdict(list)
     sizes: list[int] = []
@@ -128,7 +140,9 @@ def _meaning(value: float) -> TrueVerdict:
 
 @dataclass(frozen=True, slots=True)
 class TrueJudgement:
-    """What somebody said of a page: whether it is a duplicate, and the place of the kept page it names."""
+    """What somebody said of a page: whether it is a duplicate, and the place of the kept page it
+    names.
+    """
 
     duplicate: bool
     representative: int | None = None
@@ -136,7 +150,9 @@ class TrueJudgement:
 
 @dataclass(slots=True)
 class TruthTally:
-    """Counts over some pages; the three groups of truth (`positives`, `grey`, `negatives`) add up to `pages`."""
+    """Counts over some pages; the three groups of truth (`positives`, `grey`, `negatives`) add up
+    to `pages`.
+    """
 
     pages: int = 0
     positives: int = 0
@@ -161,7 +177,9 @@ class TruthTally:
 
 @dataclass(frozen=True, slots=True)
 class DemoFinding:
-    """A page judged otherwise than it should be, and the page it resembles most (missed) or was dropped for (false drop)."""
+    """A page judged otherwise than it should be, and the page it resembles most (missed) or was
+    dropped for (false drop).
+    """
 
     page: int
     other: int | None
@@ -170,7 +188,9 @@ class DemoFinding:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good a set of verdicts is. `misnamed` are duplicates that name no page kept before them: the rule forbids chains."""
+    """How good a set of verdicts is. `misnamed` are duplicates that name no page kept before them:
+    the rule forbids chains.
+    """
 
     total: TruthTally = field(default_factory=TruthTally)
     by_language: dict[str, TruthTally] = field(default_factory=dict)
@@ -186,18 +206,20 @@ def judge(
     order: Sequence[int] | None = None,
     known: Sequence[Pair] | None = None,
 ) -> Score:
-    """Score verdicts, page by page in the order in which they were given, against the pages kept until then.
+    """Score verdicts, page by page in the order in which they were given, against the pages kept
+    until then.
 
-    A page is a *positive* if a page kept before it (judged unique by these very verdicts) resembles it by at least 0.8,
-    *grey* if the best one does by 0.5 to 0.8, else a *negative*. Recall is the share of positives called duplicate.
-    A page called duplicate is a *false drop* if it is a negative, for then its content is lost, and also if the page it names
-    as representative resembles it by less than 0.5: the reader who follows the pointer finds something else.
+    A page is a *positive* if a page kept before it (judged unique by these very verdicts) resembles
+    it by at least 0.8, *grey* if the best one does by 0.5 to 0.8, else a *negative*. Recall is the
+    share of positives called duplicate. A page called duplicate is a *false drop* if it is a
+    negative, for then its content is lost, and also if the page it names as representative
+    resembles it by less than 0.5: the reader who follows the pointer finds something else.
 
     Args:
-        pages: the crawl.
-        verdicts: by place in `pages`; every page that `is_judged` must be there, others are ignored.
-        order: places in the order of judging, if it was not that of `pages` (several partitions); pages left out come last.
-        known: the result of `pairs(pages)`, if it is at hand.
+        pages: the crawl. verdicts: by place in `pages`; every page that `is_judged` must be there,
+        others are ignored. order: places in the order of judging, if it was not that of `pages`
+        (several partitions); pages left out come last. known: the result of `pairs(pages)`, if it
+        is at hand.
 
     Raises:
         InputError: a page has no verdict.
@@ -211,7 +233,10 @@ def judge(
         if not is_judged(pages[place]):
             continue
         if place not in verdicts:
-            raise InputError(f"Page {place} of the crawl has no verdict, so nothing can be scored; judge every page first.")
+            raise InputError(
+                f"Page {place} of the crawl has no verdict, so nothing can be scored; judge every "
+                "page first."
+            )
         verdict = verdicts[place]
         _count(score, pages[place], place, verdict, alike[place], kept)
         if not verdict.duplicate:
@@ -222,7 +247,12 @@ def judge(
 
 
 def _count(
-    score: Score, page: Text, place: int, verdict: TrueJudgement, alike: Mapping[int, Pair], kept: Collection[int]
+    score: Score,
+    page: Text,
+    place: int,
+    verdict: TrueJudgement,
+    alike: Mapping[int, Pair],
+    kept: Collection[int],
 ) -> None:
     best, pair = max(
         ((other, pair) for other, pair in alike.items() if other in kept),

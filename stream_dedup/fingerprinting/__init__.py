@@ -1,11 +1,13 @@
-"""Texts -> fingerprints: what counts as the same text is decided in this room. Pure: no Kafka, no store, no settings.
+"""Texts -> fingerprints: what counts as the same text is decided in this room. Pure: no Kafka, no
+store, no settings.
 
-What can be asked for is `grammar` (one small language of recipes) and `languages` (what a user adds to a recipe). In the
-order a text travels: `normalise` (which texts are the same), `forms` (which form the features see), `characters` (what each
-code point is), `tokens` (words; reads jieba's data), `spellings` (letters that readers take for one), `features` (features that
-can be read), `hashes`, `simhash` (features to bits, all at once), `sketch` (words to a second print, for similarity), `recipe`
-(all of it, for a batch, under one name), `canary` (texts that notice a changed library), `key` (the secret). `variants` holds
-what only some recipes and some texts need.
+What can be asked for is `grammar` (one small language of recipes) and `languages` (what a user adds
+to a recipe). In the order a text travels: `normalise` (which texts are the same), `forms` (which
+form the features see), `characters` (what each code point is), `tokens` (words; reads jieba's
+data), `spellings` (letters that readers take for one), `features` (features that can be read),
+`hashes`, `simhash` (features to bits, all at once), `sketch` (words to a second print, for
+similarity), `recipe` (all of it, for a batch, under one name), `canary` (texts that notice a
+changed library), `key` (the secret). `variants` holds what only some recipes and some texts need.
 """
 
 from stream_dedup.fingerprinting.grammar import PRESETS, RecipeMethod

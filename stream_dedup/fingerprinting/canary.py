@@ -1,10 +1,11 @@
-"""A few texts whose prints are frozen with this version of the program, and looked at whenever a fingerprinter is made.
+"""A few texts whose prints are frozen with this version of the program, and looked at whenever a
+fingerprinter is made.
 
-Invariant: a library that changed under the same version (Python's Unicode data, numba, numpy) stops the role before it
-writes a print that cannot be compared with those in the log.
+Invariant: a library that changed under the same version (Python's Unicode data, numba, numpy) stops
+the role before it writes a print that cannot be compared with those in the log.
 
-The texts go through every script rule and every way through normalising. `FROZEN` changes together with
-`recipe.RULES_VERSION`, never alone.
+The texts go through every script rule and every way through normalising. `FROZEN` changes together
+with `recipe.RULES_VERSION`, never alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ TEXTS = (
     "",
     " \t\n",
     "The quick brown fox jumps over the lazy dog; the lazy dog sleeps.",
-    "\ufeffStraße, İSTANBUL, \ufb01n, ＦＵＬＬ, x², Ⅷ, caf\u00e9 cafe\u0301 soft\u00adhyphen zero\u200bwidth",
+    (
+        "\ufeffStraße, İSTANBUL, \ufb01n, ＦＵＬＬ, x², Ⅷ, caf\u00e9 cafe\u0301 soft\u00adhyphen "
+        "zero\u200bwidth"
+    ),
     "他来到了网易杭研大厦，研究生命起源。Python3编程〇々\u3400",
     "吾輩は猫である。名前はまだ無い。\u30ab\uff9e\uff80\uff76\uff85",
     "สวัสดีครับ ๑๒๓ ភាសាខ្មែរ",
@@ -28,11 +32,14 @@ TEXTS = (
     ),
     "\U0001f600 \u2764\ufe0f !? \ud800 \u0000 a" + "\u0300\u0323" * 40,
     "word " * 3000,
-    " ".join(str(number * number % 97) for number in range(700)),  # features that occur up to fifteen times
+    " ".join(
+        str(number * number % 97) for number in range(700)
+    ),  # features that occur up to fifteen times
 )
 
-# BLAKE2b-64 of each stage's result for all texts (or vectors) together, under the public demo key; and of the tables of
-# weights and of the planes' coordinates. `fingerprints`, `sketches` and `digests` are those of the default recipe.
+# BLAKE2b-64 of each stage's result for all texts (or vectors) together, under the public demo key;
+# and of the tables of weights and of the planes' coordinates. `fingerprints`, `sketches` and
+# `digests` are those of the default recipe.
 FROZEN = {
     "weights": "ed2f413b4f66a442",
     "normalised texts": "534330b79761d79c",
@@ -52,7 +59,8 @@ FROZEN = {
 def vectors() -> list[Vector]:
     """Return a few vectors: of no numbers, of zeros, of one block of dimensions and of more."""
     return [
-        np.array([(place * 37 % 101 - 50) / 8 for place in range(length)], np.float64) for length in (0, 1, 3, 64, 65, 300)
+        np.array([(place * 37 % 101 - 50) / 8 for place in range(length)], np.float64)
+        for length in (0, 1, 3, 64, 65, 300)
     ] + [np.zeros(5, np.float64)]
 
 
@@ -61,8 +69,17 @@ def stages(method: RecipeMethod) -> tuple[str, ...]:
     if method.takes_vectors:
         return ("planes", "vector prints")
     names = [feature.name for feature in method.features]
-    found = ["weights", "normalised texts", "digests"] + ([] if method.hash == "keyed" else ["hashes"])
+    found = ["weights", "normalised texts", "digests"] + (
+        [] if method.hash == "keyed" else ["hashes"]
+    )
     found += ["planes"] if method.projection == "planes" else []
     found += ["sketches"] if method.makes_sketches else []
     found += ["fingerprints"] if {"words", "bigrams"} & set(names) else []
-    return (*found, *(f"{name} prints" for name in ("chars", "shingles", "keywords", "textrank") if name in names))
+    return (
+        *found,
+        *(
+            f"{name} prints"
+            for name in ("chars", "shingles", "keywords", "textrank")
+            if name in names
+        ),
+    )

@@ -1,9 +1,11 @@
-"""What each code point is, and what normalising makes of it: two tables frozen at one Unicode version.
+"""What each code point is, and what normalising makes of it: two tables frozen at one Unicode
+version.
 
-Invariants: the tables are part of the recipe (their digest is in the recipe id), so prints do not depend on the
-Unicode version of the running Python; the files `characters.txt` (kinds) and `foldings.txt` (normalising) hold them as
-ranges, and `compositions.txt` says once more, for compiled code, what `foldings.txt` leaves to its neighbours. All three are
-only ever made by `python -m tables.characters`, with a Python that knows exactly `UNICODE_VERSION`.
+Invariants: the tables are part of the recipe (their digest is in the recipe id), so prints do not
+depend on the Unicode version of the running Python; the files `characters.txt` (kinds) and
+`foldings.txt` (normalising) hold them as ranges, and `compositions.txt` says once more, for
+compiled code, what `foldings.txt` leaves to its neighbours. All three are only ever made by `python
+-m tables.characters`, with a Python that knows exactly `UNICODE_VERSION`.
 
 The kinds of a normalised text's characters decide where its words are:
 
@@ -11,14 +13,16 @@ The kinds of a normalised text's characters decide where its words are:
   they stay in their word.
 - `HAN`: ideographs of the Han script; runs of them are cut by jieba.
 - `UNSPACED`: letters and marks of the other scripts that are written without spaces between words: those which
-  UAX #14 puts into line breaking class SA (Thai, Lao, Khmer, Myanmar, Tai, Ahom), the syllabaries (Hiragana,
-  Katakana, Bopomofo, Yi) and the ideographic scripts beside Han (Tangut, Nushu, Khitan).
+  UAX #14 puts into line breaking class SA (Thai, Lao, Khmer, Myanmar, Tai, Ahom), the syllabaries
+  (Hiragana, Katakana, Bopomofo, Yi) and the ideographic scripts beside Han (Tangut, Nushu, Khitan).
 - `SEPARATOR`: everything else. `SPACE`: a separator that is white space, as `str.isspace` sees it.
 - `IGNORED`: default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags): removed by
-  normalising, as NFKC_Casefold of the Unicode standard does, so that inserting them does not make a text new.
+  normalising, as NFKC_Casefold of the Unicode standard does, so that inserting them does not make a
+  text new.
 
-Two flags stand beside the kind: `MARK` (counts towards a run of combining marks) and `UNASSIGNED` (no character in
-this Unicode version; normalising leaves it alone, also where a newer Python knows it).
+Two flags stand beside the kind: `MARK` (counts towards a run of combining marks) and `UNASSIGNED`
+(no character in this Unicode version; normalising leaves it alone, also where a newer Python knows
+it).
 """
 
 from __future__ import annotations
@@ -35,7 +39,9 @@ from numpy.typing import NDArray
 
 from stream_dedup.machine.compiled import inlined
 
-Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]  # UTF-8 one after another, and (n + 1,) where each begins
+Batch: TypeAlias = tuple[
+    NDArray[np.uint8], NDArray[np.int64]
+]  # UTF-8 one after another, and (n + 1,) where each begins
 
 UNICODE_VERSION = "14.0.0"
 CODE_POINTS = 0x110000
@@ -45,7 +51,8 @@ KIND_BITS = 0x07
 MARK = 0x08
 UNASSIGNED = 0x10
 
-# Actions of the foldings besides 1 to 254, a combining class, and from `MAPPED` on, a number of a mapping.
+# Actions of the foldings besides 1 to 254, a combining class, and from `MAPPED` on, a number of a
+# mapping.
 COPIED = 0
 COMPOSING = 254  # no class is as high
 CONTEXTUAL = 255
@@ -72,13 +79,15 @@ def table() -> NDArray[np.uint8]:
 class Foldings(NamedTuple):
     """What normalising makes of every code point by itself.
 
-    `actions`: (0x110000,): `COPIED`; 1 to 254, copied, and its combining class; `CONTEXTUAL`, needs its neighbours;
-    from `MAPPED` on, replaced by mapping number `action - MAPPED`. `offsets`: (m + 1,), where each mapping begins in
-    `replacements`, UTF-8. `trailing`: (m,), the combining class of each mapping's last character. `ascii`: (128,),
-    what each ASCII character becomes: lower case, and white space a space. `pairs`, `composed`: an open-addressing table
-    from `first << 21 | second` to what they compose to, or 0 where only `unicodedata` knows; from a second alone to its
-    combining class; and from a first alone to 0 if a mark is part of it. Seconds have the action `COMPOSING`. `simple`:
-    (2048,), for a code point of two bytes the two bytes that it becomes beside any neighbours, first byte high; else 0.
+    `actions`: (0x110000,): `COPIED`; 1 to 254, copied, and its combining class; `CONTEXTUAL`, needs
+    its neighbours; from `MAPPED` on, replaced by mapping number `action - MAPPED`. `offsets`: (m +
+    1,), where each mapping begins in `replacements`, UTF-8. `trailing`: (m,), the combining class
+    of each mapping's last character. `ascii`: (128,), what each ASCII character becomes: lower
+    case, and white space a space. `pairs`, `composed`: an open-addressing table from `first << 21 |
+    second` to what they compose to, or 0 where only `unicodedata` knows; from a second alone to its
+    combining class; and from a first alone to 0 if a mark is part of it. Seconds have the action
+    `COMPOSING`. `simple`: (2048,), for a code point of two bytes the two bytes that it becomes
+    beside any neighbours, first byte high; else 0.
     """
 
     actions: NDArray[np.uint16]
@@ -115,13 +124,21 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
         actions[int(first, 16) : int(last, 16) + 1] = action
     for code_point, by in replaced.items():
         actions[code_point] = MAPPED + mappings.setdefault(f">{by:X}", len(mappings))
-    texts = ["".join(chr(int(part, 16)) for part in mapping[1:].split()).translate(replaced) for mapping in mappings]
+    texts = [
+        "".join(chr(int(part, 16)) for part in mapping[1:].split()).translate(replaced)
+        for mapping in mappings
+    ]
     encoded = [text.encode() for text in texts]
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    trailing = np.array([unicodedata.combining(text[-1]) if text else 0 for text in texts], np.uint8)
+    trailing = np.array(
+        [unicodedata.combining(text[-1]) if text else 0 for text in texts], np.uint8
+    )
     lower = np.frombuffer(
-        "".join(" " if character.isspace() else character for character in map(chr, range(128))).lower().encode(), np.uint8
+        "".join(" " if character.isspace() else character for character in map(chr, range(128)))
+        .lower()
+        .encode(),
+        np.uint8,
     )
     pairs = np.zeros(_SLOTS, np.uint64)
     composed = np.zeros(_SLOTS, np.int32)
@@ -143,7 +160,16 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
             becomes = encoded[number]
         if len(becomes) == 2 and becomes[0] >= 0x80 and not table()[code_point] & MARK:
             simple[code_point] = becomes[0] << 8 | becomes[1]
-    made = Foldings(actions, offsets, np.frombuffer(b"".join(encoded), np.uint8), trailing, lower, pairs, composed, simple)
+    made = Foldings(
+        actions,
+        offsets,
+        np.frombuffer(b"".join(encoded), np.uint8),
+        trailing,
+        lower,
+        pairs,
+        composed,
+        simple,
+    )
     for array in made:
         array.setflags(write=False)
     return made
@@ -152,7 +178,9 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
 @cache
 def digest() -> bytes:
     """Return 16 bytes that name the content of both tables."""
-    return hashlib.blake2b(_FILE.read_bytes() + _FOLDINGS_FILE.read_bytes(), digest_size=16).digest()
+    return hashlib.blake2b(
+        _FILE.read_bytes() + _FOLDINGS_FILE.read_bytes(), digest_size=16
+    ).digest()
 
 
 @inlined
@@ -163,7 +191,9 @@ def of_two_bytes(first: Any, second: Any) -> Any:
 
 @inlined
 def code_point_at(data: Any, place: Any) -> Any:
-    """Return the code point that begins at `place` of valid UTF-8 (surrogates allowed), and its length in bytes."""
+    """Return the code point that begins at `place` of valid UTF-8 (surrogates allowed), and its
+    length in bytes.
+    """
     first = np.int64(data[place])
     if first < 0x80:
         return first, 1
@@ -178,7 +208,9 @@ def code_point_at(data: Any, place: Any) -> Any:
 
 @inlined
 def composition(first: Any, second: Any, foldings: Any) -> Any:
-    """Return what the table says of a pair, or of a second alone (`first` 0); -1 for what it does not hold."""
+    """Return what the table says of a pair, or of a second alone (`first` 0); -1 for what it does
+    not hold.
+    """
     key = np.uint64(first) << np.uint64(21) | np.uint64(second)
     slot = np.int64((key * np.uint64(_SPREAD)) >> np.uint64(_SLOTS_SHIFT))
     while foldings.pairs[slot] != 0:

@@ -1,8 +1,10 @@
-"""Texts -> weighed features that can be read: for every recipe but those that `prints.fingerprint_batch` does at once.
+"""Texts -> weighed features that can be read: for every recipe but those that
+`prints.fingerprint_batch` does at once.
 
-Invariants: the features of a text follow from the text and the recipe alone, in the order in which they first occur (of
-keywords: the greatest weight first); a run of words is spelt with one space between any two of them; two
-features of different kinds that are spelt alike are two; weights are whole numbers of 1 / `WEIGHT_UNIT`.
+Invariants: the features of a text follow from the text and the recipe alone, in the order in which
+they first occur (of keywords: the greatest weight first); a run of words is spelt with one space
+between any two of them; two features of different kinds that are spelt alike are two; weights are
+whole numbers of 1 / `WEIGHT_UNIT`.
 """
 
 from __future__ import annotations
@@ -42,17 +44,22 @@ _WORDS_IN = {"words": 1, "bigrams": 2}
 
 
 def groups(method: RecipeMethod) -> NDArray[np.int64]:
-    """Return the kinds of runs as the kernels take them, (g, 3): made of what, how many of it, scale of the weights."""
+    """Return the kinds of runs as the kernels take them, (g, 3): made of what, how many of it,
+    scale of the weights.
+    """
     return np.array([(*_made_of(one), one.scale) for one in method.features], np.int64)
 
 
 def _made_of(feature: Feature) -> tuple[int, int]:
-    return OF_CHARACTERS if feature.name == "chars" else OF_WORDS, _WORDS_IN.get(feature.name, feature.length)
+    return OF_CHARACTERS if feature.name == "chars" else OF_WORDS, _WORDS_IN.get(
+        feature.name, feature.length
+    )
 
 
 @allocating_kernel
 def _spell(data: Any, cutting: Any, secrets: Any, made_of: Any, length: Any) -> Any:
-    """Return the distinct runs of one text: their bytes one after another, where each begins, and their counts.
+    """Return the distinct runs of one text: their bytes one after another, where each begins, and
+    their counts.
 
     Words are spelt in `data` itself.
     """
@@ -65,7 +72,9 @@ def _spell(data: Any, cutting: Any, secrets: Any, made_of: Any, length: Any) -> 
     chained = np.empty(most, np.uint64)
     start = np.int64(0)  # not 0: numba would compile what is called with a constant for it alone
     if of_words:
-        words = words_between(data, start, len(data), kinds, written, dictionary, scratch, starts, stops)
+        words = words_between(
+            data, start, len(data), kinds, written, dictionary, scratch, starts, stops
+        )
         hash_words(data, starts, stops, words, secrets.of_words, hashes, chained)
         runs = chain_words(hashes, words, length, secrets.of_words, chained)
     else:
@@ -107,7 +116,9 @@ def _spell(data: Any, cutting: Any, secrets: Any, made_of: Any, length: Any) -> 
 
 @dataclass(frozen=True, slots=True)
 class Spelt:
-    """The features of one text: `names` (m,), their UTF-8; `weights` (m,), whole numbers of 1 / `unit`."""
+    """The features of one text: `names` (m,), their UTF-8; `weights` (m,), whole numbers of 1 /
+    `unit`.
+    """
 
     names: list[bytes]
     weights: NDArray[np.int64]
@@ -124,7 +135,9 @@ class FeatureSpeller:
         self._table, self._beyond = simhash.count_weights(method.weights)
 
     def spell(self, data: NDArray[np.uint8]) -> Spelt:
-        """Return the features of one text, given as the UTF-8 that the method's normalising left."""
+        """Return the features of one text, given as the UTF-8 that the method's normalising
+        left.
+        """
         if self._method.is_ranked:
             return self._keywords(data.tobytes().decode())
         names: list[bytes] = []
@@ -133,13 +146,24 @@ class FeatureSpeller:
             spelt, counts = self._runs(data, feature)
             names += spelt
             weights.append(self._weigh(spelt, counts) * feature.scale)
-        return Spelt(names, np.concatenate(weights), RANK_UNIT if self._method.weights == "tfidf" else WEIGHT_ONE)
+        return Spelt(
+            names,
+            np.concatenate(weights),
+            RANK_UNIT if self._method.weights == "tfidf" else WEIGHT_ONE,
+        )
 
-    def _runs(self, data: NDArray[np.uint8], feature: Feature) -> tuple[list[bytes], NDArray[np.int64]]:
-        dictionary = self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()
+    def _runs(
+        self, data: NDArray[np.uint8], feature: Feature
+    ) -> tuple[list[bytes], NDArray[np.int64]]:
+        dictionary = (
+            self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()
+        )
         scratch = jieba_cut.scratch(self._languages.marks(data, np.array([0, len(data)], np.int64)))
         spelling = spellings.written(folded="spelling" in self._method.steps)
-        cutting, made_of = Cutting(characters.table(), spelling, dictionary, scratch), _made_of(feature)
+        cutting, made_of = (
+            Cutting(characters.table(), spelling, dictionary, scratch),
+            _made_of(feature),
+        )
         out, bounds, counts = _spell(data.copy(), cutting, self._secrets, *made_of)
         return list(_pieces(out.tobytes(), bounds.tolist())), counts
 
@@ -164,7 +188,11 @@ class FeatureSpeller:
         found = rank(text, feature.length)
         names = [word.encode() for word, _ in found]
         if self._method.weights in {"tfidf", "rank"}:
-            return Spelt(names, np.array([round(RANK_UNIT * weight) for _, weight in found], np.int64), RANK_UNIT)
+            return Spelt(
+                names,
+                np.array([round(RANK_UNIT * weight) for _, weight in found], np.int64),
+                RANK_UNIT,
+            )
         return Spelt(names, np.full(len(names), WEIGHT_ONE, np.int64), WEIGHT_ONE)
 
 

@@ -1,13 +1,14 @@
 """Which form of a text its features are taken from: the stage *normalise* of the grammar.
 
-Invariants: under any steps surrogates become U+FFFD and runs of combining marks are cut first, so every form is
-valid UTF-8 and is made in linear time; the form after `nfkc case space` is `normalise`'s, bit for bit, and only it is
-digested: texts are `exact` by the same rule under every recipe.
+Invariants: under any steps surrogates become U+FFFD and runs of combining marks are cut first, so
+every form is valid UTF-8 and is made in linear time; the form after `nfkc case space` is
+`normalise`'s, bit for bit, and only it is digested: texts are `exact` by the same rule under every
+recipe.
 
-`raw`: nothing else. `nfkc`: compatibility composition; `case`: full case folding; `space`: every stretch of white space
-becomes one space, none at the ends; `punctuation`: every stretch of separators (white space, punctuation, symbols,
-control characters) does; `spelling`: letters that readers take for one are one (`spellings`). The steps are done in this
-order.
+`raw`: nothing else. `nfkc`: compatibility composition; `case`: full case folding; `space`: every
+stretch of white space becomes one space, none at the ends; `punctuation`: every stretch of
+separators (white space, punctuation, symbols, control characters) does; `spelling`: letters that
+readers take for one are one (`spellings`). The steps are done in this order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import characters, spellings
-from stream_dedup.fingerprinting.characters import IGNORED, KIND_BITS, SEPARATOR, SPACE, Batch, code_point_at
+from stream_dedup.fingerprinting.characters import (
+    IGNORED,
+    KIND_BITS,
+    SEPARATOR,
+    SPACE,
+    Batch,
+    code_point_at,
+)
 from stream_dedup.fingerprinting.normalise import fold_assigned, fold_fully, limit_marks
 from stream_dedup.fingerprinting.variants import han as variants
 from stream_dedup.machine.compiled import kernel
@@ -30,7 +38,9 @@ FULL: Final = ("nfkc", "case", "space")
 
 @kernel
 def _drop_separators(data: Any, offsets: Any, kinds: Any, out: Any, ends: Any) -> None:
-    """Write each text with one space for every stretch of separators; `ends` (n + 1,) is where each result ends."""
+    """Write each text with one space for every stretch of separators; `ends` (n + 1,) is where each
+    result ends.
+    """
     end = np.int64(0)
     for text in range(len(offsets) - 1):
         begin = end
@@ -73,10 +83,13 @@ def _form(text: str, steps: Sequence[str], *, fold_han: bool) -> str:
     return " ".join(text.split()) if "space" in steps else text
 
 
-def form_batch(texts: Sequence[str], steps: Sequence[str], normalised: Batch, *, fold_han: bool = False) -> Batch:
+def form_batch(
+    texts: Sequence[str], steps: Sequence[str], normalised: Batch, *, fold_han: bool = False
+) -> Batch:
     """Return the form of a batch.
 
-    `normalised` is what `normalise_batch` made of the same texts; `fold_han`: traditional Han becomes simplified, last.
+    `normalised` is what `normalise_batch` made of the same texts; `fold_han`: traditional Han
+    becomes simplified, last.
     """
     of_text = tuple(step for step in steps if step not in {"punctuation", "spelling"})
     if of_text == FULL:

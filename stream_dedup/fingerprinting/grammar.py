@@ -1,4 +1,5 @@
-"""The grammar of recipes: what an operator writes -> a `RecipeMethod`, which says how prints are made.
+"""The grammar of recipes: what an operator writes -> a `RecipeMethod`, which says how prints are
+made.
 
     recipe     = PRESET | PRESET ":" WIDTH | stages
     stages     = normalise "|" features "|" weights "|" hash "|" projection
@@ -9,8 +10,9 @@
     hash       = "keyed" | "xxh3" | "fnv1a" | "md5" | "sha1" | "sha256" | "jenkins" | "none"
     projection = "signs:" WIDTH | "planes:" WIDTH | "planes:" WIDTH ":" SEED
 
-Invariants: a `RecipeMethod` that exists can be made into prints (what does not go together is refused here, with the nearest
-name where a name is wrong); its text leads back to an equal one; equal methods have equal texts.
+Invariants: a `RecipeMethod` that exists can be made into prints (what does not go together is
+refused here, with the nearest name where a name is wrong); its text leads back to an equal one;
+equal methods have equal texts.
 """
 
 from __future__ import annotations
@@ -41,14 +43,20 @@ _FORM: Final = "normalise | features | weights | hash | projection"
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A kind of feature: its name, how long its runs are (or how many keywords are kept), and the scale of its weights."""
+    """A kind of feature: its name, how long its runs are (or how many keywords are kept), and the
+    scale of its weights.
+    """
 
     name: str
     length: int = 1
     scale: int = 1
 
     def __str__(self) -> str:
-        written = f"{self.name}:{self.length}" if self.name in {"shingles", "chars", *RANKED} else self.name
+        written = (
+            f"{self.name}:{self.length}"
+            if self.name in {"shingles", "chars", *RANKED}
+            else self.name
+        )
         return written if self.scale == 1 else f"{written}*{self.scale}"
 
 
@@ -94,8 +102,15 @@ class RecipeMethod:
 
     @property
     def is_at_once(self) -> bool:
-        """Whether one kernel makes the prints of many texts at once; all else goes text by text, and takes far longer."""
-        return self.hash == hashes.KEYED and self.weights in COUNTED and self.projection == "signs" and not self.is_ranked
+        """Whether one kernel makes the prints of many texts at once; all else goes text by text,
+        and takes far longer.
+        """
+        return (
+            self.hash == hashes.KEYED
+            and self.weights in COUNTED
+            and self.projection == "signs"
+            and not self.is_ranked
+        )
 
     @property
     def cuts_words(self) -> bool:
@@ -104,28 +119,43 @@ class RecipeMethod:
 
     @property
     def makes_sketches(self) -> bool:
-        """Whether texts get a sketch of their words beside the print: of words (`words`, `shingles`), in one go."""
+        """Whether texts get a sketch of their words beside the print: of words (`words`,
+        `shingles`), in one go.
+        """
         return self.cuts_words and self.is_at_once
 
     @property
     def floor(self) -> int:
         """Distinct features below which a print says too little.
 
-        What running English text of 25 words has: the length from which on a text with one word replaced has a Jaccard
-        similarity of its word triples of more than 0.77 (from 29 words on, 0.8). For keywords it is the number asked
-        for: a text that cannot fill the list is short. A vector needs one number that is not zero.
+        What running English text of 25 words has: the length from which on a text with one word
+        replaced has a Jaccard similarity of its word triples of more than 0.77 (from 29 words on,
+        0.8). For keywords it is the number asked for: a text that cannot fill the list is short. A
+        vector needs one number that is not zero.
         """
         if self.takes_vectors:
             return 1
         if self.is_ranked:
             return self.features[0].length
-        of_words = sum(max(1, 26 - feature.length) for feature in self.features if feature.name not in {"chars", "words"})
-        of_characters = sum(max(1, 144 - feature.length) for feature in self.features if feature.name == "chars")
-        return of_words + of_characters + 24 * sum(feature.name == "words" for feature in self.features)
+        of_words = sum(
+            max(1, 26 - feature.length)
+            for feature in self.features
+            if feature.name not in {"chars", "words"}
+        )
+        of_characters = sum(
+            max(1, 144 - feature.length) for feature in self.features if feature.name == "chars"
+        )
+        return (
+            of_words
+            + of_characters
+            + 24 * sum(feature.name == "words" for feature in self.features)
+        )
 
 
 def _refuse(sentence: str) -> NoReturn:
-    raise ConfigurationError(f"{sentence} A recipe is one of {', '.join(PRESETS)}, or its stages: {_FORM}.")
+    raise ConfigurationError(
+        f"{sentence} A recipe is one of {', '.join(PRESETS)}, or its stages: {_FORM}."
+    )
 
 
 def _nearest(stage: str, given: str, known: Iterable[str]) -> NoReturn:
@@ -149,18 +179,36 @@ def _check(method: RecipeMethod) -> None:
     for feature in method.features:
         _check_feature(feature)
     if method.takes_vectors:
-        if (method.steps, method.weights, method.hash, method.projection) != ((), "value", "none", "planes"):
-            _refuse("Vectors are neither normalised nor hashed: write raw | vector | value | none | planes:128.")
+        if (method.steps, method.weights, method.hash, method.projection) != (
+            (),
+            "value",
+            "none",
+            "planes",
+        ):
+            _refuse(
+                "Vectors are neither normalised nor hashed: write raw | vector | value | none | "
+                "planes:128."
+            )
         return
     if method.is_ranked and "spelling" in method.steps:
-        _refuse("Keywords are found by jieba in the text as it is spelt: leave the step 'spelling' out.")
+        _refuse(
+            "Keywords are found by jieba in the text as it is spelt: leave the step 'spelling' out."
+        )
     if method.weights == "value":
-        _refuse("The weights 'value' are those of vectors; of texts there are one, count, log, tfidf.")
+        _refuse(
+            "The weights 'value' are those of vectors; of texts there are one, count, log, tfidf."
+        )
     if method.hash == "none":
         _refuse("Features of texts need a hash; 'none' is for vectors.")
     if method.weights == "tfidf" and names not in (["words"], ["keywords"]):
-        _refuse("Only single words and keywords have a TF-IDF weight; take log counts for other features.")
-    if method.is_ranked and method.weights not in {"one", {"keywords": "tfidf", "textrank": "rank"}[names[0]]}:
+        _refuse(
+            "Only single words and keywords have a TF-IDF weight; take log counts for other "
+            "features."
+        )
+    if method.is_ranked and method.weights not in {
+        "one",
+        {"keywords": "tfidf", "textrank": "rank"}[names[0]],
+    }:
         _refuse("Keywords weigh one or tfidf, those of textrank one or rank.")
     if method.weights == "rank" and not method.is_ranked:
         _refuse("Only the features 'textrank' have the weights 'rank'.")
@@ -168,17 +216,29 @@ def _check(method: RecipeMethod) -> None:
     if bits < method.width:
         wide = ", ".join(one for one, has in hashes.BITS.items() if has >= method.width)
         _refuse(
-            f"The hash {method.hash!r} has {bits} bits, and the print would have {method.width}: take "
+            f"The hash {method.hash!r} has {bits} bits, and the print would have {method.width}: "
+            "take "
             f"{method.projection}:{bits} or a wider hash ({wide})."
         )
 
 
 def _check_feature(feature: Feature) -> None:
-    longest = {"chars": hashes.CHARACTERS_MAX, "shingles": SHINGLE_MAX, "keywords": KEYWORDS_MAX, "textrank": KEYWORDS_MAX}
+    longest = {
+        "chars": hashes.CHARACTERS_MAX,
+        "shingles": SHINGLE_MAX,
+        "keywords": KEYWORDS_MAX,
+        "textrank": KEYWORDS_MAX,
+    }
     if not 1 <= feature.length <= longest.get(feature.name, 2):
-        _refuse(f"The features {feature} are not possible: their number is from 1 to {longest.get(feature.name, 2)}.")
+        _refuse(
+            f"The features {feature} are not possible: their number is from 1 to "
+            f"{longest.get(feature.name, 2)}."
+        )
     if not 1 <= feature.scale <= SCALE_MAX or (feature.scale > 1 and feature.name not in RUNS):
-        _refuse(f"The features {feature} are not possible: a scale is from 1 to {SCALE_MAX}, and not of keywords or vectors.")
+        _refuse(
+            f"The features {feature} are not possible: a scale is from 1 to {SCALE_MAX}, and not "
+            "of keywords or vectors."
+        )
 
 
 def _number(stage: str, text: str) -> int:
@@ -190,12 +250,27 @@ def _number(stage: str, text: str) -> int:
 def _parse_feature(text: str) -> Feature:
     written, star, scale = text.partition("*")
     name, colon, length = written.partition(":")
-    known = {"words": 1, "bigrams": 2, "shingles": 3, "chars": 4, "keywords": 22, "textrank": 22, VECTOR: 1}
+    known = {
+        "words": 1,
+        "bigrams": 2,
+        "shingles": 3,
+        "chars": 4,
+        "keywords": 22,
+        "textrank": 22,
+        VECTOR: 1,
+    }
     if name not in known:
         _nearest("features", name, known)
     if colon and name in {"words", "bigrams", VECTOR}:
-        _refuse(f"The features {name!r} take no number; write shingles:{length[:10]} for runs of that length.")
-    return Feature(name, _number("features", length) if colon else known[name], _number("features", scale) if star else 1)
+        _refuse(
+            f"The features {name!r} take no number; write shingles:{length[:10]} for runs of that "
+            "length."
+        )
+    return Feature(
+        name,
+        _number("features", length) if colon else known[name],
+        _number("features", scale) if star else 1,
+    )
 
 
 def _one(stage: str, terms: Sequence[str], known: Iterable[str]) -> str:
@@ -223,8 +298,15 @@ def parse(text: str) -> RecipeMethod:
     for step in normalise:
         if step not in {"raw", *STEPS}:
             _nearest("normalise", step, ("raw", *STEPS))
-    if not normalise or ("raw" in normalise and len(normalise) > 1) or len(set(normalise)) < len(normalise):
-        _refuse("The stage normalise of a recipe is raw alone, or some of nfkc, case, space, punctuation, spelling, each once.")
+    if (
+        not normalise
+        or ("raw" in normalise and len(normalise) > 1)
+        or len(set(normalise)) < len(normalise)
+    ):
+        _refuse(
+            "The stage normalise of a recipe is raw alone, or some of nfkc, case, space, "
+            "punctuation, spelling, each once."
+        )
     written = _one("projection", projection, projection[:1])
     kind, *numbers = written.split(":")
     if kind not in {"signs", "planes"}:
@@ -257,11 +339,21 @@ def _preset(wanted: str) -> RecipeMethod:
 
 def name_of(method: RecipeMethod) -> str:
     """Return the name of the preset that this is, at any width; `custom` if it is none."""
-    return next((name for name, preset in PRESETS.items() if _but_width(preset) == _but_width(method)), "custom")
+    return next(
+        (name for name, preset in PRESETS.items() if _but_width(preset) == _but_width(method)),
+        "custom",
+    )
 
 
 def _but_width(method: RecipeMethod) -> tuple[object, ...]:
-    return method.steps, method.features, method.weights, method.hash, method.projection, method.seed
+    return (
+        method.steps,
+        method.features,
+        method.weights,
+        method.hash,
+        method.projection,
+        method.seed,
+    )
 
 
 def _presets() -> dict[str, RecipeMethod]:

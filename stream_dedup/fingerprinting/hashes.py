@@ -1,8 +1,8 @@
 """Bytes of a feature -> a number as wide as the print: the hashes that the grammar names.
 
-Invariants: each is the published function (its authors' test vectors are tests); a hash is cut to the width by keeping
-its low bits, and one with fewer bits than the width is refused where the recipe is made, because stretching it would
-add no knowledge.
+Invariants: each is the published function (its authors' test vectors are tests); a hash is cut to
+the width by keeping its low bits, and one with fewer bits than the width is refused where the
+recipe is made, because stretching it would add no knowledge.
 
 | name | bits | read as a number |
 |---|---|---|
@@ -12,11 +12,13 @@ add no knowledge.
 | `md5`, `sha1`, `sha256` | 128, 160, 256 | the digest, most significant byte first |
 | `jenkins` | 64 | lookup3 `hashlittle2` with both seeds 0: its first result is the low half |
 
-Only those who know the key can make two features collide under `keyed`, or steer a print; under all others
-anybody can. The cryptographic ones are here because tutorials use them, and protect nothing when cut.
+Only those who know the key can make two features collide under `keyed`, or steer a print; under all
+others anybody can. The cryptographic ones are here because tutorials use them, and protect nothing
+when cut.
 
-Sources: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012); Fowler, Noll, Vo, RFC 9923; Jenkins,
-"lookup3.c" (2006, public domain); RFC 1321 (MD5); FIPS 180-4 (SHA-1, SHA-256); the xxHash specification.
+Sources: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012); Fowler, Noll, Vo,
+RFC 9923; Jenkins, "lookup3.c" (2006, public domain); RFC 1321 (MD5); FIPS 180-4 (SHA-1, SHA-256);
+the xxHash specification.
 """
 
 from __future__ import annotations
@@ -39,11 +41,20 @@ CHARACTERS_MAX = 16  # in one n-gram
 
 KEYED: Final = "keyed"
 # The name of a hash, and how many bits it has.
-BITS: Final = {KEYED: 128, "xxh3": 128, "fnv1a": 64, "md5": 128, "sha1": 160, "sha256": 256, "jenkins": 64}
+BITS: Final = {
+    KEYED: 128,
+    "xxh3": 128,
+    "fnv1a": 64,
+    "md5": 128,
+    "sha1": 160,
+    "sha256": 256,
+    "jenkins": 64,
+}
 
 
 def derive_secrets(key: bytes) -> NDArray[np.uint64]:
-    """Return the numbers that the kernels mix with, (6,): SipHash's key, the high half's, and three for bigrams.
+    """Return the numbers that the kernels mix with, (6,): SipHash's key, the high half's, and three
+    for bigrams.
 
     The two multipliers of bigrams are odd, so that multiplying loses nothing.
     """
@@ -54,9 +65,13 @@ def derive_secrets(key: bytes) -> NDArray[np.uint64]:
 
 
 def derive_character_secrets(key: bytes) -> NDArray[np.uint64]:
-    """Return what character n-grams are mixed with, (17,): an offset, then an odd multiplier for each place."""
+    """Return what character n-grams are mixed with, (17,): an offset, then an odd multiplier for
+    each place.
+    """
     derived = b"".join(
-        hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8, key=key, person=b"character grams").digest()
+        hashlib.blake2b(
+            number.to_bytes(8, "little"), digest_size=8, key=key, person=b"character grams"
+        ).digest()
         for number in range(CHARACTERS_MAX + 1)
     )
     secrets = np.frombuffer(derived, "<u8").astype(np.uint64)
@@ -66,7 +81,9 @@ def derive_character_secrets(key: bytes) -> NDArray[np.uint64]:
 
 @inlined
 def _rotate(value: Any, bits: Any) -> Any:
-    """Rotate a uint64 by a uint64 of bits: numba would compile what is called with constants once for each of them."""
+    """Rotate a uint64 by a uint64 of bits: numba would compile what is called with constants once
+    for each of them.
+    """
     return (value << bits) | (value >> (np.uint64(64) - bits))
 
 
@@ -88,7 +105,10 @@ def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 @inlined
 def eight_bytes(data: Any, place: Any) -> Any:
     """Return the eight bytes at `place` as a word, the low byte first."""
-    first = np.uint64(place)  # an index without a sign is not looked at for counting from the end, and the loop is one load
+    first = np.uint64(
+        place
+        # an index without a sign is not looked at for counting from the end, and the loop is one load
+    )
     block = np.uint64(0)
     for byte in range(8):
         block |= np.uint64(data[first + np.uint64(byte)]) << np.uint64(8 * byte)
@@ -97,7 +117,9 @@ def eight_bytes(data: Any, place: Any) -> Any:
 
 @inlined
 def last_block(data: Any, place: Any, stop: Any, length: Any) -> Any:
-    """Return SipHash's last block: the fewer than eight bytes that are left, and the length of all; else a number."""
+    """Return SipHash's last block: the fewer than eight bytes that are left, and the length of all;
+    else a number.
+    """
     left = (stop - place) & 7
     if place + 8 <= len(data):  # one load and a mask instead of a loop over what is left
         block = eight_bytes(data, place) & ((np.uint64(1) << np.uint64(8 * left)) - np.uint64(1))
@@ -109,7 +131,9 @@ def last_block(data: Any, place: Any, stop: Any, length: Any) -> Any:
 
 
 @inlined
-def sip_hash_between(data: Any, start: Any, stop: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any) -> Any:
+def sip_hash_between(
+    data: Any, start: Any, stop: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any
+) -> Any:
     """Return SipHash of `data[start:stop]`: 64 bits."""
     a = key_0 ^ np.uint64(0x736F6D6570736575)
     b = key_1 ^ np.uint64(0x646F72616E646F6D)
@@ -137,7 +161,9 @@ def sip_hash_between(data: Any, start: Any, stop: Any, key_0: Any, key_1: Any, r
 
 @inlined
 def sip_hash_block(block: Any, key_0: Any, key_1: Any) -> Any:
-    """Return SipHash-1-3 of fewer than eight bytes, given as `last_block`; many go side by side: nothing branches."""
+    """Return SipHash-1-3 of fewer than eight bytes, given as `last_block`; many go side by side:
+    nothing branches.
+    """
     a, b, c, d = _sip_round(
         key_0 ^ np.uint64(0x736F6D6570736575),
         key_1 ^ np.uint64(0x646F72616E646F6D),
@@ -152,7 +178,9 @@ def sip_hash_block(block: Any, key_0: Any, key_1: Any) -> Any:
 
 @kernel
 def sip_hash(data: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any) -> Any:
-    """Return SipHash-rounds-final_rounds of bytes (uint8 array) under a 128-bit key of two halves: 64 bits."""
+    """Return SipHash-rounds-final_rounds of bytes (uint8 array) under a 128-bit key of two halves:
+    64 bits.
+    """
     return sip_hash_between(data, np.int64(0), len(data), key_0, key_1, rounds, final_rounds)
 
 
@@ -170,7 +198,9 @@ def mix(value: Any) -> Any:
 @kernel
 def _keyed(data: Any, bounds: Any, secrets: Any, out: Any) -> None:
     for feature in range(len(bounds) - 1):
-        low = sip_hash_between(data, bounds[feature], bounds[feature + 1], secrets[SIP_KEY_0], secrets[SIP_KEY_1], 1, 3)
+        low = sip_hash_between(
+            data, bounds[feature], bounds[feature + 1], secrets[SIP_KEY_0], secrets[SIP_KEY_1], 1, 3
+        )
         out[feature, 0] = low
         out[feature, 1] = mix(low + secrets[HIGH_HALF])
 
@@ -258,11 +288,17 @@ _BY_LIBRARY: dict[str, Callable[[bytes], Any]] = {
 
 
 def hash_features(
-    name: str, width: int, data: NDArray[np.uint8], bounds: NDArray[np.int64], secrets: NDArray[np.uint64]
+    name: str,
+    width: int,
+    data: NDArray[np.uint8],
+    bounds: NDArray[np.int64],
+    secrets: NDArray[np.uint64],
 ) -> NDArray[np.uint64]:
-    """Return the hash of each feature, (m, 2), low half first; bits beyond the width are of no account.
+    """Return the hash of each feature, (m, 2), low half first; bits beyond the width are of no
+    account.
 
-    `data`: the features' bytes one after another; `bounds`: (m + 1,), where each begins; `secrets`: of the key.
+    `data`: the features' bytes one after another; `bounds`: (m + 1,), where each begins; `secrets`:
+    of the key.
     """
     out = np.empty((len(bounds) - 1, 2), np.uint64)
     if name == KEYED:
@@ -274,7 +310,12 @@ def hash_features(
     else:
         made = _BY_LIBRARY.get(name) or (xxhash.xxh3_128 if width > 64 else xxhash.xxh3_64)
         content = data.tobytes()
-        digests = (made(content[start:stop]).digest() for start, stop in itertools.pairwise(bounds.tolist()))
-        written = b"".join(digest[:-17:-1].ljust(16, b"\0") for digest in digests)  # the last byte first
+        digests = (
+            made(content[start:stop]).digest()
+            for start, stop in itertools.pairwise(bounds.tolist())
+        )
+        written = b"".join(
+            digest[:-17:-1].ljust(16, b"\0") for digest in digests
+        )  # the last byte first
         out[:] = np.frombuffer(written, "<u8").reshape(-1, 2)
     return out

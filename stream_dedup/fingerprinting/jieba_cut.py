@@ -1,7 +1,8 @@
 """Runs of Han -> words, as jieba cuts them.
 
-Invariants: word for word what `jieba.cut(run, HMM=True)` returns (a test holds the two together); time linear in the run: jieba
-copies the path so far at every character of a stretch that it does not know. No Python runs meanwhile, so no lock is held.
+Invariants: word for word what `jieba.cut(run, HMM=True)` returns (a test holds the two together);
+time linear in the run: jieba copies the path so far at every character of a stretch that it does
+not know. No Python runs meanwhile, so no lock is held.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _BEGIN, _MIDDLE, _END, _SINGLE = range(4)
 
 
 class Scratch(NamedTuple):
-    """What cutting a batch needs besides its text: memory for one piece of Han, used again for every piece, and `marks`.
+    """What cutting a batch needs besides its text: memory for one piece of Han, used again for
+    every piece, and `marks`.
 
     `marks`: empty, or for every byte of the batch what `segmenter.mark_words` says of it.
     """
@@ -64,10 +66,14 @@ def _is_word(known: Any, first: Any, stop: Any, dictionary: Any) -> Any:
 
 
 @inlined
-def _cut_unknown(first: Any, stop: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any) -> Any:
-    """Cut characters that the dictionary sees as single ones: the most probable path through the model (Viterbi).
+def _cut_unknown(
+    first: Any, stop: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any
+) -> Any:
+    """Cut characters that the dictionary sees as single ones: the most probable path through the
+    model (Viterbi).
 
-    Of two equally probable ways the one over the state whose letter is later in the alphabet is taken, as jieba does.
+    Of two equally probable ways the one over the state whose letter is later in the alphabet is
+    taken, as jieba does.
     """
     known = scratch.known
     came_from = scratch.came_from
@@ -102,9 +108,13 @@ def _cut_unknown(first: Any, stop: Any, dictionary: Any, scratch: Any, starts: A
     word_stop = stop
     for place in range(stop - 1, first - 1, -1):
         before = np.int64(came_from[place, state])
-        # A path may begin within a word, where the model knows the first character there alone; then the word begins there.
+        # A path may begin within a word, where the model knows the first character there alone;
+        # then the word begins there.
         if state in (_SINGLE, _BEGIN) or place == first:
-            if len(dictionary.splits) > 0 and dictionary.splits[_node_of(known, place, word_stop, dictionary)]:
+            if (
+                len(dictionary.splits) > 0
+                and dictionary.splits[_node_of(known, place, word_stop, dictionary)]
+            ):
                 for single in range(word_stop - 1, place, -1):
                     starts[counted] = scratch.places[single]
                     stops[counted] = scratch.places[single + 1]
@@ -125,8 +135,12 @@ def _cut_unknown(first: Any, stop: Any, dictionary: Any, scratch: Any, starts: A
 
 
 @inlined
-def _cut_known(first: Any, stop: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any) -> Any:
-    """Cut characters along the most probable way through the dictionary; of equally probable words the longer."""
+def _cut_known(
+    first: Any, stop: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any
+) -> Any:
+    """Cut characters along the most probable way through the dictionary; of equally probable words
+    the longer.
+    """
     known = scratch.known
     places = scratch.places
     best = scratch.best
@@ -144,7 +158,9 @@ def _cut_known(first: Any, stop: Any, dictionary: Any, scratch: Any, starts: Any
                 following[place] = reach
             if reach == stop:
                 break
-            node = np.int64(dictionary.children[slot_of(edge_key(node, known[reach]), dictionary.keys)])
+            node = np.int64(
+                dictionary.children[slot_of(edge_key(node, known[reach]), dictionary.keys)]
+            )
         if top == -np.inf:
             top = dictionary.unknown[0] + best[place + 1]
             following[place] = place + 1
@@ -156,7 +172,9 @@ def _cut_known(first: Any, stop: Any, dictionary: Any, scratch: Any, starts: Any
         if reach == place + 1 and place < stop:
             place = reach
             continue
-        if place - pending == 1 or (place - pending > 1 and _is_word(known, pending, place, dictionary)):
+        if place - pending == 1 or (
+            place - pending > 1 and _is_word(known, pending, place, dictionary)
+        ):
             for single in range(pending, place):
                 starts[words] = places[single]
                 stops[words] = places[single + 1]
@@ -173,8 +191,12 @@ def _cut_known(first: Any, stop: Any, dictionary: Any, scratch: Any, starts: Any
 
 
 @inlined
-def cut_piece(characters_in: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any) -> Any:
-    """Cut one piece of a run of Han, whose characters stand in `scratch`; return the number of words found so far."""
+def cut_piece(
+    characters_in: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any
+) -> Any:
+    """Cut one piece of a run of Han, whose characters stand in `scratch`; return the number of
+    words found so far.
+    """
     first: Any = np.int64(0)
     while first < characters_in:
         stop = first

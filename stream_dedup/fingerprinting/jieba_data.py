@@ -1,10 +1,11 @@
 """jieba's dictionary and model, and a user's words, as arrays that kernels read.
 
-Invariants: nothing but the files of the version in `ENGINE` is ever read, which `ENGINE_DIGEST` holds; the numbers are those
-that jieba computes, sums and ties included.
+Invariants: nothing but the files of the version in `ENGINE` is ever read, which `ENGINE_DIGEST`
+holds; the numbers are those that jieba computes, sums and ties included.
 
-jieba itself is imported for one thing: to suggest the frequency of a user's word that has none. Its cache file in the shared
-temporary directory is never read: it is `marshal` data that any user of the machine could have written.
+jieba itself is imported for one thing: to suggest the frequency of a user's word that has none. Its
+cache file in the shared temporary directory is never read: it is `marshal` data that any user of
+the machine could have written.
 """
 
 from __future__ import annotations
@@ -36,18 +37,26 @@ NO_WORD = 1.0  # in place of a logarithm of a probability
 _STATES = "BMES"
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 _IMPOSSIBLE = -3.14e100  # jieba's logarithm of zero
-ENGINE_FILES = ("dict.txt", "finalseg/prob_start.py", "finalseg/prob_trans.py", "finalseg/prob_emit.py")
+ENGINE_FILES = (
+    "dict.txt",
+    "finalseg/prob_start.py",
+    "finalseg/prob_trans.py",
+    "finalseg/prob_emit.py",
+)
 
 
 class Dictionary(NamedTuple):
-    """jieba's dictionary as a tree of characters, and its model for what the dictionary does not know.
+    """jieba's dictionary as a tree of characters, and its model for what the dictionary does not
+    know.
 
-    `roots`: (known,), the node of each first character, 0 for none; `keys` and `children`: an open-addressing table
-    from `node << 16 | character` to a node; `scores`: logarithm of the probability of the word that ends in a node, or
-    `NO_WORD`; `unknown`: (1,), the same for a single character that is no word. `start` (4,), `change` (4, 4) and
-    `emit` (4, known): logarithms of the model's probabilities, states in the order of `_STATES`. `splits`: empty, or by
-    node 1 for what the user's dictionary says is no word even where the model finds it. `stop_slots`: empty, or an
-    open-addressing table of numbers of stop words, from 1; `stop_offsets`, `stop_bytes`: where each begins, and their UTF-8.
+    `roots`: (known,), the node of each first character, 0 for none; `keys` and `children`: an
+    open-addressing table from `node << 16 | character` to a node; `scores`: logarithm of the
+    probability of the word that ends in a node, or `NO_WORD`; `unknown`: (1,), the same for a
+    single character that is no word. `start` (4,), `change` (4, 4) and `emit` (4, known):
+    logarithms of the model's probabilities, states in the order of `_STATES`. `splits`: empty, or
+    by node 1 for what the user's dictionary says is no word even where the model finds it.
+    `stop_slots`: empty, or an open-addressing table of numbers of stop words, from 1;
+    `stop_offsets`, `stop_bytes`: where each begins, and their UTF-8.
     """
 
     roots: NDArray[np.int32]
@@ -82,10 +91,12 @@ def edge_key(node: Any, known: Any) -> Any:
 
 @allocating_kernel
 def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
-    """Read lines `word frequency ...` of UTF-8; return roots, keys, children, frequency and splits per node, and the total.
+    """Read lines `word frequency ...` of UTF-8; return roots, keys, children, frequency and splits
+    per node, and the total.
 
-    As jieba does: of a word given twice the last frequency counts, but both add to the total. From byte `users` on the
-    lines are the user's, and a frequency of 0 there means that the word is to be split.
+    As jieba does: of a word given twice the last frequency counts, but both add to the total. From
+    byte `users` on the lines are the user's, and a frequency of 0 there means that the word is to
+    be split.
     """
     roots = np.zeros(KNOWN, np.int32)
     keys = np.zeros(slots, np.uint64)
@@ -139,7 +150,9 @@ def engine_folder(names: Sequence[str], digest: bytes) -> Path:
     """
     found = importlib.util.find_spec("jieba")
     if found is None or found.origin is None:
-        raise ConfigurationError("The package jieba is not installed: install it at the version 0.42.1.")
+        raise ConfigurationError(
+            "The package jieba is not installed: install it at the version 0.42.1."
+        )
     folder = Path(found.origin).parent
     made = hashlib.blake2b(digest_size=16)
     try:
@@ -147,17 +160,22 @@ def engine_folder(names: Sequence[str], digest: bytes) -> Path:
             content = (folder / name).read_bytes()
             made.update(len(content).to_bytes(8, "little") + content)
     except OSError as error:
-        raise ConfigurationError(f"jieba's data in {folder} cannot be read ({error}): install jieba 0.42.1 again.") from error
+        raise ConfigurationError(
+            f"jieba's data in {folder} cannot be read ({error}): install jieba 0.42.1 again."
+        ) from error
     if made.digest() != digest:
         raise ConfigurationError(
-            f"What {folder} holds ({', '.join(names)}) is not that of {ENGINE}, so its prints would not be comparable: install "
+            f"What {folder} holds ({', '.join(names)}) is not that of {ENGINE}, so its prints "
+            "would not be comparable: install "
             "jieba 0.42.1 as it was published."
         )
     return folder
 
 
 def _model_table(file: Path) -> Any:
-    """Return the table in one of jieba's model files, which are Python modules of one dictionary `P` each."""
+    """Return the table in one of jieba's model files, which are Python modules of one dictionary
+    `P` each.
+    """
     loader = importlib.machinery.SourceFileLoader(f"_{file.stem}", str(file))
     module = types.ModuleType(loader.name)
     loader.exec_module(module)
@@ -179,29 +197,38 @@ class UserWord(NamedTuple):
 def dictionary() -> Dictionary:
     """Return jieba's dictionary and model, read once a process.
 
-    Raises ConfigurationError if jieba is missing, or if its data is not that of the version in the recipe's name.
+    Raises ConfigurationError if jieba is missing, or if its data is not that of the version in the
+    recipe's name.
     """
     return make_dictionary((), ())
 
 
 def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str]) -> Dictionary:
-    """Return jieba's dictionary and model with a user's words, as `jieba.load_userdict` adds them, and with stop words.
+    """Return jieba's dictionary and model with a user's words, as `jieba.load_userdict` adds them,
+    and with stop words.
 
     Raises ConfigurationError as `dictionary`.
     """
     folder = engine_folder(ENGINE_FILES, ENGINE_DIGEST)
     content = (folder / "dict.txt").read_bytes()
     start, change, emit = (_model_table(folder / name) for name in ENGINE_FILES[1:])
-    added = "".join(f"{word} {frequency}\n" for word, frequency in with_frequencies(user_words, folder)).encode()
+    added = "".join(
+        f"{word} {frequency}\n" for word, frequency in with_frequencies(user_words, folder)
+    ).encode()
     slots = 1 << 20
-    while slots < (1 << 20) + 2 * len(added):  # a node takes a character of the user's, and so three bytes
+    while slots < (1 << 20) + 2 * len(
+        added
+    ):  # a node takes a character of the user's, and so three bytes
         slots *= 2
     data = np.frombuffer(content + added, np.uint8)
     roots, keys, children, frequencies, splits, total = _read_dictionary(data, len(content), slots)
-    # Python's logarithm, once for every frequency there is: the same numbers as jieba computes, sums and ties included.
+    # Python's logarithm, once for every frequency there is: the same numbers as jieba computes,
+    # sums and ties included.
     log_total = math.log(total)
     distinct, places = np.unique(frequencies, return_inverse=True)
-    logarithms = np.array([math.log(value) - log_total if value else NO_WORD for value in distinct.tolist()])
+    logarithms = np.array(
+        [math.log(value) - log_total if value else NO_WORD for value in distinct.tolist()]
+    )
     emissions = np.full((4, KNOWN), _IMPOSSIBLE)
     for state, name in enumerate(_STATES):
         for character, score in emit[name].items():
@@ -214,7 +241,9 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
         logarithms[places],
         np.array([math.log(1) - log_total]),
         np.array([start[name] for name in _STATES]),
-        np.array([[change[before].get(after, _IMPOSSIBLE) for after in _STATES] for before in _STATES]),
+        np.array(
+            [[change[before].get(after, _IMPOSSIBLE) for after in _STATES] for before in _STATES]
+        ),
         emissions,
         splits if splits.any() else splits[:0],
         *_stop_table(stop_words),
@@ -225,7 +254,9 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
 
 
 def with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple[str, int]]:
-    """Return a user's words with the frequency that each has in jieba when they are added in this order."""
+    """Return a user's words with the frequency that each has in jieba when they are added in this
+    order.
+    """
     if all(one.frequency is not None for one in user_words):
         return [(one.word, one.frequency or 0) for one in user_words]
     import jieba  # noqa: PLC0415 - hardly anybody needs it
@@ -237,7 +268,9 @@ def with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple
     found = []
     for word, given, _ in user_words:
         frequency: int = tokenizer.suggest_freq(word) if given is None else given
-        tokenizer.FREQ[word] = frequency  # what `Tokenizer.add_word` does, but for a set that all tokenizers share
+        tokenizer.FREQ[word] = (
+            frequency  # what `Tokenizer.add_word` does, but for a set that all tokenizers share
+        )
         tokenizer.total += frequency
         for stop in range(1, len(word)):
             tokenizer.FREQ.setdefault(word[:stop], 0)
@@ -253,7 +286,9 @@ def _hash_of(content: bytes) -> int:
     return value
 
 
-def _stop_table(stop_words: Collection[str]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]:
+def _stop_table(
+    stop_words: Collection[str],
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]:
     encoded = sorted(word.encode() for word in stop_words)
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(word) for word in encoded], out=offsets[1:])

@@ -1,9 +1,11 @@
-"""What a recipe can be told about languages: a user's words for jieba, stop words, a segmenter, one Han for two.
+"""What a recipe can be told about languages: a user's words for jieba, stop words, a segmenter, one
+Han for two.
 
-Invariants: everything here is part of the recipe, by its digest, unless it is left at its default; what is given but
-cannot be used is an error when the recipe is made, never a silent default.
+Invariants: everything here is part of the recipe, by its digest, unless it is left at its default;
+what is given but cannot be used is an error when the recipe is made, never a silent default.
 
-The two files are UTF-8, a word a line, read as texts are (`normalise`), so that they match what is looked up:
+The two files are UTF-8, a word a line, read as texts are (`normalise`), so that they match what is
+looked up:
 
 - the user's dictionary has jieba's format, `word [frequency] [tag]`, and jieba's meaning, within runs of Han;
 - the stop list has a word a line, and `#` begins a comment. What a line holds is split at separators as texts are
@@ -43,11 +45,13 @@ _FREQUENCY_MAX = 1 << 40  # a million such words still add up within 63 bits
 
 @dataclass(frozen=True)
 class Languages:
-    """How texts are split beyond the rules that are the same for everybody; the default changes nothing.
+    """How texts are split beyond the rules that are the same for everybody; the default changes
+    nothing.
 
-    `user_words`: in the file's order, on which jieba's suggested frequencies depend. `segmenter`: `pairs` takes every two
-    neighbours of an unspaced script for a word; `icu` has ICU's dictionaries cut Japanese, Thai, Lao, Khmer and Burmese.
-    `han_variants`: whether traditional and simplified Han are `distinct`, or the `same`.
+    `user_words`: in the file's order, on which jieba's suggested frequencies depend. `segmenter`:
+    `pairs` takes every two neighbours of an unspaced script for a word; `icu` has ICU's
+    dictionaries cut Japanese, Thai, Lao, Khmer and Burmese. `han_variants`: whether traditional and
+    simplified Han are `distinct`, or the `same`.
     """
 
     user_words: tuple[UserWord, ...] = ()
@@ -71,7 +75,11 @@ class Languages:
 
         Raises ConfigurationError if the segmenter is not installed.
         """
-        return jieba_data.ENGINE if self.segmenter == "pairs" else f"{jieba_data.ENGINE}+{segmenter.version()}"
+        return (
+            jieba_data.ENGINE
+            if self.segmenter == "pairs"
+            else f"{jieba_data.ENGINE}+{segmenter.version()}"
+        )
 
     @cached_property
     def digest(self) -> bytes:
@@ -97,13 +105,19 @@ class Languages:
         return jieba_data.make_dictionary(self.user_words, self.stop_words)
 
     def folded(self) -> Languages:
-        """Return the same for texts after the step `spelling`: stop words are spelt as the texts then are."""
+        """Return the same for texts after the step `spelling`: stop words are spelt as the texts
+        then are.
+        """
         if not self.stop_words:
             return self
         return replace(self, stop_words=frozenset(map(spellings.fold, self.stop_words)))
 
-    def marks(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8] | None:
-        """Return where the segmenter finds words in normalised texts, for `jieba_cut.scratch`; None if there is none."""
+    def marks(
+        self, data: NDArray[np.uint8], offsets: NDArray[np.int64]
+    ) -> NDArray[np.uint8] | None:
+        """Return where the segmenter finds words in normalised texts, for `jieba_cut.scratch`; None
+        if there is none.
+        """
         return None if self.segmenter == "pairs" else segmenter.mark_words(data, offsets)
 
     def words(self, text: str) -> list[str]:
@@ -132,7 +146,9 @@ def load_languages(
     def user_word(line: str) -> Iterator[UserWord]:
         found = _USER_LINE.match(line)
         if found is None:
-            raise ValueError("must be `word [frequency] [tag]`, with a whole number and a tag of small letters")
+            raise ValueError(
+                "must be `word [frequency] [tag]`, with a whole number and a tag of small letters"
+            )
         word, frequency = found[1], found[2]
         if frequency is not None and int(frequency) > _FREQUENCY_MAX:
             raise ValueError(f"has a frequency above {_FREQUENCY_MAX}")
@@ -163,25 +179,35 @@ def _line_of(one: UserWord) -> str:
 def _parts(normalised: str) -> Iterator[str]:
     """Yield the parts of a line between separators and where the kind of script changes."""
     kinds = characters.table()
-    for kind, run in itertools.groupby(normalised, lambda character: int(kinds[ord(character)]) & KIND_BITS):
+    for kind, run in itertools.groupby(
+        normalised, lambda character: int(kinds[ord(character)]) & KIND_BITS
+    ):
         if kind not in {SEPARATOR, SPACE}:
             yield "".join(run)
 
 
-def _entries(path: Path | None, what: str, parse: Callable[[str], Iterator[Entry]]) -> Iterator[Entry]:
+def _entries(
+    path: Path | None, what: str, parse: Callable[[str], Iterator[Entry]]
+) -> Iterator[Entry]:
     """Yield what `parse` makes of every line that is not blank."""
     if path is None:
         return
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"The {what} {path} cannot be read ({error.strerror}): name a readable file.") from error
+        raise ConfigurationError(
+            f"The {what} {path} cannot be read ({error.strerror}): name a readable file."
+        ) from error
     for number, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
         try:
             line = raw.decode().strip()
             if line:
                 yield from parse(line)
         except UnicodeDecodeError as error:
-            raise ConfigurationError(f"Line {number} of the {what} {path} is not UTF-8: save the file as UTF-8.") from error
+            raise ConfigurationError(
+                f"Line {number} of the {what} {path} is not UTF-8: save the file as UTF-8."
+            ) from error
         except ValueError as error:
-            raise ConfigurationError(f"Line {number} of the {what} {path} {error}: correct the line or remove it.") from error
+            raise ConfigurationError(
+                f"Line {number} of the {what} {path} {error}: correct the line or remove it."
+            ) from error

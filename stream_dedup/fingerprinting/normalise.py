@@ -1,26 +1,31 @@
 """Which texts count as the same: text -> normalised text.
 
-Invariants: a pure function of the text, equal under every Unicode version since `characters.UNICODE_VERSION`; time
-linear in any text; the result has no surrogate, no default ignorable code point, and no white space
-but single spaces inside.
+Invariants: a pure function of the text, equal under every Unicode version since
+`characters.UNICODE_VERSION`; time linear in any text; the result has no surrogate, no default
+ignorable code point, and no white space but single spaces inside.
 
 The steps, in this order:
 
-1. Every surrogate (a `str` from JSON may hold lone ones) becomes U+FFFD, so that the text can be encoded.
-2. Default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags) are removed, as
-   NFKC_Casefold of the Unicode standard does; but a zero-width non-joiner between two letters of the Arabic script becomes a
-   space, because it is Persian's half-space, and as many write it as a space.
-3. Runs of combining marks are cut after `MARKS_MAX`: the stream-safe limit of UAX #15. Canonical ordering is quadratic
+1. Every surrogate (a `str` from JSON may hold lone ones) becomes U+FFFD, so that the text can be
+encoded. 2. Default ignorable code points (zero-width characters, soft hyphens, variation selectors,
+tags) are removed, as
+   NFKC_Casefold of the Unicode standard does; but a zero-width non-joiner between two letters of
+   the Arabic script becomes a space, because it is Persian's half-space, and as many write it as a
+   space.
+3. Runs of combining marks are cut after `MARKS_MAX`: the stream-safe limit of UAX #15. Canonical
+ordering is quadratic
    in such a run, and no text of any language comes near the limit.
 4. NFKC, full case folding, and NFKC again, because folding can undo it.
 5. Every stretch of white space becomes one space; none is left at the ends.
 
-Punctuation and symbols stay: the text digest covers them, so `exact` means what it says, and texts that hold nothing
-but emoji or punctuation stay distinct. Control characters other than white space stay too; they separate words.
-Traditional and simplified Han stay distinct, unless they are folded: then step 4 ends with `variants.table`.
+Punctuation and symbols stay: the text digest covers them, so `exact` means what it says, and texts
+that hold nothing but emoji or punctuation stay distinct. Control characters other than white space
+stay too; they separate words. Traditional and simplified Han stay distinct, unless they are folded:
+then step 4 ends with `variants.table`.
 
-`normalise` is the definition. `normalise_batch` gives the same bytes: compiled code does every text whose code points
-normalise by themselves (`characters.foldings`), and hands the others to `normalise`.
+`normalise` is the definition. `normalise_batch` gives the same bytes: compiled code does every text
+whose code points normalise by themselves (`characters.foldings`), and hands the others to
+`normalise`.
 """
 
 from __future__ import annotations
@@ -82,7 +87,11 @@ def _clean(code_points: Any, kinds: Any, out: Any) -> Any:
         kind = kinds[code_point]
         if kind & KIND_BITS == IGNORED:
             between = code_point == _NON_JOINER and 0 < place < len(code_points) - 1
-            if between and _is_arabic(code_points[place - 1], kinds) and _is_arabic(code_points[place + 1], kinds):
+            if (
+                between
+                and _is_arabic(code_points[place - 1], kinds)
+                and _is_arabic(code_points[place + 1], kinds)
+            ):
                 out[kept] = _SPACE
                 kept += 1
                 marks = 0
@@ -110,7 +119,8 @@ def normalise(text: str, *, fold_han: bool = False) -> str:
 
     `fold_han`: traditional Han becomes simplified.
 
-    Sources: The Unicode Standard 3.13 (D145 and D146, NFKC_Casefold); UAX #15, section 13 (Stream-Safe Text Format).
+    Sources: The Unicode Standard 3.13 (D145 and D146, NFKC_Casefold); UAX #15, section 13
+    (Stream-Safe Text Format).
     """
     if text.isascii():
         return " ".join(text.lower().split())
@@ -119,7 +129,9 @@ def normalise(text: str, *, fold_han: bool = False) -> str:
 
 
 def _code_points(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32", "surrogatepass"), np.uint32)[1:]  # without the byte order mark
+    return np.frombuffer(text.encode("utf-32", "surrogatepass"), np.uint32)[
+        1:
+    ]  # without the byte order mark
 
 
 def limit_marks(text: str) -> str:
@@ -132,7 +144,8 @@ def limit_marks(text: str) -> str:
 def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
     """Return a text with every run of assigned code points folded.
 
-    Unassigned ones neither combine nor decompose; they are set aside, so that a newer Python cannot know better.
+    Unassigned ones neither combine nor decompose; they are set aside, so that a newer Python cannot
+    know better.
     """
     code_points = _code_points(text)
     unassigned = (characters.table()[code_points] & UNASSIGNED) != 0
@@ -146,7 +159,8 @@ def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
 
 @inlined
 def _copy_lower(data: Any, place: Any, out: Any, end: Any, previous: Any) -> Any:
-    """Copy `_STRETCH` bytes in lower case; return 0 if that is all there is to do: ASCII, and no white space but single spaces.
+    """Copy `_STRETCH` bytes in lower case; return 0 if that is all there is to do: ASCII, and no
+    white space but single spaces.
 
     Every step is one of single bytes, so that the loop becomes vector instructions.
     """
@@ -154,7 +168,9 @@ def _copy_lower(data: Any, place: Any, out: Any, end: Any, previous: Any) -> Any
     first = np.uint64(place)
     to = np.uint64(end)
     for at in range(np.uint64(1), np.uint64(_STRETCH)):
-        both_spaces = np.uint8(data[first + at] == _SPACE) & np.uint8(data[first + at - np.uint64(1)] == _SPACE)
+        both_spaces = np.uint8(data[first + at] == _SPACE) & np.uint8(
+            data[first + at - np.uint64(1)] == _SPACE
+        )
         others = np.uint8(others | both_spaces)
     for at in range(np.uint64(0), np.uint64(_STRETCH)):
         byte = np.uint8(data[first + at])
@@ -165,8 +181,12 @@ def _copy_lower(data: Any, place: Any, out: Any, end: Any, previous: Any) -> Any
 
 
 @inlined
-def _normalise_ascii(data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, previous: Any) -> Any:
-    """Normalise up to the first byte that is not ASCII; return where reading and writing stopped, and the last byte."""
+def _normalise_ascii(
+    data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, previous: Any
+) -> Any:
+    """Normalise up to the first byte that is not ASCII; return where reading and writing stopped,
+    and the last byte.
+    """
     while place < stop:
         if place + _STRETCH <= stop and _copy_lower(data, place, out, end, previous) == 0:
             place += _STRETCH
@@ -174,7 +194,9 @@ def _normalise_ascii(data: Any, place: Any, stop: Any, lower: Any, out: Any, end
             previous = out[end - 1]
             continue
         for _ in range(min(_STRETCH, stop - place)):
-            byte = data[np.uint64(place)]  # an index without a sign is not looked at for counting from the end
+            byte = data[
+                np.uint64(place)
+            ]  # an index without a sign is not looked at for counting from the end
             if byte >= 0x80:
                 return place, end, previous
             byte = lower[byte]
@@ -186,10 +208,14 @@ def _normalise_ascii(data: Any, place: Any, stop: Any, lower: Any, out: Any, end
 
 
 @inlined
-def _normalise_simple(data: Any, place: Any, stop: Any, foldings: Any, out: Any, end: Any, previous: Any, before: Any) -> Any:
-    """Normalise code points of two bytes that nothing around them can change, and single ASCII characters between them.
+def _normalise_simple(
+    data: Any, place: Any, stop: Any, foldings: Any, out: Any, end: Any, previous: Any, before: Any
+) -> Any:
+    """Normalise code points of two bytes that nothing around them can change, and single ASCII
+    characters between them.
 
-    Returns where reading and writing stopped, the last byte, and the code point that was copied last, or -1.
+    Returns where reading and writing stopped, the last byte, and the code point that was copied
+    last, or -1.
     """
     while place + 1 < stop:
         byte = data[np.uint64(place)]
@@ -215,7 +241,9 @@ def _normalise_simple(data: Any, place: Any, stop: Any, foldings: Any, out: Any,
         end += 2
         place += 2
         previous = np.uint8(0xFF)
-        before = code_point if simple == (np.int64(byte) << 8 | np.int64(following)) else np.int64(-1)
+        before = (
+            code_point if simple == (np.int64(byte) << 8 | np.int64(following)) else np.int64(-1)
+        )
     return place, end, previous, before
 
 
@@ -238,16 +266,29 @@ def _write(code_point: Any, out: Any, end: Any) -> Any:
 
 @inlined
 def _is_half_space(data: Any, place: Any, start: Any, stop: Any, kinds: Any) -> Any:
-    """Say whether the three bytes before `place` stand between two letters of Arabic, which take two bytes each."""
-    if place - 5 < start or place + 2 > stop or data[place - 5] & 0xE0 != 0xC0 or data[place] & 0xE0 != 0xC0:
+    """Say whether the three bytes before `place` stand between two letters of Arabic, which take
+    two bytes each.
+    """
+    if (
+        place - 5 < start
+        or place + 2 > stop
+        or data[place - 5] & 0xE0 != 0xC0
+        or data[place] & 0xE0 != 0xC0
+    ):
         return False
     before = of_two_bytes(data[place - 5], data[place - 4])
-    return _is_arabic(before, kinds) and _is_arabic(of_two_bytes(data[place], data[place + 1]), kinds)
+    return _is_arabic(before, kinds) and _is_arabic(
+        of_two_bytes(data[place], data[place + 1]), kinds
+    )
 
 
 @inlined
-def _write_mapping(replacements: Any, first: Any, last: Any, out: Any, end: Any, previous: Any) -> Any:
-    """Write what a code point is replaced by, but for doubled spaces; return the new end, and the last byte."""
+def _write_mapping(
+    replacements: Any, first: Any, last: Any, out: Any, end: Any, previous: Any
+) -> Any:
+    """Write what a code point is replaced by, but for doubled spaces; return the new end, and the
+    last byte.
+    """
     for source in range(first, last):
         byte = replacements[source]
         out[end] = byte
@@ -258,13 +299,16 @@ def _write_mapping(replacements: Any, first: Any, last: Any, out: Any, end: Any,
 
 @inlined
 def _composed(before: Any, code_point: Any, combining: Any, foldings: Any) -> Any:
-    """Return the class of one that composes, or `CONTEXTUAL` where more must be looked at, and what it makes of the one before.
+    """Return the class of one that composes, or `CONTEXTUAL` where more must be looked at, and what
+    it makes of the one before.
 
-    That is -1 for nothing. With anything but a starter right before it, it composes only if it is a mark itself.
+    That is -1 for nothing. With anything but a starter right before it, it composes only if it is a
+    mark itself.
     """
     action = np.int64(composition(np.int64(0), code_point, foldings))
     made = np.int64(-1) if combining else composition(before, code_point, foldings)
-    # A second mark may belong before the first, be that one written or part of the character before.
+    # A second mark may belong before the first, be that one written or part of the character
+    # before.
     second_mark = action and (combining or composition(before, np.int64(0), foldings) == 0)
     if before < 0 or made == 0 or second_mark:
         return np.int64(CONTEXTUAL), np.int64(-1)
@@ -273,33 +317,46 @@ def _composed(before: Any, code_point: Any, combining: Any, foldings: Any) -> An
 
 @kernel
 def _normalise_each(
-    data: Any, offsets: Any, begin_at: Any, kinds: Any, foldings: Any, out: Any, ends: Any, contextual: Any
+    data: Any,
+    offsets: Any,
+    begin_at: Any,
+    kinds: Any,
+    foldings: Any,
+    out: Any,
+    ends: Any,
+    contextual: Any,
 ) -> Any:
     """Normalise texts of UTF-8 one after another, from number `begin_at` on, into `out`.
 
-    Fills `ends` (n + 1,) with where each result ends, and `contextual` with 1 where a text needs its neighbourhood
-    looked at (its result is then empty). Returns the number of the first text that is not done because `out` may be
-    too short for what is left.
+    Fills `ends` (n + 1,) with where each result ends, and `contextual` with 1 where a text needs
+    its neighbourhood looked at (its result is then empty). Returns the number of the first text
+    that is not done because `out` may be too short for what is left.
     """
     end = ends[begin_at]
     for text in range(begin_at, len(offsets) - 1):
         place = offsets[text]
         stop = offsets[text + 1]
         begin = end
-        previous = np.uint8(_SPACE)  # as if a space stood before the text: leading ones are dropped like doubled ones
+        previous = np.uint8(
+            _SPACE
+        )  # as if a space stood before the text: leading ones are dropped like doubled ones
         combining: Any = 0
         marks = 0
         before: Any = np.int64(-1)  # the code point that was copied last, if nothing was made of it
         while place < stop:
             if data[place] < 0x80:
-                place, end, previous = _normalise_ascii(data, place, stop, foldings.ascii, out, end, previous)
+                place, end, previous = _normalise_ascii(
+                    data, place, stop, foldings.ascii, out, end, previous
+                )
                 combining = 0
                 marks = 0
                 before = np.int64(-1)
                 continue
             code_point, length = code_point_at(data, place)
             if length == 2 and foldings.simple[code_point] != 0:
-                place, end, previous, before = _normalise_simple(data, place, stop, foldings, out, end, previous, before)
+                place, end, previous, before = _normalise_simple(
+                    data, place, stop, foldings, out, end, previous, before
+                )
                 combining = 0
                 marks = 0
                 continue
@@ -309,7 +366,9 @@ def _normalise_each(
                 first = np.int64(foldings.offsets[action - MAPPED])
                 last = np.int64(foldings.offsets[action - MAPPED + 1])
                 if first == last:
-                    if code_point == _NON_JOINER and _is_half_space(data, place, offsets[text], stop, kinds):
+                    if code_point == _NON_JOINER and _is_half_space(
+                        data, place, offsets[text], stop, kinds
+                    ):
                         out[end] = _SPACE
                         end += 1
                         previous = np.uint8(_SPACE)
@@ -320,7 +379,9 @@ def _normalise_each(
                 marks = marks + 1 if kinds[code_point] & MARK else 0
                 if len(out) < end + (last - first) + (offsets[-1] - place):
                     return text
-                end, previous = _write_mapping(foldings.replacements, first, last, out, end, previous)
+                end, previous = _write_mapping(
+                    foldings.replacements, first, last, out, end, previous
+                )
                 combining = np.int64(foldings.trailing[action - MAPPED])
                 before = np.int64(-1)
             else:
@@ -332,7 +393,11 @@ def _normalise_each(
                         end = _write(made, out, end)
                         before = made
                         continue
-                if action == CONTEXTUAL or (action != 0 and action < combining) or marks > MARKS_MAX:
+                if (
+                    action == CONTEXTUAL
+                    or (action != 0 and action < combining)
+                    or marks > MARKS_MAX
+                ):
                     contextual[text] = 1
                     end = begin
                     previous = np.uint8(_SPACE)
@@ -349,8 +414,12 @@ def _normalise_each(
     return len(offsets) - 1
 
 
-def normalise_batch(texts: Sequence[str], *, fold_han: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Normalise a batch: the results' UTF-8 one after another, and (n + 1,) where each begins; both may be written to."""
+def normalise_batch(
+    texts: Sequence[str], *, fold_han: bool = False
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Normalise a batch: the results' UTF-8 one after another, and (n + 1,) where each begins; both
+    may be written to.
+    """
     foldings = _foldings(fold_han)
     raw = [text.encode("utf-8", "surrogatepass") for text in texts]
     offsets = np.zeros(len(texts) + 1, np.int64)
@@ -361,7 +430,9 @@ def normalise_batch(texts: Sequence[str], *, fold_han: bool = False) -> tuple[ND
     out = np.empty(len(data) + _ROOM, np.uint8)
     done = 0
     while done < len(texts):
-        done = _normalise_each(data, offsets, done, characters.table(), foldings, out, bounds, contextual)
+        done = _normalise_each(
+            data, offsets, done, characters.table(), foldings, out, bounds, contextual
+        )
         if done < len(texts):
             out = np.concatenate((out[: bounds[done]], np.empty(2 * len(out), np.uint8)))
     left = np.flatnonzero(contextual)
@@ -370,7 +441,10 @@ def normalise_batch(texts: Sequence[str], *, fold_han: bool = False) -> tuple[ND
     pieces = []
     done = 0
     for text in left.tolist():
-        pieces += [out[bounds[done] : bounds[text]].tobytes(), normalise(texts[text], fold_han=fold_han).encode()]
+        pieces += [
+            out[bounds[done] : bounds[text]].tobytes(),
+            normalise(texts[text], fold_han=fold_han).encode(),
+        ]
         done = text
     pieces.append(out[bounds[done] : bounds[-1]].tobytes())
     lengths = np.diff(bounds)

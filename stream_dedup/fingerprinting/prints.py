@@ -41,7 +41,8 @@ OF_WORDS, OF_CHARACTERS = range(2)
 
 
 class Texts(NamedTuple):
-    """Normalised texts: `data` uint8, their UTF-8 one after another; `offsets` (n + 1,) int64, where each begins.
+    """Normalised texts: `data` uint8, their UTF-8 one after another; `offsets` (n + 1,) int64,
+    where each begins.
 
     Words are spelt in `data` itself: it is not what it was afterwards.
     """
@@ -51,7 +52,9 @@ class Texts(NamedTuple):
 
 
 class Cutting(NamedTuple):
-    """What texts are cut into words with: the character table, how they are spelt, for Han a dictionary and its scratch."""
+    """What texts are cut into words with: the character table, how they are spelt, for Han a
+    dictionary and its scratch.
+    """
 
     kinds: NDArray[np.uint8]
     spelling: NDArray[np.uint32]
@@ -69,8 +72,9 @@ class Secrets(NamedTuple):
 class Weighing(NamedTuple):
     """What features are and weigh.
 
-    `groups` (g, 3) int64: what each group's features are made of, how many of it make one, and the scale of their weights;
-    `weights`, `beyond`: as `simhash.count_weights` gives them; `bits`: of the print.
+    `groups` (g, 3) int64: what each group's features are made of, how many of it make one, and the
+    scale of their weights; `weights`, `beyond`: as `simhash.count_weights` gives them; `bits`: of
+    the print.
     """
 
     groups: NDArray[np.int64]
@@ -80,7 +84,9 @@ class Weighing(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What is filled: `prints` (n, bits / 64 rounded up) uint64, `features` (n,) uint32, how many distinct, and sketches."""
+    """What is filled: `prints` (n, bits / 64 rounded up) uint64, `features` (n,) uint32, how many
+    distinct, and sketches.
+    """
 
     prints: NDArray[np.uint64]
     features: NDArray[np.uint32]
@@ -91,8 +97,9 @@ class Written(NamedTuple):
 def count_one(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinct: Any) -> Any:
     """Count one more of a feature; return the number of distinct features.
 
-    `keys` and `counts` are an open-addressing table; `order` lists the slots in use. Whether a feature is new is never
-    branched on: in running text no processor can foresee it. (A hash of 0, one in 2^64, would count as new each time.)
+    `keys` and `counts` are an open-addressing table; `order` lists the slots in use. Whether a
+    feature is new is never branched on: in running text no processor can foresee it. (A hash of 0,
+    one in 2^64, would count as new each time.)
     """
     slot = np.uint64(value >> np.uint64(32)) & np.uint64(
         mask
@@ -108,7 +115,9 @@ def count_one(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinc
 
 @inlined
 def decode_points(data: Any, start: Any, stop: Any, points: Any, places: Any) -> Any:
-    """Write the code points of UTF-8 into `points`, and into `places` where each begins; return how many."""
+    """Write the code points of UTF-8 into `points`, and into `places` where each begins; return how
+    many.
+    """
     found: Any = np.int64(0)
     place = start
     while place < stop:
@@ -122,10 +131,13 @@ def decode_points(data: Any, start: Any, stop: Any, points: Any, places: Any) ->
 
 
 @inlined
-def hash_words(data: Any, starts: Any, stops: Any, words: Any, secrets: Any, hashes: Any, room: Any) -> None:
+def hash_words(
+    data: Any, starts: Any, stops: Any, words: Any, secrets: Any, hashes: Any, room: Any
+) -> None:
     """Write the keyed hash of each word; `room` is for as many numbers.
 
-    Most words are shorter than a block of SipHash: those are hashed side by side in vector registers, the others after them.
+    Most words are shorter than a block of SipHash: those are hashed side by side in vector
+    registers, the others after them.
     """
     key_0 = secrets[SIP_KEY_0]
     key_1 = secrets[SIP_KEY_1]
@@ -150,13 +162,17 @@ def chain_words(hashes: Any, words: Any, length: Any, secrets: Any, chained: Any
     for further in range(1, length):
         for word in range(words - further):
             chained[word] = mix(
-                chained[word] * secrets[BIGRAM_FIRST] + hashes[word + further] * secrets[BIGRAM_SECOND] + secrets[BIGRAM_OFFSET]
+                chained[word] * secrets[BIGRAM_FIRST]
+                + hashes[word + further] * secrets[BIGRAM_SECOND]
+                + secrets[BIGRAM_OFFSET]
             )
     return max(words - length + 1, 0)
 
 
 @inlined
-def hash_points(points: Any, characters: Any, length: Any, character_secrets: Any, hashes: Any) -> Any:
+def hash_points(
+    points: Any, characters: Any, length: Any, character_secrets: Any, hashes: Any
+) -> Any:
     """Write the keyed hash of each run of `length` code points; return how many runs there are.
 
     One place of all runs after the other: each loop becomes vector instructions.
@@ -175,7 +191,9 @@ def hash_points(points: Any, characters: Any, length: Any, character_secrets: An
 
 @inlined
 def table_size(features: Any) -> Any:
-    """Return the slots of an open-addressing table for a number of `features`: a power of two, at least twice as many."""
+    """Return the slots of an open-addressing table for a number of `features`: a power of two, at
+    least twice as many.
+    """
     size: Any = np.int64(64)
     while size < 2 * features:
         size *= 2
@@ -208,11 +226,20 @@ def fingerprint_batch(texts: Any, cutting: Any, secrets: Any, weighing: Any, wri
         weighing,
         written,
         (needs_words, needs_points),
-        (np.empty(most_words, np.int64), np.empty(most_words, np.int64), np.empty(most_words, np.uint64)),
+        (
+            np.empty(most_words, np.int64),
+            np.empty(most_words, np.int64),
+            np.empty(most_words, np.uint64),
+        ),
         (np.empty(most_points, np.uint32), np.empty(most_points + 1, np.int64)),
         np.empty(most, np.uint64),
         (np.empty(slots, np.uint64), np.empty(slots, np.uint32), np.empty(slots, np.uint32)),
-        (np.empty(most, np.uint64), np.empty(most, np.uint32), np.empty(most, np.uint64), np.zeros((2, 128), np.uint32)),
+        (
+            np.empty(most, np.uint64),
+            np.empty(most, np.uint32),
+            np.empty(most, np.uint64),
+            np.zeros((2, 128), np.uint32),
+        ),
         np.empty(128, np.int64),
     )
 
@@ -232,7 +259,8 @@ def _fingerprint_each(
     gathered: Any,
     ones: Any,
 ) -> None:
-    """Do what `fingerprint_batch` says, in arrays that it made: room for what the longest text may have of anything.
+    """Do what `fingerprint_batch` says, in arrays that it made: room for what the longest text may
+    have of anything.
 
     Arrays are taken out of their tuples before the loop, because each taking counts a reference.
     """
@@ -250,7 +278,17 @@ def _fingerprint_each(
         words = np.int64(0)
         characters = np.int64(0)
         if needs_words:
-            words = words_between(data, offsets[text], offsets[text + 1], kinds, spelling, dictionary, scratch, starts, stops)
+            words = words_between(
+                data,
+                offsets[text],
+                offsets[text + 1],
+                kinds,
+                spelling,
+                dictionary,
+                scratch,
+                starts,
+                stops,
+            )
             hash_words(data, starts, stops, words, of_words, hashes, chained)
         if needs_points:
             characters = decode_points(data, offsets[text], offsets[text + 1], points, places)
@@ -269,7 +307,9 @@ def _fingerprint_each(
                 runs = hash_points(points, characters, length, of_characters, chained)
             for run in range(runs):
                 distinct = count_one(chained[run], keys, counts, order, size - 1, distinct)
-            total += add_features(table, distinct, gathered, groups[group, 2], weights, beyond, high_half, ones)
+            total += add_features(
+                table, distinct, gathered, groups[group, 2], weights, beyond, high_half, ones
+            )
             features[text] += distinct
         sign(ones, total, bits, prints[text])
         if needs_words and sketching.rows.shape[1] > 0:

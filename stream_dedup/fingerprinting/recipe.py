@@ -1,9 +1,10 @@
 """Texts -> prints: the recipe that names how, and the fingerprinter that does it.
 
-Invariants: a print is a function of the text (or vector) and the recipe alone, not of the rest of its batch nor of the
-thread that asks; recipes are equal if and only if their ids are, and prints of unequal recipes are never compared.
-All that changes a print (stages, rules, character tables, dictionary and model, key, width) is digested into the id, and
-so is the floor, because it decides which prints are compared at all.
+Invariants: a print is a function of the text (or vector) and the recipe alone, not of the rest of
+its batch nor of the thread that asks; recipes are equal if and only if their ids are, and prints of
+unequal recipes are never compared. All that changes a print (stages, rules, character tables,
+dictionary and model, key, width) is digested into the id, and so is the floor, because it decides
+which prints are compared at all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import canary, characters, grammar, hashes, jieba_cut, jieba_data, simhash, sketch, spellings
+from stream_dedup.fingerprinting import (
+    canary,
+    characters,
+    grammar,
+    hashes,
+    jieba_cut,
+    jieba_data,
+    simhash,
+    sketch,
+    spellings,
+)
 from stream_dedup.fingerprinting.characters import Batch
 from stream_dedup.fingerprinting.features import FeatureSpeller, groups
 from stream_dedup.fingerprinting.forms import form_batch
@@ -26,7 +37,14 @@ from stream_dedup.fingerprinting.grammar import PRESETS, RecipeMethod
 from stream_dedup.fingerprinting.key import PUBLIC_DEMO_KEY, check_key
 from stream_dedup.fingerprinting.languages import Languages
 from stream_dedup.fingerprinting.normalise import normalise_batch
-from stream_dedup.fingerprinting.prints import Cutting, Secrets, Texts, Weighing, Written, fingerprint_batch
+from stream_dedup.fingerprinting.prints import (
+    Cutting,
+    Secrets,
+    Texts,
+    Weighing,
+    Written,
+    fingerprint_batch,
+)
 from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.fingerprinting.variants import vectors as projection
 from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
@@ -34,7 +52,8 @@ from stream_dedup.ground.arguments import checked
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.sketch import SKETCH_BYTES
 
-# Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
+# Raise this with any change of the code that changes a print or a digest; data files digest
+# themselves into the id.
 RULES_VERSION = 2
 DEFAULT = "words"
 DIGEST_BYTES = 16
@@ -44,7 +63,9 @@ Content: TypeAlias = str | Vector
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Recipe:
-    """How prints are made: the stages of the grammar, key, the floor of distinct features, and what is said about languages."""
+    """How prints are made: the stages of the grammar, key, the floor of distinct features, and what
+    is said about languages.
+    """
 
     method: RecipeMethod
     key: bytes = field(repr=False)
@@ -60,23 +81,34 @@ class Recipe:
         floor: int | None = None,
         languages: Languages | None = None,
     ) -> None:
-        """Make the recipe that `preset` writes: a name, a name and a width, or all stages (see `grammar`).
+        """Make the recipe that `preset` writes: a name, a name and a width, or all stages (see
+        `grammar`).
 
-        `width` None is the preset's own, `floor` None the one that its features give, `languages` None the default.
+        `width` None is the preset's own, `floor` None the one that its features give, `languages`
+        None the default.
 
         Raises:
-            ConfigurationError: there is no such recipe, the key is none, or the recipe has no use for what is said about
+            ConfigurationError: there is no such recipe, the key is none, or the recipe has no use
+            for what is said about
                 languages.
         """
         checked(preset, str, "A recipe", "a text, such as 'words'")
         method = grammar.parse(preset if width is None else f"{preset}:{width}")
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "key", checked(key, bytes, "A fingerprint key", "bytes"))
-        object.__setattr__(self, "floor", method.floor if floor is None else checked(floor, int, "A floor", "a whole number"))
+        object.__setattr__(
+            self,
+            "floor",
+            method.floor if floor is None else checked(floor, int, "A floor", "a whole number"),
+        )
         if not 0 <= self.floor < 1 << 32:
-            raise ConfigurationError(f"The floor of features cannot be {self.floor}: use 0 or more.")
+            raise ConfigurationError(
+                f"The floor of features cannot be {self.floor}: use 0 or more."
+            )
         languages = (
-            Languages() if languages is None else checked(languages, Languages, "What is said of languages", "Languages")
+            Languages()
+            if languages is None
+            else checked(languages, Languages, "What is said of languages", "Languages")
         )
         object.__setattr__(self, "languages", languages)
         check_key(key, "The fingerprint key")
@@ -104,7 +136,9 @@ class Recipe:
 
     @property
     def engine(self) -> str:
-        """What cuts texts into features: jieba's data, or the Unicode tables; for vectors what makes the planes."""
+        """What cuts texts into features: jieba's data, or the Unicode tables; for vectors what
+        makes the planes.
+        """
         if self.method.takes_vectors:
             return "planes"
         cuts = self.method.cuts_words or self.method.is_ranked
@@ -169,7 +203,8 @@ def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) ->
         unread.append("Han variants")
     if unread:
         raise ConfigurationError(
-            f"The recipe {recipe} has no use for {' and '.join(unread)}: take a recipe of words, or leave the setting out."
+            f"The recipe {recipe} has no use for {' and '.join(unread)}: take a recipe of words, "
+            "or leave the setting out."
         )
 
 
@@ -177,10 +212,11 @@ def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) ->
 class Prints:
     """Fingerprints of a batch, one row a text.
 
-    `prints`: (n, width / 64 rounded up), the low 64 bits first. `sketches`: (n, 120), or (n, 0) if the recipe has
-    none. `features`: (n,), distinct features (of a vector: numbers
-    that are not zero); below the recipe's floor only the digest counts. `digests`: (n, 16), keyed, of the normalised text
-    or of the vector's numbers. `empty`: (n,), whether normalising left nothing, or the vector has no numbers.
+    `prints`: (n, width / 64 rounded up), the low 64 bits first. `sketches`: (n, 120), or (n, 0) if
+    the recipe has none. `features`: (n,), distinct features (of a vector: numbers that are not
+    zero); below the recipe's floor only the digest counts. `digests`: (n, 16), keyed, of the
+    normalised text or of the vector's numbers. `empty`: (n,), whether normalising left nothing, or
+    the vector has no numbers.
     """
 
     prints: NDArray[np.uint64]
@@ -194,7 +230,9 @@ class Prints:
         """Return those of some batches, one after another."""
         if len(parts) == 1:
             return parts[0]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+        return cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__)
+        )
 
     def of_rows(self, rows: NDArray[np.intp]) -> Prints:
         """Return those of some texts, in the order of `rows`."""
@@ -205,13 +243,15 @@ class Prints:
 
 
 class Fingerprinter:
-    """Makes the prints of one recipe; may be shared by threads, and works outside the GIL for most of its time.
+    """Makes the prints of one recipe; may be shared by threads, and works outside the GIL for most
+    of its time.
 
     Keywords are found by jieba's own code, under the GIL, and so are hashes that a library makes.
     """
 
     def __init__(self, recipe: Recipe) -> None:
-        """Read the dictionary, load the compiled kernels, and see that they still give the prints they gave.
+        """Read the dictionary, load the compiled kernels, and see that they still give the prints
+        they gave.
 
         Raises ConfigurationError if jieba or another library changed under the same version.
         """
@@ -220,21 +260,36 @@ class Fingerprinter:
         self._maker = _Maker(recipe.method, recipe.key, recipe.languages)
 
     def fingerprint(self, contents: Sequence[Content]) -> Prints:
-        """Fingerprint a batch of texts, or of vectors if the recipe takes those: one row each, in their order.
+        """Fingerprint a batch of texts, or of vectors if the recipe takes those: one row each, in
+        their order.
 
-        Raises ConfigurationError if texts are given where vectors are needed, or the other way round.
+        Raises ConfigurationError if texts are given where vectors are needed, or the other way
+        round.
         """
         if not self.recipe.method.takes_vectors and set(map(type, contents)) == {str}:
-            return self._maker.texts(cast("Sequence[str]", contents))  # the usual case, told quickly
-        if not all(isinstance(content, str) is not self.recipe.method.takes_vectors for content in contents):
-            wanted, given = ("vectors", "a text") if self.recipe.method.takes_vectors else ("texts", "a vector")
-            raise ConfigurationError(f"The recipe {self.recipe.id} takes {wanted}, and {given} was given.")
+            return self._maker.texts(
+                cast("Sequence[str]", contents)
+            )  # the usual case, told quickly
+        if not all(
+            isinstance(content, str) is not self.recipe.method.takes_vectors for content in contents
+        ):
+            wanted, given = (
+                ("vectors", "a text") if self.recipe.method.takes_vectors else ("texts", "a vector")
+            )
+            raise ConfigurationError(
+                f"The recipe {self.recipe.id} takes {wanted}, and {given} was given."
+            )
         if self.recipe.method.takes_vectors:
-            return self._maker.vectors([content for content in contents if not isinstance(content, str)])
+            return self._maker.vectors(
+                [content for content in contents if not isinstance(content, str)]
+            )
         return self._maker.texts([content for content in contents if isinstance(content, str)])
 
-    def fingerprint_vectors(self, vectors: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]]) -> Prints:
-        """Fingerprint vectors, (n, d) float32 or float64, or rows of unequal length: one row each, in their order.
+    def fingerprint_vectors(
+        self, vectors: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]]
+    ) -> Prints:
+        """Fingerprint vectors, (n, d) float32 or float64, or rows of unequal length: one row each,
+        in their order.
 
         Raises:
             ConfigurationError: the recipe takes texts.
@@ -250,7 +305,9 @@ class Digester:
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES, key=key)
 
     def of(self, data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the digests (n, 16) of texts in UTF-8; text i lies between `bounds` i and i + 1 (n + 1,) of `data`."""
+        """Return the digests (n, 16) of texts in UTF-8; text i lies between `bounds` i and i + 1 (n
+        + 1,) of `data`.
+        """
         found, texts = bytearray(), data.data
         for start, end in itertools.pairwise(bounds.tolist()):
             # A key is a block of its own in front of the text: a copy saves compressing it again.
@@ -268,35 +325,50 @@ class _Maker:
         self._languages = languages.folded() if "spelling" in method.steps else languages
         folds = "spelling" in method.steps
         self._spelling = spellings.written(folded=folds)
-        # Words are spelt where they are cut; only runs of characters need the whole text spelt before.
+        # Words are spelt where they are cut; only runs of characters need the whole text spelt
+        # before.
         by_characters = any(feature.name == "chars" for feature in method.features)
-        self._form_steps = tuple(step for step in method.steps if step != "spelling" or by_characters)
+        self._form_steps = tuple(
+            step for step in method.steps if step != "spelling" or by_characters
+        )
         if method.cuts_words:
             _ = self._languages.dictionary  # read now, not with the first batch
         digest_key = hashlib.blake2b(key, person=b"text digest").digest()
         self._digester = Digester(digest_key)
-        self._vector_digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key, person=b"vector digest")
+        self._vector_digest = hashlib.blake2b(
+            digest_size=DIGEST_BYTES, key=digest_key, person=b"vector digest"
+        )
         self._secrets = Secrets(hashes.derive_secrets(key), hashes.derive_character_secrets(key))
         self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
         self._words = -(-method.width // 64)
         self._sketch_secrets = sketch.derive_sketch_secrets(key)
-        self.speller = None if method.takes_vectors else FeatureSpeller(method, self._languages, self._secrets)
+        self.speller = (
+            None if method.takes_vectors else FeatureSpeller(method, self._languages, self._secrets)
+        )
         weights, beyond = simhash.count_weights(method.weights)
         self._weighing = Weighing(groups(method), weights, beyond, method.width)
 
     def forms(self, texts: Sequence[str]) -> tuple[Batch, Batch]:
-        """Return the texts normalised, which the digest is of, and in the form that the features are taken from."""
+        """Return the texts normalised, which the digest is of, and in the form that the features
+        are taken from.
+        """
         normalised = normalise_batch(texts, fold_han=self._languages.fold_han)
-        return normalised, form_batch(texts, self._form_steps, normalised, fold_han=self._languages.fold_han)
+        return normalised, form_batch(
+            texts, self._form_steps, normalised, fold_han=self._languages.fold_han
+        )
 
     def texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.forms(texts)
         digests = self._digester.of(normalised, offsets)  # before words are spelt where they stand
         prints = np.zeros((len(texts), self._words), np.uint64)
-        sketching = sketch.sketching(self._sketch_secrets, len(texts), is_wanted=self._method.makes_sketches)
+        sketching = sketch.sketching(
+            self._sketch_secrets, len(texts), is_wanted=self._method.makes_sketches
+        )
         features = np.zeros(len(texts), np.uint32)
         if self._method.is_at_once:
-            dictionary = self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()
+            dictionary = (
+                self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()
+            )
             scratch = jieba_cut.scratch(self._languages.marks(data, bounds))
             fingerprint_batch(
                 Texts(data, bounds),
@@ -310,8 +382,12 @@ class _Maker:
                 self._one(data[start:stop], prints[row : row + 1], features[row : row + 1])
         return Prints(prints, sketching.rows, features, digests, offsets[1:] == offsets[:-1])
 
-    def _one(self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]) -> None:
-        """Fill the print of one text from features that are spelt, so that any hash can read them."""
+    def _one(
+        self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]
+    ) -> None:
+        """Fill the print of one text from features that are spelt, so that any hash can read
+        them.
+        """
         if self.speller is None:
             return
         spelt = self.speller.spell(data)
@@ -319,13 +395,21 @@ class _Maker:
         ends = np.zeros(len(spelt.names) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, spelt.names), np.int64, len(spelt.names)), out=ends[1:])
         names = np.frombuffer(b"".join(spelt.names), np.uint8)
-        hashed = hashes.hash_features(self._method.hash, self._method.width, names, ends, self._secrets.of_words)
+        hashed = hashes.hash_features(
+            self._method.hash, self._method.width, names, ends, self._secrets.of_words
+        )
         bounds = np.array([0, len(hashed)], np.int64)
         if self._method.projection == "signs":
             simhash.sum_hashes(hashed, spelt.weights, bounds, self._method.width, prints)
         else:
             projection.project_hashes(
-                hashed, spelt.weights, bounds, self._plane_secrets, projection.NORMAL_LEVELS, self._method.width, prints
+                hashed,
+                spelt.weights,
+                bounds,
+                self._plane_secrets,
+                projection.NORMAL_LEVELS,
+                self._method.width,
+                prints,
             )
 
     def vectors(self, vectors: Sequence[Vector]) -> Prints:
@@ -333,19 +417,32 @@ class _Maker:
         np.cumsum(np.fromiter(map(len, vectors), np.int64, len(vectors)), out=bounds[1:])
         numbers = np.concatenate([np.empty(0, np.float64), *vectors])
         prints = np.zeros((len(vectors), self._words), np.uint64)
-        projection.project_vectors(numbers, bounds, self._plane_secrets, projection.NORMAL_LEVELS, self._method.width, prints)
-        features = np.fromiter((np.count_nonzero(vector) for vector in vectors), np.uint32, len(vectors))
+        projection.project_vectors(
+            numbers,
+            bounds,
+            self._plane_secrets,
+            projection.NORMAL_LEVELS,
+            self._method.width,
+            prints,
+        )
+        features = np.fromiter(
+            (np.count_nonzero(vector) for vector in vectors), np.uint32, len(vectors)
+        )
         digests = []
         for vector in vectors:
             digest = self._vector_digest.copy()
             digest.update(vector.astype("<f8").tobytes())
             digests.append(digest.digest())
         rows = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
-        return Prints(prints, np.zeros((len(vectors), 0), np.uint8), features, rows, bounds[1:] == bounds[:-1])
+        return Prints(
+            prints, np.zeros((len(vectors), 0), np.uint8), features, rows, bounds[1:] == bounds[:-1]
+        )
 
 
 def canary_digest(stage: str) -> str:
-    """Return a short digest of one stage's result for the canary texts or vectors, under the public demo key."""
+    """Return a short digest of one stage's result for the canary texts or vectors, under the public
+    demo key.
+    """
     if stage == "weights":
         content = simhash.WEIGHTS.astype("<i4").tobytes()
     elif stage == "normalised texts":
@@ -362,16 +459,26 @@ def canary_digest(stage: str) -> str:
             if width <= bits
         )
     elif stage == "sketches":
-        content = _Maker(PRESETS[DEFAULT], PUBLIC_DEMO_KEY, Languages()).texts(canary.TEXTS).sketches.tobytes()
+        content = (
+            _Maker(PRESETS[DEFAULT], PUBLIC_DEMO_KEY, Languages())
+            .texts(canary.TEXTS)
+            .sketches.tobytes()
+        )
     elif stage == "planes":
         content = projection.NORMAL_LEVELS.astype("<i4").tobytes()
     else:
         maker = _Maker(
-            PRESETS[DEFAULT if stage in {"fingerprints", "digests"} else stage.split(maxsplit=1)[0]],
+            PRESETS[
+                DEFAULT if stage in {"fingerprints", "digests"} else stage.split(maxsplit=1)[0]
+            ],
             PUBLIC_DEMO_KEY,
             Languages(),
         )
-        made = maker.vectors(canary.vectors()) if stage.startswith("vector") else maker.texts(canary.TEXTS)
+        made = (
+            maker.vectors(canary.vectors())
+            if stage.startswith("vector")
+            else maker.texts(canary.TEXTS)
+        )
         prints = made.prints.astype("<u8").tobytes() + made.features.astype("<u4").tobytes()
         content = made.digests.tobytes() if stage == "digests" else prints
     return hashlib.blake2b(content, digest_size=8).hexdigest()
@@ -382,9 +489,12 @@ def _check_canary(stages: tuple[str, ...]) -> None:
     for stage in stages:
         if canary_digest(stage) != canary.FROZEN[stage]:
             raise ConfigurationError(
-                f"The {stage} of the canary texts differ from those frozen with this version of stream-dedup, so new "
-                "prints could not be compared with those in the log: a library (numba, numpy, jieba or Python itself) has "
-                "changed. Install the versions of requirements.lock; if these are installed, report it."
+                f"The {stage} of the canary texts differ from those frozen with this version of "
+                "stream-dedup, so new "
+                "prints could not be compared with those in the log: a library (numba, numpy, "
+                "jieba or Python itself) has "
+                "changed. Install the versions of requirements.lock; if these are installed, "
+                "report it."
             )
 
 
@@ -394,24 +504,30 @@ def number_of(row: Sequence[int] | NDArray[np.uint64]) -> int:
 
 
 def width_of(recipe_id: str, words: int) -> int:
-    """Return the width in bits of the prints of a recipe, from its id; 64 for each of their words if the id does not tell."""
+    """Return the width in bits of the prints of a recipe, from its id; 64 for each of their words
+    if the id does not tell.
+    """
     parts = recipe_id.rsplit(":", 3)
     told = int(parts[1]) if len(parts) == 4 and parts[1].isascii() and parts[1].isdigit() else 0
     return told if 0 < told <= 64 * words else 64 * words
 
 
 def format_prints(prints: NDArray[np.uint64], width: int) -> list[bytes]:
-    """Return prints (n, limbs), low limb first, as width / 4 lower-case hexadecimal digits, high bits first."""
+    """Return prints (n, limbs), low limb first, as width / 4 lower-case hexadecimal digits, high
+    bits first.
+    """
     digits, kept = 16 * prints.shape[1], width // 4
     written = prints[:, ::-1].astype(">u8").tobytes().hex().encode()
     return [written[stop - kept : stop] for stop in range(digits, len(written) + 1, digits)]
 
 
 def explain_features(recipe: Recipe, content: Content) -> dict[str, float]:
-    """Return the features of a text with their weights, readable: a bigram is its two words with a space between.
+    """Return the features of a text with their weights, readable: a bigram is its two words with a
+    space between.
 
-    A weight of 1 is that of a word that occurs once; keywords have the weights of `jieba.analyse`. What two texts share
-    is what their dictionaries share. The features of a vector are its numbers, by their place: `#0`, `#1` and so on.
+    A weight of 1 is that of a word that occurs once; keywords have the weights of `jieba.analyse`.
+    What two texts share is what their dictionaries share. The features of a vector are its numbers,
+    by their place: `#0`, `#1` and so on.
     """
     if not isinstance(content, str):
         return {f"#{place}": float(number) for place, number in enumerate(content) if number}

@@ -5,13 +5,15 @@ Invariants, all frozen by golden vectors:
 - A bit of the print is 1 if and only if its sum is greater than zero: a tie gives 0, and a text without features gives
   the print 0 (such a text is below every floor, so no print of it is ever compared).
 - Weights are integers, so sums are exact and a print is equal on every platform. `WEIGHT_ONE` stands for one. Under log
-  counts a feature occurring n times weighs `log_count_weight(n)`: `round(256 * (1 + ln n))`, with n counted up to
-  `COUNT_MAX`; under counts 256 n; under ones 256. A group of features may weigh a whole number of times as much.
+  counts a feature occurring n times weighs `log_count_weight(n)`: `round(256 * (1 + ln n))`, with n
+  counted up to `COUNT_MAX`; under counts 256 n; under ones 256. A group of features may weigh a
+  whole number of times as much.
 - The two halves of a print come from two mixes of the same 64-bit hash.
 
-Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002); Manku, Jain, Das Sarma,
-"Detecting Near-Duplicates for Web Crawling" (WWW 2007); Harley and Seal's counter of bits, in Warren, "Hacker's Delight"
-(2nd edition, 5-2); Muła, Kurz, Lemire, "Faster Population Counts Using AVX2 Instructions" (2018).
+Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002); Manku,
+Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling" (WWW 2007); Harley and Seal's counter
+of bits, in Warren, "Hacker's Delight" (2nd edition, 5-2); Muła, Kurz, Lemire, "Faster Population
+Counts Using AVX2 Instructions" (2018).
 """
 
 from __future__ import annotations
@@ -39,16 +41,25 @@ def log_count_weight(count: int) -> int:
     return round(WEIGHT_ONE * (1 + math.log(min(count, COUNT_MAX))))
 
 
-# No value before rounding comes nearer to a half than 1e-4, so the last bit of a platform's logarithm changes nothing.
-WEIGHTS: NDArray[np.int64] = np.array([0, *map(log_count_weight, range(1, COUNT_MAX + 1))], np.int64)
+# No value before rounding comes nearer to a half than 1e-4, so the last bit of a platform's
+# logarithm changes nothing.
+WEIGHTS: NDArray[np.int64] = np.array(
+    [0, *map(log_count_weight, range(1, COUNT_MAX + 1))], np.int64
+)
 WEIGHTS.setflags(write=False)
 
 
 def count_weights(name: str) -> tuple[NDArray[np.int64], int]:
-    """Return the weights of counts up to `COUNT_MAX`, (1025,), and how much each further occurrence adds."""
+    """Return the weights of counts up to `COUNT_MAX`, (1025,), and how much each further occurrence
+    adds.
+    """
     if name == "log":
         return WEIGHTS, 0
-    counts = np.arange(COUNT_MAX + 1, dtype=np.int64) if name == "count" else np.ones(COUNT_MAX + 1, np.int64)
+    counts = (
+        np.arange(COUNT_MAX + 1, dtype=np.int64)
+        if name == "count"
+        else np.ones(COUNT_MAX + 1, np.int64)
+    )
     table = counts * WEIGHT_ONE
     table.setflags(write=False)  # as `WEIGHTS` is: to numba a writable array is another type
     return table, WEIGHT_ONE if name == "count" else 0
@@ -56,16 +67,24 @@ def count_weights(name: str) -> tuple[NDArray[np.int64], int]:
 
 @inlined
 def _add_lanes(low: Any, high: Any, weight: Any, lanes: Any) -> None:
-    """Add a weight to the lanes of the 1 bits; the loop over each quarter becomes vector instructions."""
+    """Add a weight to the lanes of the 1 bits; the loop over each quarter becomes vector
+    instructions.
+    """
     first_quarter = np.uint32(low)
     second_quarter = np.uint32(low >> np.uint64(32))
     third_quarter = np.uint32(high)
     fourth_quarter = np.uint32(high >> np.uint64(32))
     for bit in range(32):
         lanes[bit] += weight & (np.uint32(0) - ((first_quarter >> np.uint32(bit)) & np.uint32(1)))
-        lanes[32 + bit] += weight & (np.uint32(0) - ((second_quarter >> np.uint32(bit)) & np.uint32(1)))
-        lanes[64 + bit] += weight & (np.uint32(0) - ((third_quarter >> np.uint32(bit)) & np.uint32(1)))
-        lanes[96 + bit] += weight & (np.uint32(0) - ((fourth_quarter >> np.uint32(bit)) & np.uint32(1)))
+        lanes[32 + bit] += weight & (
+            np.uint32(0) - ((second_quarter >> np.uint32(bit)) & np.uint32(1))
+        )
+        lanes[64 + bit] += weight & (
+            np.uint32(0) - ((third_quarter >> np.uint32(bit)) & np.uint32(1))
+        )
+        lanes[96 + bit] += weight & (
+            np.uint32(0) - ((fourth_quarter >> np.uint32(bit)) & np.uint32(1))
+        )
 
 
 @inlined
@@ -77,7 +96,9 @@ def _flush(lanes: Any, scale: Any, ones: Any) -> None:
 
 @inlined
 def _add_weighed(low: Any, high: Any, weight: Any, lanes: Any, pending: Any, ones: Any) -> Any:
-    """Add one feature's weight to the sums of its 1 bits; return the total that waits in `lanes`."""
+    """Add one feature's weight to the sums of its 1 bits; return the total that waits in
+    `lanes`.
+    """
     if pending + weight > _LANE_LIMIT:
         _flush(lanes, np.int64(1), ones)
         pending = np.int64(0)
@@ -99,7 +120,9 @@ def _carry_save(a: Any, b: Any, c: Any) -> Any:
 
 @inlined
 def _fold_eight(eight: Any, one: Any, two: Any, four: Any) -> Any:
-    """Add eight words to counters of one, two and four; return what is carried to eight, and the counters."""
+    """Add eight words to counters of one, two and four; return what is carried to eight, and the
+    counters.
+    """
     two_a, one = _carry_save(one, eight[0], eight[1])
     two_b, one = _carry_save(one, eight[2], eight[3])
     four_a, two = _carry_save(two, two_a, two_b)
@@ -130,10 +153,11 @@ def _eight_at(values: Any, first: Any, high: Any) -> Any:
 
 @inlined
 def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, ones: Any) -> None:
-    """Add features of one weight, a whole number of sixteens of them: bits are counted in the words themselves.
+    """Add features of one weight, a whole number of sixteens of them: bits are counted in the words
+    themselves.
 
-    Each step of `_fold_eight` does in a word what `_add_lanes` does in 64 lanes; only every sixteenth goes there. `lanes`
-    are 128 zeros, before and after.
+    Each step of `_fold_eight` does in a word what `_add_lanes` does in 64 lanes; only every
+    sixteenth goes there. `lanes` are 128 zeros, before and after.
     """
     zero = np.uint64(0)
     low_one = low_two = low_four = low_eight = zero
@@ -157,7 +181,8 @@ def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, o
 
 @inlined
 def _take(values: Any, counts: Any, features: Any, count: Any, alike: Any) -> Any:
-    """Move the features that occur `count` times to `alike`, and close the gaps; return how many are moved, and are left.
+    """Move the features that occur `count` times to `alike`, and close the gaps; return how many
+    are moved, and are left.
 
     As in `count_one`, nothing is branched on.
     """
@@ -176,14 +201,24 @@ def _take(values: Any, counts: Any, features: Any, count: Any, alike: Any) -> An
 
 
 @inlined
-def add_features(table: Any, distinct: Any, gathered: Any, scale: Any, weights: Any, beyond: Any, high: Any, ones: Any) -> Any:
+def add_features(
+    table: Any,
+    distinct: Any,
+    gathered: Any,
+    scale: Any,
+    weights: Any,
+    beyond: Any,
+    high: Any,
+    ones: Any,
+) -> Any:
     """Add the weights of features to the sums of their 1 bits; return the weight of all.
 
-    `table`: keys, counts and the slots in use; `gathered`: room for as many values, counts and values again, and (2, 128)
-    zeros, which they are again afterwards.
+    `table`: keys, counts and the slots in use; `gathered`: room for as many values, counts and
+    values again, and (2, 128) zeros, which they are again afterwards.
 
-    The sums of 1 bits and the whole weight say as much as sums of plus and minus, at half the work. In running text most
-    features occur once or a few times, so nearly all can be added with others of the same weight.
+    The sums of 1 bits and the whole weight say as much as sums of plus and minus, at half the work.
+    In running text most features occur once or a few times, so nearly all can be added with others
+    of the same weight.
     """
     keys, slot_counts, order = table
     values, counts, alike, both_lanes = gathered
@@ -232,8 +267,8 @@ def sign(ones: Any, total: Any, bits: Any, out: Any) -> None:
 def sum_hashes(hashes: Any, weights: Any, bounds: Any, bits: Any, prints: Any) -> None:
     """Make the prints of features that are hashed already.
 
-    `hashes`: (m, 2), low half first; `weights`: (m,), whole numbers; `bounds`: (n + 1,), where each text's features
-    begin. Fills `prints` (n, bits / 64 rounded up).
+    `hashes`: (m, 2), low half first; `weights`: (m,), whole numbers; `bounds`: (n + 1,), where each
+    text's features begin. Fills `prints` (n, bits / 64 rounded up).
     """
     ones = np.empty(128, np.int64)
     lanes = np.zeros(128, np.uint32)
@@ -243,6 +278,8 @@ def sum_hashes(hashes: Any, weights: Any, bounds: Any, bits: Any, prints: Any) -
         pending = np.int64(0)
         for feature in range(bounds[text], bounds[text + 1]):
             total += weights[feature]
-            pending = _add_weighed(hashes[feature, 0], hashes[feature, 1], weights[feature], lanes, pending, ones)
+            pending = _add_weighed(
+                hashes[feature, 0], hashes[feature, 1], weights[feature], lanes, pending, ones
+            )
         _flush(lanes, np.int64(1), ones)
         sign(ones, total, bits, prints[text])

@@ -1,29 +1,34 @@
-"""Words -> a sketch: 80 values of a byte and 80 of half a byte, of which texts share as many as their runs of words overlap.
+"""Words -> a sketch: 80 values of a byte and 80 of half a byte, of which texts share as many as
+their runs of words overlap.
 
 The rules, all frozen by golden vectors:
 
 - A run is three neighbouring words; a text of one or two words has one run, of all that there are; a text without words
-  has no run, and its sketch is zeros. (The floor of features keeps such texts from being compared.) How often a run occurs
-  does not count.
+  has no run, and its sketch is zeros. (The floor of features keeps such texts from being compared.)
+  How often a run occurs does not count.
 - A run's hash mixes the hashes of its words (SipHash under the recipe's key, the same that the print is made of), each
-  times a secret odd number of its place, and a secret offset: who does not know the key cannot steer a sketch.
+  times a secret odd number of its place, and a secret offset: who does not know the key cannot
+  steer a sketch.
 - One permutation for the first part: the high 32 bits of a run's hash name one of 80 bins (times 80, divided by 2^32), the
   low 32 bits are its rank. A bin keeps its least rank, and its value is the low byte of it.
 - Another for the second part, of the same hash: the low 32 bits name the bin, the high 32 bits are the rank, and the value is
   the low half of its low byte. Two values share a byte, the first of them in its low half.
 - Densification: an empty bin takes the value of the first full bin of its walk. The walk of each bin is a fixed order of
-  all bins, the same for every text and key: by BLAKE2b-64 of the two bins' numbers. Two texts with the same runs in the
-  same bins so fill their empty bins alike, and no empty bin counts as agreement.
+  all bins, the same for every text and key: by BLAKE2b-64 of the two bins' numbers. Two texts with
+  the same runs in the same bins so fill their empty bins alike, and no empty bin counts as
+  agreement.
 
-Two sketches agree in a value with a probability near the Jaccard similarity of the texts' runs, and in one of 256 more by
-chance, or one of 16. Short texts leave bins empty, and what fills these says nothing new. The second part fills other bins of
-the same runs, so it says something new of them too: over pairs of 23 runs the mean of both errs by .042, the first alone by
-.058. (One permutation of 160 bins has more empty ones; it errs by .046.) Time is linear in the words, and at most 2 * 80 * 80
-steps more.
+Two sketches agree in a value with a probability near the Jaccard similarity of the texts' runs, and
+in one of 256 more by chance, or one of 16. Short texts leave bins empty, and what fills these says
+nothing new. The second part fills other bins of the same runs, so it says something new of them
+too: over pairs of 23 runs the mean of both errs by .042, the first alone by .058. (One permutation
+of 160 bins has more empty ones; it errs by .046.) Time is linear in the words, and at most 2 * 80 *
+80 steps more.
 
-Sources: Li, Owen, Zhang, "One Permutation Hashing" (NIPS 2012); Shrivastava, Li, "Densifying One Permutation Hashing via
-Rotation for Fast Near Neighbor Search" (ICML 2014); Shrivastava, "Optimal Densification for Fast and Accurate Minwise
-Hashing" (ICML 2017); Li, König, "b-Bit Minwise Hashing" (WWW 2010).
+Sources: Li, Owen, Zhang, "One Permutation Hashing" (NIPS 2012); Shrivastava, Li, "Densifying One
+Permutation Hashing via Rotation for Fast Near Neighbor Search" (ICML 2014); Shrivastava, "Optimal
+Densification for Fast and Accurate Minwise Hashing" (ICML 2017); Li, König, "b-Bit Minwise Hashing"
+(WWW 2010).
 """
 
 from __future__ import annotations
@@ -39,14 +44,16 @@ from stream_dedup.fingerprinting.hashes import mix
 from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.machine.compiled import inlined
 
-# Raise this with any change of the code that changes a sketch; it is part of the ids of recipes that make sketches.
+# Raise this with any change of the code that changes a sketch; it is part of the ids of recipes
+# that make sketches.
 RULES: Final = b"sketch 2"
 _RUN = 3
 _EMPTY: Final = np.uint64(1 << 32)  # greater than every rank
 
 
 class Sketching(NamedTuple):
-    """What sketches are made with: secrets (4,) uint64, walks (80, 80) uint8, room for ranks (2, 80) uint64, and the rows.
+    """What sketches are made with: secrets (4,) uint64, walks (80, 80) uint8, room for ranks (2,
+    80) uint64, and the rows.
 
     `rows`: (n, 120) uint8, to be filled, or (n, 0) if none are wanted.
     """
@@ -97,9 +104,11 @@ def _kept_at(ranks: Any, walks: Any, one: Any) -> Any:
 
 @inlined
 def sketch_words(hashes: Any, words: Any, sketching: Any, runs: Any, text: Any) -> None:
-    """Fill the row `text` of the sketches from the hashes of its words; `runs` is room for as many numbers.
+    """Fill the row `text` of the sketches from the hashes of its words; `runs` is room for as many
+    numbers.
 
-    Hashing and binning are loops of their own: the first becomes vector instructions, and nothing in the second branches.
+    Hashing and binning are loops of their own: the first becomes vector instructions, and nothing
+    in the second branches.
     """
     secrets, walks, ranks, rows = sketching
     first = secrets[0]
@@ -108,7 +117,9 @@ def sketch_words(hashes: Any, words: Any, sketching: Any, runs: Any, text: Any) 
     offset = secrets[3]
     count = max(words - 2, np.int64(0))
     for run in range(count):
-        runs[run] = mix(hashes[run] * first + hashes[run + 1] * second + hashes[run + 2] * third + offset)
+        runs[run] = mix(
+            hashes[run] * first + hashes[run + 1] * second + hashes[run + 2] * third + offset
+        )
     if words == 1:
         runs[0] = mix(hashes[0] * first + offset)
         count = np.int64(1)

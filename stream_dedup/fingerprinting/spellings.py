@@ -1,11 +1,14 @@
-"""Letters that readers take for one: a frozen table, and the step `spelling` that features are taken after.
+"""Letters that readers take for one: a frozen table, and the step `spelling` that features are
+taken after.
 
-Invariants: folding twice changes nothing; a code point becomes one of at most two bytes of UTF-8, or nothing, beside
-any neighbours; a letter stays a letter, so that words begin and end where they did; the table is part of the recipe (its
-digest is in the recipe id). The digest that finds exact copies does not see it: two spellings of one text are near, at a
-similarity of 1, and `exact` still means the same normalised text.
+Invariants: folding twice changes nothing; a code point becomes one of at most two bytes of UTF-8,
+or nothing, beside any neighbours; a letter stays a letter, so that words begin and end where they
+did; the table is part of the recipe (its digest is in the recipe id). The digest that finds exact
+copies does not see it: two spellings of one text are near, at a similarity of 1, and `exact` still
+means the same normalised text.
 
-What becomes one is what search engines fold, as Lucene's analysers for Arabic and Persian and Meilisearch's charabia do:
+What becomes one is what search engines fold, as Lucene's analysers for Arabic and Persian and
+Meilisearch's charabia do:
 
 - Latin, Greek, Arabic: a letter with marks is its base, by Unicode's decomposition (`é`, `ộ`, `ά`, `أ`, `ؤ`).
 - Combining marks of Latin, Greek, Hebrew and Arabic are dropped: vowel signs, points, accents, and so is the tatweel.
@@ -15,8 +18,8 @@ What becomes one is what search engines fold, as Lucene's analysers for Arabic a
   heh are heh. Both rows of digits are ASCII's.
 - Cyrillic: `ё` is `е`. Other Cyrillic letters with marks (`й`, `ї`, `ў`) are letters of their own.
 
-`spellings.txt` holds the table as ranges, and is only ever made by `python -m tables.spellings`, with a Python that knows
-exactly `characters.UNICODE_VERSION`.
+`spellings.txt` holds the table as ranges, and is only ever made by `python -m tables.spellings`,
+with a Python that knows exactly `characters.UNICODE_VERSION`.
 """
 
 from __future__ import annotations
@@ -33,12 +36,14 @@ from stream_dedup.fingerprinting import characters
 from stream_dedup.fingerprinting.characters import Batch, code_point_at
 from stream_dedup.machine.compiled import inlined, kernel
 
-# What is folded: some of the code points that take two bytes in UTF-8, and some of those from `_BEGIN` to `END`.
+# What is folded: some of the code points that take two bytes in UTF-8, and some of those from
+# `_BEGIN` to `END`.
 _TWO_BYTES, _BEGIN, END = 0x800, 0x1DC0, 0x2000
 _ROOM: Final = 8  # a code point is written with all the bytes that it may have
 _FILE = Path(__file__).with_name("spellings.txt")
 
-# First bytes of code points that may be folded: those of two bytes, from U+00C0 to U+06FF, and those of three.
+# First bytes of code points that may be folded: those of two bytes, from U+00C0 to U+06FF, and
+# those of three.
 _FIRST_OF_TWO, _LAST_OF_TWO, _OF_THREE = 0xC3, 0xDB, 0xE1
 # Bits of a row of `written`.
 _LENGTH, IS_WORD = 16, 18
@@ -47,8 +52,13 @@ STAYS: Final = 3 << _LENGTH
 
 @cache
 def table() -> dict[int, int | None]:
-    """Return what every code point that is folded becomes, None for nothing, as `str.translate` takes it."""
-    rows = ((int(field, 16) for field in line.split()) for line in _FILE.read_text("ascii").splitlines()[1:])
+    """Return what every code point that is folded becomes, None for nothing, as `str.translate`
+    takes it.
+    """
+    rows = (
+        (int(field, 16) for field in line.split())
+        for line in _FILE.read_text("ascii").splitlines()[1:]
+    )
     return {one: becomes or None for first, last, becomes in rows for one in range(first, last + 1)}
 
 
@@ -62,8 +72,9 @@ def digest() -> bytes:
 def written(*, folded: bool = False) -> NDArray[np.uint32]:
     """Return what `spell` writes for each code point below 0x2000.
 
-    From the lowest bit: the last byte, the first byte (the same, if it is one), how many these are, or 3 if the code point
-    stays and has three; and from `IS_WORD` on whether it stands in words. Without `folded` all stay.
+    From the lowest bit: the last byte, the first byte (the same, if it is one), how many these are,
+    or 3 if the code point stays and has three; and from `IS_WORD` on whether it stands in words.
+    Without `folded` all stay.
     """
     rows = np.full(END, STAYS, np.uint32)
     kinds = characters.table()
@@ -87,7 +98,9 @@ def spelling_of(code_point: Any, written: Any) -> Any:
 
 @inlined
 def spell(spelling: Any, data: Any, end: Any) -> Any:
-    """Write the bytes of a row, two or fewer; return the new end. No byte behind them is touched, unless there is none."""
+    """Write the bytes of a row, two or fewer; return the new end. No byte behind them is touched,
+    unless there is none.
+    """
     length = np.int64(spelling >> _LENGTH) & 3
     data[np.uint64(end)] = spelling >> 8
     data[np.uint64(end + (length >> 1))] = spelling
@@ -96,19 +109,25 @@ def spell(spelling: Any, data: Any, end: Any) -> Any:
 
 @kernel
 def _may_fold(data: Any, offsets: Any, may: Any) -> None:
-    """Fill `may` (n,) with 1 for each text that holds a byte which begins a code point that may be folded."""
+    """Fill `may` (n,) with 1 for each text that holds a byte which begins a code point that may be
+    folded.
+    """
     for text in range(len(offsets) - 1):
         found = np.uint8(0)
         for place in range(np.uint64(offsets[text]), np.uint64(offsets[text + 1])):
             byte = np.uint8(data[place])
-            found |= np.uint8(np.uint8(byte - np.uint8(_FIRST_OF_TWO)) <= np.uint8(_LAST_OF_TWO - _FIRST_OF_TWO))
+            found |= np.uint8(
+                np.uint8(byte - np.uint8(_FIRST_OF_TWO)) <= np.uint8(_LAST_OF_TWO - _FIRST_OF_TWO)
+            )
             found |= np.uint8(byte == np.uint8(_OF_THREE))
         may[text] = found
 
 
 @kernel
 def _fold_each(data: Any, offsets: Any, may: Any, written: Any, out: Any, ends: Any) -> None:
-    """Write the texts folded, one after another, into `out`; `ends` (n + 1,) is where each result ends."""
+    """Write the texts folded, one after another, into `out`; `ends` (n + 1,) is where each result
+    ends.
+    """
     end = np.int64(0)
     for text in range(len(offsets) - 1):
         place = offsets[text]
@@ -126,7 +145,9 @@ def _fold_each(data: Any, offsets: Any, may: Any, written: Any, out: Any, ends: 
 
 
 def fold_batch(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batch:
-    """Do the step `spelling` on a batch of UTF-8; the arrays given are returned if there is nothing to fold."""
+    """Do the step `spelling` on a batch of UTF-8; the arrays given are returned if there is nothing
+    to fold.
+    """
     may = np.zeros(len(offsets) - 1, np.uint8)
     _may_fold(data, offsets, may)
     if not may.any():

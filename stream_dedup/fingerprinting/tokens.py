@@ -1,7 +1,7 @@
 """Normalised text -> words.
 
-Invariants: a pure function of the text, of jieba's dictionary and model, and of what `languages` adds to them, all of
-whose digests are in the recipe id; time linear in the text.
+Invariants: a pure function of the text, of jieba's dictionary and model, and of what `languages`
+adds to them, all of whose digests are in the recipe id; time linear in the text.
 
 A text is split by script first (`characters` says which code point is what):
 
@@ -13,10 +13,12 @@ A text is split by script first (`characters` says which code point is what):
 - A run of `WORD` characters is spelt as `spellings` says, if the recipe asks for it; a word of which nothing is left is none.
 - Words on the stop list are left out, as if they were not there: their neighbours become a bigram.
 
-Words of all kinds stand in one row, in text order; the bigrams made of them span scripts and punctuation.
+Words of all kinds stand in one row, in text order; the bigrams made of them span scripts and
+punctuation.
 
-Why two characters: measured on Japanese with random edits, this takes the same share of pairs at Jaccard 0.8 as words
-do in spaced scripts; single characters take too many pairs below 0.65, triples lose some above 0.8.
+Why two characters: measured on Japanese with random edits, this takes the same share of pairs at
+Jaccard 0.8 as words do in spaced scripts; single characters take too many pairs below 0.65, triples
+lose some above 0.8.
 
 Of jieba, only the data is used (`jieba_data`); cutting is compiled here (`jieba_cut`).
 """
@@ -29,16 +31,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import characters, spellings
-from stream_dedup.fingerprinting.characters import HAN, KIND_BITS, UNSPACED, WORD, code_point_at, of_two_bytes
+from stream_dedup.fingerprinting.characters import (
+    HAN,
+    KIND_BITS,
+    UNSPACED,
+    WORD,
+    code_point_at,
+    of_two_bytes,
+)
 from stream_dedup.fingerprinting.hashes import eight_bytes
 from stream_dedup.fingerprinting.jieba_cut import HAN_PIECE, cut_piece, scratch
-from stream_dedup.fingerprinting.jieba_data import FIRST_KNOWN, FNV_OFFSET, FNV_PRIME, Dictionary, dictionary
+from stream_dedup.fingerprinting.jieba_data import (
+    FIRST_KNOWN,
+    FNV_OFFSET,
+    FNV_PRIME,
+    Dictionary,
+    dictionary,
+)
 from stream_dedup.fingerprinting.spellings import IS_WORD, STAYS, spell, spelling_of
 from stream_dedup.fingerprinting.variants.segmenter import BEGINS
 from stream_dedup.machine.compiled import allocating_kernel, inlined, lowest_bit
 
-# Two words with no separator between them are of different kinds, or found by a segmenter; all but `WORD` take three bytes
-# a character.
+# Two words with no separator between them are of different kinds, or found by a segmenter; all but
+# `WORD` take three bytes a character.
 BYTES_PER_WORD_MIN = 2
 _STRETCH = 64
 _HIGHEST = 0x8080808080808080  # bits of eight bytes
@@ -66,9 +81,11 @@ def _is_stop_word(data: Any, start: Any, stop: Any, dictionary: Any) -> Any:
 
 @inlined
 def _of_words(block: Any) -> Any:
-    """Return the highest bit of each of eight ASCII bytes that is a letter or a digit, which are those that words are made of.
+    """Return the highest bit of each of eight ASCII bytes that is a letter or a digit, which are
+    those that words are made of.
 
-    Adding what a bound lacks to 128 tells whether a byte reaches the bound, and no byte reaches into the next.
+    Adding what a bound lacks to 128 tells whether a byte reaches the bound, and no byte reaches
+    into the next.
     """
     lower = block | np.uint64(0x2020202020202020)
     letters = (lower + np.uint64(0x1F1F1F1F1F1F1F1F)) & ~(lower + np.uint64(0x0505050505050505))
@@ -77,12 +94,15 @@ def _of_words(block: Any) -> Any:
 
 
 @inlined
-def _ascii_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stops: Any, words: Any) -> Any:
-    """Find the words up to the first byte that is not ASCII, of which only words and separators are made.
+def _ascii_words(
+    data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stops: Any, words: Any
+) -> Any:
+    """Find the words up to the first byte that is not ASCII, of which only words and separators are
+    made.
 
-    Returns where that byte is, the words so far, and where the last word begins if it may go on there, or -1. Where words
-    begin and end no processor can foresee, so byte by byte nothing is branched on; of 64 bytes at once the edges are bits,
-    and only those are visited.
+    Returns where that byte is, the words so far, and where the last word begins if it may go on
+    there, or -1. Where words begin and end no processor can foresee, so byte by byte nothing is
+    branched on; of 64 bytes at once the edges are bits, and only those are visited.
     """
     inside = np.int64(0)
     begin = place
@@ -94,7 +114,9 @@ def _ascii_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stop
                 block = eight_bytes(data, place + 8 * at)
                 beyond |= block
                 # The product gathers the eight bits in its highest byte, the first byte's lowest.
-                bits = ((_of_words(block) >> np.uint64(7)) * np.uint64(0x0102040810204080)) >> np.uint64(56)
+                bits = (
+                    (_of_words(block) >> np.uint64(7)) * np.uint64(0x0102040810204080)
+                ) >> np.uint64(56)
                 of_words |= bits << np.uint64(8 * at)
             if beyond & np.uint64(_HIGHEST) == 0:
                 before = of_words << np.uint64(1) | np.uint64(inside)
@@ -115,7 +137,9 @@ def _ascii_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stop
                 place += _STRETCH
                 continue
         for _ in range(min(_STRETCH, stop - place)):
-            byte = data[np.uint64(place)]  # an index without a sign is not looked at for counting from the end
+            byte = data[
+                np.uint64(place)
+            ]  # an index without a sign is not looked at for counting from the end
             if byte >= 0x80:
                 return place, words, begin if inside else np.int64(-1)
             is_word = np.int64(kinds[byte] & KIND_BITS == WORD)
@@ -129,12 +153,16 @@ def _ascii_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stop
 
 
 @inlined
-def _alphabet_words(data: Any, place: Any, stop: Any, written: Any, starts: Any, stops: Any, words: Any) -> Any:
-    """Do the same among code points of up to two bytes: alphabets from Latin to Arabic, which have words and separators only.
+def _alphabet_words(
+    data: Any, place: Any, stop: Any, written: Any, starts: Any, stops: Any, words: Any
+) -> Any:
+    """Do the same among code points of up to two bytes: alphabets from Latin to Arabic, which have
+    words and separators only.
 
-    Gives back to `_ascii_words` where two ASCII characters begin with a separator, and leaves the text's last byte to others.
-    Each word is spelt where it stands, and returned besides is where the spelling of the last one ends. The loop waits for
-    bytes to come, so that the spelling costs next to nothing.
+    Gives back to `_ascii_words` where two ASCII characters begin with a separator, and leaves the
+    text's last byte to others. Each word is spelt where it stands, and returned besides is where
+    the spelling of the last one ends. The loop waits for bytes to come, so that the spelling costs
+    next to nothing.
     """
     inside = np.int64(0)
     begin = place
@@ -163,7 +191,9 @@ def _alphabet_words(data: Any, place: Any, stop: Any, written: Any, starts: Any,
 
 @inlined
 def _spell_to_end(data: Any, place: Any, stop: Any, kinds: Any, written: Any, end: Any) -> Any:
-    """Spell the characters of a word from `place` on; return where they end in the text, and where as they are spelt."""
+    """Spell the characters of a word from `place` on; return where they end in the text, and where
+    as they are spelt.
+    """
     while place < stop:
         code_point, length = code_point_at(data, place)
         if kinds[code_point] & KIND_BITS != WORD:
@@ -181,8 +211,19 @@ def _spell_to_end(data: Any, place: Any, stop: Any, kinds: Any, written: Any, en
 
 
 @inlined
-def _pairs(data: Any, begin: Any, place: Any, stop: Any, kinds: Any, marks: Any, starts: Any, stops: Any, words: Any) -> Any:
-    """Take every two neighbours of a run of unspaced characters for a word, of which the first lies from `begin` to `place`.
+def _pairs(
+    data: Any,
+    begin: Any,
+    place: Any,
+    stop: Any,
+    kinds: Any,
+    marks: Any,
+    starts: Any,
+    stops: Any,
+    words: Any,
+) -> Any:
+    """Take every two neighbours of a run of unspaced characters for a word, of which the first lies
+    from `begin` to `place`.
 
     Returns where the run ends, and the words so far.
     """
@@ -219,13 +260,24 @@ def _without_stop_words(data: Any, dictionary: Any, starts: Any, stops: Any, wor
 
 @inlined
 def words_between(
-    data: Any, start: Any, stop: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any
+    data: Any,
+    start: Any,
+    stop: Any,
+    kinds: Any,
+    written: Any,
+    dictionary: Any,
+    scratch: Any,
+    starts: Any,
+    stops: Any,
 ) -> Any:
-    """Find the words of `data[start:stop]` (UTF-8); fill `starts` and `stops` with their places, return their number.
+    """Find the words of `data[start:stop]` (UTF-8); fill `starts` and `stops` with their places,
+    return their number.
 
     Words are spelt in `data` itself, by `written` (see `spellings.written`).
     """
-    words: Any = np.int64(0)  # not 0: numba would compile what is called with it twice, for a constant and a variable
+    words: Any = np.int64(
+        0
+    )  # not 0: numba would compile what is called with it twice, for a constant and a variable
     place = start
     while place < stop:
         if data[place] < 0x80 and len(scratch.marks) == 0:
@@ -236,7 +288,9 @@ def words_between(
             end = place
             unspelt = place  # where the word's characters begin that are not spelt yet
         elif data[place] < 0xE0 and len(scratch.marks) == 0:
-            place, words, begin, end = _alphabet_words(data, place, stop, written, starts, stops, words)
+            place, words, begin, end = _alphabet_words(
+                data, place, stop, written, starts, stops, words
+            )
             if begin < 0:
                 continue
             kind = np.int64(WORD)
@@ -266,7 +320,9 @@ def words_between(
             place = begin
             while place < stop and count < HAN_PIECE:
                 code_point, length = code_point_at(data, place)
-                if kinds[code_point] & KIND_BITS != HAN or (len(scratch.marks) > 0 and scratch.marks[place] != 0):
+                if kinds[code_point] & KIND_BITS != HAN or (
+                    len(scratch.marks) > 0 and scratch.marks[place] != 0
+                ):
                     break
                 scratch.places[count] = place
                 scratch.known[count] = code_point - FIRST_KNOWN
@@ -275,19 +331,29 @@ def words_between(
             scratch.places[count] = place
             words = cut_piece(count, dictionary, scratch, starts, stops, words)
         elif kind == UNSPACED:
-            place, words = _pairs(data, begin, place, stop, kinds, scratch.marks, starts, stops, words)
-    return _without_stop_words(data, dictionary, starts, stops, words) if len(dictionary.stop_slots) > 0 else words
+            place, words = _pairs(
+                data, begin, place, stop, kinds, scratch.marks, starts, stops, words
+            )
+    return (
+        _without_stop_words(data, dictionary, starts, stops, words)
+        if len(dictionary.stop_slots) > 0
+        else words
+    )
 
 
 @allocating_kernel
 def _spans(data: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any) -> Any:
     starts = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
     stops = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
-    words = words_between(data, np.int64(0), len(data), kinds, written, dictionary, scratch, starts, stops)
+    words = words_between(
+        data, np.int64(0), len(data), kinds, written, dictionary, scratch, starts, stops
+    )
     return starts[:words], stops[:words]
 
 
-def spans(normalised: bytes, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None) -> list[tuple[int, int]]:
+def spans(
+    normalised: bytes, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None
+) -> list[tuple[int, int]]:
     """Return where the words of a normalised text in UTF-8 begin and end, in text order."""
     using = dictionary() if using is None else using
     data = np.frombuffer(bytearray(normalised), np.uint8)
@@ -295,7 +361,11 @@ def spans(normalised: bytes, using: Dictionary | None = None, marks: NDArray[np.
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
-def words(normalised: str, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None) -> list[str]:
-    """Return the words of a normalised text, in text order; without `using`, by jieba's own dictionary."""
+def words(
+    normalised: str, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None
+) -> list[str]:
+    """Return the words of a normalised text, in text order; without `using`, by jieba's own
+    dictionary.
+    """
     data = normalised.encode()
     return [data[start:stop].decode() for start, stop in spans(data, using, marks)]

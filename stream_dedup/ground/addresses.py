@@ -2,11 +2,12 @@
 
     s3://crawl/pages/2026/a.html.gz    https://store.example/pages/a?version=3    file:///srv/pages/a.txt
 
-A prefix such as `s3://crawl/pages` allows what lies below it, and never `s3://crawl/pages-of-others`: it ends where a part of
-the path ends. `s3://crawl` allows a bucket, `https://store.example` a host on its usual port. A scheme alone is no prefix.
+A prefix such as `s3://crawl/pages` allows what lies below it, and never
+`s3://crawl/pages-of-others`: it ends where a part of the path ends. `s3://crawl` allows a bucket,
+`https://store.example` a host on its usual port. A scheme alone is no prefix.
 
-Invariants: pure; for every address the answer is a value; a sentence about an address shows neither a password nor
-what stands behind `?`, where signed addresses carry theirs.
+Invariants: pure; for every address the answer is a value; a sentence about an address shows neither
+a password nor what stands behind `?`, where signed addresses carry theirs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,19 @@ from urllib.parse import unquote
 
 from stream_dedup.ground.printable import printable
 
-SCHEMES: Final = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "http", "https", "file", "memory")
+SCHEMES: Final = (
+    "s3",
+    "s3a",
+    "gs",
+    "gcs",
+    "abfs",
+    "abfss",
+    "az",
+    "http",
+    "https",
+    "file",
+    "memory",
+)
 ADDRESS_BYTES_MAX: Final = 4096
 _SHOWN_MAX = 300
 _FORM = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.IGNORECASE | re.DOTALL)
@@ -30,7 +43,9 @@ _FIRST = {**dict.fromkeys(_WEB, "no host"), **dict.fromkeys(("file", "memory"), 
 
 
 class TextAddress(NamedTuple):
-    """One that may be read. `origin` is scheme and host, bucket or container; `path` is behind it, without `?`."""
+    """One that may be read. `origin` is scheme and host, bucket or container; `path` is behind it,
+    without `?`.
+    """
 
     whole: str
     scheme: str
@@ -39,7 +54,8 @@ class TextAddress(NamedTuple):
 
 
 def parse_prefixes(written: str) -> tuple[str, ...]:
-    """Return the prefixes that stand in a setting, with commas between them, each without a slash at its end.
+    """Return the prefixes that stand in a setting, with commas between them, each without a slash
+    at its end.
 
     Raises:
         ValueError: one of them is no address that could be read.
@@ -49,9 +65,16 @@ def parse_prefixes(written: str) -> tuple[str, ...]:
         scheme, separator, rest = one.partition("://")
         scheme = scheme.lower()
         if not separator or scheme not in SCHEMES:
-            raise ValueError(f"{shown(one)} must begin with one of s3://, gs://, abfs://, http://, https:// or file:///")
+            raise ValueError(
+                f"{shown(one)} must begin with one of s3://, gs://, abfs://, http://, https:// or "
+                "file:///"
+            )
         path = rest.rstrip("/")
-        parsed = _parsed(f"{scheme}://{path}/") if path else f"it names {_FIRST.get(scheme, 'no bucket')}"
+        parsed = (
+            _parsed(f"{scheme}://{path}/")
+            if path
+            else f"it names {_FIRST.get(scheme, 'no bucket')}"
+        )
         if isinstance(parsed, str):
             raise ValueError(f"{shown(one)} cannot be a prefix: {parsed}")  # noqa: TRY004 - what a setting is refused with
         if "?" in rest or "#" in rest:
@@ -64,15 +87,24 @@ def parse_prefixes(written: str) -> tuple[str, ...]:
 
 def checked(address: str, prefixes: Sequence[str]) -> TextAddress | str:
     """Return an address that may be read, or a sentence that says why it may not."""
-    if len(address) > ADDRESS_BYTES_MAX or len(address.encode("utf-8", "replace")) > ADDRESS_BYTES_MAX:
-        return f"The address of the text, {shown(address)}, is longer than {ADDRESS_BYTES_MAX} bytes."
+    if (
+        len(address) > ADDRESS_BYTES_MAX
+        or len(address.encode("utf-8", "replace")) > ADDRESS_BYTES_MAX
+    ):
+        return (
+            f"The address of the text, {shown(address)}, is longer than {ADDRESS_BYTES_MAX} bytes."
+        )
     parsed = _parsed(address)
     if isinstance(parsed, str):
         return f"The address of the text, {shown(address)}, cannot be read: {parsed}."
     whole = parsed.origin + parsed.path
-    if not any(whole == one or whole.startswith(one if one.endswith("/") else one + "/") for one in prefixes):
+    if not any(
+        whole == one or whole.startswith(one if one.endswith("/") else one + "/")
+        for one in prefixes
+    ):
         return (
-            f"The address of the text, {shown(address)}, begins with none of the prefixes that may be read; if it should, add "
+            f"The address of the text, {shown(address)}, begins with none of the prefixes that may "
+            "be read; if it should, add "
             "its own to STREAM_DEDUP_TEXT_PREFIXES, then redrive it."
         )
     return parsed
@@ -84,7 +116,9 @@ def scheme_of(prefix: str) -> str:
 
 
 def shown(address: str) -> str:
-    """Return an address for a sentence: printable, short, without a password and what stands behind `?`."""
+    """Return an address for a sentence: printable, short, without a password and what stands behind
+    `?`.
+    """
     scheme, separator, rest = address[: ADDRESS_BYTES_MAX + 1].partition("://")
     if separator:
         authority, slash, path = rest.partition("/")
@@ -97,8 +131,12 @@ def shown(address: str) -> str:
 
 
 def _parsed(address: str) -> TextAddress | str:
-    """Return the parts of an address, with scheme and host in lower case, or what is wrong with it."""
-    if any(ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 or 0xD800 <= ord(one) < 0xE000 for one in address):
+    """Return the parts of an address, with scheme and host in lower case, or what is wrong with
+    it.
+    """
+    if any(
+        ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 or 0xD800 <= ord(one) < 0xE000 for one in address
+    ):
         return "it holds a control character"
     if address != address.strip():
         return "it begins or ends with a space"
@@ -109,7 +147,9 @@ def _parsed(address: str) -> TextAddress | str:
     if scheme not in SCHEMES:
         return f"its scheme {scheme!r:.40} is none that is read"
     if ":" in authority.rpartition("@")[0] or ("@" in authority and scheme not in _NAMES_ACCOUNT):
-        return "it holds a user name or a password; give the worker its credentials by its environment"
+        return (
+            "it holds a user name or a password; give the worker its credentials by its environment"
+        )
     if scheme in _WEB:
         if not _HOST.fullmatch(authority):
             return "its host is no name or number in ASCII (a name in other letters is written xn--...)"
@@ -123,8 +163,13 @@ def _parsed(address: str) -> TextAddress | str:
     elif not authority:
         return "it names no bucket"
     # Some servers read %2e, a backslash, or what stands before a semicolon, as a path's own dots.
-    if any(part.partition(";")[0] in (".", "..") for part in re.split(r"[/\\]", f"{path}/{unquote(path)}")):
+    if any(
+        part.partition(";")[0] in (".", "..")
+        for part in re.split(r"[/\\]", f"{path}/{unquote(path)}")
+    ):
         return "its path holds . or .."
     if scheme == "memory":
         path, authority = f"/{authority}{path}", ""
-    return TextAddress(f"{scheme}://{authority}{path}{rest}", scheme, f"{scheme}://{authority}", path)
+    return TextAddress(
+        f"{scheme}://{authority}{path}{rest}", scheme, f"{scheme}://{authority}", path
+    )

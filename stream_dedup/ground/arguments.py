@@ -24,7 +24,8 @@ def checked(value: object, kind: type[T], what: str, wanted: str, where: str = "
     """Return a value of the kind that is needed.
 
     Raises:
-        InputError: it is of another; the sentence says `what` must be `wanted`, and begins with `where`.
+        InputError: it is of another; the sentence says `what` must be `wanted`, and begins with
+        `where`.
     """
     if not isinstance(value, kind):
         raise InputError(f"{where}{what} must be {wanted}, and {given(value)}.")

@@ -1,7 +1,8 @@
 """By which rule a copy of a document is better than the representative and all copies before it.
 
-`longest`: at least a tenth more features than the best so far. `newest`: a later time. `authority`: its host stands higher in
-a file of ranks. Ties keep the earlier, so what is best follows from the log alone.
+`longest`: at least a tenth more features than the best so far. `newest`: a later time. `authority`:
+its host stands higher in a file of ranks. Ties keep the earlier, so what is best follows from the
+log alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ RANK_MAX = (1 << 32) - 1
 
 
 class BetterRule(enum.IntEnum):
-    """A rule; its number stands in answers and on disk, where 0 says that a copy does not beat the best."""
+    """A rule; its number stands in answers and on disk, where 0 says that a copy does not beat the
+    best.
+    """
 
     LONGEST = 1
     NEWEST = 2
@@ -37,15 +40,21 @@ class BetterRule(enum.IntEnum):
         for rule in cls:
             if rule.label == name:
                 return rule
-        raise ConfigurationError(f"What is better is longest, newest or authority, not {name!r:.60}.")
+        raise ConfigurationError(
+            f"What is better is longest, newest or authority, not {name!r:.60}."
+        )
 
 
-BETTER_LABELS = tuple("" if not number else BetterRule(number).label for number in range(len(BetterRule) + 1))
+BETTER_LABELS = tuple(
+    "" if not number else BetterRule(number).label for number in range(len(BetterRule) + 1)
+)
 """The header's value by number; of what does not beat the best, nothing."""
 
 
 def beats(rule: BetterRule, copy: tuple[int, int, int], best: tuple[int, int, int]) -> bool:
-    """Return whether a copy is better than another; of each its features, its time in ms, and its host's rank."""
+    """Return whether a copy is better than another; of each its features, its time in ms, and its
+    host's rank.
+    """
     (features, time_ms, rank), (best_features, best_time_ms, best_rank) = copy, best
     if rule is BetterRule.NEWEST:
         return time_ms > best_time_ms

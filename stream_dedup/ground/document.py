@@ -1,9 +1,9 @@
 """The nouns that travel between the rooms, as frozen values.
 
-Invariants: a value here never changes after it is made; a `Position` names one source record for ever, because it
-carries the topic's id (a re-created topic reuses offsets); `Reason` numbers are stored on topics and on disk and are
-never reused. Values that are made for every document are named tuples: a frozen dataclass takes three times as long to
-make.
+Invariants: a value here never changes after it is made; a `Position` names one source record for
+ever, because it carries the topic's id (a re-created topic reuses offsets); `Reason` numbers are
+stored on topics and on disk and are never reused. Values that are made for every document are named
+tuples: a frozen dataclass takes three times as long to make.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ NO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
 def maker_of(kind: type[Named]) -> Callable[[Iterable[Any]], Named]:
     """Return what makes a named tuple of all its fields' values, in their order.
 
-    Its own constructor is Python's code, and takes half as long again; with `map` and `zip` over columns, three times as long.
+    Its own constructor is Python's code, and takes half as long again; with `map` and `zip` over
+    columns, three times as long.
     """
     return cast("Callable[[Iterable[Any]], Named]", partial(tuple.__new__, kind))
 
@@ -42,7 +43,9 @@ class Verdict(enum.StrEnum):
 
 
 class Mode(enum.IntEnum):
-    """What a log batch is for; a field of every batch, because what was judged in shadow was never delivered."""
+    """What a log batch is for; a field of every batch, because what was judged in shadow was never
+    delivered.
+    """
 
     ENFORCE = 0
     ANNOTATE = 1
@@ -55,7 +58,9 @@ class Mode(enum.IntEnum):
 
 
 class Reason(enum.IntEnum):
-    """Why a verdict is what it is. 1-9: unique; 10-19: duplicate; 20-: no outcome for a reader, only for the worker."""
+    """Why a verdict is what it is. 1-9: unique; 10-19: duplicate; 20-: no outcome for a reader,
+    only for the worker.
+    """
 
     NEW = 1
     TOO_SHORT = 2
@@ -86,12 +91,17 @@ class Reason(enum.IntEnum):
 # Asked for every document, so looked up rather than worked out.
 _LABELS = {reason: reason.name.lower().replace("_", "-") for reason in Reason}
 _VERDICTS = {
-    reason: Verdict.UNIQUE if reason < Reason.EXACT else Verdict.DUPLICATE if reason < Reason.STALE else None
+    reason: Verdict.UNIQUE
+    if reason < Reason.EXACT
+    else Verdict.DUPLICATE
+    if reason < Reason.STALE
+    else None
     for reason in Reason
 }
 
 SAME_TEXT = (Reason.EXACT, Reason.UNCHANGED, Reason.RETURNED)
-"""The reasons of duplicates that have the very text of the kept document; all others are only near it."""
+"""The reasons of duplicates that have the very text of the kept document; all others are only near
+it."""
 
 
 class Message(NamedTuple):
@@ -119,7 +129,8 @@ UNREADABLE = "Unreadable"
 
 
 class Unreadable(Message):
-    """A record that the broker has and no client can read: a batch with a wrong checksum, or one that expands too far.
+    """A record that the broker has and no client can read: a batch with a wrong checksum, or one
+    that expands too far.
 
     It has a place and nothing else; `why` is the client's own sentence.
     """
@@ -128,16 +139,20 @@ class Unreadable(Message):
 
 
 class UnreadableHeaders(Unreadable):
-    """A record whose headers the client cannot give, because the name of one is not UTF-8; all else is there, as it came.
+    """A record whose headers the client cannot give, because the name of one is not UTF-8; all else
+    is there, as it came.
 
-    `why` is the client's own sentence; `name` is the name of one such header, in ASCII, as Python writes bytes.
+    `why` is the client's own sentence; `name` is the name of one such header, in ASCII, as Python
+    writes bytes.
     """
 
     name: str = ""
 
 
 class Position(NamedTuple):
-    """Where one source record lies. Written `documents-3@8812` for people; the topic id is what makes it unique."""
+    """Where one source record lies. Written `documents-3@8812` for people; the topic id is what
+    makes it unique.
+    """
 
     topic: str
     topic_id: bytes
@@ -149,7 +164,9 @@ class Position(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """A document's place in the log: the log record's offset, and the place within that record. Written `8812/17`."""
+    """A document's place in the log: the log record's offset, and the place within that record.
+    Written `8812/17`.
+    """
 
     offset: int
     place: int
@@ -171,10 +188,11 @@ Stage = Literal["decode", "field", "size", "fetch", "fingerprint"]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Why a record cannot be judged; a pure function of the record and the input settings, unless `is_timed`.
+    """Why a record cannot be judged; a pure function of the record and the input settings, unless
+    `is_timed`.
 
-    `stage` could not go on; `message` is a sentence for the operator.
-    `is_timed`: a limit of time or memory decided, or what lay elsewhere by then, so that another worker may have judged the
+    `stage` could not go on; `message` is a sentence for the operator. `is_timed`: a limit of time
+    or memory decided, or what lay elsewhere by then, so that another worker may have judged the
     record; it is retracted before it leaves.
     """
 
@@ -185,16 +203,25 @@ class DeadLetter:
 
 
 def digest_id(identifier: bytes, key: bytes) -> bytes:
-    """Return an id as a log holds it that must hold no ids: a tilde and a keyed 128-bit BLAKE2b in hex; nothing for none."""
+    """Return an id as a log holds it that must hold no ids: a tilde and a keyed 128-bit BLAKE2b in
+    hex; nothing for none.
+    """
     if not identifier:
         return b""
     import hashlib  # noqa: PLC0415 - few need it
 
-    return b"~" + hashlib.blake2b(identifier, digest_size=16, key=key, person=b"document id").hexdigest().encode()
+    return (
+        b"~"
+        + hashlib.blake2b(identifier, digest_size=16, key=key, person=b"document id")
+        .hexdigest()
+        .encode()
+    )
 
 
 def shorten_id(identifier: bytes) -> bytes:
-    """Return an id of at most `ID_BYTES_MAX` bytes: a longer one becomes its prefix, a tilde and a 128-bit hash."""
+    """Return an id of at most `ID_BYTES_MAX` bytes: a longer one becomes its prefix, a tilde and a
+    128-bit hash.
+    """
     if len(identifier) <= ID_BYTES_MAX:
         return identifier
     import hashlib  # noqa: PLC0415 - nearly every id is short

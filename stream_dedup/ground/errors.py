@@ -21,10 +21,10 @@
     |   `-- ExtractorAwayError  the process that extracts the texts of pages cannot be started
     `-- LocalBrokerError        the embedded broker could not be set up or did not start
 
-Catch `ConfigurationError` to tell an operator what to change; catch `StreamDedupError` at the edge of a program.
-A document that cannot be decoded is not an error of this tree: it is a value, `document.DeadLetter`, and goes to its
-own topic.
-Every message is a sentence that says what happened, to what, and what to do.
+Catch `ConfigurationError` to tell an operator what to change; catch `StreamDedupError` at the edge
+of a program. A document that cannot be decoded is not an error of this tree: it is a value,
+`document.DeadLetter`, and goes to its own topic. Every message is a sentence that says what
+happened, to what, and what to do.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class InputError(StreamDedupError):
 
 
 class AwayError(StreamDedupError):
-    """What a record cannot be read without is away now; nothing is decided of the record, and the same question comes later."""
+    """What a record cannot be read without is away now; nothing is decided of the record, and the
+    same question comes later.
+    """
 
     away = "what the records need is"
     back = "what the records need is there"
@@ -89,17 +91,23 @@ class FormatError(StreamDedupError):
 
 
 class OtherFormatError(FormatError):
-    """Bytes of ours, and whole, in a format that this version does not read: nearly always a newer one, so upgrade."""
+    """Bytes of ours, and whole, in a format that this version does not read: nearly always a newer
+    one, so upgrade.
+    """
 
     exit_code = ConfigurationError.exit_code
 
 
 class StoreError(StreamDedupError):
-    """The index's volume failed; nothing was answered from the failed step, and a restart replays it."""
+    """The index's volume failed; nothing was answered from the failed step, and a restart replays
+    it.
+    """
 
 
 class VolumeError(StoreError):
-    """The index's volume is damaged, another program's, or no directory that can be used; a restart meets the same."""
+    """The index's volume is damaged, another program's, or no directory that can be used; a restart
+    meets the same.
+    """
 
     exit_code = ConfigurationError.exit_code
 
@@ -109,7 +117,9 @@ class BrokerError(StreamDedupError):
 
 
 class TopicExistsError(BrokerError):
-    """A topic that was missing a moment ago cannot be made: somebody else has made it, or it is being deleted."""
+    """A topic that was missing a moment ago cannot be made: somebody else has made it, or it is
+    being deleted.
+    """
 
 
 class AbortableError(BrokerError):
@@ -117,11 +127,15 @@ class AbortableError(BrokerError):
 
 
 class NoAnswerError(BrokerError):
-    """Kafka gave no answer in time; it may be away, or on its way back, so the same may be asked again."""
+    """Kafka gave no answer in time; it may be away, or on its way back, so the same may be asked
+    again.
+    """
 
 
 class FencedError(BrokerError):
-    """Another producer with the same transactional id has taken over, or the transaction took too long."""
+    """Another producer with the same transactional id has taken over, or the transaction took too
+    long.
+    """
 
 
 class InvariantError(StreamDedupError):

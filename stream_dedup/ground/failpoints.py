@@ -1,12 +1,14 @@
 """Steps at which a test may kill the process: the proof of what a crash between two steps does.
 
-`STREAM_DEDUP_FAILPOINT=worker.flushed:3` kills the process (SIGKILL, nothing is cleaned up) when the step
-`worker.flushed` is reached for the third time with at least two batches in flight; `:3:1` asks for at least one, and
-`:3:1:stop` stops the process there (SIGSTOP) instead, to be continued by the test that asked.
+`STREAM_DEDUP_FAILPOINT=worker.flushed:3` kills the process (SIGKILL, nothing is cleaned up) when
+the step `worker.flushed` is reached for the third time with at least two batches in flight; `:3:1`
+asks for at least one, and `:3:1:stop` stops the process there (SIGSTOP) instead, to be continued by
+the test that asked.
 
-Invariants: without the variable a step costs one comparison; a kill is announced on standard error with the number of
-batches in flight, so that a test can tell a kill in mid-stream from one at rest. `index.in-flush` is the one step that is
-not over when it is reached: the kill strikes two milliseconds later, while RocksDB writes its memory out.
+Invariants: without the variable a step costs one comparison; a kill is announced on standard error
+with the number of batches in flight, so that a test can tell a kill in mid-stream from one at rest.
+`index.in-flush` is the one step that is not over when it is reached: the kill strikes two
+milliseconds later, while RocksDB writes its memory out.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ STEPS = (
     "index.in-rebuild",
 )
 SEARCH_STEPS = ("search.before-commit", "search.after-commit")
-REPRESENTATIVES_STEPS = ("representatives.outputs", "representatives.before-commit", "representatives.after-commit")
+REPRESENTATIVES_STEPS = (
+    "representatives.outputs",
+    "representatives.before-commit",
+    "representatives.after-commit",
+)
 COMMAND_STEPS = ("release.appended", "release.before-commit", "release.after-commit")
 ALL_STEPS = STEPS + SEARCH_STEPS + REPRESENTATIVES_STEPS + COMMAND_STEPS
 _WITHIN = frozenset({"index.in-flush"})
@@ -58,9 +64,14 @@ class Failpoints:
             return
         step, _, rest = text.partition(":")
         counts = rest.removesuffix(":stop").split(":") if rest else ["1"]
-        if step not in ALL_STEPS or len(counts) > 2 or not all(count.isdecimal() for count in counts):
+        if (
+            step not in ALL_STEPS
+            or len(counts) > 2
+            or not all(count.isdecimal() for count in counts)
+        ):
             raise ConfigurationError(
-                f"{VARIABLE} is {text!r}; write STEP:COUNT, STEP:COUNT:IN_FLIGHT or STEP:COUNT:IN_FLIGHT:stop, with STEP one "
+                f"{VARIABLE} is {text!r}; write STEP:COUNT, STEP:COUNT:IN_FLIGHT or "
+                "STEP:COUNT:IN_FLIGHT:stop, with STEP one "
                 f"of: {', '.join(ALL_STEPS)}."
             )
         self._step = step
@@ -69,7 +80,9 @@ class Failpoints:
         self._signal = signal.SIGSTOP if rest.endswith(":stop") else signal.SIGKILL
 
     def hit(self, step: str, in_flight: int | Callable[[], int]) -> None:
-        """Say that `step` is reached with `in_flight` batches in flight; does not return if this is the one that kills."""
+        """Say that `step` is reached with `in_flight` batches in flight; does not return if this is
+        the one that kills.
+        """
         if step != self._step:
             return
         in_flight = in_flight() if callable(in_flight) else in_flight
@@ -79,7 +92,10 @@ class Failpoints:
         if self._left <= 0:
             self._step = None
             doing = "killing" if self._signal is signal.SIGKILL else "stopping"
-            sys.stderr.write(f"failpoint {step} reached with {in_flight} batches in flight: {doing} this process\n")
+            sys.stderr.write(
+                f"failpoint {step} reached with {in_flight} batches in flight: {doing} this "
+                "process\n"
+            )
             sys.stderr.flush()
             if step in _WITHIN:
                 threading.Timer(_WITHIN_SECONDS, os.kill, (os.getpid(), self._signal)).start()

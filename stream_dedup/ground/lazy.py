@@ -1,7 +1,7 @@
 """Sequences of which an item is made when it is asked for, because nearly always nobody does.
 
-Invariant: such a sequence makes its items by a method, never by a function that it holds and that holds it: nobody looks for
-cycles often, and what it keeps would stay.
+Invariant: such a sequence makes its items by a method, never by a function that it holds and that
+holds it: nobody looks for cycles often, and what it keeps would stay.
 """
 
 from __future__ import annotations
@@ -32,21 +32,29 @@ class Lazy(Sequence[Item]):
     def __getitem__(self, at: slice) -> list[Item]: ...
     def __getitem__(self, at: int | slice) -> Item | list[Item]:
         places = range(len(self))[at]
-        return self._item(places) if isinstance(places, int) else [self._item(place) for place in places]
+        return (
+            self._item(places)
+            if isinstance(places, int)
+            else [self._item(place) for place in places]
+        )
 
     def __iter__(self) -> Iterator[Item]:
         return map(self._item, range(len(self)))
 
 
 def sizes_of(stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how long what lies one after another is, by where each part stops, (n,); `np.diff` takes ten times as long."""
+    """Return how long what lies one after another is, by where each part stops, (n,); `np.diff`
+    takes ten times as long.
+    """
     sizes = stops.copy()
     sizes[1:] -= stops[:-1]
     return sizes
 
 
 class Ids(Lazy[bytes]):
-    """n ids as they lie in records and pages: that of document i is `joined[stops[i - 1] : stops[i]]`, `stops` (n,)."""
+    """n ids as they lie in records and pages: that of document i is `joined[stops[i - 1] :
+    stops[i]]`, `stops` (n,).
+    """
 
     __slots__ = ("joined", "stops")
 
@@ -80,4 +88,9 @@ class Ids(Lazy[bytes]):
         return self.joined[self.stops[place - 1] if place else 0 : self.stops[place]]
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter([self.joined[begin:stop] for begin, stop in itertools.pairwise([0, *self.stops.tolist()])])
+        return iter(
+            [
+                self.joined[begin:stop]
+                for begin, stop in itertools.pairwise([0, *self.stops.tolist()])
+            ]
+        )

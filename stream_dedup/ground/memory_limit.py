@@ -1,4 +1,6 @@
-"""How much memory this process may take: what its control group allows (a pod's limit is one), or what the machine has."""
+"""How much memory this process may take: what its control group allows (a pod's limit is one), or
+what the machine has.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,17 @@ from pathlib import Path
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _STATM = Path("/proc/self/statm")
-_UNKNOWN_RESIDENT_BYTES = 250 << 20  # of a worker that has read its dictionary, where the system does not tell
+_UNKNOWN_RESIDENT_BYTES = (
+    250 << 20
+)  # of a worker that has read its dictionary, where the system does not tell
 
 
 def limit_of_group(cgroups: Path = _CGROUPS, own_groups: Path = _OWN_GROUPS) -> int | None:
-    """Return the least limit of this process's control group and of those above it; None where there is none.
+    """Return the least limit of this process's control group and of those above it; None where
+    there is none.
 
-    Both versions are read. In a container the group is mostly shown as the root, outside under the path that it has.
+    Both versions are read. In a container the group is mostly shown as the root, outside under the
+    path that it has.
     """
     found = []
     for line in _lines(own_groups):
@@ -27,7 +33,12 @@ def limit_of_group(cgroups: Path = _CGROUPS, own_groups: Path = _OWN_GROUPS) -> 
         else:
             continue
         own = root / path.lstrip("/")
-        found += [limit for folder in (own, *own.parents) if folder.is_relative_to(root) for limit in _limits(folder / name)]
+        found += [
+            limit
+            for folder in (own, *own.parents)
+            if folder.is_relative_to(root)
+            for limit in _limits(folder / name)
+        ]
     least = min(found, default=None)
     return least if least is not None and least < machine_bytes() else None
 

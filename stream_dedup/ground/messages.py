@@ -1,7 +1,8 @@
 """Source records as they were read, as columns: one value for each of their fields.
 
-Invariants: all are of one topic, in the order in which they were read; nothing changes after it was made. A record by itself is
-made when it is asked for: making one of every record that passes costs the worker as much as writing it.
+Invariants: all are of one topic, in the order in which they were read; nothing changes after it was
+made. A record by itself is made when it is asked for: making one of every record that passes costs
+the worker as much as writing it.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ from numpy.typing import NDArray
 from stream_dedup.ground.document import Headers, Message, TopicPartitionKey, Unreadable
 from stream_dedup.ground.lazy import Lazy
 
-# As Kafka has it. One of 0 or below says the same: librdkafka cannot write 0, and no client of Kafka's own a lower one.
+# As Kafka has it. One of 0 or below says the same: librdkafka cannot write 0, and no client of
+# Kafka's own a lower one.
 NO_TIMESTAMP = -1
-# What a record takes beside its bytes: objects of Python, columns, id, print, verdict, headers of its output.
+# What a record takes beside its bytes: objects of Python, columns, id, print, verdict, headers of
+# its output.
 _RECORD_BYTES = 700
-# What a header takes beside its bytes: a tuple, a str and bytes of Python. A record may have 100,000 in 300 kB.
+# What a header takes beside its bytes: a tuple, a str and bytes of Python. A record may have
+# 100,000 in 300 kB.
 _HEADER_BYTES = 140
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Messages(Lazy[Message]):
-    """Records of one topic, (n,). By place, `headers` has those that have some, and `unreadable` those of which the client
-    could not read all.
+    """Records of one topic, (n,). By place, `headers` has those that have some, and `unreadable`
+    those of which the client could not read all.
 
     A timestamp of `NO_TIMESTAMP` means that the record has none.
     """
@@ -106,7 +110,11 @@ class Messages(Lazy[Message]):
             self.keys[start:stop],
             self.values[start:stop],
             self.timestamps_ms[start:stop],
-            {place - start: given for place, given in self.headers.items() if start <= place < stop},
+            {
+                place - start: given
+                for place, given in self.headers.items()
+                if start <= place < stop
+            },
             {place - start: one for place, one in self.unreadable.items() if start <= place < stop},
         )
 
@@ -139,10 +147,14 @@ class Messages(Lazy[Message]):
         """How much memory they take, about, with what becomes known of each on its way."""
         if self._held_bytes is None:
             in_headers = sum(
-                len(name) + len(value or b"") + _HEADER_BYTES for given in self.headers.values() for name, value in given
+                len(name) + len(value or b"") + _HEADER_BYTES
+                for given in self.headers.values()
+                for name, value in given
             )
             in_keys = int(sizes_of(self.keys).sum())
-            self._held_bytes = int(self.value_bytes.sum()) + in_keys + in_headers + _RECORD_BYTES * len(self)
+            self._held_bytes = (
+                int(self.value_bytes.sum()) + in_keys + in_headers + _RECORD_BYTES * len(self)
+            )
         return self._held_bytes
 
     def key(self, place: int) -> TopicPartitionKey:
@@ -153,12 +165,18 @@ class Messages(Lazy[Message]):
         """Return the offset of the last record of each partition among them."""
         partitions, from_behind = np.unique(self.partitions[::-1], return_index=True)
         offsets = self.offsets[len(self) - 1 - from_behind].tolist()
-        return {(self.topic, part): offset for part, offset in zip(partitions.tolist(), offsets, strict=True)}
+        return {
+            (self.topic, part): offset
+            for part, offset in zip(partitions.tolist(), offsets, strict=True)
+        }
 
     def first_offsets(self) -> dict[TopicPartitionKey, int]:
         """Return the offset of the first record of each partition among them."""
         partitions, places = np.unique(self.partitions, return_index=True)
-        return {(self.topic, part): int(self.offsets[place]) for part, place in zip(partitions.tolist(), places, strict=True)}
+        return {
+            (self.topic, part): int(self.offsets[place])
+            for part, place in zip(partitions.tolist(), places, strict=True)
+        }
 
     def of_partitions(self, keys: set[TopicPartitionKey]) -> NDArray[np.bool_]:
         """Return which are of one of these partitions, (n,)."""

@@ -1,9 +1,10 @@
 """Plans: how representatives are found and which of them count as near, as value objects.
 
-A plan looks at the low `width` bits of a print, cut into `blocks` blocks of (nearly) equal length. A key is made of
-`key_blocks` of them, one if nothing else is said; there is a table for each way of choosing them. Two prints are within
-its reach if some key of them differs in at most `radius` bits (over the whole key) and the whole differs in at most
-`threshold` bits. Two optional parts look at how many features the two texts have:
+A plan looks at the low `width` bits of a print, cut into `blocks` blocks of (nearly) equal length.
+A key is made of `key_blocks` of them, one if nothing else is said; there is a table for each way of
+choosing them. Two prints are within its reach if some key of them differs in at most `radius` bits
+(over the whole key) and the whole differs in at most `threshold` bits. Two optional parts look at
+how many features the two texts have:
 
     by_length   steps (below, threshold), ascending: if the smaller of the two counts is below a step's, the first such
                 step's threshold holds instead of the plan's
@@ -19,19 +20,22 @@ Four more look at the sketches of the two texts, or bound what is looked at:
     crowd       in per cent: what a candidate shares with the text and others do not share is at least this share of all that
                 others do not share; 0 is off
 
-The others are the first `CROWD` candidates in log order, without the one that is judged: its crowd. Pages of one template are
-alike in what all of them have; a copy is alike in the rest too. `ground.sketch.own_share` is the rule.
+The others are the first `CROWD` candidates in log order, without the one that is judged: its crowd.
+Pages of one template are alike in what all of them have; a copy is alike in the rest too.
+`ground.sketch.own_share` is the rule.
 
-That predicate, `Plan.within_reach`, and with the cap and the crowd `Plan.scan`, is the specification: an index keeps any
-tables, and its answers equal those of a plain scan with it. Blocks and tables by several blocks: Manku, Jain and Das Sarma,
-"Detecting near-duplicates for web crawling", WWW 2007, section 3. The same of sketches (there called bands): Leskovec,
-Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius: Norouzi, Punjani and Fleet,
-"Fast search in Hamming space with multi-index hashing", CVPR 2012.
+That predicate, `Plan.within_reach`, and with the cap and the crowd `Plan.scan`, is the
+specification: an index keeps any tables, and its answers equal those of a plain scan with it.
+Blocks and tables by several blocks: Manku, Jain and Das Sarma, "Detecting near-duplicates for web
+crawling", WWW 2007, section 3. The same of sketches (there called bands): Leskovec, Rajaraman and
+Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius: Norouzi, Punjani
+and Fleet, "Fast search in Hamming space with multi-index hashing", CVPR 2012.
 
-Invariants: a plan that exists can be served (its limits are checked when it is made); the text form and the fields
-lead back to an equal plan; what is optional and not used appears in neither, so plans written by older versions keep
-their text and their fields; a plan without blocks has one table with one bucket, which is a plain scan; all numbers are
-whole, so that every machine decides alike.
+Invariants: a plan that exists can be served (its limits are checked when it is made); the text form
+and the fields lead back to an equal plan; what is optional and not used appears in neither, so
+plans written by older versions keep their text and their fields; a plan without blocks has one
+table with one bucket, which is a plain scan; all numbers are whole, so that every machine decides
+alike.
 """
 
 from __future__ import annotations
@@ -58,7 +62,9 @@ ASKED_MAX: Final = 65_535
 _FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
 _WRITTEN: Final = re.compile(
     r"(?P<width>N):(?P<blocks>N)(/(?P<key_blocks>N))?:(?P<radius>N):(?P<by_length>(N@N,)*)(?P<threshold>N)(:(?P<ratio>N)%)?"
-    r"(~(?P<bands>N):(?P<similarity>N)%:(?P<asked>N)(:(?P<crowd>N)%)?)?".replace("N", r"[0-9]{1,10}")
+    r"(~(?P<bands>N):(?P<similarity>N)%:(?P<asked>N)(:(?P<crowd>N)%)?)?".replace(
+        "N", r"[0-9]{1,10}"
+    )
 )
 _NUMBERS: Final = ("width", "blocks", "radius", "threshold")
 _OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd")
@@ -66,10 +72,12 @@ _OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", "
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The low `width` bits in `blocks` blocks; near is: a key within `radius` bits, the whole within `threshold`.
+    """The low `width` bits in `blocks` blocks; near is: a key within `radius` bits, the whole
+    within `threshold`.
 
-    A key is `key_blocks` blocks; `by_length` and `ratio` are the parts that look at feature counts, `bands`, `similarity`,
-    `asked` and `crowd` those that look at sketches and bound the cost (see the module).
+    A key is `key_blocks` blocks; `by_length` and `ratio` are the parts that look at feature counts,
+    `bands`, `similarity`, `asked` and `crowd` those that look at sketches and bound the cost (see
+    the module).
 
     Raises:
         ConfigurationError: the numbers do not make a plan that can be served.
@@ -96,45 +104,65 @@ class Plan:
         self._check("number of sketch blocks", self.bands, 0, SKETCH_VALUES)
         if self.tables > TABLES_MAX:
             raise ConfigurationError(
-                f"Keys of {self.key_blocks} out of {self.blocks} blocks make {self.tables} tables, and a plan has at most "
+                f"Keys of {self.key_blocks} out of {self.blocks} blocks make {self.tables} tables, "
+                "and a plan has at most "
                 f"{TABLES_MAX}; take fewer blocks, or another number of them for a key."
             )
-        if not isinstance(self.by_length, tuple) or any(not isinstance(one, tuple) or len(one) != 2 for one in self.by_length):
-            raise ConfigurationError(f"A plan's by_length is a tuple of pairs (below, threshold), not {self.by_length!r:.100}.")
+        if not isinstance(self.by_length, tuple) or any(
+            not isinstance(one, tuple) or len(one) != 2 for one in self.by_length
+        ):
+            raise ConfigurationError(
+                "A plan's by_length is a tuple of pairs (below, threshold), not "
+                f"{self.by_length!r:.100}."
+            )
         if len(self.by_length) > STEPS_MAX:
-            raise ConfigurationError(f"A plan has at most {STEPS_MAX} thresholds by length, not {len(self.by_length)}.")
+            raise ConfigurationError(
+                f"A plan has at most {STEPS_MAX} thresholds by length, not {len(self.by_length)}."
+            )
         for below, threshold in self.by_length:
             self._check("feature count of a threshold by length", below, 1, FEATURES_MAX)
             self._check("threshold by length", threshold, 0, min(THRESHOLD_MAX, self.width))
         if any(one >= other for (one, _), (other, _) in itertools.pairwise(self.by_length)):
-            raise ConfigurationError("A plan's thresholds by length stand in the order of their feature counts, each once.")
+            raise ConfigurationError(
+                "A plan's thresholds by length stand in the order of their feature counts, each "
+                "once."
+            )
         self._check("ratio", self.ratio, 0, 100)
         self._check("similarity", self.similarity, 0, 100)
         self._check("number of representatives asked", self.asked, 0, ASKED_MAX)
         self._check("share of what the crowd does not share", self.crowd, 0, 100)
         if self.crowd and not (self.asked and self.needs_sketch):
             raise ConfigurationError(
-                "A plan judges by the crowd only where it looks at sketches and bounds the representatives asked: write them "
+                "A plan judges by the crowd only where it looks at sketches and bounds the "
+                "representatives asked: write them "
                 "before it, as in 128:4:0:28~16:65%:64:40%."
             )
         if self.bands and SKETCH_VALUES % self.bands:
             raise ConfigurationError(
-                f"A sketch has {SKETCH_VALUES} values, which {self.bands} blocks cannot share equally; take "
+                f"A sketch has {SKETCH_VALUES} values, which {self.bands} blocks cannot share "
+                "equally; take "
                 f"{', '.join(str(one) for one in range(1, SKETCH_VALUES + 1) if SKETCH_VALUES % one == 0)} blocks, or none (0)."
             )
         if self.radius and (self.bands or self.asked):
             raise ConfigurationError(
-                "A plan with sketch blocks, or with a bound on the representatives asked, compares its blocks whole: its "
+                "A plan with sketch blocks, or with a bound on the representatives asked, compares "
+                "its blocks whole: its "
                 f"radius is 0, not {self.radius}."
             )
 
     @property
     def id(self) -> str:
-        """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`, `128:4:0:28~16:65%:64:40%`."""
+        """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`,
+        `128:4:0:28~16:65%:64:40%`.
+        """
         key = "" if self.key_blocks == 1 else f"/{self.key_blocks}"
         steps = "".join(f"{threshold}@{below}," for below, threshold in self.by_length)
         ratio = f":{self.ratio}%" if self.ratio else ""
-        sketch = f"~{self.bands}:{self.similarity}%:{self.asked}" if self.bands or self.similarity or self.asked else ""
+        sketch = (
+            f"~{self.bands}:{self.similarity}%:{self.asked}"
+            if self.bands or self.similarity or self.asked
+            else ""
+        )
         crowd = f":{self.crowd}%" if self.crowd else ""
         return f"{self.width}:{self.blocks}{key}:{self.radius}:{steps}{self.threshold}{ratio}{sketch}{crowd}"
 
@@ -150,7 +178,9 @@ class Plan:
 
     @property
     def tables(self) -> int:
-        """How many keys it has: one for each way of choosing a key's blocks, and one for each block of the sketch."""
+        """How many keys it has: one for each way of choosing a key's blocks, and one for each block
+        of the sketch.
+        """
         return len(self.keys) + self.bands
 
     @property
@@ -176,11 +206,14 @@ class Plan:
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """The (first bit, end bit) of each block; without any blocks, one block of no bits, which all prints share."""
+        """The (first bit, end bit) of each block; without any blocks, one block of no bits, which
+        all prints share.
+        """
         if self.blocks == 0:
             return () if self.bands else ((0, 0),)
         return tuple(
-            (self.width * block // self.blocks, self.width * (block + 1) // self.blocks) for block in range(self.blocks)
+            (self.width * block // self.blocks, self.width * (block + 1) // self.blocks)
+            for block in range(self.blocks)
         )
 
     @property
@@ -200,13 +233,15 @@ class Plan:
 
     @property
     def distance_guaranteed(self) -> int:
-        """The largest distance at which every pair is found, of all lengths within `ratio` and all sketches.
+        """The largest distance at which every pair is found, of all lengths within `ratio` and all
+        sketches.
 
         What `similarity` and `crowd` turn away and what `asked` passes over is left out of account.
 
-        Every key misses only if each differs in radius + 1 bits or more. The cheapest way to spread these bits over the
-        blocks: the `key_blocks` that differ least share radius + 1 evenly, and each of the others has as many as the
-        fullest of those. (Blocks too short to hold them differ less; then more is found than is said here.)
+        Every key misses only if each differs in radius + 1 bits or more. The cheapest way to spread
+        these bits over the blocks: the `key_blocks` that differ least share radius + 1 evenly, and
+        each of the others has as many as the fullest of those. (Blocks too short to hold them
+        differ less; then more is found than is said here.)
         """
         lowest = min(self.threshold, *(threshold for _, threshold in self.by_length), THRESHOLD_MAX)
         if self.blocks == 0:
@@ -222,7 +257,8 @@ class Plan:
         """
         if not self.needs_sketch:
             raise ConfigurationError(
-                f"The plan {self.name} compares no sketches, so a similarity cannot be asked of it; take one that does, such "
+                f"The plan {self.name} compares no sketches, so a similarity cannot be asked of "
+                "it; take one that does, such "
                 "as bands."
             )
         return replace(self, similarity=similarity)
@@ -233,7 +269,9 @@ class Plan:
 
     def threshold_of(self, features: int) -> int:
         """Return the threshold for two texts of which the shorter has `features` features."""
-        return next((threshold for below, threshold in self.by_length if features < below), self.threshold)
+        return next(
+            (threshold for below, threshold in self.by_length if features < below), self.threshold
+        )
 
     def within_reach(
         self,
@@ -242,7 +280,8 @@ class Plan:
         features: tuple[int, int] | None = None,
         sketches: tuple[bytes, bytes] | None = None,
     ) -> bool:
-        """Return whether two texts are near, by their prints, their feature counts and their sketches.
+        """Return whether two texts are near, by their prints, their feature counts and their
+        sketches.
 
         `features` are needed where the plan judges lengths, `sketches` where it `needs_sketch`.
 
@@ -252,13 +291,20 @@ class Plan:
         if not self.is_alike(one, other, features, sketches):
             return False
         one_sketch, other_sketch = sketches or (b"", b"")
-        if any(one_sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds):
+        if any(
+            one_sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds
+        ):
             return True
         if not self.keys:
             return False
         difference = one ^ other
-        inside = sorted(((difference >> first) & ((1 << (end - first)) - 1)).bit_count() for first, end in self.bounds)
-        return sum(inside[: self.key_blocks]) <= self.radius  # the blocks that differ least make the best key
+        inside = sorted(
+            ((difference >> first) & ((1 << (end - first)) - 1)).bit_count()
+            for first, end in self.bounds
+        )
+        return (
+            sum(inside[: self.key_blocks]) <= self.radius
+        )  # the blocks that differ least make the best key
 
     def is_alike(
         self,
@@ -267,7 +313,8 @@ class Plan:
         features: tuple[int, int] | None = None,
         sketches: tuple[bytes, bytes] | None = None,
     ) -> bool:
-        """Return whether two texts would be near if they were found: lengths, distance and similarity.
+        """Return whether two texts would be near if they were found: lengths, distance and
+        similarity.
 
         Raises:
             InvariantError: what the plan needs is not given.
@@ -275,36 +322,53 @@ class Plan:
         threshold = self.threshold
         if self.judges_length:
             if features is None:
-                raise InvariantError(f"The plan {self.id} judges lengths, and two prints were compared without theirs.")
+                raise InvariantError(
+                    f"The plan {self.id} judges lengths, and two prints were compared without "
+                    "theirs."
+                )
             smaller, larger = sorted(features)
             threshold = self.threshold_of(smaller)
             if 100 * smaller < self.ratio * larger:
                 return False
         if self.needs_sketch and sketches is None:
-            raise InvariantError(f"The plan {self.id} looks at sketches, and two texts were compared without theirs.")
+            raise InvariantError(
+                f"The plan {self.id} looks at sketches, and two texts were compared without theirs."
+            )
         if self.distance(one, other) > threshold:
             return False
         return not self.similarity or alike(*(sketches or (b"", b""))) >= self.alike_min
 
-    def scan(self, wanted: tuple[int, int, bytes], representatives: Iterable[tuple[int, int, bytes]]) -> Iterator[int]:
-        """Yield the places of the representatives that are near, in their order: the whole predicate, as a plain scan.
+    def scan(
+        self, wanted: tuple[int, int, bytes], representatives: Iterable[tuple[int, int, bytes]]
+    ) -> Iterator[int]:
+        """Yield the places of the representatives that are near, in their order: the whole
+        predicate, as a plain scan.
 
-        Each text is (print, feature count, sketch); `representatives` are the live ones of its scope in log order.
+        Each text is (print, feature count, sketch); `representatives` are the live ones of its
+        scope in log order.
         """
-        return (place for place, _, share in self.alike_in(wanted, representatives) if share >= self.crowd)
+        return (
+            place
+            for place, _, share in self.alike_in(wanted, representatives)
+            if share >= self.crowd
+        )
 
     def alike_in(
         self, wanted: tuple[int, int, bytes], representatives: Iterable[tuple[int, int, bytes]]
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield (place, number of others in its crowd, share of what these do not share, in per cent) of what is alike.
+        """Yield (place, number of others in its crowd, share of what these do not share, in per
+        cent) of what is alike.
 
-        Those below the plan's `crowd` are no copies. The share is 100 without others, and for a plan without a crowd.
+        Those below the plan's `crowd` are no copies. The share is 100 without others, and for a
+        plan without a crowd.
         """
         texts = list(representatives)
         number, features, sketch = wanted
         sharing: list[list[int]] = [[] for _ in range(self.tables)]
         for place, (its_number, _, its_sketch) in enumerate(texts):
-            for table, is_shared in enumerate(self.shared(number ^ its_number, (sketch, its_sketch))):
+            for table, is_shared in enumerate(
+                self.shared(number ^ its_number, (sketch, its_sketch))
+            ):
                 sharing[table] += [place] * is_shared
         candidates = sorted({place for places in sharing for place in self.among(places)})
         crowd = [texts[place][2] for place in candidates[:CROWD]] if self.crowd else []
@@ -315,22 +379,35 @@ class Plan:
                 yield place, len(others), own_share(sketch, its_sketch, others) if others else 100
 
     def among(self, sharing: Sequence[int]) -> Sequence[int]:
-        """Return those who are asked of the places, in log order, of all that share a block: the first and the last."""
+        """Return those who are asked of the places, in log order, of all that share a block: the
+        first and the last.
+        """
         if not self.asked or len(sharing) <= self.asked:
             return sharing
-        return [*sharing[: self.asked - self.asked_last], *sharing[len(sharing) - self.asked_last :]]
+        return [
+            *sharing[: self.asked - self.asked_last],
+            *sharing[len(sharing) - self.asked_last :],
+        ]
 
     def shared(self, difference: int, sketches: tuple[bytes, bytes]) -> list[bool]:
-        """Return in which tables two texts meet, the print's first; `difference` is the XOR of their prints."""
+        """Return in which tables two texts meet, the print's first; `difference` is the XOR of
+        their prints.
+        """
         of_print = [
-            sum(((difference >> first) & ((1 << (end - first)) - 1)).bit_count() for first, end in key) <= self.radius
+            sum(
+                ((difference >> first) & ((1 << (end - first)) - 1)).bit_count()
+                for first, end in key
+            )
+            <= self.radius
             for key in self.keys
         ]
         one, other = sketches
         return of_print + [one[first:end] == other[first:end] for first, end in self.sketch_bounds]
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the plan as the JSON object that control records carry; optional parts only where they are used."""
+        """Return the plan as the JSON object that control records carry; optional parts only where
+        they are used.
+        """
         fields: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
         if self.key_blocks != 1:
             fields["key_blocks"] = self.key_blocks
@@ -346,36 +423,52 @@ class Plan:
         """Return the plan of such a JSON object.
 
         Raises:
-            ConfigurationError: it is not an object with a plan's numbers and nothing else, or they do not make a plan.
+            ConfigurationError: it is not an object with a plan's numbers and nothing else, or they
+            do not make a plan.
         """
-        if not isinstance(fields, Mapping) or not set(_NUMBERS) <= set(fields) <= {*_NUMBERS, *_OPTIONAL}:
+        if not isinstance(fields, Mapping) or not set(_NUMBERS) <= set(fields) <= {
+            *_NUMBERS,
+            *_OPTIONAL,
+        }:
             raise ConfigurationError(
-                f"A plan's fields are {', '.join(_NUMBERS)}, and where they are used {', '.join(_OPTIONAL)}; "
+                f"A plan's fields are {', '.join(_NUMBERS)}, and where they are used "
+                f"{', '.join(_OPTIONAL)}; "
                 f"these are not: {fields!r:.200}."
             )
         numbers: dict[str, Any] = dict(fields)
         steps = numbers.get("by_length", [])
-        if not isinstance(steps, list) or any(not isinstance(step, list) or len(step) != 2 for step in steps):
-            raise ConfigurationError(f"A plan's by_length is a list of pairs [below, threshold], not {steps!r:.100}.")
-        return cls(**{**numbers, "by_length": tuple((below, threshold) for below, threshold in steps)})
+        if not isinstance(steps, list) or any(
+            not isinstance(step, list) or len(step) != 2 for step in steps
+        ):
+            raise ConfigurationError(
+                f"A plan's by_length is a list of pairs [below, threshold], not {steps!r:.100}."
+            )
+        return cls(
+            **{**numbers, "by_length": tuple((below, threshold) for below, threshold in steps)}
+        )
 
     @staticmethod
     def _check(name: str, value: object, low: int, high: int) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ConfigurationError(
-                f"The plan's {name} must be a whole number from {low} to {high}, not {value!r:.40}; "
+                f"The plan's {name} must be a whole number from {low} to {high}, not "
+                f"{value!r:.40}; "
                 f"write a plan as {_FORM}, or name one of {', '.join(PLANS)}."
             )
 
 
 PLANS: Final[dict[str, Plan]] = {}
-PLANS["bands"] = Plan(width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64, crowd=40)
+PLANS["bands"] = Plan(
+    width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64, crowd=40
+)
 PLANS["blocks"] = Plan(width=128, blocks=8, radius=0, threshold=17, ratio=75, asked=1000)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
 
 
 def plan_for(width: int, *, has_sketches: bool) -> Plan:
-    """Return the plan of those who name none, for a recipe whose prints have `width` bits and that makes sketches or none."""
+    """Return the plan of those who name none, for a recipe whose prints have `width` bits and that
+    makes sketches or none.
+    """
     if has_sketches:
         return PLANS["bands"]
     return PLANS["blocks" if width >= PLANS["blocks"].width else "classic"]
@@ -394,7 +487,8 @@ def parse_similarity(text: str) -> int:
         share = Fraction(-1)
     if share.denominator != 1 or not 1 <= share <= 100:
         raise ConfigurationError(
-            f"A similarity is written as a share from 0.01 to 1, in hundredths, as in 0.65, not {text!r:.40}."
+            "A similarity is written as a share from 0.01 to 1, in hundredths, as in 0.65, not "
+            f"{text!r:.40}."
         )
     return int(share)
 
@@ -402,8 +496,10 @@ def parse_similarity(text: str) -> int:
 def parse(text: str) -> Plan:
     """Return the plan that an operator wrote: a name, or numbers.
 
-    The whole form is `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY%:ASKED:CROWD%`;
-    `/KEY_BLOCKS`, the thresholds by length, the ratio, what follows `~`, and of that the crowd may be left out.
+    The whole form is
+    `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY%:ASKED:CROWD%`;
+    `/KEY_BLOCKS`, the thresholds by length, the ratio, what follows `~`, and of that the crowd may
+    be left out.
 
     Raises:
         ConfigurationError: it is neither; the sentence names the nearest name.
@@ -413,8 +509,15 @@ def parse(text: str) -> Plan:
         return PLANS[wanted]
     if found := _WRITTEN.fullmatch(wanted):
         steps = (step.split("@") for step in found["by_length"].split(",")[:-1])
-        numbers = {name: int(number) for name, number in found.groupdict().items() if number and name != "by_length"}
+        numbers = {
+            name: int(number)
+            for name, number in found.groupdict().items()
+            if number and name != "by_length"
+        }
         return Plan(**numbers, by_length=tuple((int(below), int(bits)) for bits, below in steps))
     nearest = difflib.get_close_matches(wanted, PLANS, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    raise ConfigurationError(f"There is no plan {text.strip()[:60]!r}; {hint}name one of {', '.join(PLANS)}, or write {_FORM}.")
+    raise ConfigurationError(
+        f"There is no plan {text.strip()[:60]!r}; {hint}name one of {', '.join(PLANS)}, or write "
+        f"{_FORM}."
+    )

@@ -1,12 +1,15 @@
-"""The second witness of a text beside its print: a sketch of `SKETCH_BYTES` bytes, and how two are compared.
+"""The second witness of a text beside its print: a sketch of `SKETCH_BYTES` bytes, and how two are
+compared.
 
-A sketch is a MinHash in two parts. In each value two sketches agree with the probability that is the Jaccard similarity of the
-texts' runs of three words, and by chance. The first `SKETCH_VALUES` values have a byte each: blocks of them find, all of them
-judge. The other `JUDGING_VALUES` have half a byte each, the first of a byte in its low half, and only judge. How one is made is
-told in `fingerprinting.sketch`. A recipe that is not of words has no sketch: its sketches have no bytes.
+A sketch is a MinHash in two parts. In each value two sketches agree with the probability that is
+the Jaccard similarity of the texts' runs of three words, and by chance. The first `SKETCH_VALUES`
+values have a byte each: blocks of them find, all of them judge. The other `JUDGING_VALUES` have
+half a byte each, the first of a byte in its low half, and only judge. How one is made is told in
+`fingerprinting.sketch`. A recipe that is not of words has no sketch: its sketches have no bytes.
 
-The similarity is the mean of what the parts say. Of `a` equal values of the first it is a / 80; of `b` of the second, in which
-one in 16 is equal by chance, (b / 80 - 1 / 16) / (15 / 16). In whole numbers that is 15 a + 16 b - 80, of 2,400: `ALIKE`.
+The similarity is the mean of what the parts say. Of `a` equal values of the first it is a / 80; of
+`b` of the second, in which one in 16 is equal by chance, (b / 80 - 1 / 16) / (15 / 16). In whole
+numbers that is 15 a + 16 b - 80, of 2,400: `ALIKE`.
 """
 
 from __future__ import annotations
@@ -28,13 +31,16 @@ ALIKE: Final = FIRST_WEIGHT * (SKETCH_VALUES + JUDGING_VALUES)
 NOT_COMPARED: Final = 255
 """Stands for the similarity in per cent where two sketches were not compared."""
 CROWD: Final = 32
-"""This number of candidates, the first in log order, is the crowd by which each of them is judged."""
+"""This number of candidates, the first in log order, is the crowd by which each of them is
+judged."""
 CROWD_SCEPTICS: Final = 4
-"""This number of strangers is counted with the crowd: what two or three share is little evidence of a template."""
+"""This number of strangers is counted with the crowd: what two or three share is little evidence of
+a template."""
 
 
 def alike_each(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return how similar sketches (n, SKETCH_BYTES) are to others, of the same shape or one for all, in parts of `ALIKE`.
+    """Return how similar sketches (n, SKETCH_BYTES) are to others, of the same shape or one for
+    all, in parts of `ALIKE`.
 
     What is less alike than chance is below 0.
     """
@@ -51,19 +57,27 @@ def per_cents(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.ui
 
 
 def equal_values(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which values of both parts are equal in sketches (n, SKETCH_BYTES) and others, of that shape or one for all."""
+    """Return which values of both parts are equal in sketches (n, SKETCH_BYTES) and others, of that
+    shape or one for all.
+    """
     first = one[..., :SKETCH_VALUES] == other[..., :SKETCH_VALUES]
     differing = one[..., SKETCH_VALUES:] ^ other[..., SKETCH_VALUES:]
-    judging = np.stack([(differing & 15) == 0, (differing >> 4) == 0], axis=-1).reshape(*differing.shape[:-1], JUDGING_VALUES)
+    judging = np.stack([(differing & 15) == 0, (differing >> 4) == 0], axis=-1).reshape(
+        *differing.shape[:-1], JUDGING_VALUES
+    )
     return np.concatenate([first, judging], axis=-1)
 
 
-def own_shares(equal: NDArray[np.bool_], seen: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how much pairs share of all that the crowd does not, in whole per cents that are reached, (n,).
+def own_shares(
+    equal: NDArray[np.bool_], seen: NDArray[np.int64], others: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how much pairs share of all that the crowd does not, in whole per cents that are
+    reached, (n,).
 
-    `equal` (n, values): which values a pair has in common; `seen` (n, values): how many of `others` (n,) have the first one's.
-    A value weighs the square of the share of the crowd, and of the `CROWD_SCEPTICS`, that has another value there than the
-    first one. In the second part chance is taken out, of that share and of what is equal, as in `alike_each`.
+    `equal` (n, values): which values a pair has in common; `seen` (n, values): how many of `others`
+    (n,) have the first one's. A value weighs the square of the share of the crowd, and of the
+    `CROWD_SCEPTICS`, that has another value there than the first one. In the second part chance is
+    taken out, of that share and of what is equal, as in `alike_each`.
     """
     most = others[:, None] + CROWD_SCEPTICS
     unlike = most - seen
@@ -126,7 +140,9 @@ def own_share(sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> int:
 
 
 def apart_in_words(name: str, similarity: float, others: int, share: float) -> str:
-    """Return what is said of a document that is alike as the others of its crowd are; shares from 0 to 1."""
+    """Return what is said of a document that is alike as the others of its crowd are; shares from 0
+    to 1.
+    """
     return f"{name} is {similarity:.2f} alike; {beyond_crowd(others)}, {share:.2f}: not a copy."
 
 

@@ -1,10 +1,11 @@
 """A table that fits the terminal it is printed on.
 
-Three shapes, the first that fits. On a pipe or file every row is one line. On a terminal cells are wrapped at spaces. Where
-even the longest words side by side are wider than the terminal, each row becomes a block: its first cell, then a line a column.
+Three shapes, the first that fits. On a pipe or file every row is one line. On a terminal cells are
+wrapped at spaces. Where even the longest words side by side are wider than the terminal, each row
+becomes a block: its first cell, then a line a column.
 
-Invariant: no word is ever broken, so that a position or an id is found by eye, by `grep` and by copying. A word of the last
-column that is longer than the terminal runs over its edge.
+Invariant: no word is ever broken, so that a position or an id is found by eye, by `grep` and by
+copying. A word of the last column that is longer than the terminal runs over its edge.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class FittedTable:
         yield from self.lines(options.max_width if options.is_terminal else None)
 
     def _least(self, place: int, column: Sequence[Text]) -> int:
-        """Return how wide a column is at least: numbers stay with their units, words are not broken."""
+        """Return how wide a column is at least: numbers stay with their units, words are not
+        broken.
+        """
         if place in self._right:
             return max(_longest_word(column[:1]), *(cell_len(cell.plain) for cell in column[1:]), 0)
         longest = _longest_word(column)
@@ -68,25 +71,41 @@ class FittedTable:
 
     def _table(self, widths: Sequence[int], gap: int) -> Iterator[Text]:
         for row in (self._headings, *self._rows):
-            cells = [list(_wrap(cell.plain, width)) for cell, width in zip(row, widths, strict=True)]
+            cells = [
+                list(_wrap(cell.plain, width)) for cell, width in zip(row, widths, strict=True)
+            ]
             for place in range(max(map(len, cells), default=0)):
                 line = _line()
                 for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
                     text = cells[column][place] if place < len(cells[column]) else ""
                     padding = " " * max(0, width - cell_len(text))
-                    line.append(padding + text if column in self._right else text + padding, cell.style)
+                    line.append(
+                        padding + text if column in self._right else text + padding, cell.style
+                    )
                     line.append(" " * gap)
                 line.rstrip()
                 yield line
 
     def _block(self, row: Sequence[Text], width: int) -> Iterator[Text]:
         yield _line().append(row[0].plain, row[0].style or "bold")
-        named = [(heading, cell) for heading, cell in zip(self._headings[1:], row[1:], strict=True) if cell.plain]
-        label = 0 if len(row) <= 2 else max((cell_len(heading.plain) for heading, _ in named), default=0) + _GAPS[0]
+        named = [
+            (heading, cell)
+            for heading, cell in zip(self._headings[1:], row[1:], strict=True)
+            if cell.plain
+        ]
+        label = (
+            0
+            if len(row) <= 2
+            else max((cell_len(heading.plain) for heading, _ in named), default=0) + _GAPS[0]
+        )
         for heading, cell in named:
             name = heading.plain if label else ""
             for part in _wrap(cell.plain, max(width - len(_INDENT) - label, 1)):
-                yield _line().append(_INDENT + name + " " * (label - cell_len(name))).append(part, cell.style)
+                yield (
+                    _line()
+                    .append(_INDENT + name + " " * (label - cell_len(name)))
+                    .append(part, cell.style)
+                )
                 name = ""
 
 
@@ -99,7 +118,9 @@ def _longest_word(column: Sequence[Text]) -> int:
 
 
 def _fitted(whole: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
-    """Return how wide each column is, from the least to its longest cell; None if there is no room."""
+    """Return how wide each column is, from the least to its longest cell; None if there is no
+    room.
+    """
     widths = list(least)
     left = room - sum(widths)
     if left < 0:

@@ -8,7 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
 from stream_dedup.ground.printable import printable
@@ -24,13 +31,17 @@ class _Output(Console):
 
 
 def console() -> Console:
-    """Return a console on standard output; wide when it is not a terminal, so that nothing is cut for a file."""
+    """Return a console on standard output; wide when it is not a terminal, so that nothing is cut
+    for a file.
+    """
     width = None if sys.stdout.isatty() else _PIPED_WIDTH
     return _Output(file=sys.stdout, width=width, highlight=False, markup=False, soft_wrap=False)
 
 
 def print_json(value: object) -> None:
-    """Print one JSON value on one line; as ASCII if it holds anything that a terminal could take for an order."""
+    """Print one JSON value on one line; as ASCII if it holds anything that a terminal could take
+    for an order.
+    """
     text = json.dumps(value, ensure_ascii=False)
     sys.stdout.write((text if text.isprintable() else json.dumps(value)) + "\n")
 
@@ -43,12 +54,17 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str | Text]]) -
     table.print_to(console())
 
 
-def print_counts(counts: Mapping[str, int], *, heading: str = "", as_json: bool = False, **more: object) -> None:
+def print_counts(
+    counts: Mapping[str, int], *, heading: str = "", as_json: bool = False, **more: object
+) -> None:
     """Print what was counted, a line each; or as one JSON object, with what else it has."""
     if as_json:
         print_json({**more, **counts})
     else:
-        print_table(["", heading], [[name.replace("_", " "), f"{count:,}"] for name, count in counts.items()])
+        print_table(
+            ["", heading],
+            [[name.replace("_", " "), f"{count:,}"] for name, count in counts.items()],
+        )
 
 
 def note(text: str) -> None:
@@ -59,7 +75,9 @@ def note(text: str) -> None:
 
 @contextlib.contextmanager
 def progress(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on standard error while documents pass, if it is a terminal; yield a function (documents, bytes)."""
+    """Show a bar on standard error while documents pass, if it is a terminal; yield a function
+    (documents, bytes).
+    """
     errors = Console(stderr=True)
     if not errors.is_terminal:
         yield lambda _documents, _bytes: None

@@ -1,4 +1,6 @@
-"""Threads beside the one that owns them: it goes on while a call runs, or leaves behind a call that does not return."""
+"""Threads beside the one that owns them: it goes on while a call runs, or leaves behind a call that
+does not return.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ Outcome: TypeAlias = tuple[T | None, BaseException | None]
 class SideThread:
     """Makes blocking calls, one at a time, in a thread of its own.
 
-    librdkafka forgets the transaction's coordinator when a broker that was killed is missing from one metadata answer; then
-    send_offsets_to_transaction waits far longer than the time-out that it was given (seen with 2.16.0 at a broker's restart).
+    librdkafka forgets the transaction's coordinator when a broker that was killed is missing from
+    one metadata answer; then send_offsets_to_transaction waits far longer than the time-out that it
+    was given (seen with 2.16.0 at a broker's restart).
     """
 
     def __init__(self, name: str) -> None:
@@ -29,7 +32,9 @@ class SideThread:
         self._calls.put(function)
 
     def ended(self, seconds: float) -> bool:
-        """Return whether it has ended, after waiting for `seconds` at most, and raise what it raised."""
+        """Return whether it has ended, after waiting for `seconds` at most, and raise what it
+        raised.
+        """
         try:
             outcome = [self._done.get(timeout=seconds)]
         except queue.Empty:
@@ -38,7 +43,9 @@ class SideThread:
         return True
 
     def take_result(self) -> Any:
-        """Return what the call gave that ended last. It is not kept: a batch and its transaction are large."""
+        """Return what the call gave that ended last. It is not kept: a batch and its transaction
+        are large.
+        """
         result, self._result = self._result, None
         return result
 
@@ -66,8 +73,9 @@ class SideThread:
 def outcome_of(function: Callable[[], T]) -> Outcome[T]:
     """Return what a function gave, or what it raised, as a value: so it crosses threads and tasks.
 
-    A future that holds an error is held by the frames that the error has passed. What these have in their hands, such as a
-    client with its threads, would stay until Python looks for cycles, which a role has it do rarely.
+    A future that holds an error is held by the frames that the error has passed. What these have in
+    their hands, such as a client with its threads, would stay until Python looks for cycles, which
+    a role has it do rarely.
     """
     try:
         return function(), None
@@ -76,7 +84,9 @@ def outcome_of(function: Callable[[], T]) -> Outcome[T]:
 
 
 def result_of(outcome: Outcome[T]) -> T:
-    """Return what the function gave, or raise what it raised. Who calls this holds the outcome by no name of its own."""
+    """Return what the function gave, or raise what it raised. Who calls this holds the outcome by
+    no name of its own.
+    """
     result, error = outcome
     del outcome
     if error is None:

@@ -1,12 +1,14 @@
-"""Topics as code: their names, the files that declare them, and what must change on a cluster to match them.
+"""Topics as code: their names, the files that declare them, and what must change on a cluster to
+match them.
 
-The files in `topics/` (one Strimzi `KafkaTopic` each) are the one source for the cluster, this program and the tests;
-in an installed package they lie in `stream_dedup/topic_files`.
+The files in `topics/` (one Strimzi `KafkaTopic` each) are the one source for the cluster, this
+program and the tests; in an installed package they lie in `stream_dedup/topic_files`.
 
-Invariants: `plan` is a pure function and never proposes to delete, to shrink or to touch an existing `documents` (it is
-the crawler's); the outputs have at least as many partitions as `documents`, and take at least what it takes and our
-headers; `fingerprints`, `decisions` and `begun` have one partition for ever, and a configuration that could trim or compact
-them is an error in a sentence.
+Invariants: `plan` is a pure function and never proposes to delete, to shrink or to touch an
+existing `documents` (it is the crawler's); the outputs have at least as many partitions as
+`documents`, and take at least what it takes and our headers; `fingerprints`, `decisions` and
+`begun` have one partition for ever, and a configuration that could trim or compact them is an error
+in a sentence.
 """
 
 from __future__ import annotations
@@ -45,7 +47,12 @@ ALL = (
 )
 
 # The topics that users meet can be named one by one; by kind, the setting that does.
-NAMED = {DOCUMENTS: "documents", UNIQUE: "unique", DUPLICATES: "duplicates", DEAD_LETTERS: "dead_letters"}
+NAMED = {
+    DOCUMENTS: "documents",
+    UNIQUE: "unique",
+    DUPLICATES: "duplicates",
+    DEAD_LETTERS: "dead_letters",
+}
 
 # A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
 SHADOW = "shadow."
@@ -59,7 +66,9 @@ _SINGLE_PARTITION = (
 )
 
 # What a topic that is kept for ever must have, and the bug that follows otherwise.
-_TRIMMED = "old batches would be deleted, and on the next rebuild duplicates would become representatives"
+_TRIMMED = (
+    "old batches would be deleted, and on the next rebuild duplicates would become representatives"
+)
 _LOG_SETTINGS = {
     "cleanup.policy": ("delete", "compaction would remove batches from the one order"),
     "retention.ms": ("-1", _TRIMMED),
@@ -80,7 +89,8 @@ def normalise_prefix(prefix: str) -> str:
     """Return a topic prefix that ends in a dot or hyphen: `crawl` and `crawl.` are the same.
 
     Raises:
-        ValueError: it holds a character other than letters, digits, dots and hyphens, or makes names too long.
+        ValueError: it holds a character other than letters, digits, dots and hyphens, or makes
+        names too long.
     """
     if not prefix:
         return ""
@@ -106,11 +116,13 @@ class _Name:
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """The names of all topics under one prefix (`TopicNames("crawl").documents` is `crawl.documents`).
+    """The names of all topics under one prefix (`TopicNames("crawl").documents` is
+    `crawl.documents`).
 
-    In shadow mode what belongs to the log has a name of its own: `shadow.fingerprints`, `shadow.decisions`, `shadow.verdicts`,
-    `shadow.begun` and `shadow.representatives`.
-    `given` holds whole names of topics that are not called after the prefix, by kind: `{"unique": "news_clean"}`.
+    In shadow mode what belongs to the log has a name of its own: `shadow.fingerprints`,
+    `shadow.decisions`, `shadow.verdicts`, `shadow.begun` and `shadow.representatives`. `given`
+    holds whole names of topics that are not called after the prefix, by kind: `{"unique":
+    "news_clean"}`.
     """
 
     prefix: str = ""
@@ -126,7 +138,9 @@ class TopicNames:
         return own or self.prefix + (SHADOW + topic if self.is_shadow and topic in _LOGS else topic)
 
     def setting_of(self, name: str) -> str | None:
-        """Return the setting that gives a topic this name; None if it is called after the prefix."""
+        """Return the setting that gives a topic this name; None if it is called after the
+        prefix.
+        """
         return next((NAMED[kind] for kind, own in self.given.items() if own == name), None)
 
     documents = _Name(DOCUMENTS)  # what the crawler sends
@@ -134,7 +148,9 @@ class TopicNames:
     duplicates = _Name(DUPLICATES)
     dead_letters = _Name(DEAD_LETTERS)  # what cannot be decoded or delivered
     fingerprints = _Name(FINGERPRINTS)  # the log: the one order, the ground truth
-    decisions = _Name(DECISIONS)  # what the index decided on each log record, for those that are rebuilt
+    decisions = _Name(
+        DECISIONS
+    )  # what the index decided on each log record, for those that are rebuilt
     verdicts = _Name(VERDICTS)  # the index's answers
     begun = _Name(BEGUN)  # which partitions of which source topic were begun
     insights = _Name(INSIGHTS)  # counts per host, one record per worker and second
@@ -154,7 +170,8 @@ class TopicNames:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic as it should be. `name` is the full name on the cluster, `kind` its name in this module.
+    """One topic as it should be. `name` is the full name on the cluster, `kind` its name in this
+    module.
 
     `is_given`: somebody named it, so it is theirs: one that exists is left as it is.
     """
@@ -171,7 +188,8 @@ class Topic:
 class TopicState:
     """A topic as the cluster has it.
 
-    `config` holds every setting in force, as text; `replicas` is the least number of replicas of any partition.
+    `config` holds every setting in force, as text; `replicas` is the least number of replicas of
+    any partition.
     """
 
     name: str
@@ -184,7 +202,9 @@ class TopicState:
 class TopicAdmin(Protocol):
     """What `apply` needs of a Kafka admin client."""
 
-    def create(self, name: str, partitions: int, replication_factor: int, config: dict[str, str]) -> Any: ...  # noqa: D102
+    def create(  # noqa: D102
+        self, name: str, partitions: int, replication_factor: int, config: dict[str, str]
+    ) -> Any: ...
 
     def set_config(self, name: str, config: dict[str, str]) -> Any: ...  # noqa: D102
 
@@ -192,7 +212,9 @@ class TopicAdmin(Protocol):
 
 
 class Action(enum.StrEnum):
-    """What must be done about one topic. `REFUSE` is what cannot be done; its sentence says what an operator can."""
+    """What must be done about one topic. `REFUSE` is what cannot be done; its sentence says what an
+    operator can.
+    """
 
     CREATE = "create"
     GROW = "grow"
@@ -204,7 +226,8 @@ class Action(enum.StrEnum):
 class TopicChange:
     """One step from what is to what should be.
 
-    `config` maps a setting to (value now or None, value wanted); `partitions` is (number now, number wanted).
+    `config` maps a setting to (value now or None, value wanted); `partitions` is (number now,
+    number wanted).
     """
 
     topic: Topic
@@ -225,15 +248,18 @@ def topic_folder() -> Path:
         if folder.is_dir():
             return folder
     raise ConfigurationError(
-        f"The topic files are neither in {here / 'topic_files'} nor in {here.parent / 'topics'}; install the package again."
+        f"The topic files are neither in {here / 'topic_files'} nor in {here.parent / 'topics'}; "
+        "install the package again."
     )
 
 
 def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tuple[Topic, ...]:
-    """Return the topics that the files in `folder` (default: our own) declare, in the order of the contract's table.
+    """Return the topics that the files in `folder` (default: our own) declare, in the order of the
+    contract's table.
 
     Raises:
-        ConfigurationError: a file is missing, cannot be read, or says what cannot be; all files are named at once.
+        ConfigurationError: a file is missing, cannot be read, or says what cannot be; all files are
+        named at once.
     """
     import yaml  # noqa: PLC0415 - a caller that needs names only does not pay for it
 
@@ -243,7 +269,9 @@ def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tup
     for kind in ALL:
         path = folder / f"{kind}.yaml"
         try:
-            topic = _parse(yaml.safe_load(path.read_text(encoding="utf-8")), kind, names.named(kind))
+            topic = _parse(
+                yaml.safe_load(path.read_text(encoding="utf-8")), kind, names.named(kind)
+            )
             topics.append(replace(topic, is_given=kind in names.given))
         except FileNotFoundError:
             problems.append(f"{path} does not exist; every topic has a file of its own")
@@ -251,7 +279,9 @@ def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tup
             problems.append(f"{path}: {' '.join(str(error).split())}")
     problems += [] if problems else _contradictions(topics)
     if problems:
-        raise ConfigurationError("The topic files cannot be used:\n" + "\n".join(f"  - {one}." for one in problems))
+        raise ConfigurationError(
+            "The topic files cannot be used:\n" + "\n".join(f"  - {one}." for one in problems)
+        )
     return tuple(topics)
 
 
@@ -265,19 +295,28 @@ def fit_to_brokers(topics: Iterable[Topic], brokers: int) -> tuple[Topic, ...]:
         replicas = min(topic.replicas, brokers)
         in_sync = min(int(topic.config.get(_MIN_ISR, "1")), max(1, replicas - 1))
         config = {**topic.config, _MIN_ISR: str(in_sync)}
-        fitted.append(replace(topic, replicas=replicas, config=config) if replicas < topic.replicas else topic)
+        fitted.append(
+            replace(topic, replicas=replicas, config=config) if replicas < topic.replicas else topic
+        )
     return tuple(fitted)
 
 
 def with_partitions(topics: Iterable[Topic], partitions: int) -> tuple[Topic, ...]:
     """Return `topics` with that many partitions for `documents` and the outputs."""
-    return tuple(topic if topic.kind in _SINGLE_PARTITION else replace(topic, partitions=partitions) for topic in topics)
+    return tuple(
+        topic if topic.kind in _SINGLE_PARTITION else replace(topic, partitions=partitions)
+        for topic in topics
+    )
 
 
 def plan(desired: Sequence[Topic], existing: Mapping[str, TopicState]) -> list[TopicChange]:
-    """Return what must change so that `existing` (by full name) becomes `desired`; nothing to do is an empty list."""
+    """Return what must change so that `existing` (by full name) becomes `desired`; nothing to do is
+    an empty list.
+    """
     changes: list[TopicChange] = []
-    documents = next((existing.get(topic.name) for topic in desired if topic.kind == DOCUMENTS), None)
+    documents = next(
+        (existing.get(topic.name) for topic in desired if topic.kind == DOCUMENTS), None
+    )
     for wanted in desired:
         topic = _follow(wanted, documents) if documents and wanted.kind in _OUTPUTS else wanted
         found = existing.get(topic.name)
@@ -295,16 +334,19 @@ def refusals(changes: Iterable[TopicChange]) -> list[str]:
 
 
 def replicas_problem(changes: Iterable[TopicChange], brokers: int) -> str | None:
-    """Return, as a sentence, that the plan wants more replicas than there are brokers; None if it does not.
+    """Return, as a sentence, that the plan wants more replicas than there are brokers; None if it
+    does not.
 
-    That goes for topics to create, and for a rise of min.insync.replicas, which would make a topic unwritable.
+    That goes for topics to create, and for a rise of min.insync.replicas, which would make a topic
+    unwritable.
     """
     concerned = [one for one in changes if one.action is Action.CREATE or _MIN_ISR in one.config]
     wanted = max((change.topic.replicas for change in concerned), default=0)
     if wanted <= brokers:
         return None
     return (
-        f"The topics are declared with {wanted} replicas, and the cluster shows {counted(brokers, 'broker')}. Start the "
+        f"The topics are declared with {wanted} replicas, and the cluster shows "
+        f"{counted(brokers, 'broker')}. Start the "
         "others; or, for a cluster to play with, add --fit-brokers."
     )
 
@@ -313,8 +355,8 @@ def apply(changes: Sequence[TopicChange], admin: TopicAdmin) -> None:
     """Carry out a plan, in its order.
 
     Raises:
-        ConfigurationError: the plan holds a refusal; then nothing at all was done.
-        BrokerError: from the admin client; the steps before it are done, and a new plan shows the rest.
+        ConfigurationError: the plan holds a refusal; then nothing at all was done. BrokerError:
+        from the admin client; the steps before it are done, and a new plan shows the rest.
     """
     if refused := refusals(changes):
         raise ConfigurationError("\n".join(refused))
@@ -325,11 +367,15 @@ def apply(changes: Sequence[TopicChange], admin: TopicAdmin) -> None:
         elif change.action is Action.GROW:
             admin.add_partitions(topic.name, topic.partitions)
         else:
-            admin.set_config(topic.name, {name: wanted for name, (_, wanted) in change.config.items()})
+            admin.set_config(
+                topic.name, {name: wanted for name, (_, wanted) in change.config.items()}
+            )
 
 
 def log_problems(name: str, found: TopicState, kind: str = FINGERPRINTS) -> list[str]:
-    """Return, as sentences, what makes the existing topic `name` unfit to be the log (or `begun`); no role may start so."""
+    """Return, as sentences, what makes the existing topic `name` unfit to be the log (or `begun`);
+    no role may start so.
+    """
     problems = []
     if found.partitions != 1:
         problems.append(_too_many_partitions(name, found.partitions))
@@ -337,24 +383,40 @@ def log_problems(name: str, found: TopicState, kind: str = FINGERPRINTS) -> list
         value = found.config.get(setting)
         if value != wanted:
             problems.append(
-                f"The topic {name} has {setting}={value}, and must have {wanted}: {why}. Run `stream-dedup topics apply`."
+                f"The topic {name} has {setting}={value}, and must have {wanted}: {why}. Run "
+                "`stream-dedup topics apply`."
             )
     return problems
 
 
 def as_rows(desired: Sequence[Topic], changes: Sequence[TopicChange]) -> list[dict[str, object]]:
-    """Return the plan as rows for a table or JSON: one per step, and one for each topic that is as it should be."""
+    """Return the plan as rows for a table or JSON: one per step, and one for each topic that is as
+    it should be.
+    """
     rows: list[dict[str, object]] = []
     for topic in desired:
         own = [change for change in changes if change.topic.name == topic.name]
         for change in own:
-            config = {name: {"now": now, "wanted": wanted} for name, (now, wanted) in change.config.items()}
-            row: dict[str, object] = {"topic": topic.name, "action": change.action.value, "sentence": change.sentence}
+            config = {
+                name: {"now": now, "wanted": wanted}
+                for name, (now, wanted) in change.config.items()
+            }
+            row: dict[str, object] = {
+                "topic": topic.name,
+                "action": change.action.value,
+                "sentence": change.sentence,
+            }
             if change.partitions:
                 row["partitions"] = {"now": change.partitions[0], "wanted": change.partitions[1]}
             rows.append(row | ({"config": config} if config else {}))
         if not own:
-            rows.append({"topic": topic.name, "action": "none", "sentence": f"{topic.name} {_why_left(topic)}."})
+            rows.append(
+                {
+                    "topic": topic.name,
+                    "action": "none",
+                    "sentence": f"{topic.name} {_why_left(topic)}.",
+                }
+            )
     return rows
 
 
@@ -373,7 +435,9 @@ def _parse(content: object, kind: str, name: str) -> Topic:
     if not isinstance(metadata, dict) or not isinstance(spec, dict):
         raise ValueError("it lacks `metadata` or `spec`")  # noqa: TRY004 - one kind of error for a wrong file
     if metadata.get("name") != kind:
-        raise ValueError(f"metadata.name is {metadata.get('name')!r}, and must be {kind!r} as the file's name")
+        raise ValueError(
+            f"metadata.name is {metadata.get('name')!r}, and must be {kind!r} as the file's name"
+        )
     numbers = {key: spec.get(key) for key in ("partitions", "replicas")}
     for key, number in numbers.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -381,7 +445,10 @@ def _parse(content: object, kind: str, name: str) -> Topic:
     config = spec.get("config") or {}
     if not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
         raise ValueError("spec.config must hold names and values")
-    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
+    texts = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in config.items()
+    }
     return Topic(name, kind, int(spec["partitions"]), int(spec["replicas"]), texts)
 
 
@@ -412,7 +479,8 @@ def _follow(topic: Topic, documents: TopicState) -> Topic:
     config = dict(topic.config)
     taken = documents.config.get(RECORD_BYTES, "")
     if taken.isdigit() and RECORD_BYTES in config:
-        # A dead letter may be what the other outputs found too large, so it gets the budget once more.
+        # A dead letter may be what the other outputs found too large, so it gets the budget once
+        # more.
         budget = HEADER_BUDGET_BYTES * (2 if topic.kind == DEAD_LETTERS else 1)
         config[RECORD_BYTES] = str(max(int(config[RECORD_BYTES]), int(taken) + budget))
     return replace(topic, partitions=documents.partitions, config=config)
@@ -429,31 +497,47 @@ def _changes(topic: Topic, found: TopicState) -> list[TopicChange]:
         sentence = f"{topic.name} has {counted(found.partitions, 'partition')}: grow it to {topic.partitions}."
         changes.append(TopicChange(topic, Action.GROW, sentence, counts))
     # More in-sync replicas than a topic has would make it unwritable.
-    fitting = {_MIN_ISR: str(min(int(topic.config[_MIN_ISR]), found.replicas))} if _MIN_ISR in topic.config else {}
+    fitting = (
+        {_MIN_ISR: str(min(int(topic.config[_MIN_ISR]), found.replicas))}
+        if _MIN_ISR in topic.config
+        else {}
+    )
     config = {
         name: (found.config.get(name), wanted)
         for name, wanted in sorted({**topic.config, **fitting}.items())
         if not _satisfied(topic, name, found.config.get(name), wanted)
     }
     if config:
-        parts = ", ".join(f"{name} from {now} to {wanted}" for name, (now, wanted) in config.items())
+        parts = ", ".join(
+            f"{name} from {now} to {wanted}" for name, (now, wanted) in config.items()
+        )
         sentence = f"{topic.name}: set {parts}."
         dangers = [why for name, (_, why) in _KEPT.get(topic.kind, {}).items() if name in config]
         if dangers:
             kept = "the log" if topic.kind == FINGERPRINTS else topic.name
-            sentence += f" As it is, {dangers[0]}; if that has happened already, {kept} is incomplete."
+            sentence += (
+                f" As it is, {dangers[0]}; if that has happened already, {kept} is incomplete."
+            )
         changes.append(TopicChange(topic, Action.SET, sentence, config=config))
     return changes
 
 
 def _satisfied(topic: Topic, name: str, now: str | None, wanted: str) -> bool:
-    if now is not None and name == RECORD_BYTES and topic.kind in _OUTPUTS and now.isdigit() and wanted.isdigit():
+    if (
+        now is not None
+        and name == RECORD_BYTES
+        and topic.kind in _OUTPUTS
+        and now.isdigit()
+        and wanted.isdigit()
+    ):
         return int(now) >= int(wanted)
     return now == wanted
 
 
 def _too_many_partitions(name: str, partitions: int) -> str:
     return (
-        f"The topic {name} has {partitions} partitions and must have one, because it is one order; partitions cannot "
-        "be removed. Choose another STREAM_DEDUP_TOPIC_PREFIX, and the filter begins anew under that."
+        f"The topic {name} has {partitions} partitions and must have one, because it is one order; "
+        "partitions cannot "
+        "be removed. Choose another STREAM_DEDUP_TOPIC_PREFIX, and the filter begins anew under "
+        "that."
     )

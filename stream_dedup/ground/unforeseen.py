@@ -1,4 +1,6 @@
-"""Errors that nobody foresaw, which one record led the program to: its dead letter, and one line of log a minute."""
+"""Errors that nobody foresaw, which one record led the program to: its dead letter, and one line of
+log a minute.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _logger = logging.getLogger("stream_dedup.unforeseen")
 
 
 class Unforeseen:
-    """Makes such letters for one stage, such as `decode`, which is the business of `doer`, such as `decoder`."""
+    """Makes such letters for one stage, such as `decode`, which is the business of `doer`, such as
+    `decoder`.
+    """
 
     def __init__(self, stage: Stage, doer: str) -> None:
         self._stage = stage
@@ -22,12 +26,15 @@ class Unforeseen:
         self._quiet_until = 0.0
 
     def letter(self, message: Message, error: Exception) -> DeadLetter:
-        """Return the dead letter of a record; what led to the error is not known, so another worker may have judged it."""
+        """Return the dead letter of a record; what led to the error is not known, so another worker
+        may have judged it.
+        """
         kind = type(error).__name__
         if time.monotonic() >= self._quiet_until:
             self._quiet_until = time.monotonic() + _QUIET_SECONDS
             _logger.warning(
-                "a record led the %s to an error that it does not know, and becomes a dead letter; please report it (the like "
+                "a record led the %s to an error that it does not know, and becomes a dead letter; "
+                "please report it (the like "
                 "is not logged again for a minute)",
                 self._doer,
                 extra={"position": message.at},

@@ -1,6 +1,8 @@
-"""What a volume holds, read from its store: the state that a log's prefix led to, without the tables in memory.
+"""What a volume holds, read from its store: the state that a log's prefix led to, without the
+tables in memory.
 
-Invariants: reading changes nothing; what is missing or damaged is a `FormatError`, never a smaller state.
+Invariants: reading changes nothing; what is missing or damaged is a `FormatError`, never a smaller
+state.
 """
 
 from __future__ import annotations
@@ -14,14 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.errors import UPGRADE, ConfigurationError, FormatError, OtherFormatError, VolumeError
+from stream_dedup.ground.errors import (
+    UPGRADE,
+    ConfigurationError,
+    FormatError,
+    OtherFormatError,
+    VolumeError,
+)
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.last_texts import LastTexts
 from stream_dedup.index.rules.positions import Positions, Sources
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.rules.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, RulesInForce, Window, format_of
+from stream_dedup.index.rules.window import (
+    KEY_GENERATIONS,
+    KEY_LOG_TIME,
+    Generations,
+    RulesInForce,
+    Window,
+    format_of,
+)
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.entries import Entries
@@ -34,8 +49,9 @@ from stream_dedup.log.records import FORMATS
 class Contents:
     """A volume's state, without `entries` and `neighbours`, and what else lies there.
 
-    `log` is None until the volume was bound to one; `unanswered` are log offsets with a stored answer, `unwritten` those with a
-    stored decision. `restored` tells that the volume came from a snapshot and has not answered since.
+    `log` is None until the volume was bound to one; `unanswered` are log offsets with a stored
+    answer, `unwritten` those with a stored decision. `restored` tells that the volume came from a
+    snapshot and has not answered since.
     """
 
     store: Store
@@ -47,16 +63,21 @@ class Contents:
     restored: bool
 
     def live_entries(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
-        """Yield (rows, the sizes of their ids, the ids one after another) of the live representatives in log order."""
+        """Yield (rows, the sizes of their ids, the ids one after another) of the live
+        representatives in log order.
+        """
         if not self.meta.print_limbs:
             return
         count = 0
-        for rows, sizes, ids in Entries(self.store, self.meta.print_limbs, self.meta.sketch_bytes).live():
+        for rows, sizes, ids in Entries(
+            self.store, self.meta.print_limbs, self.meta.sketch_bytes
+        ).live():
             count += len(rows)
             yield rows, sizes, ids
         if count != self.meta.live:
             raise FormatError(
-                f"The index volume holds {count} live entries and should hold {self.meta.live}; give the index an empty "
+                f"The index volume holds {count} live entries and should hold {self.meta.live}; "
+                "give the index an empty "
                 "volume, and it is rebuilt."
             )
 
@@ -69,28 +90,50 @@ def read(store: Store) -> Contents:
         FormatError: it is damaged, or not an index's.
         StoreError: it cannot be read.
     """
-    keys = [layout.KEY_FORMAT, layout.KEY_META, layout.KEY_DECLARED, layout.KEY_LOG, layout.KEY_RESTORED]
+    keys = [
+        layout.KEY_FORMAT,
+        layout.KEY_META,
+        layout.KEY_DECLARED,
+        layout.KEY_LOG,
+        layout.KEY_RESTORED,
+    ]
     form, raw_meta, raw_declared, log, restored = store.get_many(keys)
     if form is not None:
         layout.check_format(form)
     elif next(iter(store.scan(b"")), None) is not None:
-        raise FormatError("The volume holds data that no index wrote; point the index at an empty directory.")
+        raise FormatError(
+            "The volume holds data that no index wrote; point the index at an empty directory."
+        )
     if form is not None and raw_meta is None:
-        raise FormatError("The index volume lacks its meta value; give the index an empty volume to rebuild it.")
+        raise FormatError(
+            "The index volume lacks its meta value; give the index an empty volume to rebuild it."
+        )
     meta = Meta() if raw_meta is None else layout.decode_meta(raw_meta)
     sources = Sources(store.scan(layout.PREFIX_SOURCE))
     watermarks = list(store.scan(layout.PREFIX_WATERMARK))
     if [layout.number_of(key) for key, _ in watermarks] != list(range(len(sources))):
-        raise FormatError("The index volume lacks the watermark or name of a source partition; rebuild it.")
+        raise FormatError(
+            "The index volume lacks the watermark or name of a source partition; rebuild it."
+        )
     positions = Positions(sources, watermarks, store.scan(layout.PREFIX_KEPT))
     unanswered, unwritten = (
-        [layout.number_of(key) for key, _ in store.scan(prefix)] for prefix in (layout.PREFIX_ANSWER, layout.PREFIX_DECISION)
+        [layout.number_of(key) for key, _ in store.scan(prefix)]
+        for prefix in (layout.PREFIX_ANSWER, layout.PREFIX_DECISION)
     )
     time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and time is None:
-        raise FormatError("The index volume lacks the log time; give the index an empty volume to rebuild it.")
+        raise FormatError(
+            "The index volume lacks the log time; give the index an empty volume to rebuild it."
+        )
     state = IndexState(
-        *(sources, positions, CopyCounts(store), LastTexts(store), meta.chain, Generations((time, generations))),
+        *(
+            sources,
+            positions,
+            CopyCounts(store),
+            LastTexts(store),
+            meta.chain,
+            Generations((time, generations)),
+        ),
         print_limbs=meta.print_limbs,
         sketch_bytes=meta.sketch_bytes,
         rejected=meta.rejected,
@@ -98,7 +141,9 @@ def read(store: Store) -> Contents:
         ignored=meta.ignored,
     )
     if raw_declared is not None:
-        state.declared, (state.plan, state.window, state.better, state.format) = _declared(raw_declared)
+        state.declared, (state.plan, state.window, state.better, state.format) = _declared(
+            raw_declared
+        )
     named = None if log is None else log.decode("utf-8", "replace")
     return Contents(store, meta, state, named, unanswered, unwritten, restored is not None)
 
@@ -118,7 +163,9 @@ def _declared(value: bytes) -> tuple[Declaration, RulesInForce]:
     fields = layout.decode_object(value)
     form = fields.pop("format_in_force", FIRST_FORMAT)
     if isinstance(form, int) and form > max(FORMATS):
-        raise OtherFormatError(other_format("What the index volume was written of", form, FORMATS, UPGRADE))
+        raise OtherFormatError(
+            other_format("What the index volume was written of", form, FORMATS, UPGRADE)
+        )
     try:
         plan = Plan.from_fields(fields.pop("plan_in_force", None))
         raw_window = fields.pop("window_in_force", None)
@@ -126,4 +173,6 @@ def _declared(value: bytes) -> tuple[Declaration, RulesInForce]:
         better = BetterRule.named(fields.pop("better_in_force", None))
         return Declaration.from_fields(fields), RulesInForce(plan, window, better, format_of(form))
     except ConfigurationError as error:
-        raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it.") from error
+        raise FormatError(
+            "The volume's declaration of recipe and plan is damaged; rebuild it."
+        ) from error

@@ -1,7 +1,8 @@
 """The state digest: one number for all that a log's prefix has led to.
 
-Two replicas that applied the same prefix have equal digests, however their volumes lie on disk, whatever was compacted,
-and whatever they answered so far. What goes in, each with its length or count before it (BLAKE2b-128):
+Two replicas that applied the same prefix have equal digests, however their volumes lie on disk,
+whatever was compacted, and whatever they answered so far. What goes in, each with its length or
+count before it (BLAKE2b-128):
 
     head        JSON: log offset, declaration, plan, window and format in force, log time and generations, chain of answers,
                 records rejected and passed over
@@ -13,8 +14,8 @@ and whatever they answered so far. What goes in, each with its length or count b
 
 Left out: the answered offset, stored answers and the log's name, which are each replica's own.
 
-It is read from what is stored, so it also tells of a volume that no longer holds what was written. Cost: one pass over the
-volume, in order.
+It is read from what is stored, so it also tells of a volume that no longer holds what was written.
+Cost: one pass over the volume, in order.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ def digest_of(found: Contents) -> StateDigest:
     """Return the digest of a volume's contents."""
     state, meta = found.state, found.meta
     whole = hashlib.blake2b(_VERSION, digest_size=_DIGEST_BYTES)
-    for part in (_head(state, meta), _sources(state.sources, state.positions), _verdicts(state.sources, state.positions)):
+    for part in (
+        _head(state, meta),
+        _sources(state.sources, state.positions),
+        _verdicts(state.sources, state.positions),
+    ):
         whole.update(_COUNT.pack(len(part)) + part)
     for prefix in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID, layout.PREFIX_LAST_TEXT):
         held, held_digest = 0, hashlib.blake2b()
@@ -92,7 +97,9 @@ def digest_of(found: Contents) -> StateDigest:
 
 @lru_cache
 def _row_type(limbs: int, values: int) -> np.dtype[Any]:
-    """Return what of an entry goes into the digest; the fields are named as in `layout.row_type`."""
+    """Return what of an entry goes into the digest; the fields are named as in
+    `layout.row_type`.
+    """
     return np.dtype(
         [
             ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
@@ -122,7 +129,8 @@ def _head(state: IndexState, meta: Meta) -> bytes:
 
 def _sources(sources: Sources, positions: Positions) -> bytes:
     return b"".join(
-        layout.encode_source(*sources.name(number)) + layout.encode_watermark(*positions.watermark(number))
+        layout.encode_source(*sources.name(number))
+        + layout.encode_watermark(*positions.watermark(number))
         for number in range(len(sources))
     )
 
@@ -133,6 +141,15 @@ def _verdicts(sources: Sources, positions: Positions) -> bytes:
         of, of_bytes = judgement.of, b""
         if of is not None:
             of_bytes = _OF.pack(*sources.place(of.position), of.time_ms, len(of.id)) + of.id
-        told = (judgement.reason, judgement.distance, judgement.similarity, judgement.copies, judgement.better)
-        parts.append(_VERDICT.pack(source, offset, value_digest, *told, *judgement.decided, len(of_bytes)) + of_bytes)
+        told = (
+            judgement.reason,
+            judgement.distance,
+            judgement.similarity,
+            judgement.copies,
+            judgement.better,
+        )
+        parts.append(
+            _VERDICT.pack(source, offset, value_digest, *told, *judgement.decided, len(of_bytes))
+            + of_bytes
+        )
     return b"".join(parts)

@@ -7,13 +7,14 @@ The order of `LogIndex.apply`:
   4  gather entries, verdicts, watermarks, answers, chain and the next log offset into one write
   5  write it; only then the answers are given out
 
-Invariants: the volume always holds the state after a whole number of log records, and says which; an answer given out
-can be read back until its delivery was confirmed; after any failure between 3 and 5 memory may be ahead of the volume,
-so the index refuses all further work until it is opened again.
+Invariants: the volume always holds the state after a whole number of log records, and says which;
+an answer given out can be read back until its delivery was confirmed; after any failure between 3
+and 5 memory may be ahead of the volume, so the index refuses all further work until it is opened
+again.
 
-Threads: one thread applies; `similar` and `statistics` may be called from others at any time. A lock is held for
-one log record at a time (some milliseconds), so a look-up never waits for a whole backlog; it may see entries whose
-write is still under way.
+Threads: one thread applies; `similar` and `statistics` may be called from others at any time. A
+lock is held for one log record at a time (some milliseconds), so a look-up never waits for a whole
+backlog; it may see entries whose write is still under way.
 """
 
 from __future__ import annotations
@@ -67,9 +68,10 @@ NO_DECISIONS: Final[Mapping[int, LogDecision]] = MappingProxyType({})
 class LogIndex:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
-    `budget` bounds the process's memory: see `index.tables.budget`. `beat` is called now and then in a step that may take long.
-    With `publishes` the volume keeps what the topic `representatives` is owed: see `published`. In the folder `keep_in`, which
-    is this index's alone, rows and tables are kept, so that opening is quick: see `beside`.
+    `budget` bounds the process's memory: see `index.tables.budget`. `beat` is called now and then
+    in a step that may take long. With `publishes` the volume keeps what the topic `representatives`
+    is owed: see `published`. In the folder `keep_in`, which is this index's alone, rows and tables
+    are kept, so that opening is quick: see `beside`.
 
     Raises:
         ConfigurationError: the entries do not fit into the budget.
@@ -108,7 +110,9 @@ class LogIndex:
         if self._publishes:
             outbox.begin(self._state, self._store, self._writes, self._applied, self._beat)
         else:
-            self._writes.delete(layout.KEY_PUBLISHED)  # from the next write on, the rows say nothing
+            self._writes.delete(
+                layout.KEY_PUBLISHED
+            )  # from the next write on, the rows say nothing
 
     @property
     def applied(self) -> int:
@@ -147,18 +151,23 @@ class LogIndex:
 
     @property
     def restored(self) -> bool:
-        """Whether the volume came from a snapshot and nobody was told since from where it answers; see `announced`."""
+        """Whether the volume came from a snapshot and nobody was told since from where it answers;
+        see `announced`.
+        """
         return self._restored
 
     def announced(self, answers_from: int) -> None:
-        """Take note that the answers below a log offset, which others gave long ago, are not owed; durable at once."""
+        """Take note that the answers below a log offset, which others gave long ago, are not owed;
+        durable at once.
+        """
         self.answered(answers_from)
         self._writes.delete(layout.KEY_RESTORED)
         self.flush()
         self._restored = False
 
     def bind(self, log: str) -> None:
-        """Tie the volume to one log, named by its cluster and topic id; the first call writes it down.
+        """Tie the volume to one log, named by its cluster and topic id; the first call writes it
+        down.
 
         Raises:
             ConfigurationError: the volume follows another log.
@@ -166,29 +175,36 @@ class LogIndex:
         self._check()
         if self._log is None:
             if self._applied:
-                raise InvariantError("The index applied records of a log that was not named; call bind() first.")
+                raise InvariantError(
+                    "The index applied records of a log that was not named; call bind() first."
+                )
             self._writes.put(layout.KEY_LOG, log.encode("utf-8"))
             self.flush()
             self._log = log
         elif self._log != log:
             raise ConfigurationError(
                 f"The index volume follows the log {self._log!r}, and this is {log!r}: the topic "
-                "was made anew, or the volume belongs to another cluster. Give the index the volume of this log, or an "
+                "was made anew, or the volume belongs to another cluster. Give the index the "
+                "volume of this log, or an "
                 "empty one to rebuild."
             )
 
     def apply(
-        self, records: Sequence[tuple[int, int, bytes | None]], decisions: Mapping[int, LogDecision] = NO_DECISIONS
+        self,
+        records: Sequence[tuple[int, int, bytes | None]],
+        decisions: Mapping[int, LogDecision] = NO_DECISIONS,
     ) -> list[tuple[int, bytes]]:
-        """Apply (log offset, append time in ms, value) in log order and return (log offset, answer) where there is one.
+        """Apply (log offset, append time in ms, value) in log order and return (log offset, answer)
+        where there is one.
 
-        Everything is durable when it returns. How records are grouped into calls changes nothing, and neither do the
-        `decisions` on them, by log offset, but for the time it takes. Where one does not lead to its answer, all records are
-        judged, and `contradiction` says so.
+        Everything is durable when it returns. How records are grouped into calls changes nothing,
+        and neither do the `decisions` on them, by log offset, but for the time it takes. Where one
+        does not lead to its answer, all records are judged, and `contradiction` says so.
 
         Raises:
-            InvariantError: the records do not follow on `applied`: some were trimmed, skipped, or applied before.
-            OtherFormatError: a record says what this version does not know; those before it are applied, and their
+            InvariantError: the records do not follow on `applied`: some were trimmed, skipped, or
+            applied before. OtherFormatError: a record says what this version does not know; those
+            before it are applied, and their
                 answers can be read with `answers_since`.
             StoreError: the volume failed; open it again.
         """
@@ -223,13 +239,19 @@ class LogIndex:
         raise future
 
     def _apply(
-        self, records: Sequence[tuple[int, int, LogRecord | FormatError]], decisions: Mapping[int, LogDecision]
+        self,
+        records: Sequence[tuple[int, int, LogRecord | FormatError]],
+        decisions: Mapping[int, LogDecision],
     ) -> list[tuple[int, bytes]]:
         answers: list[tuple[int, bytes]] = []
         done = 0
         while done < len(records):
             with self._lock:
-                together = gather(self._state, itertools.islice(records, done, None), decisions) if decisions else []
+                together = (
+                    gather(self._state, itertools.islice(records, done, None), decisions)
+                    if decisions
+                    else []
+                )
                 if together:
                     steps = step_together(self._state, together)
                 else:
@@ -247,7 +269,9 @@ class LogIndex:
         return answers
 
     def _begin_again(self, why: str) -> None:
-        """Read the state from the volume once more: what was made of it in memory since the last write is not so."""
+        """Read the state from the volume once more: what was made of it in memory since the last
+        write is not so.
+        """
         answered = self._answered
         with self._lock:
             self._writes, self._decided, self._suspends = Writes(), [], False
@@ -260,7 +284,8 @@ class LogIndex:
             self.decide(self._decides_from)
 
     def suspend(self) -> None:
-        """Let go what finds near documents: decisions are known on much that is to be applied. Nothing is looked up meanwhile.
+        """Let go what finds near documents: decisions are known on much that is to be applied.
+        Nothing is looked up meanwhile.
 
         `resume` ends it, and so does the first record on which nothing is decided.
         """
@@ -277,14 +302,18 @@ class LogIndex:
             self._suspends = False
 
     def answers_since(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Return (log offset, answer) of the stored answers from a log offset on, as they were first given out."""
+        """Return (log offset, answer) of the stored answers from a log offset on, as they were
+        first given out.
+        """
         self._check()
         yield from self._unanswered.since(offset)
 
     def answered(self, offset: int) -> None:
-        """Take note that all answers below a log offset were delivered; the next write makes it durable.
+        """Take note that all answers below a log offset were delivered; the next write makes it
+        durable.
 
-        An offset above `applied` says that nobody waits for the answers up to there: they are not stored at all.
+        An offset above `applied` says that nobody waits for the answers up to there: they are not
+        stored at all.
         """
         if offset <= self._answered:
             return
@@ -297,12 +326,16 @@ class LogIndex:
         return len(self._unwritten)
 
     def decide(self, first: int) -> None:
-        """Keep what is decided on log records from an offset on, until `decisions_written`; of those before it nothing."""
+        """Keep what is decided on log records from an offset on, until `decisions_written`; of
+        those before it nothing.
+        """
         self._decides_from = first
         self.decisions_written(first)
 
     def take_decisions(self) -> list[tuple[int, bytes]]:
-        """Return (log offset, decision) of what was decided since the last call; it is durable, as answers are."""
+        """Return (log offset, decision) of what was decided since the last call; it is durable, as
+        answers are.
+        """
         found, self._decided = self._decided, []
         return found
 
@@ -312,7 +345,9 @@ class LogIndex:
         yield from self._unwritten.since()
 
     def decisions_written(self, below: int) -> None:
-        """Take note that all decisions below a log offset were written; the next write makes it durable."""
+        """Take note that all decisions below a log offset were written; the next write makes it
+        durable.
+        """
         self._unwritten.delivered(self._writes, below)
 
     def _keep_decision(self, log_offset: int, decide: Callable[[], LogDecision]) -> None:
@@ -332,20 +367,30 @@ class LogIndex:
             raise
 
     def keep_up(self) -> None:
-        """Have the volume name the files beside it that were finished since the last write; costs nothing if there are none."""
+        """Have the volume name the files beside it that were finished since the last write; costs
+        nothing if there are none.
+        """
         if self._beside is not None and self._beside.is_behind:
             self.flush()
 
     @property
     def made_anew(self) -> tuple[str, ...]:
-        """What of the files beside the volume did not fit at opening, and was made anew; empty after most openings."""
+        """What of the files beside the volume did not fit at opening, and was made anew; empty
+        after most openings.
+        """
         return () if self._beside is None else tuple(self._beside.refused)
 
     @property
     def outbox(self) -> Outbox | None:
-        """What the topic `representatives` is owed; for the applying thread, between two calls of `apply`."""
+        """What the topic `representatives` is owed; for the applying thread, between two calls of
+        `apply`.
+        """
         published = self._state.copies.published
-        return None if published is None else Outbox(self._state, published, lambda: self._writes, self._lock)
+        return (
+            None
+            if published is None
+            else Outbox(self._state, published, lambda: self._writes, self._lock)
+        )
 
     def similar(
         self,
@@ -357,13 +402,16 @@ class LogIndex:
         sketch: bytes = b"",
         similarity: int | None = None,
     ) -> Similar:
-        """Return what the index keeps of a text: the representative with its digest, then those within reach, nearest first.
+        """Return what the index keeps of a text: the representative with its digest, then those
+        within reach, nearest first.
 
-        `print_limbs` are the print's 64-bit limbs, low limb first; `features` its feature count: below the floor it is found
-        by its digest alone. `similarity`, in per cent, takes the place of the plan's. Safe from any thread.
+        `print_limbs` are the print's 64-bit limbs, low limb first; `features` its feature count:
+        below the floor it is found by its digest alone. `similarity`, in per cent, takes the place
+        of the plan's. Safe from any thread.
 
         Raises:
-            ConfigurationError: the print has not as many limbs as those in the index, or nothing was declared yet; or the plan
+            ConfigurationError: the print has not as many limbs as those in the index, or nothing
+            was declared yet; or the plan
                 compares no sketches, and a similarity is given.
         """
         self._check()
@@ -371,7 +419,8 @@ class LogIndex:
             state, tables, entries = self._state, self._state.neighbours, self._state.entries
             if state.declared is None or state.plan is None:
                 raise ConfigurationError(
-                    "No record of the log declares a recipe yet, so nothing can be looked up in this index."
+                    "No record of the log declares a recipe yet, so nothing can be looked up in "
+                    "this index."
                 )
             plan = state.plan if similarity is None else state.plan.with_similarity(similarity)
             is_short = features < state.declared.floor
@@ -381,10 +430,13 @@ class LogIndex:
             number = tables.find_digest(text_digest, scope)
             if not is_short:
                 check_sketch(state.plan, tables, sketch)
-            all_alike = [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_min)
+            all_alike = (
+                [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_min)
+            )
             alike = beside_itself(all_alike, number)
             apart = [one for one in alike if one.share < plan.crowd][:most]
-            # The same text has the same print, unless the entry is short: then only its digest was kept to be compared.
+            # The same text has the same print, unless the entry is short: then only its digest was
+            # kept to be compared.
             near = [(one.distance, one.entry) for one in alike if one.share >= plan.crowd]
             found = [(0, number), *near] if number >= 0 else near
             shown = tuple(described(entries, state.sources, found[:most]))
@@ -393,22 +445,30 @@ class LogIndex:
             return Similar(self._applied, plan, shown, len(found), is_short, crowds, told)
 
     def kept_ids(self, ids: Sequence[bytes] | None = None) -> list[bytes]:
-        """Return the id of each representative, in log order; with `ids` of those that have one of these. Any thread."""
+        """Return the id of each representative, in log order; with `ids` of those that have one of
+        these. Any thread.
+        """
         self._check()
         with self._lock:
             return [] if self._state.entries is None else ids_of(self._state.entries, ids)
 
     def memory_for(self, plan: Plan) -> PlanMemory:
-        """Return what the live entries need under a plan, and what there is. Safe from any thread; changes nothing."""
+        """Return what the live entries need under a plan, and what there is. Safe from any thread;
+        changes nothing.
+        """
         self._check()
         with self._lock:
             tables = self._state.neighbours
             entries, least = (0, 0) if tables is None else (tables.live, tables.least_bytes(plan))
-            allowed, beside = (self._budget.memory_bytes, self._budget.beside_bytes) if self._budget else (0, 0)
+            allowed, beside = (
+                (self._budget.memory_bytes, self._budget.beside_bytes) if self._budget else (0, 0)
+            )
             return PlanMemory(entries, Budget.least_for(least + beside), allowed)
 
     def buckets(self, most: int = 10) -> BucketSizes:
-        """Return how full the buckets are, with the `most` hottest. Safe from any thread: one table is held at a time."""
+        """Return how full the buckets are, with the `most` hottest. Safe from any thread: one table
+        is held at a time.
+        """
         self._check()
         parts: list[BucketSizes] = []
         counted: Plan | None = None
@@ -428,21 +488,27 @@ class LogIndex:
         return BucketSizes.together(parts, most)
 
     def state_digest(self) -> StateDigest:
-        """Return the digest of the stored state (see `digest`), by a pass over the volume; call it from the applying thread."""
+        """Return the digest of the stored state (see `digest`), by a pass over the volume; call it
+        from the applying thread.
+        """
         self._check()
         return state_digest(self._store)
 
     def checkpoint(self, path: Path) -> None:
-        """Make a second volume at `path`, which must not exist, of what is stored; the index goes on whether it works or not.
+        """Make a second volume at `path`, which must not exist, of what is stored; the index goes
+        on whether it works or not.
 
         Raises:
-            StoreError: it could not be made; there is nothing at `path` that could be taken for a whole one.
+            StoreError: it could not be made; there is nothing at `path` that could be taken for a
+            whole one.
         """
         self._check()
         self._store.checkpoint(path)
 
     def statistics(self) -> dict[str, int]:
-        """Return figures for metrics and `stats`; sizes in bytes. One table's buckets are looked at, another at each call."""
+        """Return figures for metrics and `stats`; sizes in bytes. One table's buckets are looked
+        at, another at each call.
+        """
         self._check()
         with self._lock:
             state, tables = self._state, self._state.neighbours
@@ -469,21 +535,26 @@ class LogIndex:
                 "full_blocks": 0 if tables is None else tables.full_blocks(),
                 "bytes_in_memory": 0 if tables is None else tables.bytes_used,
                 "bytes_mapped": 0 if tables is None else tables.bytes_mapped,
-                "bytes_on_disk": self._store.size_bytes() + (self._beside.size_bytes() if self._beside else 0),
+                "bytes_on_disk": self._store.size_bytes()
+                + (self._beside.size_bytes() if self._beside else 0),
                 "tables_unwritten": self._beside.unwritten if self._beside else 0,
             }
 
     def searches(self) -> tuple[int, ...]:
-        """Return how many documents were searched for since opening, by how many prints that compared.
+        """Return how many documents were searched for since opening, by how many prints that
+        compared.
 
-        Place k counts those with 2^(k-1) to 2^k - 1, place 0 those with none; empty before the first batch. Any thread.
+        Place k counts those with 2^(k-1) to 2^k - 1, place 0 those with none; empty before the
+        first batch. Any thread.
         """
         with self._lock:
             tables = self._state.neighbours
             return () if tables is None else tables.searches
 
     def close(self) -> None:
-        """Release the volume; what `answered` noted since the last write is lost unless `flush` was called."""
+        """Release the volume; what `answered` noted since the last write is lost unless `flush` was
+        called.
+        """
         with self._lock:
             self._failure = "It was closed."
             if self._beside is not None:
@@ -492,7 +563,10 @@ class LogIndex:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise StoreError(f"The index cannot go on: {self._failure} Open it again; it resumes from its volume.")
+            raise StoreError(
+                f"The index cannot go on: {self._failure} Open it again; it resumes from its "
+                "volume."
+            )
 
     def _write(self) -> None:
         writes = self._writes
@@ -506,10 +580,16 @@ class LogIndex:
         self._writes = Writes()
 
     def _open_rooms(self, state: IndexState, live: int = 0) -> tuple[int, int]:
-        """Make the rooms of a state; return how many of its `live` entries files gave, and the first entry after them."""
+        """Make the rooms of a state; return how many of its `live` entries files gave, and the
+        first entry after them.
+        """
         if state.plan is None:
-            raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
-        entries = state.entries = Entries(self._store, state.print_limbs, state.sketch_bytes, self._beat)
+            raise InvariantError(
+                "A batch was judged before a plan was declared; this is a fault of the program."
+            )
+        entries = state.entries = Entries(
+            self._store, state.print_limbs, state.sketch_bytes, self._beat
+        )
         held = state.plan, state.print_limbs, entries.identities
         limits = self._budget, state.sketch_bytes, self._beat
         state.neighbours = Neighbours(*held, None, *limits, beside=self._beside)
@@ -531,7 +611,9 @@ class LogIndex:
             self._read_entries(meta.entries, meta.live)
 
     def _read_entries(self, count: int, live: int) -> None:
-        """Read the rows beside the volume, and the entries that came after them; all of these where that does not fit."""
+        """Read the rows beside the volume, and the entries that came after them; all of these where
+        that does not fit.
+        """
         state = self._state
         kept, first = self._open_rooms(state, live)
         entries, neighbours = state.rooms()
@@ -552,7 +634,9 @@ class LogIndex:
 
 
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:
-    """Return what a log record holds; a malformed one is a value too, because it is answered like any other."""
+    """Return what a log record holds; a malformed one is a value too, because it is answered like
+    any other.
+    """
     try:
         return decode(value, f"Log record {log_offset}")
     except FormatError as error:

@@ -1,4 +1,6 @@
-"""What a look-up is asked with and what it shows, and how full buckets are: nothing here changes an index."""
+"""What a look-up is asked with and what it shows, and how full buckets are: nothing here changes an
+index.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from stream_dedup.index.volume.entries import Entries
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A live representative, as a look-up shows it. `print` is a number, its low bits the print's low limb."""
+    """A live representative, as a look-up shows it. `print` is a number, its low bits the print's
+    low limb.
+    """
 
     number: int
     position: Position
@@ -43,7 +47,8 @@ class Entry:
 class Apart:
     """An entry that is like a text as other pages of its site are: no copy.
 
-    `share`: what they have in common of all that the crowd, of `others` documents, does not share with the text, in per cent.
+    `share`: what they have in common of all that the crowd, of `others` documents, does not share
+    with the text, in per cent.
     """
 
     distance: int
@@ -54,10 +59,12 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Similar:
-    """What a look-up by a `plan` found: (distance in bits, entry) by distance, of `total`, as of the log offset `applied`.
+    """What a look-up by a `plan` found: (distance in bits, entry) by distance, of `total`, as of
+    the log offset `applied`.
 
-    `by_digest_only`: the text is below the floor of features, so only an equal text could be found. `crowds`: of the number of
-    a near entry, how many others its crowd has, and the share, as in `Apart`. `apart`: what the crowd turns away.
+    `by_digest_only`: the text is below the floor of features, so only an equal text could be found.
+    `crowds`: of the number of a near entry, how many others its crowd has, and the share, as in
+    `Apart`. `apart`: what the crowd turns away.
     """
 
     applied: int
@@ -70,29 +77,37 @@ class Similar:
 
 
 def asked_limbs(tables: Neighbours, limbs: Sequence[int]) -> NDArray[np.uint64]:
-    """Return the limbs of a print, low limb first; ConfigurationError if those in the index have more or fewer."""
+    """Return the limbs of a print, low limb first; ConfigurationError if those in the index have
+    more or fewer.
+    """
     asked = np.array(limbs, np.uint64)
     if asked.shape != (tables.limbs,):
         raise ConfigurationError(
-            f"The index holds prints of {tables.limbs * 64} bits, and {len(asked) * 64} were asked for; use the recipe that "
+            f"The index holds prints of {tables.limbs * 64} bits, and {len(asked) * 64} were asked "
+            "for; use the recipe that "
             "its log declares."
         )
     return asked
 
 
 def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
-    """Raise ConfigurationError if a sketch has not as many bytes as those in the index, or is missing where it counts."""
+    """Raise ConfigurationError if a sketch has not as many bytes as those in the index, or is
+    missing where it counts.
+    """
     if (sketch or (plan is not None and plan.needs_sketch)) and len(sketch) != tables.values:
         raise ConfigurationError(
-            f"The index holds sketches of {tables.values} bytes, and one of {len(sketch)} was asked for; send the one that "
+            f"The index holds sketches of {tables.values} bytes, and one of {len(sketch)} was "
+            "asked for; send the one that "
             "the recipe makes of the text, which its log declares."
         )
 
 
 def beside_itself(alike: Sequence[Alike], number: int) -> list[Alike]:
-    """Return what is alike, of a text that is the entry `number` if it is one: then that is none of its own crowd.
+    """Return what is alike, of a text that is the entry `number` if it is one: then that is none of
+    its own crowd.
 
-    Weights are the same without it, because it has each value of the text. Of a crowd that is full it may be none.
+    Weights are the same without it, because it has each value of the text. Of a crowd that is full
+    it may be none.
     """
     others = [one for one in alike if one.entry != number]
     if len(others) == len(alike):
@@ -101,13 +116,20 @@ def beside_itself(alike: Sequence[Alike], number: int) -> list[Alike]:
     return [one if one.others else one._replace(share=ALONE) for one in fewer]
 
 
-def described_apart(entries: Entries, sources: Sources, found: Sequence[Alike]) -> tuple[Apart, ...]:
+def described_apart(
+    entries: Entries, sources: Sources, found: Sequence[Alike]
+) -> tuple[Apart, ...]:
     """Return what is to be said of entries that the crowd turns away."""
     details = described(entries, sources, [(one.distance, one.entry) for one in found])
-    return tuple(Apart(distance, entry, one.others, one.share) for one, (distance, entry) in zip(found, details, strict=True))
+    return tuple(
+        Apart(distance, entry, one.others, one.share)
+        for one, (distance, entry) in zip(found, details, strict=True)
+    )
 
 
-def described(entries: Entries, sources: Sources, found: Sequence[tuple[int, int]]) -> list[tuple[int, Entry]]:
+def described(
+    entries: Entries, sources: Sources, found: Sequence[tuple[int, int]]
+) -> list[tuple[int, Entry]]:
     """Return (distance in bits, entry) of each (distance, number of an entry)."""
     rows, ids = entries.rows(np.array([number for _, number in found], np.int64))
     return [
@@ -132,7 +154,9 @@ def described(entries: Entries, sources: Sources, found: Sequence[tuple[int, int
 
 
 def ids_of(entries: Entries, ids: Sequence[bytes] | None) -> list[bytes]:
-    """Return the id of each live entry, in log order; with `ids` of those that have one of these."""
+    """Return the id of each live entry, in log order; with `ids` of those that have one of
+    these.
+    """
     if ids is not None:
         numbers, is_live = entries.find_ids(set(ids))
         return list(entries.rows(numbers[is_live])[1])
@@ -147,9 +171,10 @@ def ids_of(entries: Entries, ids: Sequence[bytes] | None) -> list[bytes]:
 class BucketSizes:
     """How full the buckets of some tables are.
 
-    `sizes`: (n, how many buckets hold more than n / 2 and up to n entries), n being powers of two; `hottest`: (table, bucket,
-    entries) of the longest ones, longest first; a bucket holds what some bits of the hashed key have in common.
-    `full`: how many blocks more entries share than the plan asks of one.
+    `sizes`: (n, how many buckets hold more than n / 2 and up to n entries), n being powers of two;
+    `hottest`: (table, bucket, entries) of the longest ones, longest first; a bucket holds what some
+    bits of the hashed key have in common. `full`: how many blocks more entries share than the plan
+    asks of one.
     """
 
     buckets: int
@@ -160,12 +185,18 @@ class BucketSizes:
 
     @classmethod
     def of(cls, table: int, lengths: NDArray[np.integer[Any]], most: int, full: int = 0) -> Self:
-        """Return those of one table by the `lengths` of its buckets, with the `most` longest; `full` blocks are full."""
+        """Return those of one table by the `lengths` of its buckets, with the `most` longest;
+        `full` blocks are full.
+        """
         used = lengths[lengths > 0]
         classes = np.bincount(np.frexp(used - 0.5)[1]).tolist() if len(used) else []
         sizes = tuple((1 << power, count) for power, count in enumerate(classes) if count)
         most = min(most, len(lengths))
-        longest = np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist() if most else []
+        longest = (
+            np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist()
+            if most
+            else []
+        )
         hottest = ((table, bucket, int(lengths[bucket])) for bucket in longest if lengths[bucket])
         return cls(len(lengths), len(used), sizes, _longest_first(hottest), full)
 
@@ -178,7 +209,9 @@ class BucketSizes:
             sizes.update(dict(part.sizes))
         hottest = _longest_first(one for part in parts for one in part.hottest)[:most]
         buckets, used = sum(part.buckets for part in parts), sum(part.used for part in parts)
-        return cls(buckets, used, tuple(sorted(sizes.items())), hottest, sum(part.full for part in parts))
+        return cls(
+            buckets, used, tuple(sorted(sizes.items())), hottest, sum(part.full for part in parts)
+        )
 
 
 def _longest_first(hottest: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:

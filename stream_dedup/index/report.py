@@ -1,7 +1,8 @@
-"""What an index holds, as fields for `index stats`, `/v1/stats` and `/v1/similar`: plain values that JSON can carry.
+"""What an index holds, as fields for `index stats`, `/v1/stats` and `/v1/similar`: plain values
+that JSON can carry.
 
-Invariant: ids from outside are text here, with what is not UTF-8 replaced; 64-bit numbers that JavaScript would round are
-written in hexadecimal digits.
+Invariant: ids from outside are text here, with what is not UTF-8 replaced; 64-bit numbers that
+JavaScript would round are written in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
             "used": buckets.used,
             "full_blocks": buckets.full,
             "sizes": [{"up_to": size, "buckets": count} for size, count in buckets.sizes],
-            "hottest": [{"table": table, "key": f"{key:x}", "entries": count} for table, key, count in buckets.hottest],
+            "hottest": [
+                {"table": table, "key": f"{key:x}", "entries": count}
+                for table, key, count in buckets.hottest
+            ],
         },
         "chain": index.chain.hex(),
     }
@@ -59,12 +63,18 @@ def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
 
 def of_digest(digest: StateDigest | None) -> dict[str, Any]:
     """Return the field of the report that tells the state digest, if it was computed."""
-    return {"state_digest": None if digest is None else {"log_offset": digest.log_offset, "digest": digest.digest}}
+    return {
+        "state_digest": None
+        if digest is None
+        else {"log_offset": digest.log_offset, "digest": digest.digest}
+    }
 
 
 def shortened(found: dict[str, Any], hottest: int) -> dict[str, Any]:
     """Return the report with the `hottest` first of the buckets that it lists."""
-    return found | {"buckets": found["buckets"] | {"hottest": found["buckets"]["hottest"][:hottest]}}
+    return found | {
+        "buckets": found["buckets"] | {"hottest": found["buckets"]["hottest"][:hottest]}
+    }
 
 
 def similar(index: LogIndex, found: Similar, sketch: bytes) -> dict[str, Any]:
@@ -78,9 +88,13 @@ def similar(index: LogIndex, found: Similar, sketch: bytes) -> dict[str, Any]:
         "by_digest_only": found.by_digest_only,
         "total": found.total,
         "found": [
-            _entry(distance, one, sketch) | _beside(*found.crowds.get(one.number, (0, 0))) for distance, one in found.found
+            _entry(distance, one, sketch) | _beside(*found.crowds.get(one.number, (0, 0)))
+            for distance, one in found.found
         ],
-        "apart": [_entry(one.distance, one.entry, sketch) | _beside(one.others, one.share) for one in found.apart],
+        "apart": [
+            _entry(one.distance, one.entry, sketch) | _beside(one.others, one.share)
+            for one in found.apart
+        ],
     }
 
 
@@ -105,7 +119,9 @@ def _entry(distance: int, entry: Entry, sketch: bytes) -> dict[str, Any]:
 
 
 def rfc3339(time_ms: int) -> str | None:
-    """Return a time in milliseconds since 1970 as RFC 3339 in UTC, or None if it has no such form."""
+    """Return a time in milliseconds since 1970 as RFC 3339 in UTC, or None if it has no such
+    form.
+    """
     try:
         moment = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
     except (OverflowError, ValueError, OSError):

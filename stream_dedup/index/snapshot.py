@@ -1,4 +1,5 @@
-"""Snapshots: copies of an index's volume in a folder or an object store, each with a manifest of what it is and must be.
+"""Snapshots: copies of an index's volume in a folder or an object store, each with a manifest of
+what it is and must be.
 
     PLACE/NAME/snapshot.json   the manifest, written last: without it a snapshot is unfinished
     PLACE/NAME/volume/         the volume's files
@@ -12,12 +13,14 @@ NAME is the time, so that names in their order are snapshots in theirs, and whos
     4  what lies there is held against what was sent, and the manifest is written
     5  older snapshots of the same log go but for the number kept, and what others left unfinished a day ago
 
-Restoring: into VOLUME/restoring, file by file against its digest; opened there, and proved; then all goes up, CURRENT last.
-What lies beside the volume (`beside`) is left out: the restored index makes it anew, sooner than it would be fetched.
+Restoring: into VOLUME/restoring, file by file against its digest; opened there, and proved; then
+all goes up, CURRENT last. What lies beside the volume (`beside`) is left out: the restored index
+makes it anew, sooner than it would be fetched.
 
-Invariants: a snapshot never shares bytes with the volume; one is whole within a day of its name, or never; an interrupted
-writer harms no other snapshot; a restored volume holds every byte of which the state digest was made, and a version that is
-not the one that took it makes that digest again, because it may read the same bytes otherwise.
+Invariants: a snapshot never shares bytes with the volume; one is whole within a day of its name, or
+never; an interrupted writer harms no other snapshot; a restored volume holds every byte of which
+the state digest was made, and a version that is not the one that took it makes that digest again,
+because it may read the same bytes otherwise.
 """
 
 from __future__ import annotations
@@ -88,7 +91,9 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a snapshot is. `applied`: it holds the log below this offset; `plan` as in control records, `taken` RFC 3339."""
+    """What a snapshot is. `applied`: it holds the log below this offset; `plan` as in control
+    records, `taken` RFC 3339.
+    """
 
     format: int
     program: str
@@ -114,7 +119,9 @@ class Manifest:
 
 
 class Snapshot(NamedTuple):
-    """One that is whole, how many of its bytes were brought to its place for it, and why older ones could not be removed."""
+    """One that is whole, how many of its bytes were brought to its place for it, and why older ones
+    could not be removed.
+    """
 
     name: str
     manifest: Manifest
@@ -134,25 +141,35 @@ def take(
     every_seconds: float = 0.0,
     advance: Advance = lambda _: None,
 ) -> Snapshot:
-    """Take a snapshot of the volume of an index that does not run, or of a checkpoint of one that does.
+    """Take a snapshot of the volume of an index that does not run, or of a checkpoint of one that
+    does.
 
-    `by` says in its name who took it. Of the same log `keep` snapshots stay, all if it is None. If none is `due_at` yet, the
-    newest is returned, and nothing is taken.
+    `by` says in its name who took it. Of the same log `keep` snapshots stay, all if it is None. If
+    none is `due_at` yet, the newest is returned, and nothing is taken.
 
     Raises:
         InputError: there is no index, or `place` lies within its volume.
         StoreError: the index runs; `place` cannot be used; the volume is damaged.
     """
     if not (volume / _CURRENT).exists():
-        raise InputError(f"There is no index volume at {volume}; name the directory of an index (INDEX_DIR).")
+        raise InputError(
+            f"There is no index volume at {volume}; name the directory of an index (INDEX_DIR)."
+        )
     storage = storage_at(place)
     if volume.resolve() in (Path(storage.where).resolve(), *Path(storage.where).resolve().parents):
-        raise InputError(f"{storage.where} lies within the volume, and would be lost with it; name another place.")
+        raise InputError(
+            f"{storage.where} lies within the volume, and would be lost with it; name another "
+            "place."
+        )
     with _at_rest(volume):
         earlier = list(whole(storage))
         with _contents(volume) as state:
             last = next((one for one in earlier if _is_of(one.manifest, state.log)), None)
-            if last is not None and every_seconds and due_at(last, by, every_seconds) > dt.datetime.now(dt.UTC).timestamp():
+            if (
+                last is not None
+                and every_seconds
+                and due_at(last, by, every_seconds) > dt.datetime.now(dt.UTC).timestamp()
+            ):
                 return last
             manifest = _describe(state)
         begun = dt.datetime.now(dt.UTC)
@@ -161,7 +178,8 @@ def take(
             sent, files = _put(storage, volume, name, earlier, advance)
             if dt.datetime.now(dt.UTC) - begun > _UNFINISHED - dt.timedelta(hours=1):
                 raise StoreError(
-                    f"A snapshot took a day on its way to {storage.where}, and was given up; see to a faster way there."
+                    f"A snapshot took a day on its way to {storage.where}, and was given up; see "
+                    "to a faster way there."
                 )
             manifest = replace(manifest, files=tuple(files))
             storage.write(f"{name}/{MANIFEST}", _manifest_bytes(manifest))
@@ -173,12 +191,15 @@ def take(
         if keep is not None:
             _prune(storage, manifest.log, keep)
     except StoreError as error:
-        return Snapshot(name, manifest, sent, f"The snapshot is whole, and older ones were not removed. {error}")
+        return Snapshot(
+            name, manifest, sent, f"The snapshot is whole, and older ones were not removed. {error}"
+        )
     return Snapshot(name, manifest, sent)
 
 
 def whole(storage: Storage) -> Iterator[Snapshot]:
-    """Yield the snapshots of a place that are whole and of which this version can tell what they are, the newest first.
+    """Yield the snapshots of a place that are whole and of which this version can tell what they
+    are, the newest first.
 
     Raises:
         StoreError: the place cannot be read.
@@ -194,11 +215,14 @@ def _names(storage: Storage) -> list[str]:
 
 
 def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
-    """Return when the next one is due, in seconds since 1970: where another one than `by` takes them, a quarter later.
+    """Return when the next one is due, in seconds since 1970: where another one than `by` takes
+    them, a quarter later.
 
     So as a rule the same replica goes on, and finds most files of its volume in the place.
     """
-    return last.manifest.taken_at + every_seconds * (1 if last.name.endswith(f"Z-{_owner(by)}") else _LATE)
+    return last.manifest.taken_at + every_seconds * (
+        1 if last.name.endswith(f"Z-{_owner(by)}") else _LATE
+    )
 
 
 def _owner(by: str) -> str:
@@ -242,7 +266,8 @@ def ask(volume: Path, place: Path | str, wait_seconds: float) -> Snapshot:
         time.sleep(_LOOK_SECONDS)
     (volume / WANTED).unlink(missing_ok=True)
     raise StoreError(
-        f"The index that has {volume} open brought no snapshot to {storage.where} within {wait_seconds:g} s; its log says why. "
+        f"The index that has {volume} open brought no snapshot to {storage.where} within "
+        f"{wait_seconds:g} s; its log says why. "
         "Does it run with STREAM_DEDUP_SNAPSHOTS as it stands here?"
     )
 
@@ -270,12 +295,17 @@ def _contents(volume: Path) -> Iterator[contents.Contents]:
     try:
         state = contents.read(store)
         if state.log is None:
-            raise StoreError("The volume follows no log yet, so there is nothing to snapshot; let its index start once.")
+            raise StoreError(
+                "The volume follows no log yet, so there is nothing to snapshot; let its index "
+                "start once."
+            )
         yield state
     except OtherFormatError:
         raise
     except FormatError as error:
-        raise VolumeError(f"The volume is damaged, and no snapshot of it was taken: {error}") from error
+        raise VolumeError(
+            f"The volume is damaged, and no snapshot of it was taken: {error}"
+        ) from error
     finally:
         store.close()
 
@@ -298,9 +328,17 @@ def _describe(found: contents.Contents) -> Manifest:
     )
 
 
-def _put(storage: Storage, volume: Path, name: str, earlier: list[Snapshot], advance: Advance) -> tuple[int, list[File]]:
-    """Bring a volume's files into the snapshot `name`; return how many bytes had to be sent, and what the files are."""
-    paths = [one for one in sorted(volume.iterdir()) if one.is_file() and not _LEFT_OUT.fullmatch(one.name)]
+def _put(
+    storage: Storage, volume: Path, name: str, earlier: list[Snapshot], advance: Advance
+) -> tuple[int, list[File]]:
+    """Bring a volume's files into the snapshot `name`; return how many bytes had to be sent, and
+    what the files are.
+    """
+    paths = [
+        one
+        for one in sorted(volume.iterdir())
+        if one.is_file() and not _LEFT_OUT.fullmatch(one.name)
+    ]
     there = {
         (file.bytes, file.blake2b): f"{one.name}/{VOLUME}/{file.name}"
         for one in reversed(earlier)
@@ -313,18 +351,23 @@ def _put(storage: Storage, volume: Path, name: str, earlier: list[Snapshot], adv
         advance(file.bytes)
         found = there.get((file.bytes, file.blake2b))
         if found is not None and path.suffix == ".sst":  # the others are small, and change
-            with contextlib.suppress(StoreError, FileNotFoundError):  # another writer may have removed that snapshot
+            with contextlib.suppress(
+                StoreError, FileNotFoundError
+            ):  # another writer may have removed that snapshot
                 storage.copy(found, target)
                 return 0, file
         storage.put(path, target)
         return file.bytes, file
 
-    done = [put(path) for path in paths]  # one by one: a library of a store may hold a whole file in memory
+    done = [
+        put(path) for path in paths
+    ]  # one by one: a library of a store may hold a whole file in memory
     found = storage.sizes(f"{name}/{VOLUME}")
     for _, file in done:
         if found.get(file.name) != file.bytes:
             raise StoreError(
-                f"{storage.where} holds {found.get(file.name, 0)} bytes of {file.name}, and was given {file.bytes}; no "
+                f"{storage.where} holds {found.get(file.name, 0)} bytes of {file.name}, and was "
+                f"given {file.bytes}; no "
                 "snapshot was taken."
             )
     return sum(sent for sent, _ in done), [file for _, file in done]
@@ -353,7 +396,9 @@ def _prune(storage: Storage, log: str | None, keep: int) -> None:
 
 def _manifest_bytes(manifest: Manifest) -> bytes:
     fields = asdict(manifest)
-    return (json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, sort_keys=True) + "\n").encode("utf-8")
+    return (
+        json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, sort_keys=True) + "\n"
+    ).encode("utf-8")
 
 
 def read_manifest(storage: Storage, name: str) -> Manifest:
@@ -370,25 +415,31 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         fields = json.loads(storage.read_file(f"{name}/{MANIFEST}".lstrip("/")))
     except FileNotFoundError as error:
         raise InputError(
-            f"{path} holds no finished snapshot ({MANIFEST} is missing); name a place that `index snapshot` wrote to."
+            f"{path} holds no finished snapshot ({MANIFEST} is missing); name a place that `index "
+            "snapshot` wrote to."
         ) from error
     except ValueError as error:
-        raise FormatError(f"The manifest {path}/{MANIFEST} cannot be read: {error}. Take another snapshot.") from error
+        raise FormatError(
+            f"The manifest {path}/{MANIFEST} cannot be read: {error}. Take another snapshot."
+        ) from error
     form = fields.get("format") if isinstance(fields, dict) else None
     if isinstance(form, int) and form > FORMAT:
         raise OtherFormatError(
-            f"The snapshot {path} is of format {form}, and this program reads up to {FORMAT}; restore it with the version "
+            f"The snapshot {path} is of format {form}, and this program reads up to {FORMAT}; "
+            "restore it with the version "
             f"that took it ({fields.get('program')!s:.40}) or a newer one."
         )
     if not isinstance(fields, dict) or fields.pop("checksum", None) != _checksum(fields):
         raise FormatError(
-            f"The manifest {path}/{MANIFEST} does not match its checksum: it was damaged or edited. Take another snapshot."
+            f"The manifest {path}/{MANIFEST} does not match its checksum: it was damaged or "
+            "edited. Take another snapshot."
         )
     try:
         return Manifest(**{**fields, "files": tuple(File(**one) for one in fields["files"])})
     except (TypeError, KeyError) as error:
         raise FormatError(
-            f"The manifest {path}/{MANIFEST} lacks what a manifest says ({error}); take another snapshot."
+            f"The manifest {path}/{MANIFEST} lacks what a manifest says ({error}); take another "
+            "snapshot."
         ) from error
 
 
@@ -401,18 +452,24 @@ def _checksum(fields: Mapping[str, Any]) -> str:
 
 
 def restore(
-    place: Path | str, volume: Path, *, name: str | None = None, log: str | None = None, advance: Advance = lambda _: None
+    place: Path | str,
+    volume: Path,
+    *,
+    name: str | None = None,
+    log: str | None = None,
+    advance: Advance = lambda _: None,
 ) -> Snapshot:
-    """Make an index volume of a snapshot, the newest if none is named; the index goes on from there.
+    """Make an index volume of a snapshot, the newest if none is named; the index goes on from
+    there.
 
-    `log`, where it is given, is the log that the volume must follow. The directory is left empty if anything is wrong.
+    `log`, where it is given, is the log that the volume must follow. The directory is left empty if
+    anything is wrong.
 
     Raises:
-        InputError: there is no finished snapshot, or `volume` is not empty.
-        ConfigurationError: the snapshot follows another log.
-        FormatError: a file of it is missing, cut or changed. The sentence names the snapshot before it.
-        OtherFormatError: it was written by a newer version, or this one reads its bytes otherwise.
-        StoreError: the place or the volume cannot be used.
+        InputError: there is no finished snapshot, or `volume` is not empty. ConfigurationError: the
+        snapshot follows another log. FormatError: a file of it is missing, cut or changed. The
+        sentence names the snapshot before it. OtherFormatError: it was written by a newer version,
+        or this one reads its bytes otherwise. StoreError: the place or the volume cannot be used.
     """
     storage = storage_at(place)
     names = _finished(storage)
@@ -429,9 +486,14 @@ def restore(
 
 
 def restore_any(
-    place: str, volume: Path, log: str, tell: Callable[[str], None], advance: Advance = lambda _: None
+    place: str,
+    volume: Path,
+    log: str,
+    tell: Callable[[str], None],
+    advance: Advance = lambda _: None,
 ) -> Snapshot | None:
-    """Make an index volume of the newest snapshot that is good; `tell` is told what is wrong with each that is not.
+    """Make an index volume of the newest snapshot that is good; `tell` is told what is wrong with
+    each that is not.
 
     Returns None, with an empty `volume`, if there is none.
     """
@@ -450,7 +512,9 @@ def restore_any(
 
 
 def clear_unfinished(volume: Path) -> None:
-    """Remove what a process left that died while it took or restored a snapshot; a volume that is whole stays."""
+    """Remove what a process left that died while it took or restored a snapshot; a volume that is
+    whole stays.
+    """
     clear_checkpoint(volume)
     if not (volume / RESTORING).exists():
         return
@@ -467,7 +531,9 @@ def clear_checkpoint(volume: Path) -> None:
 
 
 def _finished(storage: Storage) -> list[str]:
-    """Return the names of snapshots that have a manifest, good or not, the newest first; "" is one that is the place itself."""
+    """Return the names of snapshots that have a manifest, good or not, the newest first; "" is one
+    that is the place itself.
+    """
     found = [name for name in _names(storage) if MANIFEST in storage.sizes(name)]
     if not found:
         with contextlib.suppress(FileNotFoundError):
@@ -476,17 +542,23 @@ def _finished(storage: Storage) -> list[str]:
     return found
 
 
-def _restore(storage: Storage, name: str, volume: Path, log: str | None, advance: Advance) -> Snapshot:
+def _restore(
+    storage: Storage, name: str, volume: Path, log: str | None, advance: Advance
+) -> Snapshot:
     manifest, where = read_manifest(storage, name), f"{storage.where}/{name}".rstrip("/")
     if manifest.volume_format != layout.VERSION:
         raise OtherFormatError(
-            f"The volume in {where} is of format version {manifest.volume_format}, and this program reads {layout.VERSION}; "
-            f"restore it with a version that writes it, such as {manifest.program}, or let the index read the log."
+            f"The volume in {where} is of format version {manifest.volume_format}, and this "
+            f"program reads {layout.VERSION}; "
+            f"restore it with a version that writes it, such as {manifest.program}, or let the "
+            "index read the log."
         )
     if log is not None and manifest.log != log:
         raise ConfigurationError(
-            f"The snapshot {where} follows the log {manifest.log!r}, and this is {log!r}: the topic was made anew, or the "
-            "snapshot belongs to another cluster. Take a snapshot of an index of this log, or let the new one read the log."
+            f"The snapshot {where} follows the log {manifest.log!r}, and this is {log!r}: the "
+            "topic was made anew, or the "
+            "snapshot belongs to another cluster. Take a snapshot of an index of this log, or let "
+            "the new one read the log."
         )
     _check_is_empty(volume)
     restoring = volume / RESTORING
@@ -498,11 +570,13 @@ def _restore(storage: Storage, name: str, volume: Path, log: str | None, advance
                 storage.get(f"{name}/{VOLUME}/{file.name}".lstrip("/"), restoring / file.name)
             except FileNotFoundError as error:
                 raise FormatError(
-                    f"The snapshot {where} lacks its file {file.name}; take another one, or copy it again."
+                    f"The snapshot {where} lacks its file {file.name}; take another one, or copy "
+                    "it again."
                 ) from error
             if _digest(restoring / file.name) != file.blake2b:
                 raise FormatError(
-                    f"The file {where}/{VOLUME}/{file.name} is not what it was when the snapshot was taken (its checksum "
+                    f"The file {where}/{VOLUME}/{file.name} is not what it was when the snapshot "
+                    "was taken (its checksum "
                     "differs); take another snapshot, or copy it again."
                 )
             advance(file.bytes)
@@ -521,7 +595,8 @@ def _restore(storage: Storage, name: str, volume: Path, log: str | None, advance
     except OSError as error:
         _clear(volume)
         raise StoreError(
-            f"The index could not be written to {volume}: {error.strerror or error}. The directory is empty again."
+            f"The index could not be written to {volume}: {error.strerror or error}. The directory "
+            "is empty again."
         ) from error
     except BaseException:
         _clear(volume)
@@ -538,12 +613,16 @@ def _prove(volume: Path, manifest: Manifest) -> None:
             digest = digest_of(state)
             if digest.digest != manifest.state_digest:
                 raise OtherFormatError(
-                    f"The files of the snapshot are whole, and the state read from them is not the one that was taken "
-                    f"({digest.digest} at log offset {digest.log_offset}, and {manifest.state_digest} at {manifest.applied}): "
-                    f"this version of the program reads them otherwise. Restore with version {manifest.program}, or let the "
+                    "The files of the snapshot are whole, and the state read from them is not the "
+                    "one that was taken "
+                    f"({digest.digest} at log offset {digest.log_offset}, and "
+                    f"{manifest.state_digest} at {manifest.applied}): "
+                    "this version of the program reads them otherwise. Restore with version "
+                    f"{manifest.program}, or let the "
                     "index read the log."
                 )
-        # Others gave those answers long ago; the restored index announces from where it answers. It has no files beside it.
+        # Others gave those answers long ago; the restored index announces from where it answers. It
+        # has no files beside it.
         answers = [layout.answer_key(offset) for offset in state.unanswered]
         store.write({layout.KEY_RESTORED: b""}, [*answers, layout.KEY_BESIDE], NAMES)
     finally:
@@ -559,7 +638,8 @@ def _check_is_empty(directory: Path) -> None:
         names = sorted({file.name for file in directory.iterdir()} - set(_KEPT))
         if names:
             raise InputError(
-                f"An index is only put into an empty directory, and {directory} holds {', '.join(names[:3])}; name another, or "
+                f"An index is only put into an empty directory, and {directory} holds "
+                f"{', '.join(names[:3])}; name another, or "
                 "empty this one first."
             )
     elif directory.exists():
@@ -572,7 +652,9 @@ def _digest(path: Path) -> str:
 
 
 def _clear(folder: Path) -> None:
-    """Remove all that lies in a folder, but not the folder: it may be where a file system is mounted."""
+    """Remove all that lies in a folder, but not the folder: it may be where a file system is
+    mounted.
+    """
     for one in folder.iterdir() if folder.is_dir() else ():
         if one.name in _KEPT:
             continue

@@ -1,8 +1,10 @@
-"""Folding the log again, and comparing what that gives with a volume and with the answers that were given.
+"""Folding the log again, and comparing what that gives with a volume and with the answers that were
+given.
 
-Invariants: the state of a volume at log offset A is compared with a fold that ends at exactly A; a fold that was ended
-before A is compared in what cannot have changed since: the representatives that both say were made before, and the
-answers; every difference is a line that says what, where, and both sides.
+Invariants: the state of a volume at log offset A is compared with a fold that ends at exactly A; a
+fold that was ended before A is compared in what cannot have changed since: the representatives that
+both say were made before, and the answers; every difference is a line that says what, where, and
+both sides.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class Comparison:
 
 
 class GivenAnswers:
-    """Answers or decisions that were given or stored, by log offset, to be compared with those of a fold."""
+    """Answers or decisions that were given or stored, by log offset, to be compared with those of a
+    fold.
+    """
 
     def __init__(self, what: str = "answer to") -> None:
         self._what = what
@@ -61,15 +65,25 @@ class GivenAnswers:
         self.compared = 0
 
     def add(self, log_offset: int, raw: bytes, where: str, *, of_volume: bool) -> None:
-        """Take in an answer, where it was found, and whether that is the volume itself (else any replica gave it)."""
+        """Take in an answer, where it was found, and whether that is the volume itself (else any
+        replica gave it).
+        """
         self._known.setdefault(log_offset, {}).setdefault((_short(raw), of_volume), where)
 
     def differences(self, log_offset: int, raw: bytes) -> Iterator[tuple[str, bool]]:
-        """Yield (line, whether it is the volume's) for each known answer that is not the fold's, byte for byte."""
+        """Yield (line, whether it is the volume's) for each known answer that is not the fold's,
+        byte for byte.
+        """
         for (digest, of_volume), where in self._known.pop(log_offset, {}).items():
             self.compared += 1
             if digest != _short(raw):
-                yield f"{self._what} log record {log_offset}: the one {where} differs from the fold's", of_volume
+                yield (
+                    (
+                        f"{self._what} log record {log_offset}: the one {where} differs from the "
+                        "fold's"
+                    ),
+                    of_volume,
+                )
 
     def left(self) -> Iterator[str]:
         """Yield, as sentences, those to whose log records the fold gave nothing."""
@@ -85,9 +99,11 @@ def fold(
     first: int,
     result: Comparison,
 ) -> None:
-    """Apply groups of log records, and compare the answers from log offset `first` on; the index is left flushed.
+    """Apply groups of log records, and compare the answers from log offset `first` on; the index is
+    left flushed.
 
-    An answer that some replica sent and that differs is a note: the volume that is compared need not be that replica's.
+    An answer that some replica sent and that differs is a note: the volume that is compared need
+    not be that replica's.
     """
     found: list[tuple[str, bool]] = []
     for group in records:
@@ -104,7 +120,8 @@ def fold(
     result.notes += others[:LINES_MAX]
     if others:
         result.notes.append(
-            f"{len(others)} answers that a replica sent differ from what the log gives; verify the volume of every replica."
+            f"{len(others)} answers that a replica sent differ from what the log gives; verify the "
+            "volume of every replica."
         )
 
 
@@ -113,7 +130,8 @@ def _short(raw: bytes) -> bytes:
 
 
 def compare(volume: Store, again_store: Store, result: Comparison) -> None:
-    """Compare a volume's state with that of a fold of the same log, which ends where the volume does or before, into `result`.
+    """Compare a volume's state with that of a fold of the same log, which ends where the volume
+    does or before, into `result`.
 
     Raises:
         FormatError: the volume is damaged.
@@ -130,17 +148,31 @@ def compare(volume: Store, again_store: Store, result: Comparison) -> None:
         result.add(_entries(mine, again))
         result.add(_copies(mine, again))
         if not result.differences:
-            result.add(["the state digests differ, and the parts are alike: this is a fault of the program; please report it"])
+            result.add(
+                [
+                    (
+                        "the state digests differ, and the parts are alike: this is a fault of the "
+                        "program; please report it"
+                    )
+                ]
+            )
     else:
         result.notes.append(
-            f"The fold ended at log offset {again.meta.applied}, and the volume stands at {mine.meta.applied}: compared are "
-            "the representatives made before, and the answers; not the watermarks and the verdicts kept."
+            f"The fold ended at log offset {again.meta.applied}, and the volume stands at "
+            f"{mine.meta.applied}: compared are "
+            "the representatives made before, and the answers; not the watermarks and the verdicts "
+            "kept."
         )
         result.add(_entries(mine, again, up_to=again.meta.applied))
 
 
 def _declared(mine: Contents, again: Contents) -> Iterator[str]:
-    what = {"declared": "declaration", "plan": "plan in force", "better": "rule of what is better", "format": "format"}
+    what = {
+        "declared": "declaration",
+        "plan": "plan in force",
+        "better": "rule of what is better",
+        "format": "format",
+    }
     for name in what if mine.meta.applied == again.meta.applied else ("declared",):
         one, other = getattr(mine.state, name), getattr(again.state, name)
         if one != other:
@@ -171,7 +203,11 @@ def _heads(mine: Contents, again: Contents) -> Iterator[str]:
 
 def _verdicts(mine: IndexState, again: IndexState) -> Iterator[str]:
     one, other = (
-        {str(state.sources.position(*key[:2])): judged for key, judged in state.positions.verdicts()} for state in (mine, again)
+        {
+            str(state.sources.position(*key[:2])): judged
+            for key, judged in state.positions.verdicts()
+        }
+        for state in (mine, again)
     )
     for where in sorted(one.keys() | other.keys()):
         a, b = one.get(where), other.get(where)
@@ -187,33 +223,51 @@ def _judgement(judgement: Judgement | None) -> str:
 
 
 def _side_by_side(ours: Iterator[Any], theirs: Iterator[Any]) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield (key, what each side has of it or None); both ascend by their keys, which come first in what is given."""
+    """Yield (key, what each side has of it or None); both ascend by their keys, which come first in
+    what is given.
+    """
     one, other = next(ours, None), next(theirs, None)
     while one is not None or other is not None:
         key = min(found[0] for found in (one, other) if found is not None)
         a, b = (found if found is not None and found[0] == key else None for found in (one, other))
         yield key, a, b
-        one, other = one if a is None else next(ours, None), other if b is None else next(theirs, None)
+        one, other = (
+            one if a is None else next(ours, None),
+            other if b is None else next(theirs, None),
+        )
 
 
 def _entries(mine: Contents, again: Contents, up_to: int | None = None) -> Iterator[str]:
-    """Walk both in log order. Before `up_to` one side may have removed what the other still has, so only pairs count."""
+    """Walk both in log order. Before `up_to` one side may have removed what the other still has, so
+    only pairs count.
+    """
     for place, one, other in _side_by_side(_places(mine, up_to), _places(again, up_to)):
         what = f"representative {LogPlace(*place)}"
         if one is None or other is None:
             if up_to is None:
-                only = f"fold ({_entry(again, other)})" if one is None else f"volume ({_entry(mine, one)})"
+                only = (
+                    f"fold ({_entry(again, other)})"
+                    if one is None
+                    else f"volume ({_entry(mine, one)})"
+                )
                 yield f"{what}: only in the {only}"
         elif one != other:
-            names = [name for name in one[1] if one[1][name] != other[1][name]] + (["id"] if one[2] != other[2] else [])
-            pairs = (f"{name} {_field(one, name)} in the volume, {_field(other, name)} in the fold" for name in names)
+            names = [name for name in one[1] if one[1][name] != other[1][name]] + (
+                ["id"] if one[2] != other[2] else []
+            )
+            pairs = (
+                f"{name} {_field(one, name)} in the volume, {_field(other, name)} in the fold"
+                for name in names
+            )
             yield f"{what} ({_entry(mine, one)}): {'; '.join(pairs)}"
 
 
 def _copies(mine: Contents, again: Contents) -> Iterator[str]:
     """Walk what both have of copies, by the numbers of the representatives' entries."""
     for prefix, told in ((layout.PREFIX_COPIES, _row), (layout.PREFIX_BEST_ID, repr)):
-        for key, a, b in _side_by_side(iter(mine.store.scan(prefix)), iter(again.store.scan(prefix))):
+        for key, a, b in _side_by_side(
+            iter(mine.store.scan(prefix)), iter(again.store.scan(prefix))
+        ):
             if a != b:
                 has, should = ("nothing" if found is None else told(found[1]) for found in (a, b))
                 yield f"copies of entry {layout.number_of(key)}: the volume has {has}, the fold {should}"
@@ -242,10 +296,16 @@ def _places(state: Contents, up_to: int | None) -> Iterator[_Found]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a field as a number, or in hexadecimal digits: a digest's bytes as they stand, a print high limb first."""
+    """Return a field as a number, or in hexadecimal digits: a digest's bytes as they stand, a print
+    high limb first.
+    """
     if not isinstance(value, np.ndarray):
         return value.item()
-    return value.tobytes().hex() if value.dtype.itemsize == 1 else "".join(f"{limb:016x}" for limb in reversed(value.tolist()))
+    return (
+        value.tobytes().hex()
+        if value.dtype.itemsize == 1
+        else "".join(f"{limb:016x}" for limb in reversed(value.tolist()))
+    )
 
 
 def _field(found: _Found, name: str) -> str:
@@ -254,7 +314,11 @@ def _field(found: _Found, name: str) -> str:
 
 def _entry(of: Contents, found: _Found) -> str:
     source, offset, sources = found[1]["source"], found[1]["offset"], of.state.sources
-    where = sources.position(source, offset) if source < len(sources) else f"unknown partition {source}@{offset}"
+    where = (
+        sources.position(source, offset)
+        if source < len(sources)
+        else f"unknown partition {source}@{offset}"
+    )
     return f"{where}, id {found[2].decode('utf-8', 'replace')!r:.100}"
 
 

@@ -1,15 +1,16 @@
-"""`/v1/similar`, `/v1/memory` and `/v1/stats` of a running index. GET only; nothing is changed through it.
+"""`/v1/similar`, `/v1/memory` and `/v1/stats` of a running index. GET only; nothing is changed
+through it.
 
-The index knows neither texts nor the key that fingerprints are made under, so the caller sends a print:
+The index knows neither texts nor the key that fingerprints are made under, so the caller sends a
+print:
 
     /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&limit=N][&similarity=SHARE]
-    /v1/memory?plan=PLAN
-    /v1/stats[?hottest=N]
+    /v1/memory?plan=PLAN /v1/stats[?hottest=N]
 
-Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the others being sent away; the
-report is made once for all who ask at a time, and kept for a while, because it counts every bucket while the index waits;
-nobody who asks has the volume read; answers hold at most `RESULTS_MAX` documents; a question that cannot be answered is a
-problem of RFC 9457.
+Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the
+others being sent away; the report is made once for all who ask at a time, and kept for a while,
+because it counts every bucket while the index waits; nobody who asks has the volume read; answers
+hold at most `RESULTS_MAX` documents; a question that cannot be answered is a problem of RFC 9457.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class IndexApi:
         if index is None:
             self._serving = None
         else:
-            self._serving = index, KeptAnswer(lambda: report.stats(index, _HOTTEST_MAX), _KEPT_SECONDS)
+            self._serving = (
+                index,
+                KeptAnswer(lambda: report.stats(index, _HOTTEST_MAX), _KEPT_SECONDS),
+            )
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
@@ -72,12 +76,18 @@ class IndexApi:
             Route("/v1/stats", self._answering(self._stats), methods=["GET"]),
         ]
 
-    def _answering(self, answer: Callable[..., Awaitable[object]]) -> Callable[[Request], Awaitable[Response]]:
+    def _answering(
+        self, answer: Callable[..., Awaitable[object]]
+    ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             try:
                 if self._serving is None:
-                    raise _RefusedError(503, "The index is still opening its volume, or is closing; see /startupz.")
-                return JSONResponse(await answer(*self._serving, request.query_params), headers=_NO_STORE)
+                    raise _RefusedError(
+                        503, "The index is still opening its volume, or is closing; see /startupz."
+                    )
+                return JSONResponse(
+                    await answer(*self._serving, request.query_params), headers=_NO_STORE
+                )
             except _RefusedError as refused:
                 return _problem(refused.status, refused)
             except ConfigurationError as error:
@@ -87,20 +97,27 @@ class IndexApi:
 
         return endpoint
 
-    async def _similar(self, index: LogIndex, _: KeptAnswer[dict[str, Any]], query: Mapping[str, str]) -> object:
+    async def _similar(
+        self, index: LogIndex, _: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
+    ) -> object:
         recipe = query.get("recipe", "")
         print_digits = _digits(query, "print", (16, 32, 48, 64))
         digest = bytes.fromhex(_digits(query, "digest", (32,)))
         features = _number(query, "features", None, 0, (1 << 32) - 1)
         scope = int(_digits(query, "scope", range(1, 17)), 16) if "scope" in query else 0
-        sketch = bytes.fromhex(_digits(query, "sketch", (2 * SKETCH_BYTES,))) if "sketch" in query else b""
+        sketch = (
+            bytes.fromhex(_digits(query, "sketch", (2 * SKETCH_BYTES,)))
+            if "sketch" in query
+            else b""
+        )
         limit = _number(query, "limit", _RESULTS, 1, RESULTS_MAX)
         similarity = _similarity(query)
         declared = index.declared
         if declared is not None and declared.recipe != recipe:
             raise _RefusedError(
                 409,
-                f"The print was made under the recipe {recipe!r:.100}, and this index holds prints of {declared.recipe!r}; "
+                f"The print was made under the recipe {recipe!r:.100}, and this index holds prints "
+                f"of {declared.recipe!r}; "
                 "they cannot be compared. Use the recipe and the key that the workers have.",
             )
         number = int(print_digits, 16)
@@ -108,23 +125,38 @@ class IndexApi:
         try:
             await asyncio.wait_for(self._lookups.acquire(), _WAIT_SECONDS)
         except TimeoutError:
-            raise _RefusedError(503, f"{LOOKUPS_MAX} look-ups are waiting already; try again.") from None
+            raise _RefusedError(
+                503, f"{LOOKUPS_MAX} look-ups are waiting already; try again."
+            ) from None
         try:
             return await run_in_threadpool(
-                lambda: report.similar(index, index.similar(limbs, digest, features, scope, limit, sketch, similarity), sketch)
+                lambda: report.similar(
+                    index,
+                    index.similar(limbs, digest, features, scope, limit, sketch, similarity),
+                    sketch,
+                )
             )
         finally:
             self._lookups.release()
 
-    async def _memory(self, index: LogIndex, _: KeptAnswer[dict[str, Any]], query: Mapping[str, str]) -> object:
+    async def _memory(
+        self, index: LogIndex, _: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
+    ) -> object:
         try:
             plan = parse(query.get("plan", ""))
         except ConfigurationError as error:
             raise _RefusedError(400, str(error)) from error
         found = await run_in_threadpool(lambda: index.memory_for(plan))
-        return {"plan": plan.id, "applied": index.applied, "is_enough": found.is_enough, **found._asdict()}
+        return {
+            "plan": plan.id,
+            "applied": index.applied,
+            "is_enough": found.is_enough,
+            **found._asdict(),
+        }
 
-    async def _stats(self, _: LogIndex, kept: KeptAnswer[dict[str, Any]], query: Mapping[str, str]) -> object:
+    async def _stats(
+        self, _: LogIndex, kept: KeptAnswer[dict[str, Any]], query: Mapping[str, str]
+    ) -> object:
         hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
         return report.shortened(await kept.get(), hottest)
 
@@ -144,8 +176,16 @@ def _similarity(query: Mapping[str, str]) -> int | None:
 def _digits(query: Mapping[str, str], name: str, lengths: range | tuple[int, ...]) -> str:
     value = query.get(name, "").lower()
     if len(value) not in lengths or not _HEX.match(value):
-        allowed = f"{lengths[0]} to {lengths[-1]}" if isinstance(lengths, range) else " or ".join(map(str, lengths))
-        raise _RefusedError(400, f"The parameter {name} must be {allowed} hexadecimal digits, not {query.get(name, '')!r:.80}.")
+        allowed = (
+            f"{lengths[0]} to {lengths[-1]}"
+            if isinstance(lengths, range)
+            else " or ".join(map(str, lengths))
+        )
+        raise _RefusedError(
+            400,
+            f"The parameter {name} must be {allowed} hexadecimal digits, not "
+            f"{query.get(name, '')!r:.80}.",
+        )
     return value
 
 
@@ -153,6 +193,15 @@ def _number(query: Mapping[str, str], name: str, default: int | None, low: int, 
     value = query.get(name)
     if value is None and default is not None:
         return default
-    if value is None or not value.isascii() or not value.isdigit() or len(value) > 20 or not low <= int(value) <= high:
-        raise _RefusedError(400, f"The parameter {name} must be a whole number from {low} to {high}, not {value!r:.40}.")
+    if (
+        value is None
+        or not value.isascii()
+        or not value.isdigit()
+        or len(value) > 20
+        or not low <= int(value) <= high
+    ):
+        raise _RefusedError(
+            400,
+            f"The parameter {name} must be a whole number from {low} to {high}, not {value!r:.40}.",
+        )
     return int(value)

@@ -1,9 +1,11 @@
-"""The topic `decisions` as one index has it: read where the index is behind the log, written beside its answers.
+"""The topic `decisions` as one index has it: read where the index is behind the log, written beside
+its answers.
 
-Each index writes what it decides, from behind what the topic holds when it begins. What is on its way is kept in the volume, as
-answers are, so neither a kill nor an outage leaves a gap. An index that is behind the log reads what was decided, and looks
-nothing up as far as that goes. Where the topic is missing, ends, lacks a record, or contradicts the log, the index judges, and
-says so: nothing waits for the topic, and no verdict depends on it.
+Each index writes what it decides, from behind what the topic holds when it begins. What is on its
+way is kept in the volume, as answers are, so neither a kill nor an outage leaves a gap. An index
+that is behind the log reads what was decided, and looks nothing up as far as that goes. Where the
+topic is missing, ends, lacks a record, or contradicts the log, the index judges, and says so:
+nothing waits for the topic, and no verdict depends on it.
 """
 
 from __future__ import annotations
@@ -32,19 +34,25 @@ _PACE_SECONDS: Final = 60.0
 _AT_ONCE: Final = 1000
 _AHEAD_BYTES: Final = 64 << 20
 _RECORDS_AT_ONCE: Final = 1024
-_SORTED_ANEW: Final = 3  # tables are sorted once, from nothing, where so large a part of what there is comes new
+_SORTED_ANEW: Final = (
+    3  # tables are sorted once, from nothing, where so large a part of what there is comes new
+)
 _NEVER: Final = 1 << 63
 _ANEW: Final = "Delete the topic, and create it again with: stream-dedup topics apply"
 
 
 class CatchUpPace:
-    """How fast an index catches up: by what it applied in the last minute, because what comes may be of another kind."""
+    """How fast an index catches up: by what it applied in the last minute, because what comes may
+    be of another kind.
+    """
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def seconds_to(self, until: int, applied: int, now: float) -> float | None:
-        """Return how long it takes from `applied` to a log offset at this pace; None until that is known."""
+        """Return how long it takes from `applied` to a log offset at this pace; None until that is
+        known.
+        """
         seen = self._seen
         seen.append((now, applied))
         while now - seen[0][0] > _PACE_SECONDS and len(seen) > 1:
@@ -58,8 +66,9 @@ class CatchUpPace:
 class DecisionReader:
     """Finds the decisions on log records that are asked for in log order.
 
-    The topic is nearly in that order: replicas write side by side, and one that is rebuilt beside another writes what lies far
-    before. So what lies ahead is held, up to 64 MB; what has not come by then is missing.
+    The topic is nearly in that order: replicas write side by side, and one that is rebuilt beside
+    another writes what lies far before. So what lies ahead is held, up to 64 MB; what has not come
+    by then is missing.
     """
 
     def __init__(self, reader: LogReader) -> None:
@@ -80,7 +89,8 @@ class DecisionReader:
         self._reader.start(low)
 
     def of(self, wanted: Sequence[int]) -> dict[int, LogDecision]:
-        """Return the decisions on log records, by their offsets, ascending; later calls ask for later ones.
+        """Return the decisions on log records, by their offsets, ascending; later calls ask for
+        later ones.
 
         Raises:
             BrokerError: the topic cannot be read.
@@ -98,10 +108,15 @@ class DecisionReader:
                     self._bytes += len(raw)
                     missing.discard(found)
         there = [one for one in wanted if one in self._ahead]
-        return {one: decisions.decode(self._ahead[one], f"The decision on log record {one}") for one in there}
+        return {
+            one: decisions.decode(self._ahead[one], f"The decision on log record {one}")
+            for one in there
+        }
 
     def end(self) -> int:
-        """Return the first log offset behind the last record; damaged ones are passed over. Before `start`."""
+        """Return the first log offset behind the last record; damaged ones are passed over. Before
+        `start`.
+        """
         for offset in range(self._high - 1, self._at - 1, -1):
             self._reader.start(offset)
             found = _log_offset_of(self._take(1)[0])
@@ -131,20 +146,30 @@ def _log_offset_of(message: Message) -> int | None:
 
 
 class DecisionTopic:
-    """The topic as one index has it; `turn` is called in every turn of the index's loop, and `known` while it is behind.
+    """The topic as one index has it; `turn` is called in every turn of the index's loop, and
+    `known` while it is behind.
 
     `at_once` says how many log records are best applied together.
     """
 
     def __init__(
-        self, settings: Settings, index: LogIndex, client: str, metrics: IndexMetrics, around: IndexerDependencies
+        self,
+        settings: Settings,
+        index: LogIndex,
+        client: str,
+        metrics: IndexMetrics,
+        around: IndexerDependencies,
     ) -> None:
         self._index = index
         self.topic = topic = settings.topic_names.decisions
         self._make_reader = partial(around.make_log_reader, settings, topic, client)
         self._make_writer = partial(around.make_verdict_writer, settings, topic, client)
         self._metrics = metrics
-        self._logger, self._monotonic, self._rest = around.logger, around.monotonic, around.pace.rest
+        self._logger, self._monotonic, self._rest = (
+            around.logger,
+            around.monotonic,
+            around.pace.rest,
+        )
         self._is_begun = False
         self._writer: VerdictWriter | None = None
         self._reader: DecisionReader | None = None
@@ -155,13 +180,18 @@ class DecisionTopic:
         self._told = ""
 
     def begin(self, exists: Callable[[], bool], log_end: Callable[[], int]) -> None:
-        """Look at the topic's end, and write from behind it; `log_end` is asked after that, because replicas write too."""
+        """Look at the topic's end, and write from behind it; `log_end` is asked after that, because
+        replicas write too.
+        """
         if self._is_begun or self._monotonic() < self._next_try:
             return
         self._next_try = self._monotonic() + self._rest
         try:
             if not exists():
-                self._say("does not exist: what is decided is not written down. Create it with: stream-dedup topics apply")
+                self._say(
+                    "does not exist: what is decided is not written down. Create it with: "
+                    "stream-dedup topics apply"
+                )
                 return
             reader, below = self._opened()
         except StreamDedupError as error:
@@ -169,7 +199,10 @@ class DecisionTopic:
             return
         if below > (end := log_end()):
             reader.close()
-            self._say(f"tells of log record {below - 1}, and the log ends at {end}: it is of another log. {_ANEW}")
+            self._say(
+                f"tells of log record {below - 1}, and the log ends at {end}: it is of another "
+                f"log. {_ANEW}"
+            )
             return
         self._index.decide(below)
         self._is_begun = True
@@ -181,7 +214,11 @@ class DecisionTopic:
         reader = self._reader
         if reader is None:
             return NO_DECISIONS
-        wanted = [one.offset for one in messages if records.has_documents(one.value) and one.offset < self._below]
+        wanted = [
+            one.offset
+            for one in messages
+            if records.has_documents(one.value) and one.offset < self._below
+        ]
         try:
             found = reader.of(wanted) if wanted else {}
         except StreamDedupError as error:
@@ -191,22 +228,34 @@ class DecisionTopic:
         self._metrics.decisions_applied.inc(len(found))
         lacks = len(found) < len(wanted)
         if lacks and not self._lacks:
-            self._say(f"lacks decisions from log record {min(set(wanted) - found.keys())} on: the index judges what it lacks")
+            self._say(
+                f"lacks decisions from log record {min(set(wanted) - found.keys())} on: the index "
+                "judges what it lacks"
+            )
         self._lacks = lacks
         documents = sum(map(len, found.values()))
-        self.at_once = min(_RECORDS_AT_ONCE, len(found) * DOCUMENTS_TOGETHER // documents) if documents else 0
+        self.at_once = (
+            min(_RECORDS_AT_ONCE, len(found) * DOCUMENTS_TOGETHER // documents) if documents else 0
+        )
         return found
 
     def applied(self) -> None:
-        """Look at what was applied since `known`: whether it was right, and whether there is more."""
+        """Look at what was applied since `known`: whether it was right, and whether there is
+        more.
+        """
         if self._index.contradiction:
-            self._say(f"contradicts the log, which the index judges instead: {self._index.contradiction} {_ANEW}")
+            self._say(
+                f"contradicts the log, which the index judges instead: {self._index.contradiction} "
+                f"{_ANEW}"
+            )
             self._index.contradiction = ""
             self._is_begun, self._writer, self._next_try = False, None, float("inf")
             self._index.decide(_NEVER)
             self._end_reading()
         elif self._reader is not None and self._index.applied >= self._below:
-            self._logger.info("all that was decided is applied", topic=self.topic, applied=self._index.applied)
+            self._logger.info(
+                "all that was decided is applied", topic=self.topic, applied=self._index.applied
+            )
             self._end_reading()
 
     @property
@@ -226,7 +275,12 @@ class DecisionTopic:
             self._say(f"cannot be read; the index judges: {error}")
             self._end_reading()
             return
-        self._logger.info("what was decided is read", topic=self.topic, from_log_offset=applied, to_log_offset=below)
+        self._logger.info(
+            "what was decided is read",
+            topic=self.topic,
+            from_log_offset=applied,
+            to_log_offset=below,
+        )
         if below - applied > applied // _SORTED_ANEW:
             self._index.suspend()
 

@@ -1,4 +1,6 @@
-"""What an index depends on: its host, the clock, Kafka's clients, threads, its volume and its log. A test hands in its own."""
+"""What an index depends on: its host, the clock, Kafka's clients, threads, its volume and its log.
+A test hands in its own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from stream_dedup.ground.threads import SideThread
 from stream_dedup.ground.topics import TopicNames, TopicState
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.store import RocksStore
-from stream_dedup.kafka import Admin, LastRecordReader, LogReader, TransactionalOutput, VerdictWriter
+from stream_dedup.kafka import (
+    Admin,
+    LastRecordReader,
+    LogReader,
+    TransactionalOutput,
+    VerdictWriter,
+)
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.index")
@@ -27,8 +35,8 @@ _logger = structlog.get_logger("stream_dedup.index")
 class PublisherPace:
     """How much is written at once, and how often; times in seconds.
 
-    `gap` lies between two rounds, `look` between two looks at the topic. A topic that does not move for `patience` has nobody
-    who writes it. After a failure it is tried again in `rest`.
+    `gap` lies between two rounds, `look` between two looks at the topic. A topic that does not move
+    for `patience` has nobody who writes it. After a failure it is tried again in `rest`.
     """
 
     rows: int = 1000
@@ -48,7 +56,9 @@ class IndexerDependencies:
     make_admin: Callable[[Settings], Admin] = Admin
     make_log_reader: Callable[[Settings, str, str], LogReader] = LogReader
     make_verdict_writer: Callable[[Settings, str, str], VerdictWriter] = VerdictWriter
-    check_topics: Callable[[Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]] = hold
+    check_topics: Callable[
+        [Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]
+    ] = hold
     open_store: Callable[[Path], Store] = RocksStore
     beside: Callable[[Path], Path | None] = lambda folder: folder / "tables"
     make_thread: Callable[[str], SideThread] = SideThread

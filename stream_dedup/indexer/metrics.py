@@ -8,28 +8,45 @@ from collections.abc import Mapping, Sequence
 
 from stream_dedup.service.metrics import BatchHistogram, RoleMetrics
 
-# As `Index.searches` counts: its place k ends with 2^k - 1. Beyond a million it no longer matters by how much.
+# As `Index.searches` counts: its place k ends with 2^k - 1. Beyond a million it no longer matters
+# by how much.
 _CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
-# Of what `LogIndex.statistics` tells: figures as they are, and those of which is counted by how much they grew.
+# Of what `LogIndex.statistics` tells: figures as they are, and those of which is counted by how
+# much they grew.
 _FIGURES = {
     "bytes_on_disk": ("stream_dedup_index_size_bytes", "Bytes that the index takes on its volume."),
-    "applied": ("stream_dedup_index_applied_offset", "The next log offset that the index will read."),
+    "applied": (
+        "stream_dedup_index_applied_offset",
+        "The next log offset that the index will read.",
+    ),
     "hottest_bucket": (
         "stream_dedup_index_hottest_bucket_entries",
-        "The most entries that a look-up reads in one table; one table is looked at each second, in turn.",
+        (
+            "The most entries that a look-up reads in one table; one table is looked at each second, "
+            "in turn."
+        ),
     ),
     "full_blocks": (
         "stream_dedup_full_blocks",
-        "Blocks that more representatives share than the plan asks of one; one table is looked at each second, in turn.",
+        (
+            "Blocks that more representatives share than the plan asks of one; one table is looked at "
+            "each second, in turn."
+        ),
     ),
 }
 _GROWN = {
-    "tables_unwritten": ("stream_dedup_index_unwritten_tables", "Tables that could not be written beside the volume."),
+    "tables_unwritten": (
+        "stream_dedup_index_unwritten_tables",
+        "Tables that could not be written beside the volume.",
+    ),
     "rejected": (
         "stream_dedup_rejected_records",
         "Log records that the index refused, since the log began; `/readyz` names the last.",
     ),
-    "ignored_control_records": ("stream_dedup_ignored_orders", "Orders that the index passed over, since the log began."),
+    "ignored_control_records": (
+        "stream_dedup_ignored_orders",
+        "Orders that the index passed over, since the log began.",
+    ),
 }
 
 
@@ -41,25 +58,32 @@ class IndexMetrics(RoleMetrics):
         self.recipe("")  # known once the log's declaration was read
         counter, gauge = self._counter, self._gauge
         self.restored_empty = counter(
-            "stream_dedup_index_restored_empty", "Starts with an empty volume beside a log that was answered before."
+            "stream_dedup_index_restored_empty",
+            "Starts with an empty volume beside a log that was answered before.",
         )
         self.made_anew = counter(
-            "stream_dedup_index_made_anew", "Rows and tables beside the volume that were made anew at a start."
+            "stream_dedup_index_made_anew",
+            "Rows and tables beside the volume that were made anew at a start.",
         )
         self.threshold = gauge(
             "stream_dedup_similarity_threshold",
             "Similarity from which on documents are near, 0 to 1; 0 where the plan asks for none.",
         )
         self.representatives_behind = gauge(
-            "stream_dedup_representatives_behind_records", "Log records that the topic representatives is behind."
+            "stream_dedup_representatives_behind_records",
+            "Log records that the topic representatives is behind.",
         )
         self.decisions_behind = gauge(
-            "stream_dedup_decisions_behind_records", "Decisions that the topic decisions does not hold yet."
+            "stream_dedup_decisions_behind_records",
+            "Decisions that the topic decisions does not hold yet.",
         )
         self.decisions_applied = counter(
-            "stream_dedup_decisions_applied", "Log records that were applied by the topic decisions."
+            "stream_dedup_decisions_applied",
+            "Log records that were applied by the topic decisions.",
         )
-        self._published = counter("stream_dedup_representatives", "Values and tombstones written to representatives.")
+        self._published = counter(
+            "stream_dedup_representatives", "Values and tombstones written to representatives."
+        )
         self._transactions = counter(
             "stream_dedup_representatives_transactions",
             "Transactions on representatives: committed, fenced by another index, or failed.",
@@ -70,31 +94,46 @@ class IndexMetrics(RoleMetrics):
         self._snapshot_taken = math.nan
         gauge(
             "stream_dedup_snapshot_age_seconds",
-            "Time since the last whole snapshot, or since the start; NaN without STREAM_DEDUP_SNAPSHOTS.",
+            "Time since the last whole snapshot, or since the start; NaN without "
+            "STREAM_DEDUP_SNAPSHOTS.",
         ).set_function(lambda: time.time() - self._snapshot_taken)
         self._snapshot_size = gauge(
-            "stream_dedup_snapshot_size_bytes", "Bytes of the last whole snapshot; 0 while there is none."
+            "stream_dedup_snapshot_size_bytes",
+            "Bytes of the last whole snapshot; 0 while there is none.",
         )
         self._candidates = BatchHistogram(
-            "stream_dedup_candidates", "Prints compared for one document.", _CANDIDATE_BUCKETS, self.registry
+            "stream_dedup_candidates",
+            "Prints compared for one document.",
+            _CANDIDATE_BUCKETS,
+            self.registry,
         )
         self._entries = gauge("stream_dedup_index_entries", "Representatives in the index.")
         self._figures = {name: gauge(*about) for name, about in _FIGURES.items()}
         memory = gauge(
-            "stream_dedup_index_memory_bytes", "Bytes of the index's rows and tables, in memory or in files.", ["where"]
+            "stream_dedup_index_memory_bytes",
+            "Bytes of the index's rows and tables, in memory or in files.",
+            ["where"],
         )
-        self._figures |= {"bytes_in_memory": memory.labels("memory"), "bytes_mapped": memory.labels("file")}
+        self._figures |= {
+            "bytes_in_memory": memory.labels("memory"),
+            "bytes_mapped": memory.labels("file"),
+        }
         self._grown = {name: counter(*about) for name, about in _GROWN.items()}
         evicted = counter(
             "stream_dedup_index_evicted",
             "Representatives that left the index: by its window, forgotten, or retracted.",
             ["reason"],
         )
-        self._grown |= {f"evicted_{reason}": evicted.labels(reason) for reason in ("window", "forget", "retract")}
+        self._grown |= {
+            f"evicted_{reason}": evicted.labels(reason)
+            for reason in ("window", "forget", "retract")
+        }
         self._before = dict.fromkeys(self._grown, 0)
 
     def snapshot(self, taken: float, size_bytes: int) -> None:
-        """Say when the last snapshot was whole, in seconds since 1970, or the process started, and how large it is."""
+        """Say when the last snapshot was whole, in seconds since 1970, or the process started, and
+        how large it is.
+        """
         self._snapshot_taken = taken
         self._snapshot_size.set(size_bytes)
 

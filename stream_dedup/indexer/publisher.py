@@ -1,7 +1,9 @@
-"""Writes the topic `representatives`, beside the index's answers: nothing waits for it, and it may be away for any time.
+"""Writes the topic `representatives`, beside the index's answers: nothing waits for it, and it may
+be away for any time.
 
-One index of several writes: the one that has the topic's transactional id. A transaction's last record says how far the topic
-is written (`log.representatives.Progress`). What is written, in this order:
+One index of several writes: the one that has the topic's transactional id. A transaction's last
+record says how far the topic is written (`log.representatives.Progress`). What is written, in this
+order:
 
     1  tombstones of what a window has left behind, some thousand at a time, before anything else
     2  what the topic was owed when this index took the id: every row that changed since the progress that it found
@@ -14,7 +16,8 @@ The rules that make the topic end as the log says, also where indexes are killed
 - `written_below` moves once a whole round is written. Who comes next begins there.
 - A transaction says what is so at one log offset, entries in ascending order: of two with one position the later comes last.
 
-An index that lost the id looks now and then whether the topic still moves, and takes it where it does not.
+An index that lost the id looks now and then whether the topic still moves, and takes it where it
+does not.
 """
 
 from __future__ import annotations
@@ -48,7 +51,9 @@ _COMMITTED: Final = "committed"
 
 @dataclass
 class _Round:
-    """What is written until `written_below` can move to `goal`: these `numbers`, or what changed since a log offset."""
+    """What is written until `written_below` can move to `goal`: these `numbers`, or what changed
+    since a log offset.
+    """
 
     goal: int
     since: int = 0
@@ -66,7 +71,9 @@ class _Portion:
 
 
 class Publisher:
-    """The topic's writer, as one index has it. `turn` is called in every turn of the index's loop and never waits."""
+    """The topic's writer, as one index has it. `turn` is called in every turn of the index's loop
+    and never waits.
+    """
 
     def __init__(
         self,
@@ -92,7 +99,9 @@ class Publisher:
         self._around = around
         self._transactions: TransactionalOutput | None = None
         self._last_reader: LastRecordReader | None = None
-        self._then: Callable[[Any], None] | None = None  # what follows on the call that runs in the thread
+        self._then: Callable[[Any], None] | None = (
+            None  # what follows on the call that runs in the thread
+        )
         self._seen: Progress | None = None
         self._owns = False
         self._round: _Round | None = None
@@ -102,9 +111,14 @@ class Publisher:
 
     @property
     def behind(self) -> int:
-        """How many log records were applied since the topic held all that it was owed; 0 while it does."""
+        """How many log records were applied since the topic held all that it was owed; 0 while it
+        does.
+        """
         outbox, seen = self._index.outbox, self._seen or Progress()
-        if outbox is None or (outbox.rows.changed_below <= seen.written_below and outbox.first_standing <= seen.gone_below):
+        if outbox is None or (
+            outbox.rows.changed_below <= seen.written_below
+            and outbox.first_standing <= seen.gone_below
+        ):
             return 0
         return max(1, self._index.applied - max(self._even_at, seen.written_below))
 
@@ -159,7 +173,9 @@ class Publisher:
     def _look(self) -> Progress:
         found = self._admin.topic_ids([self._topic])
         if self._topic not in found:
-            raise ConfigurationError(f"The topic {self._topic} does not exist; create it with: stream-dedup topics apply")
+            raise ConfigurationError(
+                f"The topic {self._topic} does not exist; create it with: stream-dedup topics apply"
+            )
         topic_id = found[self._topic][0].hex()
         if self._last_reader is None:
             client = f"{self._client}-representatives-reader"
@@ -168,17 +184,21 @@ class Publisher:
         progress = decode_progress(None if last is None else last.value)
         if progress.log not in ("", self._log):
             raise ConfigurationError(
-                f"The topic {self._topic} tells of the log {progress.log!r}, and this is {self._log!r}: the log was made anew. "
+                f"The topic {self._topic} tells of the log {progress.log!r}, and this is "
+                f"{self._log!r}: the log was made anew. "
                 "Delete the topic and create it again, with: stream-dedup topics apply"
             )
-        # Who did not know that the topic was created anew has written on: what came before is missing.
+        # Who did not know that the topic was created anew has written on: what came before is
+        # missing.
         return progress if progress.topic_id == topic_id else Progress(self._log, topic_id)
 
     def _take(self) -> Progress:
         if self._transactions is None:
             self._look()  # a topic that is missing is told before Kafka is asked to write to it
             self._transactions = self._around.make_transactions(
-                self._settings, f"{self._settings.group}-representatives", f"{self._client}-representatives"
+                self._settings,
+                f"{self._settings.group}-representatives",
+                f"{self._client}-representatives",
             )
         return self._look()
 
@@ -190,7 +210,10 @@ class Publisher:
             self._recovered()
         if self._owns:
             if seen is not None and found.topic_id != seen.topic_id:
-                self._logger.warning("the topic was created anew, and is written from the beginning", topic=self._topic)
+                self._logger.warning(
+                    "the topic was created anew, and is written from the beginning",
+                    topic=self._topic,
+                )
                 self._owns = False
                 self._moved_at = float("-inf")
             elif found != seen:
@@ -211,7 +234,9 @@ class Publisher:
         outbox.rows.gather()
         self._round = _Round(self._index.applied, found.written_below)
         outbox.forget(below=found.gone_below)
-        self._logger.info("this index writes the topic", topic=self._topic, from_log_offset=found.written_below)
+        self._logger.info(
+            "this index writes the topic", topic=self._topic, from_log_offset=found.written_below
+        )
 
     def _recovered(self) -> None:
         if self._failure:
@@ -227,7 +252,11 @@ class Publisher:
     def _failed(self, why: str) -> None:
         if why != self._failure:
             self._failure = why
-            self._logger.warning("the topic cannot be written; answers do not wait for it", topic=self._topic, reason=why)
+            self._logger.warning(
+                "the topic cannot be written; answers do not wait for it",
+                topic=self._topic,
+                reason=why,
+            )
         self._metrics.representatives_written("failed", 0)
         if self._owns:
             self._moved_at = float("-inf")  # nobody need be waited for
@@ -267,7 +296,9 @@ class Publisher:
 
         def written(result: Any) -> None:
             if result.outcome is not Outcome.COMMITTED:
-                self._failed(result.why)  # whether it is there or not, is read when the id is taken anew
+                self._failed(
+                    result.why
+                )  # whether it is there or not, is read when the id is taken anew
                 return
             self._failpoints.hit("representatives.after-commit", len(portion.values))
             self._recovered()
@@ -281,7 +312,8 @@ class Publisher:
     def _left_behind(self, outbox: Outbox, seen: Progress) -> _Portion | None:
         """Return what windows have left behind.
 
-        Of an entry that an order removed the topic was told then. Its document may have come back since, under the same key.
+        Of an entry that an order removed the topic was told then. Its document may have come back
+        since, under the same key.
         """
         end = outbox.first_standing
         if end <= seen.gone_below:
@@ -318,12 +350,19 @@ class Publisher:
 
         below = max(found.goal, seen.written_below) if is_last else seen.written_below
         values = outbox.values(numbers)
-        progress = seen._replace(applied=self._index.applied, written_below=below) if values or is_last else seen
+        progress = (
+            seen._replace(applied=self._index.applied, written_below=below)
+            if values or is_last
+            else seen
+        )
         return _Portion(values, progress, then)
 
 
 def _outputs(topic: str, portion: _Portion) -> list[Output]:
-    values = [(encode_key(position), None if value is None else encode_value(value)) for _, position, value in portion.values]
+    values = [
+        (encode_key(position), None if value is None else encode_value(value))
+        for _, position, value in portion.values
+    ]
     values.append((PROGRESS_KEY, encode_progress(portion.progress)))
     return [Output(topic, 0, key, value, None, []) for key, value in values]
 

@@ -1,9 +1,10 @@
 """Role two, the index: a loop from the log through `index.Index` to `verdicts`. No decisions here.
 
-Invariants: the log is read by assignment from the offset that the volume holds, never from a committed offset; an
-answer is sent only after it was stored with the entries it came from; after any failure of the volume the process ends,
-and a restart replays. A new volume, and one restored from a snapshot, answers from the log's end as
-it was at start, and says so first. A snapshot is taken between two steps (`snapshots`).
+Invariants: the log is read by assignment from the offset that the volume holds, never from a
+committed offset; an answer is sent only after it was stored with the entries it came from; after
+any failure of the volume the process ends, and a restart replays. A new volume, and one restored
+from a snapshot, answers from the log's end as it was at start, and says so first. A snapshot is
+taken between two steps (`snapshots`).
 """
 
 from __future__ import annotations
@@ -46,17 +47,21 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """Run an index until `stop` is set.
 
     Raises:
-        ConfigurationError: something must be changed by an operator (exit 78).
-        StreamDedupError: the index cannot go on; a restart replays the log from where the volume stands.
+        ConfigurationError: something must be changed by an operator (exit 78). StreamDedupError:
+        the index cannot go on; a restart replays the log from where the volume stands.
     """
     around = IndexerDependencies.of_process()
     metrics = IndexMetrics()
     api = IndexApi()
     topic = settings.topic_names.fingerprints
-    frame = RoleFrame(topic, "opening the volume", metrics.registry, around.logger, api.routes(), around.failpoint)
+    frame = RoleFrame(
+        topic, "opening the volume", metrics.registry, around.logger, api.routes(), around.failpoint
+    )
 
     def make(role: RunningRole) -> Callable[[], None]:
-        indexer = role.watch.begin(stop, lambda: Indexer(settings, metrics, role.health, api, around))
+        indexer = role.watch.begin(
+            stop, lambda: Indexer(settings, metrics, role.health, api, around)
+        )
         return lambda: indexer.run(stop)
 
     run_role(settings, stop, frame, make)
@@ -74,9 +79,16 @@ class Indexer:
     """One index: `run` is its loop."""
 
     def __init__(
-        self, settings: Settings, metrics: IndexMetrics, health: Health, api: IndexApi, dependencies: IndexerDependencies
+        self,
+        settings: Settings,
+        metrics: IndexMetrics,
+        health: Health,
+        api: IndexApi,
+        dependencies: IndexerDependencies,
     ) -> None:
-        """Open the volume and Kafka's clients, and announce from where answers come if the volume is new."""
+        """Open the volume and Kafka's clients, and announce from where answers come if the volume
+        is new.
+        """
         self._metrics = metrics
         self._api = api
         self._health = health
@@ -93,7 +105,8 @@ class Indexer:
         self._pace = CatchUpPace()
         self._next_said = 0.0
         names = settings.topic_names
-        # Kafka is asked before the volume is opened: where it goes away meanwhile, nothing is to be undone.
+        # Kafka is asked before the volume is opened: where it goes away meanwhile, nothing is to be
+        # undone.
         admin = dependencies.make_admin(settings)
         found = dependencies.check_topics("index", settings, names, admin)
         log_id = f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}"
@@ -109,11 +122,14 @@ class Indexer:
         self._name = client.encode()
         self._log_reader = dependencies.make_log_reader(settings, names.fingerprints, client)
         low, self._catch_up_to = self._log_reader.watermarks()
-        self._writer = dependencies.make_verdict_writer(settings, names.verdicts, f"{client}-verdicts")
+        self._writer = dependencies.make_verdict_writer(
+            settings, names.verdicts, f"{client}-verdicts"
+        )
         folder = volume_in(settings.index_dir)
         if folder != settings.index_dir:
             self._logger.warning(
-                "the folder was begun by a version with another layout, whose volume stays as it is; once nobody goes back to "
+                "the folder was begun by a version with another layout, whose volume stays as it "
+                "is; once nobody goes back to "
                 "that version, remove the files beside this one's volume",
                 volume=str(folder),
                 files=str(settings.index_dir),
@@ -125,9 +141,16 @@ class Indexer:
             if not (folder / "CURRENT").exists():
                 self._snapshots.restore(log_id, self._restoring)
         beside_it = CHILD_BYTES if self._snapshots is not None else 0
-        store, budget = dependencies.open_store(folder), Budget(self._memory or 0, folder, beside_it)
+        store, budget = (
+            dependencies.open_store(folder),
+            Budget(self._memory or 0, folder, beside_it),
+        )
         self._index = LogIndex(
-            store, budget, health.beat, publishes=settings.representatives, keep_in=dependencies.beside(folder)
+            store,
+            budget,
+            health.beat,
+            publishes=settings.representatives,
+            keep_in=dependencies.beside(folder),
         )
         try:
             self._begin(folder, log_id, low, names.fingerprints)
@@ -138,12 +161,21 @@ class Indexer:
             raise
         api.serve(self._index)
         for what in self._index.made_anew:
-            self._logger.warning("made anew from the volume, which is slower and loses nothing", what=what)
+            self._logger.warning(
+                "made anew from the volume, which is slower and loses nothing", what=what
+            )
         metrics.made_anew.inc(len(self._index.made_anew))
-        self._logger.info("index started", folder=str(folder), applied=self._index.applied, log_end=self._catch_up_to)
+        self._logger.info(
+            "index started",
+            folder=str(folder),
+            applied=self._index.applied,
+            log_end=self._catch_up_to,
+        )
 
     def _begin(self, folder: Path, log_id: str, low: int, topic: str) -> None:
-        """Hold that the volume belongs to this log, say from where answers come, and read on from where it stands."""
+        """Hold that the volume belongs to this log, say from where answers come, and read on from
+        where it stands.
+        """
         try:
             self._index.bind(log_id)
         except ConfigurationError as error:
@@ -151,18 +183,23 @@ class Indexer:
         applied = self._index.applied
         if low > applied or applied > self._catch_up_to:
             raise ConfigurationError(
-                f"The volume {folder} has applied the log up to offset {applied}, and {topic} holds offsets "
-                f"{low} to {self._catch_up_to}: it is another log, or records of it are gone. If the topic is right, "
-                "delete the folder and let the index rebuild; if records are gone, restore the topic first."
+                f"The volume {folder} has applied the log up to offset {applied}, and {topic} "
+                "holds offsets "
+                f"{low} to {self._catch_up_to}: it is another log, or records of it are gone. If "
+                "the topic is right, "
+                "delete the folder and let the index rebuild; if records are gone, restore the "
+                "topic first."
             )
         self._sent = self._answers_from(applied)
-        # Every index announces itself before it answers: where nothing was said before, no volume can have been lost, however
-        # much a worker has asked already.
+        # Every index announces itself before it answers: where nothing was said before, no volume
+        # can have been lost, however much a worker has asked already.
         if not applied and self._catch_up_to and self._announced_at != 0:
             self._metrics.restored_empty.inc()
             self._logger.warning(
-                "the volume is empty and the log was answered before: the index is rebuilt from the log's beginning. If this "
-                "is not a new replica, its volume was lost; with STREAM_DEDUP_SNAPSHOTS it would begin with a copy",
+                "the volume is empty and the log was answered before: the index is rebuilt from "
+                "the log's beginning. If this "
+                "is not a new replica, its volume was lost; with STREAM_DEDUP_SNAPSHOTS it would "
+                "begin with a copy",
                 folder=str(folder),
                 log_end=self._catch_up_to,
             )
@@ -171,9 +208,13 @@ class Indexer:
     def _make_decisions(
         self, settings: Settings, admin: Admin, client: str, dependencies: IndexerDependencies
     ) -> DecisionTopic:
-        decisions = DecisionTopic(settings, self._index, f"{client}-decisions", self._metrics, dependencies)
+        decisions = DecisionTopic(
+            settings, self._index, f"{client}-decisions", self._metrics, dependencies
+        )
         topic = decisions.topic
-        decisions.begin(lambda: topic in admin.topic_ids([topic]), lambda: self._log_reader.watermarks()[1])
+        decisions.begin(
+            lambda: topic in admin.topic_ids([topic]), lambda: self._log_reader.watermarks()[1]
+        )
         return decisions
 
     def _restoring(self, size_bytes: int) -> None:
@@ -181,7 +222,12 @@ class Indexer:
         self._health.startup(0.0, f"restoring a snapshot: {size_bytes / 1e6:,.0f} MB so far")
 
     def _make_publisher(
-        self, settings: Settings, log_id: str, admin: Admin, client: str, dependencies: IndexerDependencies
+        self,
+        settings: Settings,
+        log_id: str,
+        admin: Admin,
+        client: str,
+        dependencies: IndexerDependencies,
     ) -> Publisher | None:
         if not settings.representatives:
             return None
@@ -191,7 +237,9 @@ class Indexer:
         return publisher
 
     def _answers_from(self, applied: int) -> int:
-        """Return the first log offset that this replica answers; a new or restored one announces it before anything else."""
+        """Return the first log offset that this replica answers; a new or restored one announces it
+        before anything else.
+        """
         if applied > 0 and not self._index.restored:
             return self._index.answered_offset
         announce = answers.encode_announce(answers.Announce(self._catch_up_to), self._index.format)
@@ -213,7 +261,9 @@ class Indexer:
             self._writer.flush()
             self._decisions.flush()
             self._index.flush()
-            self._logger.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
+            self._logger.info(
+                "index stopped", applied=self._index.applied, answered=self._index.answered_offset
+            )
         finally:
             self._api.serve(None)
             if self._snapshots is not None:
@@ -225,7 +275,9 @@ class Indexer:
 
     def _turn(self) -> None:
         self._health.beat()
-        messages = self._log_reader.take_messages(max(_RECORDS_MAX, self._decisions.at_once), _IDLE_SECONDS)
+        messages = self._log_reader.take_messages(
+            max(_RECORDS_MAX, self._decisions.at_once), _IDLE_SECONDS
+        )
         if messages:
             self._apply(messages)
         self._writer.poll()
@@ -238,7 +290,9 @@ class Indexer:
         self._failpoints.hit("index.before-write", self._in_flight)
         known = self._decisions.known(messages)
         with self._metrics.stage("judge"):
-            answered = self._index.apply([(one.offset, one.timestamp_ms or 0, one.value) for one in messages], known)
+            answered = self._index.apply(
+                [(one.offset, one.timestamp_ms or 0, one.value) for one in messages], known
+            )
         self._decisions.applied()
         self._failpoints.hit("index.after-write", self._in_flight)
         if self._index.applied < self._catch_up_to:
@@ -250,11 +304,15 @@ class Indexer:
         self._failpoints.hit("index.after-answer", self._in_flight)
 
     def _in_flight(self) -> int:
-        """Return at least how many log records hold documents that no worker is known to have committed."""
+        """Return at least how many log records hold documents that no worker is known to have
+        committed.
+        """
         return -(-self._index.statistics()["kept_verdicts"] // DOCUMENTS_MAX)
 
     def _send(self, offset: int, raw: bytes) -> None:
-        """Send one stored answer; the answered offset moves over it once it is durable and all before it are."""
+        """Send one stored answer; the answered offset moves over it once it is durable and all
+        before it are.
+        """
         self._undelivered[offset] = False
 
         def delivered(_: int) -> None:
@@ -278,10 +336,13 @@ class Indexer:
         found = self._lives.look()
         if is_another(found, self._log, self._log_topic_id):
             raise StreamDedupError(
-                f"The topic {self._log} was deleted and created again, so this index ends: its volume is of another log."
+                f"The topic {self._log} was deleted and created again, so this index ends: its "
+                "volume is of another log."
             )
         if self._log in found:
-            self._decisions.begin(lambda: self._decisions.topic in found, lambda: self._log_reader.watermarks()[1])
+            self._decisions.begin(
+                lambda: self._decisions.topic in found, lambda: self._log_reader.watermarks()[1]
+            )
         self._metrics.decisions_behind.set(self._decisions.behind)
         if self._snapshots is not None:
             self._snapshots.turn(
@@ -293,7 +354,9 @@ class Indexer:
         applied = self._index.applied
         statistics = self._index.statistics()
         self._metrics.state(statistics, self._index.searches())
-        self._metrics.threshold.set(0.0 if self._index.plan is None else self._index.plan.similarity / 100)
+        self._metrics.threshold.set(
+            0.0 if self._index.plan is None else self._index.plan.similarity / 100
+        )
         self._warn(statistics)
         if self._publisher is not None:
             self._metrics.representatives_behind.set(self._publisher.behind)
@@ -310,38 +373,64 @@ class Indexer:
             self._health.ready(*self._readiness(applied, statistics))
 
     def _replaying(self, applied: int, now: float) -> None:
-        """Say how far the index has caught up, and how long the rest takes at the pace of the last minute, if known."""
+        """Say how far the index has caught up, and how long the rest takes at the pace of the last
+        minute, if known.
+        """
         until = min(self._decisions.reads_until or self._catch_up_to, self._catch_up_to)
         said = f"replaying the log: {applied} of {self._catch_up_to}"
         if (seconds := self._pace.seconds_to(until, applied, now)) is not None:
-            rest = f" up to {until}, and behind that documents are looked up" if until < self._catch_up_to else ""
+            rest = (
+                f" up to {until}, and behind that documents are looked up"
+                if until < self._catch_up_to
+                else ""
+            )
             said += f"; some {max(1, round(seconds / 60))} min to go{rest}"
         self._health.startup(applied / self._catch_up_to, said)
         if now >= self._next_said:
             self._next_said = now + _SAID_SECONDS
             left = None if seconds is None else round(seconds)
-            self._logger.info("replaying the log", applied=applied, until=until, log_end=self._catch_up_to, seconds_left=left)
+            self._logger.info(
+                "replaying the log",
+                applied=applied,
+                until=until,
+                log_end=self._catch_up_to,
+                seconds_left=left,
+            )
 
     def _readiness(self, applied: int, statistics: Mapping[str, int]) -> tuple[bool, str]:
-        """Return whether an index that has caught up is ready, and the sentence; what was rejected is named, and warned of."""
+        """Return whether an index that has caught up is ready, and the sentence; what was rejected
+        is named, and warned of.
+        """
         rejected, at = statistics["rejected"], statistics["rejected_at"]
         if rejected > self._rejected:
             self._logger.warning(
-                "records of the log were rejected: no batch of this version is written so; the answers say why",
+                "records of the log were rejected: no batch of this version is written so; the "
+                "answers say why",
                 rejected=rejected,
                 last_log_offset=at,
             )
         self._rejected = rejected
-        told = f"; rejected were {rejected} records of the log, the last at log offset {at}" if rejected else ""
+        told = (
+            f"; rejected were {rejected} records of the log, the last at log offset {at}"
+            if rejected
+            else ""
+        )
         if applied and self._index.declared is None:
-            return False, f"applied up to log offset {applied}, and no record of {self._log} declares a recipe{told}"
+            return (
+                False,
+                (
+                    f"applied up to log offset {applied}, and no record of {self._log} declares a "
+                    f"recipe{told}"
+                ),
+            )
         return True, f"applied up to log offset {applied}{told}"
 
     def _warn(self, statistics: dict[str, int]) -> None:
         """Warn, once each, before memory or a bucket out of proportion makes the index slow."""
         if self._memory and statistics["bytes_in_memory"] > 0.6 * self._memory:
             self._warn_once(
-                "The index nears its memory budget; beyond it, tables go to files and looking up becomes slower. Raise "
+                "The index nears its memory budget; beyond it, tables go to files and looking up "
+                "becomes slower. Raise "
                 "index_memory.",
                 bytes_in_memory=statistics["bytes_in_memory"],
                 bytes_mapped=statistics["bytes_mapped"],
@@ -349,15 +438,18 @@ class Indexer:
             )
         if statistics["tables_unwritten"]:
             self._warn_once(
-                "A table could not be written beside the volume, so the next start takes longer; nothing is lost. Make room on "
+                "A table could not be written beside the volume, so the next start takes longer; "
+                "nothing is lost. Make room on "
                 "that disk.",
                 tables=statistics["tables_unwritten"],
             )
         full = statistics["representatives_full"]
         if statistics["hottest_bucket"] > max(_HOT_BUCKET, full // 100):
             self._warn_once(
-                "One bucket holds far more representatives than its share; each look-up that visits it reads all of it. Many "
-                "documents agree in a block of their prints: a template that they share, or an attack.",
+                "One bucket holds far more representatives than its share; each look-up that "
+                "visits it reads all of it. Many "
+                "documents agree in a block of their prints: a template that they share, or an "
+                "attack.",
                 hottest_bucket=statistics["hottest_bucket"],
                 representatives=full,
             )

@@ -1,6 +1,8 @@
-"""The process that takes, looks for or fetches a snapshot beside a running index; started by `snapshots`.
+"""The process that takes, looks for or fetches a snapshot beside a running index; started by
+`snapshots`.
 
-Its one argument is the job, as JSON; what came of it is JSON on standard output. Input that ends, ends it.
+Its one argument is the job, as JSON; what came of it is JSON on standard output. Input that ends,
+ends it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,13 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
         else:
             begun = time.time()
             every = 0.0 if job.get("is_wanted") else job["every_seconds"]
-            found = snapshot.take(Path(job["volume"]), job["place"], by=job["by"], keep=job["keep"], every_seconds=every)
+            found = snapshot.take(
+                Path(job["volume"]),
+                job["place"],
+                by=job["by"],
+                keep=job["keep"],
+                every_seconds=every,
+            )
             is_new = found.manifest.taken_at >= int(begun)
     except StreamDedupError as error:
         return {"failed": str(error)}
@@ -40,11 +48,20 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
     of = found.manifest
     due_at = snapshot.due_at(found, job.get("by", ""), job.get("every_seconds", 0.0))
     figures = {"applied": of.applied, "bytes": of.bytes, "sent_bytes": found.sent_bytes}
-    return {"told": told, "name": found.name, "taken_at": of.taken_at, "due_at": due_at, "is_new": is_new, **figures}
+    return {
+        "told": told,
+        "name": found.name,
+        "taken_at": of.taken_at,
+        "due_at": due_at,
+        "is_new": is_new,
+        **figures,
+    }
 
 
 def main(job: str) -> None:
-    """Do a job, as JSON, with little priority, and say what came of it; end when the parent does."""
+    """Do a job, as JSON, with little priority, and say what came of it; end when the parent
+    does.
+    """
 
     def watch() -> None:
         os.read(sys.stdin.fileno(), 1)

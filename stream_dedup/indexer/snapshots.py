@@ -1,9 +1,12 @@
-"""Snapshots of a running index: when one is due, and the process beside it that takes or fetches one.
+"""Snapshots of a running index: when one is due, and the process beside it that takes or fetches
+one.
 
-The index makes RocksDB's checkpoint between two steps; a process of lower priority copies it (`index.snapshot`), so that no
-verdict waits for a store. Replicas share one place: one that finds a young snapshot of another takes none.
+The index makes RocksDB's checkpoint between two steps; a process of lower priority copies it
+(`index.snapshot`), so that no verdict waits for a store. Replicas share one place: one that finds a
+young snapshot of another takes none.
 
-Invariants: nothing that a store does ends the index or keeps it from its log; a process that is left alone ends itself.
+Invariants: nothing that a store does ends the index or keeps it from its log; a process that is
+left alone ends itself.
 """
 
 from __future__ import annotations
@@ -36,7 +39,13 @@ class Snapshots:
     """Those that the settings ask for, of the volume in `folder`."""
 
     def __init__(
-        self, settings: Settings, folder: Path, host: str, metrics: IndexMetrics, logger: Any, start: Child | None = None
+        self,
+        settings: Settings,
+        folder: Path,
+        host: str,
+        metrics: IndexMetrics,
+        logger: Any,
+        start: Child | None = None,
     ) -> None:
         self._place = str(settings.snapshots)
         self._every = settings.snapshots_every.total_seconds()
@@ -52,9 +61,13 @@ class Snapshots:
         metrics.snapshot(time.time(), 0)
 
     def restore(self, log: str, turn: Callable[[int], None]) -> None:
-        """Fill an empty volume from the newest good snapshot, if there is one; `turn` is told how many bytes have come."""
+        """Fill an empty volume from the newest good snapshot, if there is one; `turn` is told how
+        many bytes have come.
+        """
         self._logger.info("the volume is empty: looking for a snapshot", place=self._place)
-        child = self._start({"do": "restore", "place": self._place, "volume": str(self._folder), "log": log})
+        child = self._start(
+            {"do": "restore", "place": self._place, "volume": str(self._folder), "log": log}
+        )
         begun = time.monotonic()
         while child.poll() is None:
             turn(_size(self._folder / snapshot.RESTORING))
@@ -64,9 +77,14 @@ class Snapshots:
         for sentence in found.get("told", ()):
             self._logger.warning("a snapshot is not used", why=sentence)
         if "name" in found:
-            self._logger.info("snapshot restored", seconds=round(time.monotonic() - begun, 1), **_told(found))
+            self._logger.info(
+                "snapshot restored", seconds=round(time.monotonic() - begun, 1), **_told(found)
+            )
         else:
-            self._logger.info("there is no snapshot to begin with; the log is read from its beginning", place=self._place)
+            self._logger.info(
+                "there is no snapshot to begin with; the log is read from its beginning",
+                place=self._place,
+            )
 
     def turn(self, index: LogIndex, *, has_caught_up: bool, reached: Callable[[str], None]) -> None:
         """Start what is due, and take note of what has ended."""
@@ -81,7 +99,13 @@ class Snapshots:
         is_wanted = wanted.exists()
         if not is_wanted and (not has_caught_up or time.time() < self._due):
             return
-        job = {"do": "take", "place": self._place, "by": self._host, "keep": self._keep, "every_seconds": self._every}
+        job = {
+            "do": "take",
+            "place": self._place,
+            "by": self._host,
+            "keep": self._keep,
+            "every_seconds": self._every,
+        }
         if not self._looked and not is_wanted:
             job["do"], job["log"] = "look", index.log
         else:
@@ -117,7 +141,9 @@ class Snapshots:
             return
         self._due = found["due_at"]
         self._metrics.snapshot(found["taken_at"], found["bytes"])
-        self._logger.info("snapshot taken" if found["is_new"] else "the last snapshot", **_told(found))
+        self._logger.info(
+            "snapshot taken" if found["is_new"] else "the last snapshot", **_told(found)
+        )
 
     def _failed(self, why: str) -> None:
         self._due = time.time() + min(self._every, _AGAIN_SECONDS)
@@ -125,7 +151,9 @@ class Snapshots:
 
 
 def _told(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: found[name] for name in ("name", "applied", "bytes", "sent_bytes") if name in found}
+    return {
+        name: found[name] for name in ("name", "applied", "bytes", "sent_bytes") if name in found
+    }
 
 
 def _size(folder: Path) -> int:
@@ -137,7 +165,9 @@ def _size(folder: Path) -> int:
 def _start(job: dict[str, Any]) -> subprocess.Popen[bytes]:
     """Start the process; its input stays open as long as ours does."""
     command = [sys.executable, "-m", "stream_dedup.indexer.snapshot_child", json.dumps(job)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
 
 
 def _answer(child: subprocess.Popen[bytes]) -> dict[str, Any]:

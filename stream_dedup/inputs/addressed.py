@@ -1,7 +1,9 @@
-"""Files at addresses, such as `s3://bucket/shards/*.parquet`: found by fsspec, and copied here while they are read.
+"""Files at addresses, such as `s3://bucket/shards/*.parquet`: found by fsspec, and copied here
+while they are read.
 
-Needs `crawl-dedup[fetch]`, and the library of the address: `s3`, `gs` and `abfs` are extras, `hf://` needs huggingface_hub.
-Credentials and endpoints are those of the environment, as each library reads them.
+Needs `crawl-dedup[fetch]`, and the library of the address: `s3`, `gs` and `abfs` are extras,
+`hf://` needs huggingface_hub. Credentials and endpoints are those of the environment, as each
+library reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ GLOB = "*?["
 
 
 class FileAt(NamedTuple):
-    """A file: `name` below what was asked for, its size, and `stamp`, which changes when it is written anew."""
+    """A file: `name` below what was asked for, its size, and `stamp`, which changes when it is
+    written anew.
+    """
 
     address: str
     name: str
@@ -37,7 +41,8 @@ def is_address(target: str) -> bool:
 
 
 def files_at(target: str) -> list[FileAt]:
-    """Return the files at an address of a file or folder, or of several by `*`, `**` and `?`, in the order of their names.
+    """Return the files at an address of a file or folder, or of several by `*`, `**` and `?`, in
+    the order of their names.
 
     Raises:
         InputError: there are none, or they cannot be listed; or a package is not installed.
@@ -45,7 +50,10 @@ def files_at(target: str) -> list[FileAt]:
     with sentences(target):
         system, path = _system(target)
         if any(sign in path for sign in GLOB):
-            found, root = system.glob(path, detail=True), path[: min(path.find(sign) % (len(path) + 1) for sign in GLOB)]
+            found, root = (
+                system.glob(path, detail=True),
+                path[: min(path.find(sign) % (len(path) + 1) for sign in GLOB)],
+            )
             root = root.rpartition("/")[0]
         elif system.isdir(path):
             found, root = system.find(path, detail=True), path
@@ -56,7 +64,13 @@ def files_at(target: str) -> list[FileAt]:
             system.unstrip_protocol(one),
             one.removeprefix(root).lstrip("/"),
             int(info.get("size") or 0),
-            str(info.get("ETag") or info.get("LastModified") or info.get("mtime") or info.get("created") or ""),
+            str(
+                info.get("ETag")
+                or info.get("LastModified")
+                or info.get("mtime")
+                or info.get("created")
+                or ""
+            ),
         )
         for one, info in found.items()
         if info.get("type") == "file"
@@ -82,8 +96,8 @@ def class_of(scheme: str) -> Any:
     import fsspec  # noqa: PLC0415 - an extra
 
     if scheme in _GOOGLE:
-        # Its other class asks first, by gRPC and with a right of its own, what kind of bucket it is: for each file anew, with a
-        # warning, where that fails.
+        # Its other class asks first, by gRPC and with a right of its own, what kind of bucket it
+        # is: for each file anew, with a warning, where that fails.
         return importlib.import_module("gcsfs.core").GCSFileSystem
     return fsspec.get_filesystem_class(scheme)
 
@@ -104,7 +118,9 @@ def _system(address: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def sentences(address: str, doing: str = "read", kind: type[StreamDedupError] = InputError) -> Iterator[None]:
+def sentences(
+    address: str, doing: str = "read", kind: type[StreamDedupError] = InputError
+) -> Iterator[None]:
     """Turn what fsspec and its libraries raise into sentences that name the address.
 
     What is not there is one of kind `InputError` only; else `FileNotFoundError` stays.
@@ -118,15 +134,22 @@ def sentences(address: str, doing: str = "read", kind: type[StreamDedupError] = 
             raise
         raise _sentence(address, doing, kind, error) from error
     except ImportError as error:
-        extra = {"s3": "s3", "gs": "gs", "abfs": "abfs"}.get(address.split("://", maxsplit=1)[0], "fetch")
+        extra = {"s3": "s3", "gs": "gs", "abfs": "abfs"}.get(
+            address.split("://", maxsplit=1)[0], "fetch"
+        )
         hint = " and huggingface_hub" if address.startswith("hf://") else ""
         raise kind(
-            f"{shown(address)} needs packages that are not installed: run pip install 'crawl-dedup[{extra}]'{hint} ({error})."
+            f"{shown(address)} needs packages that are not installed: run pip install "
+            f"'crawl-dedup[{extra}]'{hint} ({error})."
         ) from error
     except Exception as error:  # each library raises what it likes
         raise _sentence(address, doing, kind, error) from error
 
 
-def _sentence(address: str, doing: str, kind: type[StreamDedupError], error: Exception) -> StreamDedupError:
+def _sentence(
+    address: str, doing: str, kind: type[StreamDedupError], error: Exception
+) -> StreamDedupError:
     told = printable(str(error)) or type(error).__name__
-    return kind(f"{shown(address)} cannot be {doing}: {told}. See to the address and the credentials.")
+    return kind(
+        f"{shown(address)} cannot be {doing}: {told}. See to the address and the credentials."
+    )

@@ -1,8 +1,9 @@
-"""Avro: values of a schema's own form, or of another's that renames, adds and leaves out. Needs `crawl-dedup[registry]`.
+"""Avro: values of a schema's own form, or of another's that renames, adds and leaves out. Needs
+`crawl-dedup[registry]`.
 
-Invariants: what is read is bounded, in memory and time, by the number of its bytes: a schema under which few bytes could stand
-for any number of items is refused. What is done with a schema takes time linear in its text.
-Source: Apache Avro 1.11 specification.
+Invariants: what is read is bounded, in memory and time, by the number of its bytes: a schema under
+which few bytes could stand for any number of items is refused. What is done with a schema takes
+time linear in its text. Source: Apache Avro 1.11 specification.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 _DEPTH_MAX: Final = 64
 TYPES_MAX: Final = 1_000
-# Records and nulls take no bytes of their own: a fixed number of them for each byte of their container, and once more.
+# Records and nulls take no bytes of their own: a fixed number of them for each byte of their
+# container, and once more.
 _FREE_MAX: Final = 16
 _LEAST_BYTES: Final = {"null": 0, "float": 4, "double": 8}  # any other primitive takes 1
 _VALUE: Final = "value"
@@ -42,7 +44,9 @@ class AvroSchemas:
         from fastavro import _read_py  # noqa: F401, PLC0415 - an extra
 
     def parsed(self, text: str, references: Mapping[str, str]) -> AvroSchema:
-        """Return a schema; its references are known by their types' names, so their own do not matter."""
+        """Return a schema; its references are known by their types' names, so their own do not
+        matter.
+        """
         import fastavro  # noqa: PLC0415 - an extra
 
         known: dict[str, Any] = {}
@@ -54,7 +58,12 @@ class AvroSchemas:
         _refuse_unbounded(schema, known)
         # The library parses all but records anew for each value, without their references.
         hints = {"__fastavro_parsed": True, "__named_schemas": known}
-        wrapped = {"type": "record", "name": "of.a.value", "fields": [{"name": _VALUE, "type": schema}], **hints}
+        wrapped = {
+            "type": "record",
+            "name": "of.a.value",
+            "fields": [{"name": _VALUE, "type": schema}],
+            **hints,
+        }
         return AvroSchema(wrapped, _is_deep(schema, known))
 
     def reader(self, written: AvroSchema, asked: AvroSchema | None) -> Callable[[bytes], Any]:
@@ -62,14 +71,17 @@ class AvroSchemas:
         import fastavro  # noqa: PLC0415 - an extra
         from fastavro import _read_py  # noqa: PLC0415 - an extra
 
-        # The compiled reader ends the process on a value nested a million deep; the other one raises RecursionError.
+        # The compiled reader ends the process on a value nested a million deep; the other one
+        # raises RecursionError.
         read: Any = _read_py.schemaless_reader if written.is_deep else fastavro.schemaless_reader
         target = None if asked is None else asked.wrapped
         return lambda body: read(io.BytesIO(body), written.wrapped, target)[_VALUE]
 
 
 def _checked(text: str) -> Any:
-    """Return what a schema's text holds, without what has the library take unbounded time, or leave it as it is."""
+    """Return what a schema's text holds, without what has the library take unbounded time, or leave
+    it as it is.
+    """
     schema = json.loads(text)
     level, depth = [schema], 0
     while level:
@@ -78,14 +90,17 @@ def _checked(text: str) -> Any:
             raise ValueError("it is nested too deep")
         for one in level:
             if isinstance(one, dict):
-                # A decimal of a megabyte takes minutes, and serves neither as text nor as id or time: its bytes are read.
+                # A decimal of a megabyte takes minutes, and serves neither as text nor as id or
+                # time: its bytes are read.
                 if one.get("logicalType") == "decimal":
                     del one["logicalType"]
                 one.pop("__fastavro_parsed", None)
         level = [
             inner
             for one in level
-            for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
+            for inner in (
+                one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+            )
         ]
     return schema
 
@@ -106,7 +121,9 @@ def _parts(schema: Any) -> list[Any]:
 
 
 def _within(schema: Any, known: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield what stands in a parsed schema at any depth; of named types only that they stand there."""
+    """Yield what stands in a parsed schema at any depth; of named types only that they stand
+    there.
+    """
     waiting = list(_parts(schema))
     while waiting:
         one = waiting.pop()
@@ -116,14 +133,19 @@ def _within(schema: Any, known: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _is_deep(schema: Any, known: Mapping[str, Any]) -> bool:
-    """Whether values may be nested deeper than the compiled reader is trusted with: at any depth, or at that of the types."""
+    """Whether values may be nested deeper than the compiled reader is trusted with: at any depth,
+    or at that of the types.
+    """
     depths: dict[Any, int] = {}
 
     def depth(one: Any) -> int:
         name = _name(one)
         return depths[name] if name in depths else 1 + max(map(depth, _parts(one)), default=0)
 
-    graph = {name: {_name(one) for one in _within(one, known)} & known.keys() for name, one in known.items()}
+    graph = {
+        name: {_name(one) for one in _within(one, known)} & known.keys()
+        for name, one in known.items()
+    }
     try:
         for name in TopologicalSorter(graph).static_order():
             depths[name] = 1 + max(map(depth, _parts(known[name])), default=0)
@@ -133,7 +155,9 @@ def _is_deep(schema: Any, known: Mapping[str, Any]) -> bool:
 
 
 class _Size(NamedTuple):
-    """Of a type: the fewest bytes of a value, and how many records and nulls stand in it that take none themselves."""
+    """Of a type: the fewest bytes of a value, and how many records and nulls stand in it that take
+    none themselves.
+    """
 
     bytes: int
     free: int
@@ -151,8 +175,11 @@ def _refuse_unbounded(schema: Any, known: Mapping[str, Any]) -> None:
         least = 1 if isinstance(kind, list) else _LEAST_BYTES.get(kind, 1)
         return _Size(least, int(not least))
 
-    # A field stands in its record even where it has no bytes; of a union, an array or a map a byte says whether it is there.
-    graph = {name: {_name(part) for part in _parts(one)} & known.keys() for name, one in known.items()}
+    # A field stands in its record even where it has no bytes; of a union, an array or a map a byte
+    # says whether it is there.
+    graph = {
+        name: {_name(part) for part in _parts(one)} & known.keys() for name, one in known.items()
+    }
     try:
         order = [*TopologicalSorter(graph).static_order()]
     except CycleError as error:
@@ -167,8 +194,14 @@ def _refuse_unbounded(schema: Any, known: Mapping[str, Any]) -> None:
         sizes[name] = _Size(fixed + sum(part.bytes for part in parts), free + int(not fixed))
     for root in ([schema], *known.values()):
         for one in _within(root, known):
-            if isinstance(one, dict) and one.get("type") == "array" and not size(one["items"]).bytes:
+            if (
+                isinstance(one, dict)
+                and one.get("type") == "array"
+                and not size(one["items"]).bytes
+            ):
                 raise ValueError("the items of an array take no bytes")
             fewest, free = size(one)
             if free > _FREE_MAX * (fewest + 1):
-                raise ValueError(f"a value of it may hold {free} records and nulls in {fewest} bytes")
+                raise ValueError(
+                    f"a value of it may hold {free} records and nulls in {fewest} bytes"
+                )

@@ -1,8 +1,10 @@
-"""Processes of their own, for work on what strangers wrote: the pages of `html`, the schemas of `protobuf`.
+"""Processes of their own, for work on what strangers wrote: the pages of `html`, the schemas of
+`protobuf`.
 
-Invariants: a child has none of our environment but what Python needs to start, so that it holds no password of Kafka's or of a
-store's; it writes no core file, and the kernel bounds its memory and, where asked, its CPU time, also once we are gone. On
-systems other than Linux nothing but the environment is bounded.
+Invariants: a child has none of our environment but what Python needs to start, so that it holds no
+password of Kafka's or of a store's; it writes no core file, and the kernel bounds its memory and,
+where asked, its CPU time, also once we are gone. On systems other than Linux nothing but the
+environment is bounded.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def start_child(
     """
     given = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     # Its own session, so that Ctrl-C reaches us alone, and what it works on is finished.
-    child = subprocess.Popen(command, env=given | {"PYTHONDONTWRITEBYTECODE": "1"}, start_new_session=True, **options)
+    child = subprocess.Popen(
+        command, env=given | {"PYTHONDONTWRITEBYTECODE": "1"}, start_new_session=True, **options
+    )
     _limit(child.pid, resource.RLIMIT_AS, memory_bytes)
     _limit(child.pid, resource.RLIMIT_CORE, 0)
     if cpu_seconds is not None:
@@ -36,7 +40,9 @@ def start_child(
 
 
 def _limit(process: int, what: int, most: int) -> None:
-    """Limit a process that has just started, as far as our own limit allows; in the child itself locks may be held."""
+    """Limit a process that has just started, as far as our own limit allows; in the child itself
+    locks may be held.
+    """
     if hasattr(resource, "prlimit"):
         _, hard = resource.getrlimit(what)
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)

@@ -1,12 +1,14 @@
 """Rows of Parquet and Arrow files, one batch at a time. Needs `crawl-dedup[data]` (pyarrow).
 
-Arrow files are read in both of their formats: with a footer (Feather, `.arrow` of most programs) and as a stream (the shards
-that Hugging Face `datasets` saves). Memory holds one batch of rows and the chunks of one row group.
+Arrow files are read in both of their formats: with a footer (Feather, `.arrow` of most programs)
+and as a stream (the shards that Hugging Face `datasets` saves). Memory holds one batch of rows and
+the chunks of one row group.
 
-Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again has the same bytes. NaN
-and infinity become null, times are cut to microseconds. Bytes are text if they are UTF-8; else the JSON leaves them out. What
-is damaged, a row, a batch or a row group, costs no other. Batches of Arrow are checked before they are used: pyarrow believes
-what stands in them, and ends the process where it is wrong.
+Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read
+again has the same bytes. NaN and infinity become null, times are cut to microseconds. Bytes are
+text if they are UTF-8; else the JSON leaves them out. What is damaged, a row, a batch or a row
+group, costs no other. Batches of Arrow are checked before they are used: pyarrow believes what
+stands in them, and ends the process where it is wrong.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ _NO_TEXT = object()
 
 
 class ColumnarRows(NamedTuple):
-    """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and those of the file or None.
+    """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and
+    those of the file or None.
 
-    With `lost`, a sentence, they cannot be read, and there is no batch; `is_row` then says that they are one row.
+    With `lost`, a sentence, they cannot be read, and there is no batch; `is_row` then says that
+    they are one row.
     """
 
     batch: Any
@@ -64,13 +68,14 @@ def columns_of(path: Path) -> list[str]:
 
 
 def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
-    """Yield the rows of a file from number `first` on, in batches; whole batches before it are not turned into anything.
+    """Yield the rows of a file from number `first` on, in batches; whole batches before it are not
+    turned into anything.
 
     In `first` what is lost together counts as one row.
 
     Raises:
-        InputError: pyarrow is not installed, or the file is damaged or of another format; rows before the damage were given.
-        OSError: it cannot be read.
+        InputError: pyarrow is not installed, or the file is damaged or of another format; rows
+        before the damage were given. OSError: it cannot be read.
     """
     need_pyarrow("Parquet and Arrow files")
     number = 0
@@ -79,7 +84,11 @@ def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
             count = 1 if rows.lost else rows.batch.num_rows
             skipped = min(max(0, first - number), count)
             if skipped < count:
-                yield rows if rows.lost else rows._replace(batch=rows.batch.slice(skipped), first=rows.first + skipped)
+                yield (
+                    rows
+                    if rows.lost
+                    else rows._replace(batch=rows.batch.slice(skipped), first=rows.first + skipped)
+                )
             number += count
 
 
@@ -95,7 +104,9 @@ def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
                     yield ColumnarRows(batch, number, of_file)
                     number += batch.num_rows
             except _damages() as error:
-                yield ColumnarRows(None, number, of_file, _lost(path, f"rows {number:,} to {end - 1:,}", error))
+                yield ColumnarRows(
+                    None, number, of_file, _lost(path, f"rows {number:,} to {end - 1:,}", error)
+                )
 
 
 def _of_arrow(path: Path) -> Iterator[ColumnarRows]:
@@ -158,7 +169,8 @@ def _reason(error: Exception) -> str:
 
 
 def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
-    """Return each row as JSON, and as the dictionary that it was made of; or why there is none of it.
+    """Return each row as JSON, and as the dictionary that it was made of; or why there is none of
+    it.
 
     Raises:
         InputError: a column cannot be written as JSON; the sentence names its type.
@@ -174,7 +186,9 @@ def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
                     row.pop(names[at], None)
         return [(encode(row), row) for row in rows]
     except TypeError as error:
-        raise InputError(f"A column cannot be written as JSON: {error}. Read the file without that column.") from error
+        raise InputError(
+            f"A column cannot be written as JSON: {error}. Read the file without that column."
+        ) from error
     except Exception as error:
         if not isinstance(error, (ValueError, RecursionError, *_damages())):
             raise
@@ -195,7 +209,10 @@ def _values(column: Any) -> list[Any]:
         return [_text_of(value) for value in column.to_pylist()]
     if getattr(kind, "unit", "") == "ns":  # which Python's own times do not have
         coarse = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else None
-        column = column.cast(coarse or (pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")), safe=False)
+        column = column.cast(
+            coarse or (pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")),
+            safe=False,
+        )
     found: list[Any] = column.to_pylist()
     return found
 
@@ -204,7 +221,11 @@ def _holds_bytes(kind: Any) -> bool:
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
 
 
 def _text_of(value: bytes | None) -> object:
@@ -237,6 +258,7 @@ def _sentences(path: Path) -> Iterator[None]:
             raise
         what = "a Parquet file" if _is_parquet(path) else "an Arrow file"
         raise InputError(
-            f"{path.name} cannot be read as {what}: {_reason(error)}. It is damaged, cut off or of another format; fetch it "
+            f"{path.name} cannot be read as {what}: {_reason(error)}. It is damaged, cut off or of "
+            "another format; fetch it "
             "again."
         ) from error

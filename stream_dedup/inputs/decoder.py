@@ -1,11 +1,13 @@
-"""From a source record to a text, an id, a time and a scope: the only place that knows how crawlers write documents.
+"""From a source record to a text, an id, a time and a scope: the only place that knows how crawlers
+write documents.
 
-Invariants: the result is a pure function of the record, the input settings and, where the record's text lies elsewhere, of what
-was fetched (a decision that depended on anything else could differ on redelivery, and then a representative might never reach
-`unique`); an error that one record causes in a library makes that record a dead letter, and only what is away (`AwayError`) and
-want of memory are raised; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement
-(same bytes, same print). JSON that does not parse, or has no text where the settings say, is a dead letter, and so is a text of
-which more than a fifth was replaced.
+Invariants: the result is a pure function of the record, the input settings and, where the record's
+text lies elsewhere, of what was fetched (a decision that depended on anything else could differ on
+redelivery, and then a representative might never reach `unique`); an error that one record causes
+in a library makes that record a dead letter, and only what is away (`AwayError`) and want of memory
+are raised; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with
+replacement (same bytes, same print). JSON that does not parse, or has no text where the settings
+say, is a dead letter, and so is a text of which more than a fifth was replaced.
 """
 
 from __future__ import annotations
@@ -36,7 +38,16 @@ from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.unforeseen import Unforeseen
 from stream_dedup.inputs.charset import REPLACED, decode_page, lost_letters
 from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
-from stream_dedup.inputs.fields import MISSING, decode_json, field_at, kind_of, parsed, scalar, scope_number, time_ms_of
+from stream_dedup.inputs.fields import (
+    MISSING,
+    decode_json,
+    field_at,
+    kind_of,
+    parsed,
+    scalar,
+    scope_number,
+    time_ms_of,
+)
 from stream_dedup.inputs.html import Extractor, Failure
 from stream_dedup.inputs.registry import SchemaRegistry, unframe
 from stream_dedup.log.headers import BYPASS
@@ -67,7 +78,8 @@ class DecodedDocument(NamedTuple):
 
 
 class Documents(NamedTuple):
-    """The documents among some records, as columns, (n,); `places` says which records they are, in order.
+    """The documents among some records, as columns, (n,); `places` says which records they are, in
+    order.
 
     `passed_over` are the others, by place: those that are no documents, and why.
     """
@@ -81,7 +93,9 @@ class Documents(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[int, Documents]]) -> Documents:
-        """Return those of some stretches of records, each given with the place at which it begins."""
+        """Return those of some stretches of records, each given with the place at which it
+        begins.
+        """
         if len(parts) == 1 and parts[0][0] == 0:
             return parts[0][1]
         return cls(
@@ -90,39 +104,53 @@ class Documents(NamedTuple):
             [one for _, part in parts for one in part.ids],
             np.concatenate([part.times_ms for _, part in parts]),
             np.concatenate([part.scopes for _, part in parts]),
-            {start + place: why for start, part in parts for place, why in part.passed_over.items()},
+            {
+                start + place: why
+                for start, part in parts
+                for place, why in part.passed_over.items()
+            },
         )
 
 
 class Decoder:
     """Decodes records as the input settings say."""
 
-    def __init__(self, settings: Settings, *, takes_vectors: bool = False, fetches: bool = True) -> None:
-        """Take the input settings; `takes_vectors`: the field of the text holds a list of numbers instead.
+    def __init__(
+        self, settings: Settings, *, takes_vectors: bool = False, fetches: bool = True
+    ) -> None:
+        """Take the input settings; `takes_vectors`: the field of the text holds a list of numbers
+        instead.
 
         One that never `fetches` gives a dead letter for each text that lies elsewhere.
 
         Raises:
-            ConfigurationError: a vector can only stand in JSON, and the values are not; or an extra that the settings ask for
+            ConfigurationError: a vector can only stand in JSON, and the values are not; or an extra
+            that the settings ask for
                 is not installed.
         """
         self._json = settings.value_format != "raw"
-        self._registry = SchemaRegistry(settings) if settings.value_format in ("avro", "protobuf") else None
+        self._registry = (
+            SchemaRegistry(settings) if settings.value_format in ("avro", "protobuf") else None
+        )
         self._framed = settings.value_format == "confluent-json"
         if takes_vectors and not self._json:
             raise ConfigurationError(
-                "The recipe takes vectors, and a value that is a text holds none: set STREAM_DEDUP_VALUE_FORMAT=json, and "
+                "The recipe takes vectors, and a value that is a text holds none: set "
+                "STREAM_DEDUP_VALUE_FORMAT=json, and "
                 "STREAM_DEDUP_TEXT_FIELD to the field with the list of numbers."
             )
         if takes_vectors and settings.text_at is not None:
             raise ConfigurationError(
-                "The recipe takes vectors, and these stand in records: unset STREAM_DEDUP_TEXT_AT, or take a recipe of texts."
+                "The recipe takes vectors, and these stand in records: unset STREAM_DEDUP_TEXT_AT, "
+                "or take a recipe of texts."
             )
         self._takes_vectors = takes_vectors
         self._text_at = settings.text_at
         self._fetcher = _fetcher_of(settings) if fetches and settings.text_at is not None else None
         self._extractor = (
-            Extractor(settings.page_cpu.total_seconds()) if settings.text_is == "html" and not takes_vectors else None
+            Extractor(settings.page_cpu.total_seconds())
+            if settings.text_is == "html" and not takes_vectors
+            else None
         )
         self._base64 = settings.text_encoding == "base64"
         self._text_field = settings.text_field
@@ -131,7 +159,8 @@ class Decoder:
         self._scope_field = settings.scope_field
         self._allow_bypass = settings.allow_bypass
         self._unforeseen = Unforeseen("decode", "decoder")
-        # The value is the text, the key the id, the timestamp the time: what most records are, and told quickly.
+        # The value is the text, the key the id, the timestamp the time: what most records are, and
+        # told quickly.
         self._is_wrapped = self._base64 or self._extractor is not None
         self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass or self._text_at)
         # So is a JSON object whose text and id are strings.
@@ -156,8 +185,11 @@ class Decoder:
         """Whether some texts may lie elsewhere."""
         return self._fetcher is not None
 
-    def addresses(self, messages: Sequence[Message], skipped: Set[int] = frozenset()) -> dict[int, TextAddress]:
-        """Return where the texts lie of those records whose text lies elsewhere and may be read, by place.
+    def addresses(
+        self, messages: Sequence[Message], skipped: Set[int] = frozenset()
+    ) -> dict[int, TextAddress]:
+        """Return where the texts lie of those records whose text lies elsewhere and may be read, by
+        place.
 
         Raises:
             RegistryAwayError: the schema registry gives no answer now.
@@ -179,17 +211,26 @@ class Decoder:
         ahead_bytes: int,
         is_hurried: Callable[[], bool],
     ) -> list[Fetched]:
-        """Return what lies at one of these addresses, and at those behind it that are there soon (`TextFetcher.fetch`).
+        """Return what lies at one of these addresses, and at those behind it that are there soon
+        (`TextFetcher.fetch`).
 
         Raises:
             TextAwayError: the first is away for now, or `is_hurried` says so.
         """
-        return self._fetcher.fetch(addresses, start, stretch_bytes, ahead_bytes, is_hurried) if self._fetcher else []
+        return (
+            self._fetcher.fetch(addresses, start, stretch_bytes, ahead_bytes, is_hurried)
+            if self._fetcher
+            else []
+        )
 
     def decode_all(
-        self, messages: Messages, skipped: Set[int] = frozenset(), fetched: Mapping[int, Fetched] | None = None
+        self,
+        messages: Messages,
+        skipped: Set[int] = frozenset(),
+        fetched: Mapping[int, Fetched] | None = None,
     ) -> Documents:
-        """Return the documents among records, without those at the places `skipped`: as `decode` says of each.
+        """Return the documents among records, without those at the places `skipped`: as `decode`
+        says of each.
 
         `fetched` is what lies at the addresses of those whose text lies elsewhere, by place.
         """
@@ -204,13 +245,27 @@ class Decoder:
         else:
             rest = list(range(len(messages)))
         found = Documents(
-            places, texts, ids, np.clip(messages.timestamps_ms[places], 0, _TIME_MS_MAX), np.zeros(len(places), np.uint64), {}
+            places,
+            texts,
+            ids,
+            np.clip(messages.timestamps_ms[places], 0, _TIME_MS_MAX),
+            np.zeros(len(places), np.uint64),
+            {},
         )
         rest += messages.unreadable
-        return self._read_rest(messages, found, rest, skipped, fetched or {}) if rest or skipped else found
+        return (
+            self._read_rest(messages, found, rest, skipped, fetched or {})
+            if rest or skipped
+            else found
+        )
 
     def _read_plain(
-        self, messages: Messages, places: list[int], texts: list[Content], ids: list[bytes], rest: list[int]
+        self,
+        messages: Messages,
+        places: list[int],
+        texts: list[Content],
+        ids: list[bytes],
+        rest: list[int],
     ) -> None:
         """Read all whose value is the text; `rest` are those that only the long way can tell."""
         for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
@@ -227,17 +282,32 @@ class Decoder:
             ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
 
     def _read_plain_json(
-        self, messages: Messages, places: list[int], texts: list[Content], ids: list[bytes], rest: list[int]
+        self,
+        messages: Messages,
+        places: list[int],
+        texts: list[Content],
+        ids: list[bytes],
+        rest: list[int],
     ) -> None:
-        """Read all that are a JSON object whose text and id are strings; `rest` are those that only the long way can tell."""
-        text_field, id_field, is_missing = self._text_field, self._id_field, (msgspec.MsgspecError, ValueError, RecursionError)
+        """Read all that are a JSON object whose text and id are strings; `rest` are those that only
+        the long way can tell.
+        """
+        text_field, id_field, is_missing = (
+            self._text_field,
+            self._id_field,
+            (msgspec.MsgspecError, ValueError, RecursionError),
+        )
         for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
             try:
                 fields = decode_json(value or b"")
             except is_missing:
                 rest.append(place)
                 continue
-            if type(fields) is not dict or type(text := fields.get(text_field)) is not str or REPLACED in text:
+            if (
+                type(fields) is not dict
+                or type(text := fields.get(text_field)) is not str
+                or REPLACED in text
+            ):
                 rest.append(place)
                 continue
             if not id_field:
@@ -259,8 +329,17 @@ class Decoder:
         skipped: Set[int],
         fetched: Mapping[int, Fetched],
     ) -> Documents:
-        """Add to what was found what the long way says of the rest, and leave out what is skipped."""
-        columns = zip(found.places, found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True)
+        """Add to what was found what the long way says of the rest, and leave out what is
+        skipped.
+        """
+        columns = zip(
+            found.places,
+            found.texts,
+            found.ids,
+            found.times_ms.tolist(),
+            found.scopes.tolist(),
+            strict=True,
+        )
         documents = {place: DecodedDocument(*document) for place, *document in columns}
         passed_over: dict[int, DeadLetter | Reason] = {}
         for place in rest:
@@ -269,7 +348,9 @@ class Decoder:
                 if isinstance(outcome, DecodedDocument):
                     documents[place] = outcome
                 else:
-                    documents.pop(place, None)  # what cannot be read as a whole may have looked like a document
+                    documents.pop(
+                        place, None
+                    )  # what cannot be read as a whole may have looked like a document
                     passed_over[place] = outcome
         places = sorted(place for place in documents if place not in skipped)
         chosen = [documents[place] for place in places]
@@ -282,10 +363,14 @@ class Decoder:
             passed_over,
         )
 
-    def decode(self, message: Message, fetched: Fetched | None = None) -> DecodedDocument | DeadLetter | Reason:
-        """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged.
+    def decode(
+        self, message: Message, fetched: Fetched | None = None
+    ) -> DecodedDocument | DeadLetter | Reason:
+        """Return the document, or why there is none: a dead letter, or the reason to pass the
+        record on unjudged.
 
-        `fetched` is what lies at the address of its text, if it lies elsewhere; it is fetched now if it was not.
+        `fetched` is what lies at the address of its text, if it lies elsewhere; it is fetched now
+        if it was not.
 
         Raises:
             AwayError: what the record cannot be read without gives no answer now.
@@ -293,7 +378,9 @@ class Decoder:
         """
         return self._safely(message, self._decode, message, fetched)
 
-    def _safely(self, message: Message, read: Callable[..., _Found], *arguments: Any) -> _Found | DeadLetter:
+    def _safely(
+        self, message: Message, read: Callable[..., _Found], *arguments: Any
+    ) -> _Found | DeadLetter:
         """Return what `read` says of a record, or the dead letter of one that it cannot take."""
         try:
             return read(*arguments)
@@ -302,11 +389,15 @@ class Decoder:
         except Exception as error:  # noqa: BLE001 - no record may keep others from being read
             return self._unforeseen.letter(message, error)
 
-    def _decode(self, message: Message, fetched: Fetched | None) -> DecodedDocument | DeadLetter | Reason:
+    def _decode(
+        self, message: Message, fetched: Fetched | None
+    ) -> DecodedDocument | DeadLetter | Reason:
         fields = self._fields_of(message)
         if isinstance(fields, DeadLetter | Reason):
             return fields
-        text: Content | bytes | DeadLetter | None = self._fetched(message, fields, fetched) if self._text_at else None
+        text: Content | bytes | DeadLetter | None = (
+            self._fetched(message, fields, fetched) if self._text_at else None
+        )
         if text is None:
             text = (message.value or b"") if not self._json else self._content_of(fields)
         if (self._is_wrapped and isinstance(text, str)) or isinstance(text, bytes):
@@ -315,19 +406,30 @@ class Decoder:
             return text
         if isinstance(text, str) and (why := lost_letters(text)):
             return DeadLetter("decode", "OtherEncoding", why)
-        return DecodedDocument(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
+        return DecodedDocument(
+            text,
+            self._id_of(message, fields),
+            self._time_of(message, fields),
+            self._scope_of(fields),
+        )
 
     def id_of(self, message: Message) -> bytes | None:
-        """Return the id of a record, also of one without a text; its key where it cannot be read."""
+        """Return the id of a record, also of one without a text; its key where it cannot be
+        read.
+        """
         found = self._safely(message, self._known_id_of, message)
         return message.key if isinstance(found, DeadLetter) else found
 
     def _known_id_of(self, message: Message) -> bytes | None:
         fields = self._fields_of(message)
-        return message.key if isinstance(fields, DeadLetter | Reason) else self._id_of(message, fields)
+        return (
+            message.key if isinstance(fields, DeadLetter | Reason) else self._id_of(message, fields)
+        )
 
     def _fields_of(self, message: Message) -> Any | DeadLetter | Reason:
-        """Return what a value holds that is not the text itself, None for one that is, or why there is no document."""
+        """Return what a value holds that is not the text itself, None for one that is, or why there
+        is no document.
+        """
         value = message.value
         if isinstance(message, Unreadable):
             return _unreadable(message)
@@ -348,14 +450,18 @@ class Decoder:
         return self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
 
     def _fetched(self, message: Message, fields: Any, fetched: Fetched | None) -> Fetched | None:
-        """Return what lies at the address of a record's text; None if it names none, and so has its text inside."""
+        """Return what lies at the address of a record's text; None if it names none, and so has its
+        text inside.
+        """
         if fetched is not None:
             return fetched
         address = self._address_in(message, fields)
         if address is None or isinstance(address, DeadLetter):
             return address
         if self._fetcher is None:
-            return DeadLetter("fetch", NOT_FETCHED, f"The text lies at {shown(address)}, and is not fetched here.")
+            return DeadLetter(
+                "fetch", NOT_FETCHED, f"The text lies at {shown(address)}, and is not fetched here."
+            )
         checked = self._fetcher.check(address)
         return checked if isinstance(checked, DeadLetter) else self._fetcher.fetch_one(checked)
 
@@ -368,7 +474,9 @@ class Decoder:
         return self._fetcher.check(address) if isinstance(address, str) else address
 
     def _address_in(self, message: Message, fields: Any) -> str | DeadLetter | None:
-        """Return the address that a record names, None if it names none; of a header that comes twice the last one counts."""
+        """Return the address that a record names, None if it names none; of a header that comes
+        twice the last one counts.
+        """
         place = self._text_at or ""
         if place.startswith(HEADER_PLACE):
             name = place.removeprefix(HEADER_PLACE)
@@ -376,26 +484,38 @@ class Decoder:
             try:
                 return value.decode("utf-8") if value else None
             except UnicodeDecodeError:
-                return DeadLetter("field", "NotAnAddress", f"The header {name!r} is not UTF-8, and an address is needed.")
+                return DeadLetter(
+                    "field",
+                    "NotAnAddress",
+                    f"The header {name!r} is not UTF-8, and an address is needed.",
+                )
         found = field_at(fields, place)
         if isinstance(found, list) and len(found) == 1:
             found = found[0]
         if found is MISSING or found is None or found == "":
             return None
         if not isinstance(found, str):
-            return DeadLetter("field", "NotAnAddress", f"The field {place!r} holds {kind_of(found)}, and an address is needed.")
+            return DeadLetter(
+                "field",
+                "NotAnAddress",
+                f"The field {place!r} holds {kind_of(found)}, and an address is needed.",
+            )
         return found
 
     def _read(self, written: str | bytes) -> str | DeadLetter:
         """Return the text that stands in a field or a whole value."""
         if self._base64:
             try:
-                written = base64.b64decode(written if isinstance(written, str) else written.decode("ascii"), validate=False)
+                written = base64.b64decode(
+                    written if isinstance(written, str) else written.decode("ascii"), validate=False
+                )
             except (binascii.Error, ValueError) as error:
                 return DeadLetter("decode", "Base64", f"The text is not base64: {error}.")
         if self._extractor is None:
             return written if isinstance(written, str) else written.decode("utf-8", "replace")
-        found = self._extractor.extract(written if isinstance(written, str) else decode_page(written))
+        found = self._extractor.extract(
+            written if isinstance(written, str) else decode_page(written)
+        )
         return DeadLetter("fingerprint", *found) if isinstance(found, Failure) else found
 
     def _text_of(self, fields: Any) -> str | bytes | DeadLetter:
@@ -406,16 +526,34 @@ class Decoder:
             return "\n".join(found)
         if found is MISSING:
             nor = f", and no address at {self._text_at!r}" if self._text_at else ""
-            return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the text{nor}.")
-        return DeadLetter("field", "NotText", f"The field {self._text_field!r} holds {kind_of(found)}, and a text is needed.")
+            return DeadLetter(
+                "field",
+                "MissingField",
+                f"The value has no field {self._text_field!r} for the text{nor}.",
+            )
+        return DeadLetter(
+            "field",
+            "NotText",
+            f"The field {self._text_field!r} holds {kind_of(found)}, and a text is needed.",
+        )
 
     def _vector_of(self, fields: Any) -> Vector | DeadLetter:
         found = field_at(fields, self._text_field)
         if found is MISSING:
-            return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the vector.")
-        if not isinstance(found, list) or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in found):
+            return DeadLetter(
+                "field",
+                "MissingField",
+                f"The value has no field {self._text_field!r} for the vector.",
+            )
+        if not isinstance(found, list) or not all(
+            isinstance(one, int | float) and not isinstance(one, bool) for one in found
+        ):
             what = "a list that is not all numbers" if isinstance(found, list) else kind_of(found)
-            return DeadLetter("field", "NotAVector", f"The field {self._text_field!r} holds {what}, and a vector is needed.")
+            return DeadLetter(
+                "field",
+                "NotAVector",
+                f"The field {self._text_field!r} holds {what}, and a vector is needed.",
+            )
         try:
             return as_vector(found)
         except InputError as error:
@@ -423,7 +561,9 @@ class Decoder:
 
     def _id_of(self, message: Message, fields: Any) -> bytes:
         found = scalar(field_at(fields, self._id_field)) if self._id_field else None
-        return shorten_id((message.key or b"") if found is None else found.encode("utf-8", "surrogatepass"))
+        return shorten_id(
+            (message.key or b"") if found is None else found.encode("utf-8", "surrogatepass")
+        )
 
     def _time_of(self, message: Message, fields: Any) -> int:
         time_ms = None
@@ -442,7 +582,10 @@ class Decoder:
 
 
 def _fetcher_of(settings: Settings) -> TextFetcher:
-    seconds, patience = settings.text_timeout.total_seconds(), settings.text_patience.total_seconds()
+    seconds, patience = (
+        settings.text_timeout.total_seconds(),
+        settings.text_patience.total_seconds(),
+    )
     limits = FetchLimits(settings.text_fetches, settings.text_bytes, seconds, patience)
     return TextFetcher(parse_prefixes(settings.text_prefixes or ""), limits)
 
@@ -452,13 +595,16 @@ def _unreadable(message: Unreadable) -> DeadLetter:
         return DeadLetter(
             "decode",
             "UnreadableHeaders",
-            f"The name of a header is not UTF-8 ({message.name}), and Kafka's client then gives none of the record's headers: "
-            "key and value are here, the headers at its place only. Have the crawler send names in UTF-8.",
+            f"The name of a header is not UTF-8 ({message.name}), and Kafka's client then gives "
+            "none of the record's headers: "
+            "key and value are here, the headers at its place only. Have the crawler send names in "
+            "UTF-8.",
         )
     return DeadLetter(
         "decode",
         UNREADABLE,
-        f"The record cannot be read from Kafka, and those behind it could; it is still at its place: {message.why}.",
+        "The record cannot be read from Kafka, and those behind it could; it is still at its "
+        f"place: {message.why}.",
     )
 
 

@@ -1,16 +1,18 @@
 """Texts that lie elsewhere: fetched by their addresses, many at once and ahead of their taker.
 
-A text is there, or missing for good, which is a dead letter of stage `fetch`, or away for now, which raises `TextAwayError`.
-Which of them is said in `stores`. An attempt that takes too long is away too. What is away is tried three times, after pauses
-that grow and differ. Then the taker is told, and asks again later. One that stays away while its store answers for others
-is given up in the end, which is a dead letter too; where nothing else is to be fetched, the store is asked for what it answered
-last.
+A text is there, or missing for good, which is a dead letter of stage `fetch`, or away for now,
+which raises `TextAwayError`. Which of them is said in `stores`. An attempt that takes too long is
+away too. What is away is tried three times, after pauses that grow and differ. Then the taker is
+told, and asks again later. One that stays away while its store answers for others is given up in
+the end, which is a dead letter too; where nothing else is to be fetched, the store is asked for
+what it answered last.
 
-What was fetched and not yet taken is kept from one call to the next, as long as its address is asked for: while one text is
-away, those behind it are not read again and again.
+What was fetched and not yet taken is kept from one call to the next, as long as its address is
+asked for: while one text is away, those behind it are not read again and again.
 
-Invariants: a text is read whole or not at all. What is held for later has at most `ahead_bytes`, and one text more, so that the
-first always fits. What is packed stays packed until it is taken, and then gives at most `text_bytes`.
+Invariants: a text is read whole or not at all. What is held for later has at most `ahead_bytes`,
+and one text more, so that the first always fits. What is packed stays packed until it is taken, and
+then gives at most `text_bytes`.
 """
 
 from __future__ import annotations
@@ -29,13 +31,20 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError, TextAwayError
 from stream_dedup.ground.printable import printable
 from stream_dedup.inputs.packed import SUFFIXES, packing_of, unpack
-from stream_dedup.inputs.stores import NOT_FOUND, AwayNowError, MissingTextError, NoRoomError, TextStores
+from stream_dedup.inputs.stores import (
+    NOT_FOUND,
+    AwayNowError,
+    MissingTextError,
+    NoRoomError,
+    TextStores,
+)
 
 Fetched: TypeAlias = bytes | DeadLetter
 
 _ATTEMPTS: Final = 3
 _RETRY_SECONDS: Final = 0.1
-# The taker is given what is there after this time, or once it is this much: a kernel does many texts at once.
+# The taker is given what is there after this time, or once it is this much: a kernel does many
+# texts at once.
 _GATHER_SECONDS: Final = 0.25
 _GATHER_TEXTS: Final = 1_000
 _LOOK_SECONDS: Final = 0.02
@@ -45,8 +54,9 @@ _WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class FetchLimits(NamedTuple):
-    """The most texts at once, the most bytes of a text, packed or not, the most seconds of an attempt, and the seconds after
-    which a text is given up that is away while its store answers for others.
+    """The most texts at once, the most bytes of a text, packed or not, the most seconds of an
+    attempt, and the seconds after which a text is given up that is away while its store answers for
+    others.
     """
 
     at_once: int
@@ -63,7 +73,9 @@ class _Answer(NamedTuple):
 
 
 class _HeldUp(NamedTuple):
-    """For how long a text was away while its store answered for others, and when it was asked for the last time."""
+    """For how long a text was away while its store answered for others, and when it was asked for
+    the last time.
+    """
 
     seconds: float
     failed_at: float
@@ -72,11 +84,17 @@ class _HeldUp(NamedTuple):
 class TextFetcher:
     """Fetches texts. One thread at a time calls it; the stores are read in another."""
 
-    def __init__(self, prefixes: Sequence[str], limits: FetchLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        prefixes: Sequence[str],
+        limits: FetchLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Take limits, and prefixes as `parse_prefixes` gives them; nothing is asked yet.
 
         Raises:
-            ConfigurationError: a library is not installed, or cannot be used as its environment says.
+            ConfigurationError: a library is not installed, or cannot be used as its environment
+            says.
         """
         self._prefixes = tuple(prefixes)
         self._at_once, self._text_bytes, self._seconds, self._patience_seconds = limits
@@ -87,7 +105,9 @@ class TextFetcher:
         self._asked: Sequence[TextAddress] = ()
         self._last: dict[str, int] = {}  # where each of them is asked for the last time
         self._first: TextAddress | None = None  # what is waited for
-        self._order: list[TextAddress] = []  # what is wanted, each once, and once more when it is taken and comes again
+        self._order: list[
+            TextAddress
+        ] = []  # what is wanted, each once, and once more when it is taken and comes again
         self._places: dict[str, int] = {}  # of those that were not taken, by address
         self._next = 0  # the first of them that may have to be begun
         self._found: dict[str, Fetched] = {}
@@ -104,7 +124,9 @@ class TextFetcher:
         self._has_begun = False
 
     def check(self, address: str) -> TextAddress | DeadLetter:
-        """Return an address that may be read, or the dead letter of its record, which depends on the settings only."""
+        """Return an address that may be read, or the dead letter of its record, which depends on
+        the settings only.
+        """
         found = checked(address, self._prefixes)
         return DeadLetter("fetch", "AddressRefused", found) if isinstance(found, str) else found
 
@@ -126,11 +148,13 @@ class TextFetcher:
     ) -> list[Fetched]:
         """Return what lies at one of these addresses, and at those behind it that are there soon.
 
-        All behind it are fetched meanwhile, and kept for the next call that asks for them; `ahead_bytes` bounds what is kept.
-        What is returned has at most `stretch_bytes`, and one text more. To go on, give the same list and a later start.
+        All behind it are fetched meanwhile, and kept for the next call that asks for them;
+        `ahead_bytes` bounds what is kept. What is returned has at most `stretch_bytes`, and one
+        text more. To go on, give the same list and a later start.
 
         Raises:
-            TextAwayError: the first is away for now; or the taker `is_hurried`, and it has not come.
+            TextAwayError: the first is away for now; or the taker `is_hurried`, and it has not
+            come.
         """
         if start == len(addresses):
             return []
@@ -145,10 +169,17 @@ class TextFetcher:
                 if ready == most:
                     break
                 first = addresses[ready].whole
-                if ready > start and (first in self._away or self._is_full or is_hurried() or time.monotonic() >= until):
+                if ready > start and (
+                    first in self._away
+                    or self._is_full
+                    or is_hurried()
+                    or time.monotonic() >= until
+                ):
                     break
                 if first in self._away:
-                    raise TextAwayError(f"The text at {shown(first)} {self._away[first]}; the records wait for it.")
+                    raise TextAwayError(
+                        f"The text at {shown(first)} {self._away[first]}; the records wait for it."
+                    )
                 if is_hurried():
                     raise TextAwayError(f"The text at {shown(first)} has not come yet.")
                 self._news.wait(_LOOK_SECONDS)
@@ -157,29 +188,43 @@ class TextFetcher:
     # -- the taker's side
 
     def _want(self, addresses: Sequence[TextAddress], start: int, ahead_bytes: int) -> None:
-        """Have these fetched, in this order, and nothing else; forget what is there and is not among them."""
+        """Have these fetched, in this order, and nothing else; forget what is there and is not
+        among them.
+        """
         with self._news:
             self._first = addresses[start]
             self._ahead_bytes = ahead_bytes
             self._has_begun = False
             if addresses is not self._asked:
                 self._asked = addresses
-                self._last = {addresses[place].whole: place for place in range(start, len(addresses))}
-                self._order = list({address.whole: address for address in addresses[start:]}.values())
+                self._last = {
+                    addresses[place].whole: place for place in range(start, len(addresses))
+                }
+                self._order = list(
+                    {address.whole: address for address in addresses[start:]}.values()
+                )
                 self._places = {address.whole: place for place, address in enumerate(self._order)}
                 self._next = 0
                 for whole in [one for one in self._found if one not in self._places]:
                     self._forget(whole)
-                self._sizes = {whole: size for whole, size in self._sizes.items() if whole in self._places}
+                self._sizes = {
+                    whole: size for whole, size in self._sizes.items() if whole in self._places
+                }
                 since = self._clock() - self._patience_seconds  # one may come again in another list
-                self._held_up = {whole: one for whole, one in self._held_up.items() if one.failed_at >= since}
+                self._held_up = {
+                    whole: one for whole, one in self._held_up.items() if one.failed_at >= since
+                }
             else:
                 self._next = min([self._next, *(self._places[whole] for whole in self._away)])
             self._away.clear()
         self._stores.run(self._begin())
 
-    def _take(self, addresses: Sequence[TextAddress], start: int, end: int, stretch_bytes: int) -> list[Fetched]:
-        """Return what is there, unpacked, as far as it is not too much; it is not kept any longer."""
+    def _take(
+        self, addresses: Sequence[TextAddress], start: int, end: int, stretch_bytes: int
+    ) -> list[Fetched]:
+        """Return what is there, unpacked, as far as it is not too much; it is not kept any
+        longer.
+        """
         taken: list[Fetched] = []
         texts: dict[str, Fetched] = {}
         size = 0
@@ -213,9 +258,17 @@ class TextFetcher:
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - no text may keep others from being read
-                return _letter(address, type(error).__name__, f"is packed, and cannot be unpacked: {printable(str(error))}")
+                return _letter(
+                    address,
+                    type(error).__name__,
+                    f"is packed, and cannot be unpacked: {printable(str(error))}",
+                )
             if unpacked is None:
-                return _letter(address, "TooLarge", f"has more than {self._text_bytes} bytes once it is unpacked")
+                return _letter(
+                    address,
+                    "TooLarge",
+                    f"has more than {self._text_bytes} bytes once it is unpacked",
+                )
             found = unpacked
         begins = found[:_BINARY_WITHIN_BYTES]
         if begins.startswith(b"%PDF-") or (b"\0" in begins and not begins.startswith(_WIDE_MARKS)):
@@ -233,10 +286,16 @@ class TextFetcher:
             task.cancel()
 
     def _launch(self) -> None:
-        """Begin to fetch what is wanted next, as far as there is room; an origin that is away is asked for nothing more."""
+        """Begin to fetch what is wanted next, as far as there is room; an origin that is away is
+        asked for nothing more.
+        """
         if self._first is not None:
             self._start(self._first)
-        away = {address.origin for address in self._order if address.whole in self._away} if self._away else set()
+        away = (
+            {address.origin for address in self._order if address.whole in self._away}
+            if self._away
+            else set()
+        )
         while len(self._running) < self._at_once and self._next < len(self._order):
             address = self._order[self._next]
             if address.origin in away or not self._start(address):
@@ -244,9 +303,13 @@ class TextFetcher:
             self._next += 1
 
     def _start(self, address: TextAddress) -> bool:
-        """Begin to fetch a text, unless it is there, away, taken or on its way; return False if there is no room for it."""
+        """Begin to fetch a text, unless it is there, away, taken or on its way; return False if
+        there is no room for it.
+        """
         whole = address.whole
-        if whole in self._places and not (whole in self._found or whole in self._running or whole in self._away):
+        if whole in self._places and not (
+            whole in self._found or whole in self._running or whole in self._away
+        ):
             size = self._sizes.get(whole, self._mean_bytes)
             if not self._has_room(whole, size):
                 return False
@@ -294,7 +357,9 @@ class TextFetcher:
             self._answers[address.origin] = _Answer(address, self._clock())
 
     def _given_up(self, address: TextAddress, away: str, began: float) -> DeadLetter | None:
-        """Return the letter of a text that has been away for too long while its store answered for others."""
+        """Return the letter of a text that has been away for too long while its store answered for
+        others.
+        """
         if self._patience_seconds == math.inf:
             return None
         now, recent = self._clock(), self._patience_seconds / 10
@@ -311,7 +376,8 @@ class TextFetcher:
         return _letter(
             address,
             "GivenUp",
-            f"{away}, for {held_up:.0f} s in which {shown(address.origin)} answered for others; redrive it later",
+            f"{away}, for {held_up:.0f} s in which {shown(address.origin)} answered for others; "
+            "redrive it later",
         )
 
     async def _prove(self, address: TextAddress) -> None:
@@ -329,7 +395,9 @@ class TextFetcher:
             self._note_answer(address, found)
 
     def _end(self, whole: str, found: Fetched | None, away: str | None) -> None:
-        """Take in how fetching has ended: with a text or letter, away, without room, or because it is not wanted any more."""
+        """Take in how fetching has ended: with a text or letter, away, without room, or because it
+        is not wanted any more.
+        """
         del self._running[whole]
         self._let_go(whole)
         place = self._places.get(whole)
@@ -345,7 +413,8 @@ class TextFetcher:
                 self._next = min(self._next, place)
         self._launch()
         if not self._running:
-            self._news.notify_all()  # not for each text: the taker looks now and then, and to wake it costs as much
+            # not for each text: the taker looks now and then, and to wake it costs as much
+            self._news.notify_all()
 
     def _admit(self, whole: str, size: int) -> None:
         """Hold room for these bytes.
@@ -360,7 +429,9 @@ class TextFetcher:
                 self._hold(whole, size)
 
     def _has_room(self, whole: str, size: int) -> bool:
-        """Whether these bytes may be held of a text: as many as fit, and always those of the first that is waited for."""
+        """Whether these bytes may be held of a text: as many as fit, and always those of the first
+        that is waited for.
+        """
         is_first = self._first is not None and self._first.whole == whole
         return is_first or self._held_bytes - self._held.get(whole, 0) + size <= self._ahead_bytes
 
@@ -382,5 +453,7 @@ class TextFetcher:
 
 
 def _letter(address: TextAddress, kind: str, why: str) -> DeadLetter:
-    """Return the dead letter for what a store said. Another worker may have found a text there, so it is retracted first."""
+    """Return the dead letter for what a store said. Another worker may have found a text there, so
+    it is retracted first.
+    """
     return DeadLetter("fetch", kind, f"The text at {shown(address.whole)} {why}.", is_timed=True)

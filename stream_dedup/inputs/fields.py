@@ -1,4 +1,6 @@
-"""What stands where in a decoded value: fields by their dotted paths, as texts, times and scopes. Pure."""
+"""What stands where in a decoded value: fields by their dotted paths, as texts, times and scopes.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,17 @@ def parsed(value: bytes) -> Any | DeadLetter:
     try:
         return parse_json(value)
     except (ValueError, RecursionError) as error:
-        return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
+        return DeadLetter(
+            "decode", type(error).__name__, f"The value is not JSON that can be read: {error}."
+        )
 
 
 def parse_json(value: bytes) -> Any:
-    """Return what a JSON value holds, as `json.loads` does of its UTF-8, in which what is invalid was replaced.
+    """Return what a JSON value holds, as `json.loads` does of its UTF-8, in which what is invalid
+    was replaced.
 
-    msgspec takes a fifth of the time, and agrees on all that it takes; what it refuses (NaN, lone surrogates, invalid UTF-8,
-    numbers beyond a float) is left to `json`.
+    msgspec takes a fifth of the time, and agrees on all that it takes; what it refuses (NaN, lone
+    surrogates, invalid UTF-8, numbers beyond a float) is left to `json`.
 
     Raises:
         ValueError, RecursionError: it is not JSON that can be read.
@@ -41,13 +46,17 @@ def parse_json(value: bytes) -> Any:
 
 
 def scope_number(name: str) -> int:
-    """Return the number that stands for a scope in the log; 0 is the one common scope, and no name's."""
+    """Return the number that stands for a scope in the log; 0 is the one common scope, and no
+    name's.
+    """
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 
 def field_at(fields: Any, path: str) -> Any:
-    """Return what stands at a dotted path; a field whose own name has the dots wins over the path."""
+    """Return what stands at a dotted path; a field whose own name has the dots wins over the
+    path.
+    """
     if isinstance(fields, dict):
         found = fields.get(path, MISSING)
         if found is not MISSING:
@@ -73,7 +82,9 @@ def scalar(found: Any) -> str | None:
 
 
 def time_ms_of(found: Any) -> int | None:
-    """Return a time field as milliseconds: a number of seconds or milliseconds, or RFC 3339; None if it is neither."""
+    """Return a time field as milliseconds: a number of seconds or milliseconds, or RFC 3339; None
+    if it is neither.
+    """
     if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15:
         return int(found * 1000 if found < 1e11 else found)
     if isinstance(found, str):
@@ -94,5 +105,11 @@ def time_ms_of(found: Any) -> int | None:
 
 def kind_of(found: Any) -> str:
     """Return what a field holds, for a sentence."""
-    names = {dict: "an object", list: "a list that is not all texts", bool: "a truth value", type(None): "null", str: "a text"}
+    names = {
+        dict: "an object",
+        list: "a list that is not all texts",
+        bool: "a truth value",
+        type(None): "null",
+        str: "a text",
+    }
     return names.get(type(found), "a number")

@@ -1,13 +1,15 @@
-"""The main text of an HTML page: navigation, banners and footers left out. Needs `crawl-dedup[html]`.
+"""The main text of an HTML page: navigation, banners and footers left out. Needs
+`crawl-dedup[html]`.
 
-Extraction runs in a process of its own (`html_child`), because pages exist on which any parser works for minutes: 500 kB of
-nested `div` keep this one busy for more than five. The process has a few seconds of CPU for each page, and is replaced when
-the kernel ended it.
+Extraction runs in a process of its own (`html_child`), because pages exist on which any parser
+works for minutes: 500 kB of nested `div` keep this one busy for more than five. The process has a
+few seconds of CPU for each page, and is replaced when the kernel ended it.
 
-Invariants: what a page becomes depends on the page, not on how busy the machine is: CPU time of the extractor is counted, never
-the clock. A page is given up once it used that up, or broke the process twice. A slower machine may still give up what another
-extracts, so `Failure.is_timed` says so, and the worker retracts such a page, which it remembers for as long as it lives.
-No page reaches the limit by its size: 1 MB takes about 50 ms.
+Invariants: what a page becomes depends on the page, not on how busy the machine is: CPU time of the
+extractor is counted, never the clock. A page is given up once it used that up, or broke the process
+twice. A slower machine may still give up what another extracts, so `Failure.is_timed` says so, and
+the worker retracts such a page, which it remembers for as long as it lives. No page reaches the
+limit by its size: 1 MB takes about 50 ms.
 """
 
 from __future__ import annotations
@@ -43,21 +45,33 @@ class Failure(NamedTuple):
 
 
 class Extractor:
-    """Extracts one page at a time; may be shared by threads. The process is started with the first page."""
+    """Extracts one page at a time; may be shared by threads. The process is started with the first
+    page.
+    """
 
-    def __init__(self, cpu_seconds: float = CPU_SECONDS, command: tuple[str, ...] | None = None) -> None:
-        """Check that the extractor is installed; `command` is another program that speaks the protocol of `html_child`.
+    def __init__(
+        self, cpu_seconds: float = CPU_SECONDS, command: tuple[str, ...] | None = None
+    ) -> None:
+        """Check that the extractor is installed; `command` is another program that speaks the
+        protocol of `html_child`.
 
         Raises:
             ConfigurationError: it is not installed.
         """
         if command is None and importlib.util.find_spec("resiliparse") is None:
             raise ConfigurationError(
-                "The main text of web pages (STREAM_DEDUP_TEXT_IS=html, and pages in files) needs an extractor that is not "
+                "The main text of web pages (STREAM_DEDUP_TEXT_IS=html, and pages in files) needs "
+                "an extractor that is not "
                 "installed; run: pip install 'crawl-dedup[html]'"
             )
         # -P: a file in the working directory must not take the place of a module.
-        self._command = command or (sys.executable, "-P", "-m", "stream_dedup.inputs.html_child", str(cpu_seconds))
+        self._command = command or (
+            sys.executable,
+            "-P",
+            "-m",
+            "stream_dedup.inputs.html_child",
+            str(cpu_seconds),
+        )
         self._child: subprocess.Popen[bytes] | None = None
         self._cpu_seconds = cpu_seconds
         self._returncode: int | None = None  # of the last process that ended
@@ -98,12 +112,17 @@ class Extractor:
     def _ask(self, raw: bytes) -> str | Failure | None:
         """Return the answer for a page; None if the process did not live to give one."""
         if self._child is None:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            pipes = {
+                "stdin": subprocess.PIPE,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.DEVNULL,
+            }
             try:
                 self._child = start_child(self._command, _MEMORY_BYTES, **pipes)
             except OSError as error:
                 raise ExtractorAwayError(
-                    f"The extractor of pages cannot be started now ({error}); the records wait. Give this process more memory, "
+                    f"The extractor of pages cannot be started now ({error}); the records wait. "
+                    "Give this process more memory, "
                     "processes or open files."
                 ) from error
         source, target = cast("IO[bytes]", self._child.stdin), cast("IO[bytes]", self._child.stdout)
@@ -121,7 +140,11 @@ class Extractor:
         text = answer.decode("utf-8", "replace")
         if header[0] == TEXT:
             return text
-        return Failure(text, f"The extractor failed on the page: {text}.", is_timed=text == MemoryError.__name__)
+        return Failure(
+            text,
+            f"The extractor failed on the page: {text}.",
+            is_timed=text == MemoryError.__name__,
+        )
 
     def _stop(self) -> None:
         if self._child is None:
@@ -134,7 +157,9 @@ class Extractor:
 
 
 class Pages:
-    """The texts of files: of a web page its main text, of any other all of it; the extractor is started with the first page."""
+    """The texts of files: of a web page its main text, of any other all of it; the extractor is
+    started with the first page.
+    """
 
     def __init__(self, cpu_seconds: float = CPU_SECONDS) -> None:
         """Take how long a page may keep the extractor busy, in seconds of CPU."""

@@ -1,11 +1,14 @@
-"""The process that extracts: pages come on standard input, texts leave on standard output; started by `html`.
+"""The process that extracts: pages come on standard input, texts leave on standard output; started
+by `html`.
 
-A request is 4 bytes (big-endian length) and UTF-8 of that length; an answer the same, led by one byte: 0 a text, 1 the class of
-an error. For each page the process sets itself a timer, of its own CPU and not of the clock; the kernel ends it (SIGPROF) when
-that is used up. Input that ends, ends it.
+A request is 4 bytes (big-endian length) and UTF-8 of that length; an answer the same, led by one
+byte: 0 a text, 1 the class of an error. For each page the process sets itself a timer, of its own
+CPU and not of the clock; the kernel ends it (SIGPROF) when that is used up. Input that ends, ends
+it.
 
-The extractor is resiliparse (Apache-2.0): its main content, or all that is visible where it finds none. Comments of readers are
-no main content: with them an article would be another one whenever somebody has written.
+The extractor is resiliparse (Apache-2.0): its main content, or all that is visible where it finds
+none. Comments of readers are no main content: with them an article would be another one whenever
+somebody has written.
 """
 
 from __future__ import annotations
@@ -25,7 +28,12 @@ def main_text(page: str) -> str:
     def text_of(*, is_main: bool) -> str:
         return str(
             extract_plain_text(
-                page, preserve_formatting=True, main_content=is_main, comments=False, list_bullets=False, alt_texts=False
+                page,
+                preserve_formatting=True,
+                main_content=is_main,
+                comments=False,
+                list_bullets=False,
+                alt_texts=False,
             )
         )
 
@@ -50,7 +58,10 @@ def main(cpu_seconds: float) -> None:
             return
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
-            kind, answer = TEXT, main_text(raw.decode("utf-8", "replace")).encode("utf-8", "replace")
+            kind, answer = (
+                TEXT,
+                main_text(raw.decode("utf-8", "replace")).encode("utf-8", "replace"),
+            )
         except (Exception, MemoryError) as error:  # noqa: BLE001 - each error that a page causes in the library is an answer
             kind, answer = FAILED, type(error).__name__.encode()
         signal.setitimer(signal.ITIMER_PROF, 0)

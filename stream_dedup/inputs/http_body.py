@@ -1,7 +1,8 @@
-"""The body of an HTTP response as its server meant it: without chunks and content codings. Pure, but for brotli (fastwarc).
+"""The body of an HTTP response as its server meant it: without chunks and content codings. Pure,
+but for brotli (fastwarc).
 
-Invariants: a body is given whole, or a sentence says why not. One that its headers call packed and that is plain text is taken
-as it is: proxies and crawlers unpack bodies and leave the header.
+Invariants: a body is given whole, or a sentence says why not. One that its headers call packed and
+that is plain text is taken as it is: proxies and crawlers unpack bodies and leave the header.
 """
 
 from __future__ import annotations
@@ -17,20 +18,24 @@ from stream_dedup.inputs.packed import unpack
 
 _NO_CODING: Final = ("", "identity", "none", "binary", "8bit", "7bit")
 _CHUNK: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]{0,1000})?\r?\n")
-# What no text holds and packed bytes do: controls, but for tabs, line ends, form feeds and the escape of ISO-2022.
+# What no text holds and packed bytes do: controls, but for tabs, line ends, form feeds and the
+# escape of ISO-2022.
 _CONTROLS: Final = bytes(sorted(set(range(32)) - set(b"\t\n\r\f\x1b")))
 _LOOKED_AT_BYTES: Final = 64 << 10
 _UTF_16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
-# A coding's body and whether it was whole; ValueError, zlib.error, OSError or InputError say that it is no such thing.
+# A coding's body and whether it was whole; ValueError, zlib.error, OSError or InputError say that
+# it is no such thing.
 _Decode = Callable[[bytes, int], tuple[bytes, bool]]
 
 
-def body_of(raw: bytes, header: Callable[[str], str], most: int, *, is_cut: bool = False) -> bytes | None:
+def body_of(
+    raw: bytes, header: Callable[[str], str], most: int, *, is_cut: bool = False
+) -> bytes | None:
     """Return the body whose bytes on the wire were `raw`; None if it has more than `most`.
 
-    `header` gives a header's value by its name, empty if there is none. `is_cut`: the crawler says that it cut the body off,
-    and what there is of it will do.
+    `header` gives a header's value by its name, empty if there is none. `is_cut`: the crawler says
+    that it cut the body off, and what there is of it will do.
 
     Raises:
         InputError: it is damaged or cut off; the sentence goes on from the name of the page.
@@ -46,7 +51,9 @@ def body_of(raw: bytes, header: Callable[[str], str], most: int, *, is_cut: bool
             found, is_whole = decode(raw, most)
         except (ValueError, zlib.error, OSError, InputError) as error:
             if not _is_text(raw) or (coding == "chunked" and _CHUNK.match(raw)):
-                raise InputError(f"has a body that should be {coding} and cannot be read as that: {error}") from error
+                raise InputError(
+                    f"has a body that should be {coding} and cannot be read as that: {error}"
+                ) from error
             continue
         if len(found) > most:
             return None
@@ -54,13 +61,23 @@ def body_of(raw: bytes, header: Callable[[str], str], most: int, *, is_cut: bool
             raise InputError(f"has a body of {coding} that is cut off")
         raw = found
     length = header("Content-Length").strip()
-    if not codings and not is_cut and length.isascii() and length.isdigit() and len(raw) < int(length[:18]):
+    if (
+        not codings
+        and not is_cut
+        and length.isascii()
+        and length.isdigit()
+        and len(raw) < int(length[:18])
+    ):
         raise InputError(f"has a body that is cut off: {len(raw):,} of {int(length[:18]):,} bytes")
     return raw if len(raw) <= most else None
 
 
 def _names(value: str) -> list[str]:
-    return [name for one in value.lower().split(",") if (name := one.strip().removeprefix("x-")) not in _NO_CODING]
+    return [
+        name
+        for one in value.lower().split(",")
+        if (name := one.strip().removeprefix("x-")) not in _NO_CODING
+    ]
 
 
 def _is_text(raw: bytes) -> bool:

@@ -1,7 +1,8 @@
 """Files and texts that are packed: gzip by the standard library, zstd by `crawl-dedup[files]`.
 
-Invariant: what is whole is read, also beside damage. A file may have many members (gzip) or frames (zstd); behind a
-damaged one the next that can be unpacked goes on, and what is missing between them is told.
+Invariant: what is whole is read, also beside damage. A file may have many members (gzip) or frames
+(zstd); behind a damaged one the next that can be unpacked goes on, and what is missing between them
+is told.
 """
 
 from __future__ import annotations
@@ -23,24 +24,30 @@ _BEGINNING: Final = {".gz": b"\x1f\x8b\x08", ".zst": _MAGIC[".zst"]}
 # The frame that readers skip, in which a WARC file has the dictionary of the others.
 _DICTIONARY_MAGIC: Final = b"\x5d\x2a\x4d\x18"
 _DICTIONARY_BYTES_MAX: Final = 64 << 20
-# What a zstd frame may ask to be held while it is unpacked: what its format has every reader provide. It may ask for gigabytes.
+# What a zstd frame may ask to be held while it is unpacked: what its format has every reader
+# provide. It may ask for gigabytes.
 _WINDOW_BYTES_MAX: Final = 8 << 20
-# A block of zstd takes four bytes at least and gives 128 KiB at most, so a step gives 8 MiB at most.
+# A block of zstd takes four bytes at least and gives 128 KiB at most, so a step gives 8 MiB at
+# most.
 _STEP_BYTES: Final = 256
 _READ_BYTES: Final = 64 << 10
 _PIECE_BYTES: Final = 1 << 20
-# zstd cannot be told how much to give: as many packed bytes at once as give 128 MiB at most, and 20 kB of usual texts.
+# zstd cannot be told how much to give: as many packed bytes at once as give 128 MiB at most, and 20
+# kB of usual texts.
 _READ_BYTES_ZSTD: Final = 4 << 10
-# A member behind damage is believed once this much of it was unpacked without an error: chance gets through a few bytes.
+# A member behind damage is believed once this much of it was unpacked without an error: chance gets
+# through a few bytes.
 _BELIEVED_BYTES: Final = 8 << 20
 
 
 class Piece(NamedTuple):
-    """Unpacked bytes of a file, in their order; `at` is where in the file their member begins, `begins`: they are its first.
+    """Unpacked bytes of a file, in their order; `at` is where in the file their member begins,
+    `begins`: they are its first.
 
-    Of a file that is not packed, `at` is where they are themselves. With `damage` (a reason) it has no bytes: some are missing
-    here, and those before it in the same member may be wrong, since its checksum stands at its end. `is_behind`: all
-    before it is whole, because what could not be unpacked is no member, and none follows.
+    Of a file that is not packed, `at` is where they are themselves. With `damage` (a reason) it has
+    no bytes: some are missing here, and those before it in the same member may be wrong, since its
+    checksum stands at its end. `is_behind`: all before it is whole, because what could not be
+    unpacked is no member, and none follows.
     """
 
     data: bytes
@@ -84,7 +91,8 @@ def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
 
 
 class Stretch(io.RawIOBase):
-    """The unpacked bytes of a file up to the next damage; then `damage` says what that is, and nothing if they ended well.
+    """The unpacked bytes of a file up to the next damage; then `damage` says what that is, and
+    nothing if they ended well.
 
     `is_whole`: the last of them are not cut off.
     """
@@ -113,7 +121,8 @@ class Stretch(io.RawIOBase):
 
 
 def read_stretches(file: IO[bytes], packing: str) -> Iterator[Stretch]:
-    """Yield the bytes of a file as files, one from its beginning and one from behind each damage; read each to its end.
+    """Yield the bytes of a file as files, one from its beginning and one from behind each damage;
+    read each to its end.
 
     Raises:
         InputError: zstd is not installed.
@@ -141,7 +150,9 @@ class _Member:
         self._file = source.file
         self._is_gzip = source.packing == ".gz"
         self._unpacker: Any = (
-            zlib.decompressobj(zlib.MAX_WBITS | 16) if self._is_gzip else _zstd_frame(dictionary=source.dictionary)
+            zlib.decompressobj(zlib.MAX_WBITS | 16)
+            if self._is_gzip
+            else _zstd_frame(dictionary=source.dictionary)
         )
         self._taken = at
         self._rest = b""
@@ -153,7 +164,9 @@ class _Member:
         return self._taken - len(self._unpacker.unused_data)
 
     def read(self) -> bytes:
-        """Return the next bytes, none at its end; raise EOFError if the file ends before it, or what `is_damage` knows."""
+        """Return the next bytes, none at its end; raise EOFError if the file ends before it, or
+        what `is_damage` knows.
+        """
         while not self._unpacker.eof:
             is_over = False
             if not self._rest:
@@ -176,11 +189,15 @@ def _zstd_frame(window_bytes_max: int = 0, dictionary: Any = None) -> Any:
     import zstandard  # noqa: PLC0415 - an extra
 
     # The library's stream does not tell a frame that was cut off; this one does.
-    return zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=window_bytes_max).decompressobj()
+    return zstandard.ZstdDecompressor(
+        dict_data=dictionary, max_window_size=window_bytes_max
+    ).decompressobj()
 
 
 def _dictionary_of(file: IO[bytes]) -> Any:
-    """Return the dictionary that stands before the frames of a WARC file, itself packed or not; None if there is none."""
+    """Return the dictionary that stands before the frames of a WARC file, itself packed or not;
+    None if there is none.
+    """
     import zstandard  # noqa: PLC0415 - an extra
 
     file.seek(0)
@@ -213,7 +230,9 @@ def _is_member(source: _Packed, at: int) -> bool:
 
 
 def _next_member(source: _Packed, at: int) -> int | None:
-    """Return where the first member from `at` on begins that can be unpacked; None if there is none."""
+    """Return where the first member from `at` on begins that can be unpacked; None if there is
+    none.
+    """
     beginning = _BEGINNING[source.packing]
     while True:
         source.file.seek(at)
@@ -248,7 +267,8 @@ def packing_of(packed: bytes) -> str:
 
 
 def unpack(suffix: str, packed: bytes, most: int) -> bytes | None:
-    """Return the unpacked bytes of all members or frames; None if they are more than `most`, which are never held.
+    """Return the unpacked bytes of all members or frames; None if they are more than `most`, which
+    are never held.
 
     Raises:
         InputError: zstd is not installed, or the bytes are damaged, or not packed so, or cut off.
@@ -290,11 +310,15 @@ def _unpack_zstd(packed: bytes, most: int) -> bytes:
 def need(library: str, what: str) -> None:
     """Raise `InputError`, with the remedy, if a library of the extra `files` is missing."""
     if importlib.util.find_spec(library) is None:
-        raise InputError(f"{what} need the package {library}; run: pip install 'crawl-dedup[files]'")
+        raise InputError(
+            f"{what} need the package {library}; run: pip install 'crawl-dedup[files]'"
+        )
 
 
 def suffixes_of(path: Path) -> tuple[str, str]:
-    """Return (suffix of the content, suffix of the packing) in lower case, each empty if there is none."""
+    """Return (suffix of the content, suffix of the packing) in lower case, each empty if there is
+    none.
+    """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packing = suffixes.pop() if suffixes and suffixes[-1] in SUFFIXES else ""
     return (suffixes[-1] if suffixes else ""), packing

@@ -1,15 +1,19 @@
-"""Protobuf: values as messages of classes that are made of the registry's own schemas. Needs `crawl-dedup[registry]`.
+"""Protobuf: values as messages of classes that are made of the registry's own schemas. Needs
+`crawl-dedup[registry]`.
 
-A registry gives the text of a `.proto` file, or what a compiler made of it, in base64: Confluent's turns the second into the
-first, others keep what a client sent, and their answers to `format=serialized` differ. So every text is compiled here, by
-protoc, in a process of its own, because a schema is anybody's text.
+A registry gives the text of a `.proto` file, or what a compiler made of it, in base64: Confluent's
+turns the second into the first, others keep what a client sent, and their answers to
+`format=serialized` differ. So every text is compiled here, by protoc, in a process of its own,
+because a schema is anybody's text.
 
-Behind the frame stand the indexes of the message in its file: how many, then each of them, as zigzag varints; a zero alone
-means the first message. Map fields count as messages where they stand, as in the descriptors of all clients.
+Behind the frame stand the indexes of the message in its file: how many, then each of them, as
+zigzag varints; a zero alone means the first message. Map fields count as messages where they stand,
+as in the descriptors of all clients.
 
-Of a value is read what its caller names and nothing else: a field without presence that is not set has its default, and a
-schema may have any number of those. So what is read has about the size of the value under any schema.
-Source: Confluent Schema Registry, "Wire format"; Protocol Buffers, "Encoding" and "Well-known types".
+Of a value is read what its caller names and nothing else: a field without presence that is not set
+has its default, and a schema may have any number of those. So what is read has about the size of
+the value under any schema. Source: Confluent Schema Registry, "Wire format"; Protocol Buffers,
+"Encoding" and "Well-known types".
 """
 
 from __future__ import annotations
@@ -46,7 +50,17 @@ _STANDS_FOR: Final = {
     "google.protobuf.ListValue": "values",
     **{
         f"google.protobuf.{kind}Value": "value"
-        for kind in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
+        for kind in (
+            "Bool",
+            "Bytes",
+            "Double",
+            "Float",
+            "Int32",
+            "Int64",
+            "String",
+            "UInt32",
+            "UInt64",
+        )
     },
 }
 
@@ -59,7 +73,9 @@ class ProtobufSchema(NamedTuple):
 
 
 class ProtobufSchemas:
-    """Protobuf as a `SchemaLanguage`. `names` are those that may stand in the paths that are asked of a value."""
+    """Protobuf as a `SchemaLanguage`. `names` are those that may stand in the paths that are asked
+    of a value.
+    """
 
     name = "Protobuf"
 
@@ -83,8 +99,12 @@ class ProtobufSchemas:
             pool.Add(file)
         return ProtobufSchema(pool, pool.FindFileByName(_MAIN))
 
-    def reader(self, written: ProtobufSchema, asked: ProtobufSchema | None) -> Callable[[bytes], Any]:
-        """Return what reads values; by another schema its message of the same name, in which a field has the same number."""
+    def reader(
+        self, written: ProtobufSchema, asked: ProtobufSchema | None
+    ) -> Callable[[bytes], Any]:
+        """Return what reads values; by another schema its message of the same name, in which a
+        field has the same number.
+        """
         from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415 - an extra
 
         classes: dict[tuple[int, ...], Any] = {}
@@ -106,7 +126,8 @@ class ProtobufSchemas:
         """Return a message as a dictionary of its fields, or as what it stands for.
 
         Raises:
-            ValueError: a field came in another form than the schema says, which the library passes over.
+            ValueError: a field came in another form than the schema says, which the library passes
+            over.
         """
         from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415 - an extra
 
@@ -116,15 +137,23 @@ class ProtobufSchemas:
             return self._value(kind.fields_by_name[name], getattr(message, name))
         if kind.full_name == "google.protobuf.Value":
             name = message.WhichOneof("kind")
-            return None if name in (None, "null_value") else self._value(kind.fields_by_name[name], getattr(message, name))
+            return (
+                None
+                if name in (None, "null_value")
+                else self._value(kind.fields_by_name[name], getattr(message, name))
+            )
         if kind.full_name == "google.protobuf.Timestamp":
             with contextlib.suppress(ValueError, OverflowError):  # the year has too many digits
                 return message.ToDatetime(dt.UTC)
             return None
         for unknown in UnknownFieldSet(message):
             field = kind.fields_by_number.get(unknown.field_number)
-            if field is not None and field.enum_type is None:  # of an enum it is a number that the schema has no name for
-                raise ValueError(f"the field {field.name!r} came in another form than the schema says")
+            if (
+                field is not None and field.enum_type is None
+            ):  # of an enum it is a number that the schema has no name for
+                raise ValueError(
+                    f"the field {field.name!r} came in another form than the schema says"
+                )
         found = {}
         for name in self._names:
             field = kind.fields_by_name.get(name)
@@ -137,8 +166,14 @@ class ProtobufSchemas:
         kind = field.message_type
         if kind is not None and kind.GetOptions().map_entry:
             inner = kind.fields_by_name["value"]
-            return {str(key): self._one(inner, value[key]) for key in value if str(key) in self._names}
-        return [self._one(field, one) for one in value] if field.is_repeated else self._one(field, value)
+            return {
+                str(key): self._one(inner, value[key]) for key in value if str(key) in self._names
+            }
+        return (
+            [self._one(field, one) for one in value]
+            if field.is_repeated
+            else self._one(field, value)
+        )
 
     def _one(self, field: Any, value: Any) -> Any:
         if field.message_type is not None:
@@ -207,7 +242,9 @@ def _compiled(texts: Mapping[str, str]) -> Any:
             paths = []
             for number, (called, text) in enumerate(texts.items()):
                 if len(called) > _NAME_MAX or not called or set(called) & set("=:\0"):
-                    raise ValueError(f"it refers to {printable(called, 100)!r}, which is no file's name")
+                    raise ValueError(
+                        f"it refers to {printable(called, 100)!r}, which is no file's name"
+                    )
                 descriptor = _descriptor(text)
                 if descriptor is None:
                     (folder / str(number)).write_text(text, "utf-8")
@@ -229,7 +266,10 @@ def _compiled(texts: Mapping[str, str]) -> Any:
 def _run_protoc(folder: Path, paths: list[str], names: list[str]) -> None:
     """Compile what lies in a folder, each file under its number, and `given`, into `made`."""
     types = importlib.util.find_spec("google.type")
-    paths += [f"--proto_path=google/type={place}" for place in (types and types.submodule_search_locations) or ()]
+    paths += [
+        f"--proto_path=google/type={place}"
+        for place in (types and types.submodule_search_locations) or ()
+    ]
     options = ("--descriptor_set_in=given", "--descriptor_set_out=made", "--include_imports")
     with (folder / "said").open("w+b") as output:
         process = start_child(
@@ -247,21 +287,34 @@ def _run_protoc(folder: Path, paths: list[str], names: list[str]) -> None:
                 code = process.wait(COMPILE_SECONDS)
             except subprocess.TimeoutExpired as error:
                 process.kill()
-                raise TimeoutError(f"protoc takes more than {COMPILE_SECONDS:g} s for it") from error
+                raise TimeoutError(
+                    f"protoc takes more than {COMPILE_SECONDS:g} s for it"
+                ) from error
         if code < 0:
             # Not the schema alone decides it: on another machine it might have been compiled.
-            raise TimeoutError(f"it breaks protoc, or takes it more than {_MEMORY_BYTES >> 20} MB of memory")
+            raise TimeoutError(
+                f"it breaks protoc, or takes it more than {_MEMORY_BYTES >> 20} MB of memory"
+            )
         if code:
             output.seek(0)
             lines = output.read(4_000).decode("utf-8", "replace").splitlines()
             # Before an error may stand lines of a log.
-            line = next((line for line in lines if ":" in line and not line.startswith(("WARNING: ", "W0"))), "no reason given")
+            line = next(
+                (
+                    line
+                    for line in lines
+                    if ":" in line and not line.startswith(("WARNING: ", "W0"))
+                ),
+                "no reason given",
+            )
             why = re.sub(r"^\d+(?=:)", lambda found: names[int(found[0])], line)
             raise ValueError(f"protoc refuses it: {why}")
 
 
 def _descriptor(text: str) -> Any:
-    """Return what a compiler made, if this is such in base64; None for the text of a file, which is never base64."""
+    """Return what a compiler made, if this is such in base64; None for the text of a file, which is
+    never base64.
+    """
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - an extra
 
     try:
@@ -271,7 +324,9 @@ def _descriptor(text: str) -> Any:
 
 
 def _confluent() -> list[Any]:
-    """Return the descriptors of the files that Confluent's clients bring, as far as this one has them."""
+    """Return the descriptors of the files that Confluent's clients bring, as far as this one has
+    them.
+    """
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - an extra
 
     found = []

@@ -1,12 +1,14 @@
-"""Values behind Confluent's frame, read by the schema that a registry has under the id in the frame.
+"""Values behind Confluent's frame, read by the schema that a registry has under the id in the
+frame.
 
-How a schema reads values is its language's business: `avro`, `protobuf`. Here is what they have in common: the registry, asked
-once for each schema and for those that it refers to, and what becomes of a record when it has none.
+How a schema reads values is its language's business: `avro`, `protobuf`. Here is what they have in
+common: the registry, asked once for each schema and for those that it refers to, and what becomes
+of a record when it has none.
 
-Invariants: a value is only read, never written again. A registry that does not answer is no fault of the record: `read` raises
-`RegistryAwayError`, and the caller asks again later. What an id stands for never changes, so an answer is kept. What is kept
-is bounded, in number and in bytes.
-Source: Confluent Schema Registry, "Wire format" and "API reference".
+Invariants: a value is only read, never written again. A registry that does not answer is no fault
+of the record: `read` raises `RegistryAwayError`, and the caller asks again later. What an id stands
+for never changes, so an answer is kept. What is kept is bounded, in number and in bytes. Source:
+Confluent Schema Registry, "Wire format" and "API reference".
 """
 
 from __future__ import annotations
@@ -34,20 +36,23 @@ _FRAME, _FRAME_BYTES = 0, 5
 _NO_SCHEMA = (400, 404, 422)  # some refuse an id, or a version in a reference, that is none
 
 Reader: TypeAlias = Callable[[bytes], Any]
-"""Takes what is behind the frame, and returns Python's dictionaries, lists and scalars; it raises what it likes."""
+"""Takes what is behind the frame, and returns Python's dictionaries, lists and scalars; it raises
+what it likes."""
 
 
 def unframe(value: bytes) -> bytes | str:
-    """Return what stands behind Confluent's frame, a zero byte and the schema's id (4 bytes, big-endian), or why there is none.
+    """Return what stands behind Confluent's frame, a zero byte and the schema's id (4 bytes,
+    big-endian), or why there is none.
 
-    JSON needs no schema to be read, so of such values the registry is never asked: whether one follows its schema is its
-    producer's business.
+    JSON needs no schema to be read, so of such values the registry is never asked: whether one
+    follows its schema is its producer's business.
     """
     if len(value) < _FRAME_BYTES:
         return f"The value has {len(value)} bytes, and Confluent's frame alone has {_FRAME_BYTES}."
     if value[0] != _FRAME:
         return (
-            f"The value begins with the byte {value[0]}, and Confluent's frame with 0; for JSON without a frame set "
+            f"The value begins with the byte {value[0]}, and Confluent's frame with 0; for JSON "
+            "without a frame set "
             "STREAM_DEDUP_VALUE_FORMAT=json."
         )
     return value[_FRAME_BYTES:]
@@ -59,7 +64,8 @@ class SchemaLanguage(Protocol):
     name: str
 
     def parsed(self, text: str, references: Mapping[str, str]) -> Any:
-        """Return a schema, made of its text and of those that it refers to, by name; none comes before what it refers to.
+        """Return a schema, made of its text and of those that it refers to, by name; none comes
+        before what it refers to.
 
         Raises:
             RegistryAwayError: it cannot be made now.
@@ -67,7 +73,9 @@ class SchemaLanguage(Protocol):
         """
 
     def reader(self, written: Any, asked: Any) -> Reader:
-        """Return what reads values of a schema; by another one, unless `asked` is None, as far as the two allow."""
+        """Return what reads values of a schema; by another one, unless `asked` is None, as far as
+        the two allow.
+        """
 
 
 class SchemaRegistry:
@@ -77,32 +85,43 @@ class SchemaRegistry:
         """Take the address of the registry and how to log in; nothing is asked yet.
 
         Raises:
-            ConfigurationError: the extra is not installed, there is no address, or a file cannot be read.
+            ConfigurationError: the extra is not installed, there is no address, or a file cannot be
+            read.
         """
         form = settings.value_format
         if not settings.registry_url:
             raise ConfigurationError(
-                f"STREAM_DEDUP_VALUE_FORMAT={form} needs the schema registry's address: set STREAM_DEDUP_REGISTRY_URL."
+                f"STREAM_DEDUP_VALUE_FORMAT={form} needs the schema registry's address: set "
+                "STREAM_DEDUP_REGISTRY_URL."
             )
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
 
-            self._language: SchemaLanguage = AvroSchemas() if form == "avro" else ProtobufSchemas(_names_in(settings))
+            self._language: SchemaLanguage = (
+                AvroSchemas() if form == "avro" else ProtobufSchemas(_names_in(settings))
+            )
         except ImportError as error:
             raise ConfigurationError(
                 f"STREAM_DEDUP_VALUE_FORMAT={form} needs libraries that are not installed; run: "
                 f"pip install 'crawl-dedup[registry]' ({error})"
             ) from error
-        told: dict[str, Any] = {"url": settings.registry_url, "timeout": _TIMEOUT_SECONDS, "max.retries": 0}
+        told: dict[str, Any] = {
+            "url": settings.registry_url,
+            "timeout": _TIMEOUT_SECONDS,
+            "max.retries": 0,
+        }
         if settings.registry_ca_file is not None:
             told["ssl.ca.location"] = str(settings.registry_ca_file)
         try:
             if settings.registry_credentials_file is not None:
-                told["basic.auth.user.info"] = settings.registry_credentials_file.read_text("utf-8").strip()
+                told["basic.auth.user.info"] = settings.registry_credentials_file.read_text(
+                    "utf-8"
+                ).strip()
             self._client = SchemaRegistryClient(told)
         except (OSError, ValueError, TypeError) as error:
             raise ConfigurationError(
-                f"The settings of the schema registry cannot be used: {error}; correct STREAM_DEDUP_REGISTRY_URL, "
+                f"The settings of the schema registry cannot be used: {error}; correct "
+                "STREAM_DEDUP_REGISTRY_URL, "
                 "STREAM_DEDUP_REGISTRY_CA_FILE and STREAM_DEDUP_REGISTRY_CREDENTIALS_FILE."
             ) from error
         self._url = settings.registry_url
@@ -113,7 +132,8 @@ class SchemaRegistry:
         self._unknown_until: dict[int, float] = {}
 
     def read_value(self, value: bytes) -> Any | DeadLetter:
-        """Return what a framed value holds, as Python's dictionaries, lists and scalars, or why it cannot be read.
+        """Return what a framed value holds, as Python's dictionaries, lists and scalars, or why it
+        cannot be read.
 
         Raises:
             RegistryAwayError: the registry gives no answer about its schema now.
@@ -131,7 +151,11 @@ class SchemaRegistry:
             raise
         except Exception as error:  # noqa: BLE001 - the library may raise anything for hostile bytes
             why = printable(str(error).rstrip(".") or type(error).__name__)
-            return DeadLetter("decode", type(error).__name__, f"The value cannot be read by schema {number}: {why}.")
+            return DeadLetter(
+                "decode",
+                type(error).__name__,
+                f"The value cannot be read by schema {number}: {why}.",
+            )
 
     def _reader(self, number: int) -> Reader | DeadLetter:
         found = self._readers.get(number)
@@ -141,13 +165,20 @@ class SchemaRegistry:
             written = self._load(number)
             if written is not None:
                 if not isinstance(written, DeadLetter):
-                    written = self._tried(number, partial(self._language.reader, written, self._asked_schema()))
+                    written = self._tried(
+                        number, partial(self._language.reader, written, self._asked_schema())
+                    )
                 self._readers[number] = written
                 return written
             if len(self._unknown_until) >= _SCHEMAS_MAX:
                 self._unknown_until.clear()
             self._unknown_until[number] = time.monotonic() + _UNKNOWN_SECONDS
-        return DeadLetter("decode", "UnknownSchema", f"The registry {self._url} has no schema with the id {number}.", True)
+        return DeadLetter(
+            "decode",
+            "UnknownSchema",
+            f"The registry {self._url} has no schema with the id {number}.",
+            True,
+        )
 
     def _asked_schema(self) -> Any:
         """Return the schema by which all values are read; None if each is read by its own."""
@@ -155,7 +186,9 @@ class SchemaRegistry:
             found = self._load(self._asked_id)
             if found is None or isinstance(found, DeadLetter):
                 why = "the registry does not have it" if found is None else found.message
-                raise RegistryAwayError(f"STREAM_DEDUP_READER_SCHEMA={self._asked_id} cannot be used: {why}")
+                raise RegistryAwayError(
+                    f"STREAM_DEDUP_READER_SCHEMA={self._asked_id} cannot be used: {why}"
+                )
             self._asked = found
         return self._asked
 
@@ -171,7 +204,11 @@ class SchemaRegistry:
         name = self._language.name
         kind = schema.schema_type or "AVRO"
         if kind != name.upper():
-            return DeadLetter("decode", f"Not{name}", f"Schema {number} is {kind}, and the values are read as {name}.")
+            return DeadLetter(
+                "decode",
+                f"Not{name}",
+                f"Schema {number} is {kind}, and the values are read as {name}.",
+            )
         return self._tried(number, partial(self._parsed, schema))
 
     def _parsed(self, schema: Any) -> Any:
@@ -189,10 +226,19 @@ class SchemaRegistry:
         except Exception as error:  # noqa: BLE001 - a schema is anybody's text
             why = printable(str(error).rstrip(".") or type(error).__name__)
             is_timed = isinstance(error, TimeoutError)
-            return DeadLetter("decode", "BadSchema", f"Schema {number} of the registry cannot be used: {why}.", is_timed)
+            return DeadLetter(
+                "decode",
+                "BadSchema",
+                f"Schema {number} of the registry cannot be used: {why}.",
+                is_timed,
+            )
 
-    def _add_references(self, schema: Any, found: dict[str, str], seen: set[tuple[str, int]]) -> None:
-        """Add the texts of those that a schema refers to, by name, each behind those that it refers to itself."""
+    def _add_references(
+        self, schema: Any, found: dict[str, str], seen: set[tuple[str, int]]
+    ) -> None:
+        """Add the texts of those that a schema refers to, by name, each behind those that it refers
+        to itself.
+        """
         for reference in schema.references or ():
             place = (reference.subject, reference.version)
             if place in seen:
@@ -202,7 +248,10 @@ class SchemaRegistry:
                 raise ValueError(f"it refers to more than {_REFERENCES_MAX} others")
             referred = self._ask(partial(self._client.get_version, *place))
             if referred is None:
-                raise ValueError(f"it refers to version {place[1]} of {place[0]!r}, which the registry does not have")
+                raise ValueError(
+                    f"it refers to version {place[1]} of {place[0]!r}, which the registry does not "
+                    "have"
+                )
             self._add_references(referred.schema, found, seen)
             found[reference.name] = self._counted(referred.schema, found)
 
@@ -215,30 +264,44 @@ class SchemaRegistry:
         text: str = schema.schema_str
         self._kept_bytes += len(text)
         if (length := len(text) + sum(map(len, others.values()))) > SCHEMA_BYTES_MAX:
-            raise ValueError(f"it has {length} characters, with what it refers to, and {SCHEMA_BYTES_MAX} are read at most")
+            raise ValueError(
+                f"it has {length} characters, with what it refers to, and {SCHEMA_BYTES_MAX} are "
+                "read at most"
+            )
         return text
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """Return the registry's answer, None where it says that it has no such schema, or that there can be none.
+        """Return the registry's answer, None where it says that it has no such schema, or that
+        there can be none.
 
-        It says so with its own code of an error: an answer without is that of a proxy, or of a wrong address.
+        It says so with its own code of an error: an answer without is that of a proxy, or of a
+        wrong address.
         """
         try:
             return question()
         except Exception as error:  # noqa: BLE001 - no error of the client is the record's fault
             status = getattr(error, "http_status_code", None)
-            if status in _NO_SCHEMA and str(getattr(error, "error_code", "")).startswith(str(status)):
+            if status in _NO_SCHEMA and str(getattr(error, "error_code", "")).startswith(
+                str(status)
+            ):
                 return None
             self._away(error)
 
     def _away(self, error: Exception) -> NoReturn:
         raise RegistryAwayError(
-            f"The schema registry {self._url} gives no schema ({error or type(error).__name__}); the records wait. Start "
+            f"The schema registry {self._url} gives no schema ({error or type(error).__name__}); "
+            "the records wait. Start "
             "the registry, or correct the settings STREAM_DEDUP_REGISTRY_*."
         ) from error
 
 
 def _names_in(settings: Settings) -> frozenset[str]:
     """Return the names in the dotted paths of all that is read of a value."""
-    places = (settings.text_field, settings.id_field, settings.time_field, settings.scope_field, settings.text_at)
+    places = (
+        settings.text_field,
+        settings.id_field,
+        settings.time_field,
+        settings.scope_field,
+        settings.text_at,
+    )
     return frozenset(name for place in places if place for name in place.split("."))

@@ -1,8 +1,10 @@
-"""Documents in files: Parquet, Arrow, JSONL, WARC, text files or lines, from a file, a folder or standard input, also packed.
+"""Documents in files: Parquet, Arrow, JSONL, WARC, text files or lines, from a file, a folder or
+standard input, also packed.
 
-Invariants: a document's bytes are given as they stand in the file, only without the line's end (a row of Parquet or
-Arrow as one JSON object); nothing here judges whether they can be used. What cannot be read, a record or the rest of a file,
-stands as a document with `lost` at its place, and costs no other. A path that names nothing is an `InputError`.
+Invariants: a document's bytes are given as they stand in the file, only without the line's end (a
+row of Parquet or Arrow as one JSON object); nothing here judges whether they can be used. What
+cannot be read, a record or the rest of a file, stands as a document with `lost` at its place, and
+costs no other. A path that names nothing is an `InputError`.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ _HIDDEN = (".", "_")
 _DESCRIBED = frozenset({"dataset_dict.json", "dataset_info.json"})
 _DESCRIPTIONS = _DESCRIBED | {"state.json"}
 _OTHER_KINDS = {
-    rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]": ("UTF-16", "turn it into UTF-8, as by iconv -f utf-16 -t utf-8"),
+    rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]": (
+        "UTF-16",
+        "turn it into UTF-8, as by iconv -f utf-16 -t utf-8",
+    ),
     rb"\x1f\x8b": ("gzip", "unpack it, or give a file the ending .gz"),
     rb"\x28\xb5\x2f\xfd": ("zstd", "unpack it, or give a file the ending .zst"),
     rb"BZh[1-9]1AY&SY": ("bzip2", "unpack it"),
@@ -68,7 +73,8 @@ _OTHER_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to read; `path` None is standard input. `name` is how it is called in messages and keys.
+    """A file to read; `path` None is standard input. `name` is how it is called in messages and
+    keys.
 
     One that lies elsewhere has the path below its address: see `here`.
     """
@@ -117,20 +123,24 @@ class SourceFile:
 
 
 def hold_objects(files: Iterable[SourceFile]) -> bool:
-    """Return whether some of the files hold JSON objects: lines of JSONL, or rows, which are read as such."""
+    """Return whether some of the files hold JSON objects: lines of JSONL, or rows, which are read
+    as such.
+    """
     return any(file.form in ("jsonl", "columns") for file in files)
 
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """One document: `name` is `pages.jsonl:12`, a text file's path or a page's URL, `raw` its bytes.
+    """One document: `name` is `pages.jsonl:12`, a text file's path or a page's URL, `raw` its
+    bytes.
 
-    `fields` is its JSON if it has any; `problem` says in a sentence why a line of JSONL is not a JSON object; then `fields`
-    is None. Of a page in a WARC file, `charset` is what its server said, `time` when it was fetched. `is_page`: it is a web
-    page, with its tags. A row of Parquet or Arrow has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that).
+    `fields` is its JSON if it has any; `problem` says in a sentence why a line of JSONL is not a
+    JSON object; then `fields` is None. Of a page in a WARC file, `charset` is what its server said,
+    `time` when it was fetched. `is_page`: it is a web page, with its tags. A row of Parquet or
+    Arrow has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that).
 
-    With `lost` nothing of it can be read, and that is why: `raw` is empty, and it stands for one record, or, with the class
-    `DAMAGED_FILE`, for all that is lost at that place of its file.
+    With `lost` nothing of it can be read, and that is why: `raw` is empty, and it stands for one
+    record, or, with the class `DAMAGED_FILE`, for all that is lost at that place of its file.
     """
 
     name: str
@@ -146,11 +156,12 @@ class RawDocument:
 
 
 def find_files(target: str, form: str, others: list[str] | None = None) -> list[SourceFile]:
-    """Return the files that `target` stands for: a path of a file or folder, or of several by `*`, `**` and `?`; an address of
-    such; or `-`. `form` is a `Format` or `auto`.
+    """Return the files that `target` stands for: a path of a file or folder, or of several by `*`,
+    `**` and `?`; an address of such; or `-`. `form` is a `Format` or `auto`.
 
-    Below a folder and by a pattern nothing hidden is found: what is called `.name` or `_name`, or lies in such a folder.
-    `others` gets what else is found there and not read, each by its name, and why if the name does not tell.
+    Below a folder and by a pattern nothing hidden is found: what is called `.name` or `_name`, or
+    lies in such a folder. `others` gets what else is found there and not read, each by its name,
+    and why if the name does not tell.
 
     Raises:
         InputError: there is nothing to read there, or its format cannot be told.
@@ -158,30 +169,46 @@ def find_files(target: str, form: str, others: list[str] | None = None) -> list[
     others = [] if others is None else others
     target = target.removeprefix("file://")
     if target == STANDARD_INPUT:
-        return [SourceFile(None, "standard input", "jsonl" if form == "auto" else cast("Format", form))]
+        return [
+            SourceFile(None, "standard input", "jsonl" if form == "auto" else cast("Format", form))
+        ]
     path = Path(target)
     if is_address(target):
-        return _all_of([(Path(one.name), one.name, one) for one in files_at(target)], form, target, others, target)
+        return _all_of(
+            [(Path(one.name), one.name, one) for one in files_at(target)],
+            form,
+            target,
+            others,
+            target,
+        )
     try:
         is_there, is_folder = path.exists(), path.is_dir()
     except OSError as error:
         raise InputError(
-            f"{printable(target[:60])!r}... is no path ({error.strerror}); name a file or a folder, and give texts as a list."
+            f"{printable(target[:60])!r}... is no path ({error.strerror}); name a file or a "
+            "folder, and give texts as a list."
         ) from error
     if is_folder:
         found, shut = _below(path)
-        # A folder that cannot be read is told as such a file is; else its documents would be missing without a word.
-        return [*(_all_of(found, form, f"The folder {path}", others) if found or not shut else []), *shut]
+        # A folder that cannot be read is told as such a file is; else its documents would be
+        # missing without a word.
+        return [
+            *(_all_of(found, form, f"The folder {path}", others) if found or not shut else []),
+            *shut,
+        ]
     if not is_there and any(sign in target for sign in GLOB):
         matches = [Path(one) for one in sorted(glob.glob(target, recursive=True))]  # noqa: PTH207 - also absolute
-        found = [(one, one.as_posix(), None) for one in matches if "**" not in target or not one.is_dir()]
+        found = [
+            (one, one.as_posix(), None) for one in matches if "**" not in target or not one.is_dir()
+        ]
         return _all_of(found, form, f"{target}, as a pattern,", others, path.as_posix())
     if not is_there:
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
     guessed = form_of(path) if form == "auto" else cast("Format", form)
     if guessed is None:
         raise InputError(
-            f"How {path} holds documents cannot be told from its name; add --format jsonl, text, lines, warc or columns."
+            f"How {path} holds documents cannot be told from its name; add --format jsonl, text, "
+            "lines, warc or columns."
         )
     return [SourceFile(path, path.name, guessed)]
 
@@ -190,7 +217,8 @@ def need_one_text(path: Path) -> None:
     """Raise `InputError` if a file is, by its name, not one text or record as it stands."""
     if form_of(path) not in ("text", None):
         raise InputError(
-            f"{path.name} holds many documents, and one is needed: put its text into a .txt file, or its JSON into a .json "
+            f"{path.name} holds many documents, and one is needed: put its text into a .txt file, "
+            "or its JSON into a .json "
             "file."
         )
     if suffixes_of(path)[1]:
@@ -198,7 +226,9 @@ def need_one_text(path: Path) -> None:
 
 
 def _below(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
-    """Return what lies below a folder and may be a file of documents, in order, and the folders that cannot be read."""
+    """Return what lies below a folder and may be a file of documents, in order, and the folders
+    that cannot be read.
+    """
     failed: list[OSError] = []
     found: list[Path] = []
     for at, folders, names in os.walk(folder, onerror=failed.append):
@@ -213,13 +243,21 @@ def _below(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
     )
 
 
-def _all_of(found: Sequence[_Found], form: str, where: str, others: list[str], asked: str = "") -> list[SourceFile]:
-    """Return the files among (path, name, where else it lies) that hold documents; `asked`: the pattern or address, if any."""
+def _all_of(
+    found: Sequence[_Found], form: str, where: str, others: list[str], asked: str = ""
+) -> list[SourceFile]:
+    """Return the files among (path, name, where else it lies) that hold documents; `asked`: the
+    pattern or address, if any.
+    """
     root = asked[: min(asked.find(sign) % (len(asked) + 1) for sign in GLOB)].rpartition("/")[0]
     shows_hidden = any(sign in asked for sign in GLOB) and _is_hidden(asked.removeprefix(root))
     files, names = [], list[str]()
     for path, name, elsewhere in found:
-        if not shows_hidden and _is_hidden(name.removeprefix(root)) and not asked.endswith(f"/{name}"):
+        if (
+            not shows_hidden
+            and _is_hidden(name.removeprefix(root))
+            and not asked.endswith(f"/{name}")
+        ):
             continue
         why = _why_no_file(path) if elsewhere is None else ""
         guessed = form_of(path) if form == "auto" else cast("Format", form)
@@ -229,7 +267,11 @@ def _all_of(found: Sequence[_Found], form: str, where: str, others: list[str], a
             files.append(SourceFile(path, name, guessed, elsewhere))
     if not files:
         kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
-        there = f"; there is {first_of(names)}. Say by --format how they hold documents" if names else ""
+        there = (
+            f"; there is {first_of(names)}. Say by --format how they hold documents"
+            if names
+            else ""
+        )
         raise InputError(f"{where} holds no {kinds} files (plain, .gz or .zst){there}.")
     others += names
     return files
@@ -259,8 +301,11 @@ def _why_no_file(path: Path) -> str:
     return "" if path.is_file() else "no regular file"
 
 
-def find_all(targets: Sequence[str], form: str, others: list[str] | None = None) -> list[SourceFile]:
-    """Return the files of several targets, in their order; of more than one each is called by its target's name, too.
+def find_all(
+    targets: Sequence[str], form: str, others: list[str] | None = None
+) -> list[SourceFile]:
+    """Return the files of several targets, in their order; of more than one each is called by its
+    target's name, too.
 
     `others`: as `find_files` takes it.
 
@@ -273,7 +318,9 @@ def find_all(targets: Sequence[str], form: str, others: list[str] | None = None)
 
 
 def whole_name(file: SourceFile) -> SourceFile:
-    """Return a file that is called by its whole path, so that files of several folders are told apart."""
+    """Return a file that is called by its whole path, so that files of several folders are told
+    apart.
+    """
     if file.elsewhere is not None:
         return replace(file, name=file.elsewhere.address)
     return file if file.path is None else replace(file, name=file.path.as_posix())
@@ -285,12 +332,14 @@ def read_documents(
     passed_over: Counter[str] | None = None,
     first: int = 0,
 ) -> Iterator[RawDocument]:
-    """Yield every document from number `first` of each file on; `advance(documents, bytes on disk)` is told how far it is.
+    """Yield every document from number `first` of each file on; `advance(documents, bytes on disk)`
+    is told how far it is.
 
     `passed_over` counts what a WARC file holds beside pages, by what it was.
 
     Raises:
-        InputError: a package that a file needs is not installed, or standard input cannot hold such documents.
+        InputError: a package that a file needs is not installed, or standard input cannot hold such
+        documents.
     """
     for file in files:
         need_packages(file)
@@ -301,7 +350,9 @@ def read_documents(
                     yield from _rows(there, there.path, advance, first)
                 else:
                     yield from itertools.islice(
-                        _read(there, advance, Counter() if passed_over is None else passed_over), first, None
+                        _read(there, advance, Counter() if passed_over is None else passed_over),
+                        first,
+                        None,
                     )
         except InputError as error:
             yield _rest(file, str(error))
@@ -310,9 +361,13 @@ def read_documents(
 
 
 def need_packages(file: SourceFile) -> None:
-    """Raise `InputError` if a package is not installed that a file needs, or if it cannot come on standard input."""
+    """Raise `InputError` if a package is not installed that a file needs, or if it cannot come on
+    standard input.
+    """
     if file.path is None and file.form == "columns":
-        raise InputError("Parquet and Arrow cannot be read from standard input; give the file's name.")
+        raise InputError(
+            "Parquet and Arrow cannot be read from standard input; give the file's name."
+        )
     if file.path is None and file.form == "warc":
         raise InputError("A WARC file cannot be read from standard input; give its name.")
     if file.form == "columns":
@@ -328,12 +383,18 @@ def _rest(file: SourceFile, why: str) -> RawDocument:
 
 
 def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
-    """Return what stands at a dotted path of a JSON document, else at `id`, else at `url`; None if it is no scalar."""
-    found = (scalar(field_at(fields, path)) for path in ([key_field] if key_field else ["id", "url"]))
+    """Return what stands at a dotted path of a JSON document, else at `id`, else at `url`; None if
+    it is no scalar.
+    """
+    found = (
+        scalar(field_at(fields, path)) for path in ([key_field] if key_field else ["id", "url"])
+    )
     return next((one for one in found if one is not None), None)
 
 
-def _read(file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]) -> Iterator[RawDocument]:
+def _read(
+    file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]
+) -> Iterator[RawDocument]:
     if file.path is None:
         yield from _documents(file, sys.stdin.buffer, itertools.count(1), advance)
     elif file.form == "warc":
@@ -342,7 +403,9 @@ def _read(file: SourceFile, advance: Callable[[int, int], None], passed_over: Co
         yield from _stretches(file, file.path, advance)
 
 
-def _rows(file: SourceFile, path: Path, advance: Callable[[int, int], None], first: int) -> Iterator[RawDocument]:
+def _rows(
+    file: SourceFile, path: Path, advance: Callable[[int, int], None], first: int
+) -> Iterator[RawDocument]:
     told = 0
     for rows in read_rows(path, first):
         found = [rows.lost] if rows.lost else json_of_rows(rows.batch)
@@ -353,11 +416,19 @@ def _rows(file: SourceFile, path: Path, advance: Callable[[int, int], None], fir
                     name,
                     b"",
                     "columns",
-                    lost=DeadLetter("decode", DAMAGED_FILE if rows.lost and not rows.is_row else "DamagedRecord", row),
+                    lost=DeadLetter(
+                        "decode",
+                        DAMAGED_FILE if rows.lost and not rows.is_row else "DamagedRecord",
+                        row,
+                    ),
                 )
             else:
                 yield RawDocument(name, row[0], "jsonl", row[1], row=(rows.batch, place))
-        share = file.size_bytes * (rows.first + len(found)) // rows.rows_of_file - told if rows.rows_of_file else 0
+        share = (
+            file.size_bytes * (rows.first + len(found)) // rows.rows_of_file - told
+            if rows.rows_of_file
+            else 0
+        )
         advance(len(found), share)
         told += share
     advance(0, file.size_bytes - told)
@@ -373,14 +444,20 @@ def _pages(
             yield RawDocument(place, b"", "warc", lost=page.lost)
         else:
             name = page.url or place
-            yield RawDocument(name, page.body, "warc", charset=page.charset, time=page.time, is_page=page.is_html)
+            yield RawDocument(
+                name, page.body, "warc", charset=page.charset, time=page.time, is_page=page.is_html
+            )
         advance(1, page.at - read_before)
         read_before = page.at
     advance(0, file.size_bytes - read_before)
 
 
-def _stretches(file: SourceFile, path: Path, advance: Callable[[int, int], None]) -> Iterator[RawDocument]:
-    """Yield the documents of a file of lines or of one text, and one that is lost for each damage of what packed it."""
+def _stretches(
+    file: SourceFile, path: Path, advance: Callable[[int, int], None]
+) -> Iterator[RawDocument]:
+    """Yield the documents of a file of lines or of one text, and one that is lost for each damage
+    of what packed it.
+    """
     packing = suffixes_of(path)[1]
     numbers = itertools.count(1)
     told = 0
@@ -398,7 +475,11 @@ def _stretches(file: SourceFile, path: Path, advance: Callable[[int, int], None]
             if stretch.damage:
                 line = next(numbers) - 1
                 behind = f" behind line {line:,}" if line else ""
-                yield _rest(file, f"{file.name} cannot be read{behind}: {stretch.damage}. What is damaged there is lost.")
+                yield _rest(
+                    file,
+                    f"{file.name} cannot be read{behind}: {stretch.damage}. What is damaged there "
+                    "is lost.",
+                )
                 if file.form == "text":
                     break  # the text as a whole
     advance(0, file.size_bytes - told)
@@ -421,7 +502,12 @@ def _documents(
             yield RawDocument(file.name, raw, "text", is_page=file.is_page)
         return
     for line in stream:
-        if stretch is not None and stretch.damage and not stretch.is_whole and not line.endswith(b"\n"):
+        if (
+            stretch is not None
+            and stretch.damage
+            and not stretch.is_whole
+            and not line.endswith(b"\n")
+        ):
             return
         number = next(numbers)
         if number == 1:

@@ -1,10 +1,13 @@
-"""A folder, or an address such as `s3://bucket/folder`, in which files are put, looked at, taken back and removed.
+"""A folder, or an address such as `s3://bucket/folder`, in which files are put, looked at, taken
+back and removed.
 
-An address needs the extra of its scheme (`s3`, `gs`, `abfs`); credentials and endpoint are those of the environment, as for
-texts (docs/how-to/object-storage.md). Names are parts joined by `/`, below what was opened.
+An address needs the extra of its scheme (`s3`, `gs`, `abfs`); credentials and endpoint are those of
+the environment, as for texts (docs/how-to/object-storage.md). Names are parts joined by `/`, below
+what was opened.
 
-Invariants: `write` is seen whole or not at all; what any method has written survives the machine's end, as far as the store
-promises it; every error is a `StoreError` that names the place, but a file that is not there: `FileNotFoundError`.
+Invariants: `write` is seen whole or not at all; what any method has written survives the machine's
+end, as far as the store promises it; every error is a `StoreError` that names the place, but a file
+that is not there: `FileNotFoundError`.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ class Storage(Protocol):
         """Copy a file to this machine."""
 
     def copy(self, source: str, target: str) -> None:
-        """Let a file that is there, and that nobody changes, have a second name, without bringing it there again."""
+        """Let a file that is there, and that nobody changes, have a second name, without bringing
+        it there again.
+        """
 
     def remove(self, folder: str) -> None:
         """Remove a folder and all that it holds."""
@@ -67,12 +72,20 @@ class _Folder:
 
     def folders(self) -> list[str]:
         with self._sentences("read"):
-            return [one.name for one in self._path.iterdir() if one.is_dir()] if self._path.exists() else []
+            return (
+                [one.name for one in self._path.iterdir() if one.is_dir()]
+                if self._path.exists()
+                else []
+            )
 
     def sizes(self, folder: str) -> dict[str, int]:
         root = self._path / folder
         with self._sentences("read"):
-            return {str(one.relative_to(root)): one.stat().st_size for one in root.rglob("*") if one.is_file()}
+            return {
+                str(one.relative_to(root)): one.stat().st_size
+                for one in root.rglob("*")
+                if one.is_file()
+            }
 
     def read_file(self, name: str) -> bytes:
         with self._sentences("read"):
@@ -118,7 +131,8 @@ class _Folder:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError(
-                f"{error.filename or self.where} cannot be {doing}: {why}. Make room there, or correct its rights."
+                f"{error.filename or self.where} cannot be {doing}: {why}. Make room there, or "
+                "correct its rights."
             ) from error
 
 
@@ -136,13 +150,20 @@ class _Addressed:
                 found = self._system.ls(self._root, detail=True)
             except FileNotFoundError:
                 return []
-            return [one["name"].rstrip("/").rpartition("/")[2] for one in found if one["type"] == "directory"]
+            return [
+                one["name"].rstrip("/").rpartition("/")[2]
+                for one in found
+                if one["type"] == "directory"
+            ]
 
     def sizes(self, folder: str) -> dict[str, int]:
         root = self._at(folder)
         with self._sentences("read"):
             found = self._system.find(root, detail=True)
-            return {name.rpartition(f"{root}/")[2]: int(info["size"] or 0) for name, info in found.items()}
+            return {
+                name.rpartition(f"{root}/")[2]: int(info["size"] or 0)
+                for name, info in found.items()
+            }
 
     def read_file(self, name: str) -> bytes:
         with self._sentences("read"):

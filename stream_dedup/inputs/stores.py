@@ -1,17 +1,21 @@
-"""What reads the bytes at an address: beside `addressed` the only file that knows fsspec. Needs `crawl-dedup[fetch]`.
+"""What reads the bytes at an address: beside `addressed` the only file that knows fsspec. Needs
+`crawl-dedup[fetch]`.
 
 An attempt gives the bytes, or one of three errors:
 
     MissingTextError   for good: 404 and other 4xx, 403 once its origin has given something, too large, a redirect elsewhere
     AwayNowError       for now: refused or broken connection, 5xx, 401, 408, 425, 429, expired credentials; and 403 while its
-                       origin has given nothing at all, because then the credentials are sooner at fault than a text
+                       origin has given nothing at all, because then the credentials are sooner at
+                       fault than a text
     NoRoomError        the caller has no room for it now
 
-Credentials, endpoints and proxies are those of the environment, as each library reads them (`AWS_*`, `FSSPEC_S3_*`, ...).
+Credentials, endpoints and proxies are those of the environment, as each library reads them
+(`AWS_*`, `FSSPEC_S3_*`, ...).
 
-Invariants: no redirect leads to another host or to what no prefix allows. At most a part more than `bytes_max` is ever read.
-The place that a file leads to lies below a prefix too, also behind links. An error that says nothing known counts as
-away: a text that is held can still be had, and a fault of the store must not make dead letters of all that it has.
+Invariants: no redirect leads to another host or to what no prefix allows. At most a part more than
+`bytes_max` is ever read. The place that a file leads to lies below a prefix too, also behind links.
+An error that says nothing known counts as away: a text that is held can still be had, and a fault
+of the store must not make dead letters of all that it has.
 """
 
 from __future__ import annotations
@@ -49,9 +53,16 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _FORBIDDEN: Final = 403
 _AWAY: Final = (401, 407, 408, 425, 429)
 _ENCODINGS: Final = ("", "identity", "gzip", "x-gzip", "zstd")
-# What S3 answers with 400 or 403 and is no fault of the object: credentials, clocks, regions, haste.
+# What S3 answers with 400 or 403 and is no fault of the object: credentials, clocks, regions,
+# haste.
 _AWAY_CODES: Final = (
-    *("AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "RequestTimeout"),
+    *(
+        "AuthorizationHeaderMalformed",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "RequestTimeout",
+    ),
     *("RequestTimeTooSkewed", "SignatureDoesNotMatch", "SlowDown", "TokenRefreshRequired"),
 )
 _IMPOSSIBLE: Final = (ValueError, IsADirectoryError, NotADirectoryError)
@@ -60,7 +71,9 @@ _IMPOSSIBLE_NUMBERS: Final = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
 class MissingTextError(Exception):
-    """There is no such text, for good; `kind` is the class of its dead letter, the message what is said of its address."""
+    """There is no such text, for good; `kind` is the class of its dead letter, the message what is
+    said of its address.
+    """
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -68,7 +81,9 @@ class MissingTextError(Exception):
 
 
 class AwayNowError(Exception):
-    """This attempt found nothing, and a later one may; the message is what is said of its address."""
+    """This attempt found nothing, and a later one may; the message is what is said of its
+    address.
+    """
 
 
 class NoRoomError(Exception):
@@ -80,13 +95,16 @@ class NoRoomError(Exception):
 
 
 class TextStores:
-    """Reads what lies at addresses. `read_text` is a coroutine for the loop that `run` runs it in, a thread of fsspec's own."""
+    """Reads what lies at addresses. `read_text` is a coroutine for the loop that `run` runs it in,
+    a thread of fsspec's own.
+    """
 
     def __init__(self, prefixes: Sequence[str], bytes_max: int, at_once: int) -> None:
         """Make what reads at these prefixes; nothing is asked yet.
 
         Raises:
-            ConfigurationError: a library is not installed, or cannot be used as its environment says.
+            ConfigurationError: a library is not installed, or cannot be used as its environment
+            says.
         """
         self._prefixes = prefixes
         self._bytes_max = bytes_max
@@ -101,7 +119,8 @@ class TextStores:
                 importlib.import_module(library)
             except ImportError as error:
                 raise ConfigurationError(
-                    f"Texts at {scheme}:// need libraries that are not installed; run: pip install 'crawl-dedup[{extra}]' "
+                    f"Texts at {scheme}:// need libraries that are not installed; run: pip install "
+                    f"'crawl-dedup[{extra}]' "
                     f"({error})"
                 ) from error
         for prefix in prefixes:
@@ -109,7 +128,8 @@ class TextStores:
                 self._system(TextAddress(prefix, scheme_of(prefix), prefix, ""))
             except Exception as error:  # each library raises what it likes
                 raise ConfigurationError(
-                    f"Texts at {shown(prefix)} cannot be read as the environment says: {printable(str(error))}; correct the "
+                    f"Texts at {shown(prefix)} cannot be read as the environment says: "
+                    f"{printable(str(error))}; correct the "
                     "credentials and addresses there, or STREAM_DEDUP_TEXT_PREFIXES."
                 ) from error
 
@@ -121,7 +141,8 @@ class TextStores:
         return asyncio.run_coroutine_threadsafe(coroutine, get_loop())
 
     async def read_text(self, address: TextAddress, admit: Admit) -> bytes:
-        """Return the bytes that lie there; `admit` is asked with their number before they are held, and raises `NoRoomError`.
+        """Return the bytes that lie there; `admit` is asked with their number before they are held,
+        and raises `NoRoomError`.
 
         Raises:
             MissingTextError, AwayNowError, NoRoomError: there are none, or not now.
@@ -131,7 +152,9 @@ class TextStores:
             if address.scheme in _WEB:
                 found = await self._read_web(system, address, admit)
             elif not system.async_impl:
-                found = await asyncio.get_running_loop().run_in_executor(self._threads, self._read_here, system, address, admit)
+                found = await asyncio.get_running_loop().run_in_executor(
+                    self._threads, self._read_here, system, address, admit
+                )
             elif _streams(system):
                 found = await self._read_stream(await system.open_async(address.whole, "rb"), admit)
             else:
@@ -144,7 +167,9 @@ class TextStores:
         return found
 
     def _system(self, address: TextAddress) -> Any:
-        """Return the file system for an address: one for each scheme, and for each account where the address names it."""
+        """Return the file system for an address: one for each scheme, and for each account where
+        the address names it.
+        """
         kind = class_of(address.scheme)
         named = {} if address.scheme in _WEB else kind._get_kwargs_from_urls(address.whole)
         key = f"{address.scheme} {sorted(named.items())}"
@@ -153,7 +178,10 @@ class TextStores:
             if address.scheme in _WEB:
                 options = {"skip_instance_cache": True, "get_client": _web_client}
             elif address.scheme in ("s3", "s3a"):
-                options["config_kwargs"] = {"max_pool_connections": self._at_once, "retries": {"total_max_attempts": 1}}
+                options["config_kwargs"] = {
+                    "max_pool_connections": self._at_once,
+                    "retries": {"total_max_attempts": 1},
+                }
             system = kind(**options, **named)
             if hasattr(system, "retries"):
                 system.retries = 1  # the caller counts the attempts
@@ -163,7 +191,10 @@ class TextStores:
     async def _read_web(self, system: Any, address: TextAddress, admit: Admit) -> bytes:
         # By the session itself: what fsspec opens loses what it is told of redirects.
         session = await system.set_session()
-        asked: dict[str, Any] = {"allow_redirects": False, "headers": {"Accept-Encoding": "gzip, identity"}}
+        asked: dict[str, Any] = {
+            "allow_redirects": False,
+            "headers": {"Accept-Encoding": "gzip, identity"},
+        }
         at = address
         for _ in range(_REDIRECTS_MAX + 1):
             async with session.get(system.encode_url(at.whole), **asked) as response:
@@ -171,13 +202,21 @@ class TextStores:
                     response.raise_for_status()
                     encoding = response.headers.get("Content-Encoding", "").strip().lower()
                     if encoding not in _ENCODINGS:
-                        raise MissingTextError("NotText", f"is packed with {printable(encoding, 40)}, which is not read")
+                        raise MissingTextError(
+                            "NotText",
+                            f"is packed with {printable(encoding, 40)}, which is not read",
+                        )
                     length = response.headers.get("Content-Length", "")
-                    return await self._read_parts(response.content, int(length) if length.isdecimal() else 0, admit)
+                    return await self._read_parts(
+                        response.content, int(length) if length.isdecimal() else 0, admit
+                    )
                 to = urljoin(at.whole, response.headers.get("Location", ""))
             found = checked(to, self._prefixes)
             if isinstance(found, str) or found.origin != address.origin:
-                raise MissingTextError("Redirected", f"leads on to {shown(to)}, which is another host or may not be read")
+                raise MissingTextError(
+                    "Redirected",
+                    f"leads on to {shown(to)}, which is another host or may not be read",
+                )
             at = found
         raise MissingTextError("Redirected", f"leads on more than {_REDIRECTS_MAX} times")
 
@@ -210,7 +249,9 @@ class TextStores:
         """Read from a disk, in a thread."""
         whole = address.whole
         if address.scheme == "file":
-            leads_to = checked("file://" + os.path.realpath(address.path), _true_prefixes(self._prefixes))
+            leads_to = checked(
+                "file://" + os.path.realpath(address.path), _true_prefixes(self._prefixes)
+            )
             if isinstance(leads_to, str):
                 raise MissingTextError("AddressRefused", "leads to a place that no prefix allows")
             whole = leads_to.whole
@@ -227,7 +268,8 @@ class TextStores:
     def _measure(self, size: int) -> None:
         if size > self._bytes_max:
             raise MissingTextError(
-                "TooLarge", f"has more than {self._bytes_max} bytes, as many as STREAM_DEDUP_TEXT_BYTES allows"
+                "TooLarge",
+                f"has more than {self._bytes_max} bytes, as many as STREAM_DEDUP_TEXT_BYTES allows",
             )
 
     def _told(self, address: TextAddress, error: Exception) -> Exception:
@@ -245,7 +287,8 @@ class TextStores:
             if address.origin in self._giving:
                 return MissingTextError("Forbidden", "may not be read (403)")
             return AwayNowError(
-                f"may not be read (403), and {shown(address.origin)} has given nothing yet: are the credentials right?"
+                f"may not be read (403), and {shown(address.origin)} has given nothing yet: are "
+                "the credentials right?"
             )
         if 400 <= status < 500:
             return MissingTextError("Refused", f"is refused ({status}, {why})")
@@ -258,7 +301,9 @@ class TextStores:
 
 
 async def _web_client(*, loop: Any, **options: Any) -> Any:
-    """Return what asks web servers: nothing is unpacked, no cookie kept, and the caller counts connections and time."""
+    """Return what asks web servers: nothing is unpacked, no cookie kept, and the caller counts
+    connections and time.
+    """
     import aiohttp  # noqa: PLC0415 - an extra
 
     del loop
@@ -292,18 +337,23 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _status(error: BaseException) -> int:
-    """Return the HTTP status in an error of aiohttp, botocore, gcsfs or Azure; 0 if there is none."""
+    """Return the HTTP status in an error of aiohttp, botocore, gcsfs or Azure; 0 if there is
+    none.
+    """
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
-    # `code` means that in gcsfs only: aiohttp gives the code 400 to an error of its own, of an answer that broke off.
+    # `code` means that in gcsfs only: aiohttp gives the code 400 to an error of its own, of an
+    # answer that broke off.
     found = getattr(error, "status", None) or getattr(error, "status_code", None)
     found = getattr(error, "code", None) if type(error).__name__ == "HttpError" else found
     return found if isinstance(found, int) and found >= 300 else 0
 
 
 def _why(address: TextAddress, error: Exception, code: str) -> str:
-    """Return what an error says, without what stands behind `?`, where signed addresses carry their secret."""
+    """Return what an error says, without what stands behind `?`, where signed addresses carry their
+    secret.
+    """
     said = str(getattr(error, "message", "") or error).replace(address.whole, shown(address.whole))
     said = re.sub(r"\?[^\s'\")]+", "?...", said)
     return printable(": ".join(filter(None, (code or type(error).__name__, said))))

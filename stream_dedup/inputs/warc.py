@@ -1,10 +1,13 @@
-"""Pages in WARC files (ISO 28500; also WET), plain, gzip or zstd. Needs `crawl-dedup[files]` (fastwarc).
+"""Pages in WARC files (ISO 28500; also WET), plain, gzip or zstd. Needs `crawl-dedup[files]`
+(fastwarc).
 
-A page is the body of an HTTP response with status 200, a `resource`, or a `conversion` (the text that Common Crawl made of a
-page), of a type that is text. Everything else is counted by what it was, and passed over.
+A page is the body of an HTTP response with status 200, a `resource`, or a `conversion` (the text
+that Common Crawl made of a page), of a type that is text. Everything else is counted by what it
+was, and passed over.
 
-Invariants: the order is that of the file; a body is given as its server meant it, without chunks and content codings, and as a
-whole; a record that cannot be read stands as one with `lost` at its place, and costs no other.
+Invariants: the order is that of the file; a body is given as its server meant it, without chunks
+and content codings, and as a whole; a record that cannot be read stands as one with `lost` at its
+place, and costs no other.
 """
 
 from __future__ import annotations
@@ -33,10 +36,11 @@ _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE)
 
 
 class WarcPage(NamedTuple):
-    """`url` is the WARC-Target-URI, `body` the bytes of the page, `charset` what its server said, `time` its WARC-Date.
+    """`url` is the WARC-Target-URI, `body` the bytes of the page, `charset` what its server said,
+    `time` its WARC-Date.
 
-    `is_html`: it is a web page, by its type, or by its beginning if it has none. `at` is where its record, or its member of the
-    packed file, begins. With `lost` there is no body, and that is why.
+    `is_html`: it is a web page, by its type, or by its beginning if it has none. `at` is where its
+    record, or its member of the packed file, begins. With `lost` there is no body, and that is why.
     """
 
     url: str
@@ -49,7 +53,8 @@ class WarcPage(NamedTuple):
 
 
 def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[WarcPage]:
-    """Yield the pages of a file, which is called `name`; `passed_over` counts the records that are none, by reason.
+    """Yield the pages of a file, which is called `name`; `passed_over` counts the records that are
+    none, by reason.
 
     Raises:
         InputError: fastwarc is not installed, or nothing in the file is a WARC record.
@@ -57,7 +62,9 @@ def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[War
     """
     need("fastwarc", "WARC files")
     is_begun = False
-    losses: list[WarcBlock] = []  # those before the first record: a file that has none is no WARC file
+    losses: list[
+        WarcBlock
+    ] = []  # those before the first record: a file that has none is no WARC file
     with path.open("rb") as stream:
         first = stream.read(8)
         # By its name only where its first member is damaged: names of WARC files say little.
@@ -75,7 +82,9 @@ def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[War
             losses.clear()
     if losses:
         what = f"what stands at byte {losses[0].at:,} {losses[0].lost}"
-        raise InputError(f"{name} holds no WARC record that can be read: {what}. Is it a WARC file?")
+        raise InputError(
+            f"{name} holds no WARC record that can be read: {what}. Is it a WARC file?"
+        )
 
 
 def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | None:
@@ -84,10 +93,16 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
     try:
         record = _record(block)
         kind = record.record_type
-        if kind not in (WarcRecordType.response, WarcRecordType.resource, WarcRecordType.conversion):
+        if kind not in (
+            WarcRecordType.response,
+            WarcRecordType.resource,
+            WarcRecordType.conversion,
+        ):
             passed_over[str(kind).rpartition(".")[2]] += 1
             return None
-        is_http = record.is_http or (kind == WarcRecordType.response and block.block.startswith(b"HTTP/"))
+        is_http = record.is_http or (
+            kind == WarcRecordType.response and block.block.startswith(b"HTTP/")
+        )
         if is_http:
             record.is_http = True
             record.parse_http(quirks_mode=True)
@@ -109,7 +124,11 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
         return _lost(block, file, _TOO_LARGE, "TooLarge")
     is_cut = bool(record.headers.get("WARC-Truncated"))
     try:
-        body = body_of(raw, lambda name: said.get(name) or "", RECORD_BYTES_MAX, is_cut=is_cut) if is_http else raw
+        body = (
+            body_of(raw, lambda name: said.get(name) or "", RECORD_BYTES_MAX, is_cut=is_cut)
+            if is_http
+            else raw
+        )
     except InputError as error:
         return _lost(block, file, str(error))
     if body is None:
@@ -120,10 +139,16 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
 
 
 def _record(block: WarcBlock) -> WarcRecord:
-    """Return the record as the library reads it, with the length that it has, not the one that its head states."""
+    """Return the record as the library reads it, with the length that it has, not the one that its
+    head states.
+    """
     from fastwarc.warc import WarcRecord  # noqa: PLC0415 - an extra
 
-    lines = [line for line in block.head.splitlines() if line and not line.lower().startswith(b"content-length")]
+    lines = [
+        line
+        for line in block.head.splitlines()
+        if line and not line.lower().startswith(b"content-length")
+    ]
     head = [b"WARC/1.1", *lines, b"Content-Length: %d" % len(block.block)]
     return WarcRecord.from_bytes(b"\r\n".join(head) + b"\r\n\r\n" + block.block)
 

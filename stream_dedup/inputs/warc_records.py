@@ -1,10 +1,13 @@
-"""Where the records of a WARC file begin and end, also where their headers, or the file, do not say it right. Pure.
+"""Where the records of a WARC file begin and end, also where their headers, or the file, do not say
+it right. Pure.
 
-A record is believed to be as long as its Content-Length says if an end of a record stands there. Else it ends where the next
-one begins: at the member of gzip that begins with one, or at the next version line.
+A record is believed to be as long as its Content-Length says if an end of a record stands there.
+Else it ends where the next one begins: at the member of gzip that begins with one, or at the next
+version line.
 
-Invariants: a record that is whole comes out whole, also among damaged ones; bytes that belong to none that can be read are a
-`WarcBlock` with `lost`, one for each stretch of them. At most `RECORD_BYTES_MAX` of a record are held.
+Invariants: a record that is whole comes out whole, also among damaged ones; bytes that belong to
+none that can be read are a `WarcBlock` with `lost`, one for each stretch of them. At most
+`RECORD_BYTES_MAX` of a record are held.
 """
 
 from __future__ import annotations
@@ -28,15 +31,18 @@ _ODD_START: Final = re.compile(rb"[^\r\n]{0,40}\r?\nWARC-[A-Za-z-]{1,60}[ \t]*:"
 _NAMES_A_RECORD: Final = re.compile(rb"^WARC-Type[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _BLANK_LINE: Final = re.compile(rb"\r?\n\r?\n")
 _LINE_ENDS: Final = re.compile(rb"[\r\n]*")
-_LENGTH: Final = re.compile(rb"^Content-Length[ \t]*:[ \t]*(\d{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_LENGTH: Final = re.compile(
+    rb"^Content-Length[ \t]*:[ \t]*(\d{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
+)
 _NO_RECORD: Final = "has no head of a WARC record"
 
 
 class WarcBlock(NamedTuple):
-    """A record: `at` is where it, or its member, begins in the file, `head` its header lines without the version's.
+    """A record: `at` is where it, or its member, begins in the file, `head` its header lines
+    without the version's.
 
-    `block` is what stands behind the head. Of a record that `is_large` it is the first 64 KiB. With `lost` it is nothing that
-    can be read, and `lost` says why; it goes on from "the record".
+    `block` is what stands behind the head. Of a record that `is_large` it is the first 64 KiB. With
+    `lost` it is nothing that can be read, and `lost` says why; it goes on from "the record".
     """
 
     at: int
@@ -68,7 +74,9 @@ def content_length(head: bytes) -> int | None:
 
 
 class _Held:
-    """What of the bytes up to the next damage is in memory. Offsets count from the first byte that is held."""
+    """What of the bytes up to the next damage is in memory. Offsets count from the first byte that
+    is held.
+    """
 
     def __init__(self, pieces: Iterator[Piece], *, is_packed: bool) -> None:
         self.data = bytearray()
@@ -77,7 +85,9 @@ class _Held:
         self.is_over = self.is_last = False
         self._pieces, self._is_packed = pieces, is_packed
         self._passed = 0  # bytes that were held and are not
-        self._places: deque[tuple[int, int, bool]] = deque()  # of each piece: its first byte, where in the file, a member's
+        self._places: deque[tuple[int, int, bool]] = (
+            deque()
+        )  # of each piece: its first byte, where in the file, a member's
 
     def reach(self, size: int) -> bool:
         """Hold `size` bytes, and return whether the stream has them."""
@@ -114,7 +124,9 @@ class _Held:
         return at if self._is_packed else at + self._passed - first
 
     def is_damage_of_last(self) -> bool:
-        """Whether what is damaged is the member that the last byte held is in, and not the one behind it."""
+        """Whether what is damaged is the member that the last byte held is in, and not the one
+        behind it.
+        """
         return bool(self.damage and self._places and self._places[-1][1] == self.damaged_at)
 
     def member(self, begin: int) -> int | None:
@@ -126,7 +138,9 @@ class _Held:
         return None
 
     def start(self, begin: int, end: int = sys.maxsize) -> int | None:
-        """Return where the next record from `begin` on starts, before `end` and among what is held."""
+        """Return where the next record from `begin` on starts, before `end` and among what is
+        held.
+        """
         found = _VERSION.search(self.data, begin, end)
         starts = (self.member(begin), found.start() if found else None)
         return min((one for one in starts if one is not None and one < end), default=None)
@@ -135,7 +149,9 @@ class _Held:
         self.reach(offset + _BEGINNING_BYTES)
         # A member may end within a head, too, as bgzip has them end anywhere.
         is_behind_end = offset == 0 or self.data.endswith(_END, 0, offset)
-        return self.data.startswith(b"WARC/", offset) or (is_behind_end and _ODD_START.match(self.data, offset) is not None)
+        return self.data.startswith(b"WARC/", offset) or (
+            is_behind_end and _ODD_START.match(self.data, offset) is not None
+        )
 
 
 def _records(held: _Held) -> Iterator[WarcBlock]:
@@ -151,12 +167,20 @@ def _records(held: _Held) -> Iterator[WarcBlock]:
         head = lines.partition(b"\n")[2]
         is_head = _VERSION.match(held.data) or _NAMES_A_RECORD.search(head)
         if not is_head or not blank or (held.start(1, head_end) or head_end) < head_end:
-            yield _lost(held, at, _NO_RECORD if not is_head else "has a head that is cut off or too long")
+            yield _lost(
+                held, at, _NO_RECORD if not is_head else "has a head that is cut off or too long"
+            )
             continue
         length = content_length(head)
-        if length is not None and length > RECORD_BYTES_MAX and held.reach(head_end + RECORD_BYTES_MAX):
+        if (
+            length is not None
+            and length > RECORD_BYTES_MAX
+            and held.reach(head_end + RECORD_BYTES_MAX)
+        ):
             if held.start(head_end, head_end + RECORD_BYTES_MAX) is None:
-                yield WarcBlock(at, head, bytes(held.data[head_end : head_end + _HEAD_BYTES_MAX]), is_large=True)
+                yield WarcBlock(
+                    at, head, bytes(held.data[head_end : head_end + _HEAD_BYTES_MAX]), is_large=True
+                )
                 _pass_over(held)
                 continue
             length = None
@@ -184,7 +208,8 @@ def _framed(held: _Held, at: int, head: bytes, head_end: int, length: int | None
     is_damaged = end == len(held.data) and held.is_damage_of_last()
     held.drop(end)
     ending = next((one for one in (_END, b"\n\n") if block.endswith(one)), b"")
-    # Where the file ends at a blank line, that may be one of the page's, or the one behind the head of HTTP.
+    # Where the file ends at a blank line, that may be one of the page's, or the one behind the head
+    # of HTTP.
     is_short = is_short and (ending != _END or block.find(_END) + len(_END) == len(block))
     if is_damaged:
         lost = f"is damaged: {held.damage}"
@@ -199,7 +224,9 @@ def _framed(held: _Held, at: int, head: bytes, head_end: int, length: int | None
 
 
 def _ends_at(held: _Held, begin: int, end: int) -> bool:
-    """Whether a record whose block begins at `begin` ends at `end`: no member of another in it, and an end behind it."""
+    """Whether a record whose block begins at `begin` ends at `end`: no member of another in it, and
+    an end behind it.
+    """
     is_there = held.reach(end + len(_END) + 1) or len(held.data) >= end
     member = held.member(begin)
     if not is_there or (member is not None and member < end):

@@ -1,7 +1,8 @@
 """Which host a document belongs to.
 
-Invariants: the host of a document is the host of its id, if that is an absolute URL; in lower case, without user, port and
-final dot; an id that is no URL, or whose host could not be one, belongs to no host. A pure function of the bytes.
+Invariants: the host of a document is the host of its id, if that is an absolute URL; in lower case,
+without user, port and final dot; an id that is no URL, or whose host could not be one, belongs to
+no host. A pure function of the bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _CACHED_BYTES_MAX: Final = 300  # of each; an id that is no URL may have any len
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:\Z")
 _END: Final = re.compile(r"[/?#\\]")
 _PORT: Final = re.compile(r":\d*\Z")
-# Letters of all scripts are names too (an internationalised name that was not encoded); an address in brackets is one.
+# Letters of all scripts are names too (an internationalised name that was not encoded); an address
+# in brackets is one.
 _HOST: Final = re.compile(r"(?:[\w-]+(?:\.[\w-]+)*|\[[0-9a-f:.]+\])\Z")
 
 
@@ -49,7 +51,10 @@ class HostNames:
         found = list(map(known.get, sites))
         if None not in found:
             return cast("list[str]", found)
-        return [self.of(one) if host is None else host for one, host in zip(identifiers, found, strict=True)]
+        return [
+            self.of(one) if host is None else host
+            for one, host in zip(identifiers, found, strict=True)
+        ]
 
     def named(self, value: bytes) -> str:
         """Return the host that a header holds: a URL, or the bare host."""
@@ -57,7 +62,9 @@ class HostNames:
 
 
 def host_of_authority(authority: bytes) -> str:
-    """Return the host of `user@Example.org:8080`: `example.org`; nothing if that could not be one."""
+    """Return the host of `user@Example.org:8080`: `example.org`; nothing if that could not be
+    one.
+    """
     text = _END.split(authority.decode("utf-8", "replace"), 1)[0]
     host = _PORT.sub("", text.rsplit("@", 1)[-1]).removesuffix(".").lower()
     return host if len(host) <= HOST_CHARACTERS_MAX and _HOST.match(host) else ""

@@ -1,8 +1,8 @@
 """All hosts: records in, changed rows and signals out. Pure.
 
-Invariants: a host's row, its signals and its events change together in `changes`; a row is what a record said, counted once;
-there are at most `hosts_max` hosts, of which those not heard of for longest are forgotten first; a host that was forgotten
-leaves a null value on both topics.
+Invariants: a host's row, its signals and its events change together in `changes`; a row is what a
+record said, counted once; there are at most `hosts_max` hosts, of which those not heard of for
+longest are forgotten first; a host that was forgotten leaves a null value on both topics.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from typing import Final, NamedTuple
 from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.insights.counts import NOTHING, ReasonCounts
 from stream_dedup.insights.record import HostCounts, InsightsRecord
-from stream_dedup.insights.row import OTHER, SLICES, Event, HostRow, Stamp, decode, encode, hosts_of, look
+from stream_dedup.insights.row import (
+    OTHER,
+    SLICES,
+    Event,
+    HostRow,
+    Stamp,
+    decode,
+    encode,
+    hosts_of,
+    look,
+)
 
 EVENTS_SHOWN: Final = 50
 
@@ -37,12 +47,20 @@ class Signals:
     @property
     def duplicate_ratio(self) -> float:
         """Share of documents that were duplicates, 0 to 1."""
-        return round(self.counts.duplicates / self.counts.documents, 4) if self.counts.documents else 0.0
+        return (
+            round(self.counts.duplicates / self.counts.documents, 4)
+            if self.counts.documents
+            else 0.0
+        )
 
     @property
     def unchanged_ratio(self) -> float:
         """Share of documents that were the same id with the text it had the time before, 0 to 1."""
-        return round(self.counts.unchanged / self.counts.documents, 4) if self.counts.documents else 0.0
+        return (
+            round(self.counts.unchanged / self.counts.documents, 4)
+            if self.counts.documents
+            else 0.0
+        )
 
     def as_json(self) -> dict[str, object]:
         """Return them as topics/schemas/host-signals.schema.json says."""
@@ -66,7 +84,9 @@ class Signals:
 
 
 class SignalChange(NamedTuple):
-    """What to write of one host: its row for the table, its signals for the topic; None: forget it."""
+    """What to write of one host: its row for the table, its signals for the topic; None: forget
+    it.
+    """
 
     host: str
     row: bytes | None
@@ -82,7 +102,9 @@ class BegunEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the console shows: the hosts that waste most, what goes on, and sums of the windows of all hosts."""
+    """What the console shows: the hosts that waste most, what goes on, and sums of the windows of
+    all hosts.
+    """
 
     hosts: tuple[Signals, ...] = ()
     recent: tuple[BegunEvent, ...] = ()
@@ -111,7 +133,8 @@ class HostLedger:
         return hosts_of(self._rows)
 
     def load(self, rows: Iterable[tuple[bytes, bytes]]) -> int:
-        """Take over the rows of the table instead of what was known; return how many could not be read.
+        """Take over the rows of the table instead of what was known; return how many could not be
+        read.
 
         Raises:
             OtherFormatError: a row is of a newer version.
@@ -156,8 +179,14 @@ class HostLedger:
             row = self._rows[host]
             going_on, new = ([], []) if host == OTHER else look(row)
             begun += [BegunEvent(host, one) for one in new]
-            signals = self._signals[host] = self._signal(host, row, self._latest_ms, tuple(going_on))
-            body = None if host == OTHER else json.dumps(signals.as_json(), ensure_ascii=False).encode("utf-8", "replace")
+            signals = self._signals[host] = self._signal(
+                host, row, self._latest_ms, tuple(going_on)
+            )
+            body = (
+                None
+                if host == OTHER
+                else json.dumps(signals.as_json(), ensure_ascii=False).encode("utf-8", "replace")
+            )
             written.append(SignalChange(host, encode(row), body))
         self._changed.clear()
         self._recent.extend(begun)
@@ -166,10 +195,22 @@ class HostLedger:
     def view(self, most: int) -> View:
         """Return what to show: at most that many hosts."""
         hosts = [one for one in self._signals.values() if one.host != OTHER]
-        top = heapq.nlargest(most, hosts, key=lambda one: (one.counts.bytes_wasted, one.counts.documents))
-        total = ReasonCounts(*map(sum, zip(*(one.counts for one in hosts), strict=True))) if hosts else ReasonCounts()
+        top = heapq.nlargest(
+            most, hosts, key=lambda one: (one.counts.bytes_wasted, one.counts.documents)
+        )
+        total = (
+            ReasonCounts(*map(sum, zip(*(one.counts for one in hosts), strict=True)))
+            if hosts
+            else ReasonCounts()
+        )
         other = self._signals.get(OTHER)
-        return View(tuple(top), tuple(reversed(self._recent)), self.hosts, total, other.counts if other else ReasonCounts())
+        return View(
+            tuple(top),
+            tuple(reversed(self._recent)),
+            self.hosts,
+            total,
+            other.counts if other else ReasonCounts(),
+        )
 
     def _forget(self) -> list[SignalChange]:
         gone: list[str] = []
@@ -185,7 +226,9 @@ class HostLedger:
         return [SignalChange(host, None, None) for host in gone]
 
     def _signal(self, host: str, row: HostRow, now_ms: int, going_on: tuple[Event, ...]) -> Signals:
-        return Signals(host, row.total(), row.last_change_ms, self._window_seconds, now_ms, going_on)
+        return Signals(
+            host, row.total(), row.last_change_ms, self._window_seconds, now_ms, going_on
+        )
 
 
 def rfc3339(time_ms: int) -> str:

@@ -13,12 +13,18 @@ class InsightsMetrics(RoleMetrics):
         self.recipe("")
         counter, gauge = self._counter, self._gauge
         self.read = counter(
-            "stream_dedup_insights_records", "Records of insights: counted, counted before, or not readable.", ["result"]
+            "stream_dedup_insights_records",
+            "Records of insights: counted, counted before, or not readable.",
+            ["result"],
         )
         self.hosts = gauge("stream_dedup_insights_hosts", "Hosts that are remembered.")
         self.signals = counter("stream_dedup_host_signals", "Records written to host-signals.")
-        self.events = counter("stream_dedup_host_events", "Times that an event began at a host.", ["event"])
-        self.lag = gauge("stream_dedup_insights_lag_records", "Records of insights that wait to be read.")
+        self.events = counter(
+            "stream_dedup_host_events", "Times that an event began at a host.", ["event"]
+        )
+        self.lag = gauge(
+            "stream_dedup_insights_lag_records", "Records of insights that wait to be read."
+        )
         for result in ("counted", "repeated", "malformed"):
             self.read.labels(result)
         for event in ("one-page", "vanishing"):

@@ -1,8 +1,8 @@
 """The console: what the hosts do, as a page at `/` and as JSON at `/v1/hosts`. GET only.
 
-Invariants: everything that came from a crawl is escaped, and no address is a link; the page loads nothing from elsewhere, and
-says so in its policy; what is shown was made by the loop as one value, so that no request holds it up; it is rendered once for
-all who ask at a time.
+Invariants: everything that came from a crawl is escaped, and no address is a link; the page loads
+nothing from elsewhere, and says so in its policy; what is shown was made by the loop as one value,
+so that no request holds it up; it is rendered once for all who ask at a time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Console:
 
     def show(self, view: View, *, owns: bool) -> None:
         """Show this from now on. `owns`: whether this replica is the one that counts."""
-        self._page: KeptAnswer[Response] = KeptAnswer(lambda: HTMLResponse(page_of(view, owns=owns), headers=_HEADERS))
+        self._page: KeptAnswer[Response] = KeptAnswer(
+            lambda: HTMLResponse(page_of(view, owns=owns), headers=_HEADERS)
+        )
         self._hosts: KeptAnswer[Response] = KeptAnswer(
             lambda: JSONResponse(json_of(view, owns=owns), headers={"Cache-Control": "no-store"})
         )
@@ -82,7 +84,10 @@ def json_of(view: View, *, owns: bool) -> dict[str, object]:
         "total": view.total._asdict(),
         "other": view.other._asdict(),
         "hosts": [one.as_json() for one in view.hosts],
-        "events": [{"host": one.host} | one.event.as_json(rfc3339(one.event.since_ms)) for one in view.recent],
+        "events": [
+            {"host": one.host} | one.event.as_json(rfc3339(one.event.since_ms))
+            for one in view.recent
+        ],
     }
 
 
@@ -91,15 +96,22 @@ def page_of(view: View, *, owns: bool) -> str:
     total = view.total
     intro = f"{view.known:,} hosts are known; the {len(view.hosts):,} that waste most bytes are below, each by its own window."
     if not owns:
-        intro = "This replica does not count now: another one has the partition, or it is being taken over. " + intro
+        intro = (
+            "This replica does not count now: another one has the partition, or it is being taken "
+            "over. " + intro
+        )
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>stream-dedup: hosts</title>"
         f"<style>{_STYLE}</style><h1>Hosts</h1><p>{intro}</p>"
-        f"<p>All of them: {total.documents:,} documents, {_share(total.duplicates, total.documents)} duplicates, "
-        f"{_size(total.bytes_wasted)} of {_size(total.bytes)} wasted. Without a host: {view.other.documents:,} documents.</p>"
+        f"<p>All of them: {total.documents:,} documents, "
+        f"{_share(total.duplicates, total.documents)} duplicates, "
+        f"{_size(total.bytes_wasted)} of {_size(total.bytes)} wasted. Without a host: "
+        f"{view.other.documents:,} documents.</p>"
         + _table(_COLUMNS, [_host(one) for one in view.hosts])
         + "<h2>Lately begun</h2>"
-        + _table(("host", "what", "documents", "fell on", "since"), [_event(one) for one in view.recent])
+        + _table(
+            ("host", "what", "documents", "fell on", "since"), [_event(one) for one in view.recent]
+        )
         + "</html>"
     )
 
@@ -124,14 +136,23 @@ def _host(one: Signals) -> list[str]:
 
 def _event(one: BegunEvent) -> list[str]:
     event = one.event
-    return [one.host, event.kind, f"{event.ids:,}", event.of or event.position, rfc3339(event.since_ms)]
+    return [
+        one.host,
+        event.kind,
+        f"{event.ids:,}",
+        event.of or event.position,
+        rfc3339(event.since_ms),
+    ]
 
 
 def _table(heads: tuple[str, ...], rows: list[list[str]]) -> str:
     if not rows:
         return "<p>None.</p>"
     top = "".join(f"<th>{head}</th>" for head in heads)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(printable(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(printable(cell))}</td>" for cell in row) + "</tr>"
+        for row in rows
+    )
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 

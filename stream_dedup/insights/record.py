@@ -1,7 +1,8 @@
-"""Records on `insights`: one JSON object (topics/schemas/insights.schema.json), at most `RECORD_BYTES_MAX` bytes.
+"""Records on `insights`: one JSON object (topics/schemas/insights.schema.json), at most
+`RECORD_BYTES_MAX` bytes.
 
-Invariants: what is read was checked whole before anything of it is counted; a field that is not known is passed over, so that
-an older reader goes on; a newer format is refused.
+Invariants: what is read was checked whole before anything of it is counted; a field that is not
+known is passed over, so that an older reader goes on; a newer format is refused.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ _BITS_END: Final = 1 << 256
 
 
 class ReportedPage(NamedTuple):
-    """A kept document that other ids of a host fell on: its id, cut, and the bits of theirs (`counts.bit_of`)."""
+    """A kept document that other ids of a host fell on: its id, cut, and the bits of theirs
+    (`counts.bit_of`).
+    """
 
     of: str
     bits: int
 
 
 class HostCounts(NamedTuple):
-    """What one host did. `last_change_ms`: when it last had a text that was new, revised or returned, by the worker's clock.
+    """What one host did. `last_change_ms`: when it last had a text that was new, revised or
+    returned, by the worker's clock.
 
     `pages`: by position (`documents-3@8812`) of the kept document.
     """
@@ -44,7 +48,9 @@ class HostCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InsightsRecord:
-    """What one worker committed since its last record; `other`: documents without a host, or of hosts beyond all bounds."""
+    """What one worker committed since its last record; `other`: documents without a host, or of
+    hosts beyond all bounds.
+    """
 
     worker: str
     hosts: Mapping[str, HostCounts] = field(default_factory=dict)
@@ -52,7 +58,9 @@ class InsightsRecord:
 
 
 def reading_group(group: str) -> str:
-    """Return the consumer group of the role that reads these records, in the deployment whose workers have that group."""
+    """Return the consumer group of the role that reads these records, in the deployment whose
+    workers have that group.
+    """
     return f"{group}-insights"
 
 
@@ -65,7 +73,12 @@ def encode(record: InsightsRecord) -> bytes:
             host: one.counts._asdict()
             | {"last_change_ms": one.last_change_ms}
             | (
-                {"pages": [{"position": at, "of": page.of, "ids": f"{page.bits:064x}"} for at, page in one.pages.items()]}
+                {
+                    "pages": [
+                        {"position": at, "of": page.of, "ids": f"{page.bits:064x}"}
+                        for at, page in one.pages.items()
+                    ]
+                }
                 if one.pages
                 else {}
             )
@@ -90,19 +103,29 @@ def decode(raw: bytes | None) -> InsightsRecord:
         number = body["format"]
         if isinstance(number, int) and number > FORMAT:
             raise OtherFormatError(
-                f"A record of insights is of format {number}, and this program reads up to {FORMAT}: {UPGRADE}"
+                f"A record of insights is of format {number}, and this program reads up to "
+                f"{FORMAT}: {UPGRADE}"
             )
         if number != FORMAT or not 0 < len(body["hosts"]) + 1 <= HOSTS_MAX + 1:
             raise FormatError("It is of no known format, or names too many hosts.")
-        hosts = {_text(host, HOST_CHARACTERS_MAX): _host(one) for host, one in body["hosts"].items()}
-        return InsightsRecord(_text(body["worker"], ID_CHARACTERS_MAX), hosts, _counts(body["other"]))
+        hosts = {
+            _text(host, HOST_CHARACTERS_MAX): _host(one) for host, one in body["hosts"].items()
+        }
+        return InsightsRecord(
+            _text(body["worker"], ID_CHARACTERS_MAX), hosts, _counts(body["other"])
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"It is not counts of hosts: {type(error).__name__}.") from error
 
 
 def _host(body: Any) -> HostCounts:
     pages = body.get("pages", [])
-    found = {_text(one["position"], 400): ReportedPage(_text(one["of"], ID_CHARACTERS_MAX), _bits(one["ids"])) for one in pages}
+    found = {
+        _text(one["position"], 400): ReportedPage(
+            _text(one["of"], ID_CHARACTERS_MAX), _bits(one["ids"])
+        )
+        for one in pages
+    }
     changed = body["last_change_ms"]
     return HostCounts(_counts(body), None if changed is None else _number(changed), found)
 

@@ -1,10 +1,13 @@
-"""Role three, insights: a loop from `insights` through `ledger.Ledger` to `host-signals`. No decisions here.
+"""Role three, insights: a loop from `insights` through `ledger.Ledger` to `host-signals`. No
+decisions here.
 
-The steps of a turn that writes: 1 take what was read, 2 count it, 3 write the rows and signals that changed, 4 acknowledge.
+The steps of a turn that writes: 1 take what was read, 2 count it, 3 write the rows and signals that
+changed, 4 acknowledge.
 
-Invariants: one replica does the work, a second waits for its partition; a record that cannot be read is passed over; if
-records wait and none comes for `_STUCK_SECONDS`, be it the first one after a take-over, the process ends, because a client
-that hangs after a broker's restart or a rebalance says so nowhere (aiokafka #1154).
+Invariants: one replica does the work, a second waits for its partition; a record that cannot be
+read is passed over; if records wait and none comes for `_STUCK_SECONDS`, be it the first one after
+a take-over, the process ends, because a client that hangs after a broker's restart or a rebalance
+says so nowhere (aiokafka #1154).
 """
 
 from __future__ import annotations
@@ -52,7 +55,13 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """
     metrics = InsightsMetrics()
     console = Console()
-    frame = RoleFrame(settings.topic_names.insights, "asking for the topics", metrics.registry, _logger, console.routes())
+    frame = RoleFrame(
+        settings.topic_names.insights,
+        "asking for the topics",
+        metrics.registry,
+        _logger,
+        console.routes(),
+    )
 
     def make(role: RunningRole) -> Callable[[], None]:
         ids = role.watch.begin(stop, lambda: check_topics(Admin(settings), settings.topic_names))
@@ -78,17 +87,22 @@ def check_topics(admin: Admin, names: TopicNames) -> Lives:
     missing = [name for name in wanted if name not in found]
     many = [name for name in wanted if name in found and found[name][1] != 1]
     if missing:
-        raise GoneError(f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply")
+        raise GoneError(
+            f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply"
+        )
     if many:
         raise ConfigurationError(
-            f"The topic {many[0]} has {found[many[0]][1]} partitions and must have one. Delete it, and create it with: "
+            f"The topic {many[0]} has {found[many[0]][1]} partitions and must have one. Delete it, "
+            "and create it with: "
             "stream-dedup topics apply"
         )
     return found
 
 
 class _Insights:
-    def __init__(self, ids: Lives, metrics: InsightsMetrics, console: Console, role: RunningRole) -> None:
+    def __init__(
+        self, ids: Lives, metrics: InsightsMetrics, console: Console, role: RunningRole
+    ) -> None:
         self._settings = settings = role.settings
         self._names = names = settings.topic_names
         self._admin = Admin(settings)
@@ -115,7 +129,9 @@ class _Insights:
         looking = asyncio.create_task(self._look_around())
         try:
             await self._stream.start()
-            _logger.info("insights started", topic=self._names.insights, signals=self._names.host_signals)
+            _logger.info(
+                "insights started", topic=self._names.insights, signals=self._names.host_signals
+            )
             while not stop.is_set():
                 self._health.beat()
                 self._stream.raise_failure()
@@ -154,7 +170,11 @@ class _Insights:
             self._health.startup(1.0, "started")
         else:
             self._health.startup(1.0, "started")
-            self._health.ready(False, "waiting for the partition, which another replica has, or which is being taken over")
+            self._health.ready(
+                False,
+                "waiting for the partition, which another replica has, or which is being taken "
+                "over",
+            )
         self._show()
 
     async def _write(self) -> None:
@@ -173,7 +193,9 @@ class _Insights:
             self._next_offset = one.stamp.offset + 1
         changes, begun = self._ledger.changes()
         rows = [(one.host.encode(), one.row) for one in changes]
-        signals = [(one.host.encode(), one.signals) for one in changes if one.signals or one.row is None]
+        signals = [
+            (one.host.encode(), one.signals) for one in changes if one.signals or one.row is None
+        ]
         generation = self._stream.generation
         if changes:
             with self._metrics.stage("write"):
@@ -203,7 +225,8 @@ class _Insights:
         self._metrics.events.labels(event.kind).inc()
         if event.kind == "one-page":
             _logger.warning(
-                "many ids of one host fell on one document: a template, a login wall, a page that says not found?",
+                "many ids of one host fell on one document: a template, a login wall, a page that "
+                "says not found?",
                 event_kind=event.kind,
                 host=begun.host,
                 ids=event.ids,
@@ -212,7 +235,8 @@ class _Insights:
             )
         else:
             _logger.warning(
-                "nearly all documents of a host were dropped in favour of other ids: a mirror, or a template judged as text?",
+                "nearly all documents of a host were dropped in favour of other ids: a mirror, or "
+                "a template judged as text?",
                 event_kind=event.kind,
                 host=begun.host,
                 documents=event.ids,
@@ -225,7 +249,9 @@ class _Insights:
         self._console.show(self._ledger.view(Console.HOSTS_MAX), owns=self._stream.owns)
 
     async def _look_around(self) -> None:
-        """Compare with the topic's end, now and then; a thread asks, because the client waits for brokers that are away."""
+        """Compare with the topic's end, now and then; a thread asks, because the client waits for
+        brokers that are away.
+        """
         key = (self._names.insights, 0)
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -237,13 +263,19 @@ class _Insights:
                 found = await asyncio.to_thread(self._admin.topic_ids, list(self._ids))
             except BrokerError as error:
                 self._waiting_since = None
-                # After a broker's restart librdkafka may ask with the old leader epoch for ever; a new client does not.
+                # After a broker's restart librdkafka may ask with the old leader epoch for ever; a
+                # new client does not.
                 self._admin = Admin(self._settings)
                 _logger.warning("the end of the topic could not be asked for", reason=str(error))
                 continue
-            if anew := [name for name, (topic_id, _) in self._ids.items() if is_another(found, name, topic_id)]:
+            if anew := [
+                name
+                for name, (topic_id, _) in self._ids.items()
+                if is_another(found, name, topic_id)
+            ]:
                 raise StreamDedupError(
-                    f"{' and '.join(anew)} were deleted and created again; this role ends so that a restart begins with them."
+                    f"{' and '.join(anew)} were deleted and created again; this role ends so that "
+                    "a restart begins with them."
                 )
             seen = self._next_offset
             behind = 0 if seen is None else max(0, end - max(seen, low) - self._stream.waiting)
@@ -256,6 +288,7 @@ class _Insights:
             self._waiting_since = self._waiting_since or time.monotonic()
             if time.monotonic() - self._waiting_since > _STUCK_SECONDS:
                 raise StreamDedupError(
-                    f"{behind} records of {self._names.insights} wait, and none has come for {_STUCK_SECONDS:.0f} s: the "
+                    f"{behind} records of {self._names.insights} wait, and none has come for "
+                    f"{_STUCK_SECONDS:.0f} s: the "
                     "client hangs. This role ends; a restart goes on where its table stands."
                 )

@@ -1,19 +1,23 @@
-"""What is remembered of one host: counts in slices of the window, the kept documents that its ids fall on, what was reported.
+"""What is remembered of one host: counts in slices of the window, the kept documents that its ids
+fall on, what was reported.
 
-Window: `SLICES` slices of equal length. A record belongs to the slice of its own time, as the broker stamped it; the window
-of a host ends with the host's latest record, so that what is known does not fade while the host is not crawled.
+Window: `SLICES` slices of equal length. A record belongs to the slice of its own time, as the
+broker stamped it; the window of a host ends with the host's latest record, so that what is known
+does not fade while the host is not crawled.
 
-Invariants: no clock but the records' timestamps; a record is counted once however often it comes, because a row knows the
-latest that it holds; a row's size is bounded (`SLICES` slices, `PAGES_MAX` documents). Kept documents are seen in two halves
-of the window, so what is said of them covers between half of it and the whole.
+Invariants: no clock but the records' timestamps; a record is counted once however often it comes,
+because a row knows the latest that it holds; a row's size is bounded (`SLICES` slices, `PAGES_MAX`
+documents). Kept documents are seen in two halves of the window, so what is said of them covers
+between half of it and the whole.
 
 What is worth saying of a host is an event:
 
     one-page   many different ids of the host fell on one kept document: a template, a login wall, a soft 404
     vanishing  nearly all of its documents were dropped in favour of other ids
 
-It begins once and goes on until its figure is well below what began it, so that a host at the limit does not begin it again and
-again; the same page crawled again (`unchanged`, `returned`, `revised`) makes neither.
+It begins once and goes on until its figure is well below what began it, so that a host at the limit
+does not begin it again and again; the same page crawled again (`unchanged`, `returned`, `revised`)
+makes neither.
 """
 
 from __future__ import annotations
@@ -40,7 +44,9 @@ class Stamp(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A kept document that ids of a host fall on; bits of those in this half of the window, and in the one before."""
+    """A kept document that ids of a host fall on; bits of those in this half of the window, and in
+    the one before.
+    """
 
     of: str
     half: int
@@ -48,7 +54,9 @@ class Target(NamedTuple):
     before: int
 
     def ids(self, half: int) -> int:
-        """Return about how many different ids fell on it in this half of the window and the one before."""
+        """Return about how many different ids fell on it in this half of the window and the one
+        before.
+        """
         if half == self.half:
             return distinct(self.now | self.before)
         return distinct(self.now) if half == self.half + 1 else 0
@@ -72,8 +80,14 @@ class HostRow:
     reported: dict[str, int] = field(default_factory=dict)
 
     def holds(self, stamp: Stamp) -> bool:
-        """Whether a record was counted before. A topic that was created again begins with low offsets, but later."""
-        return self.stamp is not None and stamp.offset <= self.stamp.offset and stamp.time_ms <= self.stamp.time_ms
+        """Whether a record was counted before. A topic that was created again begins with low
+        offsets, but later.
+        """
+        return (
+            self.stamp is not None
+            and stamp.offset <= self.stamp.offset
+            and stamp.time_ms <= self.stamp.time_ms
+        )
 
     def add_counts(self, one: HostCounts, stamp: Stamp) -> bool:
         """Count what a record says of this host; return False if that was done before."""
@@ -90,7 +104,9 @@ class HostRow:
             self.last_change_ms = max(self.last_change_ms or 0, min(one.last_change_ms, latest))
         half = self.half
         for at, page in one.pages.items():
-            self.targets[at] = self.targets.get(at, Target(page.of, half, 0, 0)).plus(page.bits, half)
+            self.targets[at] = self.targets.get(at, Target(page.of, half, 0, 0)).plus(
+                page.bits, half
+            )
         if len(self.targets) > PAGES_MAX:
             kept = sorted(self.targets.items(), key=lambda item: -item[1].ids(half))[:PAGES_MAX]
             self.targets = dict(kept)
@@ -103,7 +119,11 @@ class HostRow:
 
     def total(self) -> ReasonCounts:
         """Return the counts of the window."""
-        return ReasonCounts(*map(sum, zip(*self.slices.values(), strict=True))) if self.slices else ReasonCounts()
+        return (
+            ReasonCounts(*map(sum, zip(*self.slices.values(), strict=True)))
+            if self.slices
+            else ReasonCounts()
+        )
 
 
 def encode(row: HostRow) -> bytes:
@@ -114,7 +134,10 @@ def encode(row: HostRow) -> bytes:
         "stamp": row.stamp,
         "slices": {str(number): counts for number, counts in row.slices.items()},
         "last_change_ms": row.last_change_ms,
-        "targets": {at: [one.of, one.half, f"{one.now:x}", f"{one.before:x}"] for at, one in row.targets.items()},
+        "targets": {
+            at: [one.of, one.half, f"{one.now:x}", f"{one.before:x}"]
+            for at, one in row.targets.items()
+        },
         "reported": row.reported,
     }
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
@@ -131,13 +154,22 @@ def decode(raw: bytes, slice_ms: int) -> HostRow:
         body = json.loads(raw)
         if isinstance(body["format"], int) and body["format"] > _FORMAT:
             raise OtherFormatError(
-                f"A row of the table of hosts is of format {body['format']}, and this program reads up to {_FORMAT}: {UPGRADE}"
+                f"A row of the table of hosts is of format {body['format']}, and this program "
+                f"reads up to {_FORMAT}: {UPGRADE}"
             )
         if body["format"] != _FORMAT:
-            raise FormatError(f"A row of the table has format {body['format']!r:.20}, which this version does not know.")
-        row = HostRow(slice_ms, Stamp(*map(int, body["stamp"])), last_change_ms=body["last_change_ms"])
+            raise FormatError(
+                f"A row of the table has format {body['format']!r:.20}, which this version does "
+                "not know."
+            )
+        row = HostRow(
+            slice_ms, Stamp(*map(int, body["stamp"])), last_change_ms=body["last_change_ms"]
+        )
         if body["slice_ms"] == slice_ms:
-            row.slices = {int(number): ReasonCounts(*map(int, counts)) for number, counts in body["slices"].items()}
+            row.slices = {
+                int(number): ReasonCounts(*map(int, counts))
+                for number, counts in body["slices"].items()
+            }
             row.targets = {str(at): _target(one) for at, one in body["targets"].items()}
             row.reported = {str(what): int(since) for what, since in body["reported"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -170,8 +202,8 @@ _VANISHING_OVER: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing said of a host. `ids`: how many fell on the document at `position`, whose id begins with `of`; or how many
-    documents were dropped.
+    """One thing said of a host. `ids`: how many fell on the document at `position`, whose id begins
+    with `of`; or how many documents were dropped.
     """
 
     kind: Kind
@@ -187,7 +219,9 @@ class Event:
 
 
 def look(row: HostRow) -> tuple[list[Event], list[Event]]:
-    """Return what goes on at a host now, and what of it has just begun; the row remembers that it was said."""
+    """Return what goes on at a host now, and what of it has just begun; the row remembers that it
+    was said.
+    """
     going_on: list[Event] = []
     half = row.half
     for at, one in row.targets.items():

@@ -1,13 +1,15 @@
-"""Faust: the only file that imports it. Records of `insights` in, a table with its changelog, records of `host-signals` out.
+"""Faust: the only file that imports it. Records of `insights` in, a table with its changelog,
+records of `host-signals` out.
 
-What is guarded against, because of what Faust 0.15.3 does: it creates no topic (`topics/` is the one source); it opens no
-port; everything is raw bytes, so that nothing on a topic is ever unpickled; a record is acknowledged by us, after what it
-changed is durable, because Faust acknowledges one whose handler raised; its transport is aiokafka, because its confluent one
-does not work; a group without committed offsets is taken to the first record after each rebalance, because Faust throws away
-what it reads meanwhile and goes back to committed offsets only.
+What is guarded against, because of what Faust 0.15.3 does: it creates no topic (`topics/` is the
+one source); it opens no port; everything is raw bytes, so that nothing on a topic is ever
+unpickled; a record is acknowledged by us, after what it changed is durable, because Faust
+acknowledges one whose handler raised; its transport is aiokafka, because its confluent one does not
+work; a group without committed offsets is taken to the first record after each rebalance, because
+Faust throws away what it reads meanwhile and goes back to committed offsets only.
 
-Invariants: one partition, so one owner; `take` gives each record of an assignment once, in order; what was taken under an
-assignment that is gone is neither written nor acknowledged.
+Invariants: one partition, so one owner; `take` gives each record of an assignment once, in order;
+what was taken under an assignment that is gone is neither written nor acknowledged.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Taken(NamedTuple):
 
 
 class _Table(faust.Table[Any, Any]):
-    """A table of one partition; Faust would take that of the record in hand, and there is none where this is written."""
+    """A table of one partition; Faust would take that of the record in hand, and there is none
+    where this is written.
+    """
 
     logger = logging.getLogger("faust.tables")
 
@@ -58,7 +62,9 @@ class _Table(faust.Table[Any, Any]):
 
 
 class HostStream:
-    """A Faust application in the running event loop. While `owns`, records come from the offset `begins_at` on."""
+    """A Faust application in the running event loop. While `owns`, records come from the offset
+    `begins_at` on.
+    """
 
     def __init__(self, settings: Settings, names: TopicNames, client: str) -> None:
         """Take the connection from the settings.
@@ -83,15 +89,17 @@ class HostStream:
         }
         self.app: Any = faust.App(
             reading_group(settings.group),
-            broker=";".join(f"aiokafka://{one.strip()}" for one in settings.kafka_bootstrap_servers.split(",")),
+            broker=";".join(
+                f"aiokafka://{one.strip()}" for one in settings.kafka_bootstrap_servers.split(",")
+            ),
             broker_client_id=client,
             broker_credentials=_credentials(security_of(settings.kafka)),
             broker_commit_interval=1.0,
             broker_session_timeout=_seconds(settings, "session.timeout.ms", _SESSION_SECONDS),
             broker_heartbeat_interval=_seconds(settings, "heartbeat.interval.ms", 3.0),
             broker_request_timeout=_REQUEST_SECONDS,
-            # It calls a partition stuck to which nobody has written for that time (faust-streaming #166). What really hangs is
-            # noticed by the role, which compares with the topic's end.
+            # It calls a partition stuck to which nobody has written for that time (faust-streaming
+            # #166). What really hangs is noticed by the role, which compares with the topic's end.
             stream_processing_timeout=_NEVER_SECONDS,
             broker_commit_livelock_soft_timeout=_NEVER_SECONDS,
             consumer_auto_offset_reset="earliest",
@@ -131,7 +139,9 @@ class HostStream:
         connect(self._recovered)
 
     async def start(self) -> None:
-        """Connect and join the group. Whether the partition is ours is `owns`, once its table was read."""
+        """Connect and join the group. Whether the partition is ours is `owns`, once its table was
+        read.
+        """
         await self.app.start()
 
     async def stop(self) -> None:
@@ -149,12 +159,19 @@ class HostStream:
         reason = self._failure or (self.app.crash_reason if self.app.crashed else None)
         if reason is not None or self.app.crashed:
             raise StreamDedupError(
-                f"Faust ended by itself ({type(reason).__name__}: {reason}); a restart goes on where the table stands."
+                f"Faust ended by itself ({type(reason).__name__}: {reason}); a restart goes on "
+                "where the table stands."
             )
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """Give the table's rows, as far as it was recovered."""
-        return iter([(bytes(key), bytes(value)) for key, value in self._table.data.items() if value is not None])
+        return iter(
+            [
+                (bytes(key), bytes(value))
+                for key, value in self._table.data.items()
+                if value is not None
+            ]
+        )
 
     @property
     def waiting(self) -> int:
@@ -166,27 +183,39 @@ class HostStream:
         taken, self._buffer = self._buffer, []
         return taken
 
-    async def write(self, rows: Sequence[tuple[bytes, bytes | None]], signals: Sequence[tuple[bytes, bytes | None]]) -> None:
+    async def write(
+        self,
+        rows: Sequence[tuple[bytes, bytes | None]],
+        signals: Sequence[tuple[bytes, bytes | None]],
+    ) -> None:
         """Change the table, write the signals, and return once both are durable.
 
         Raises:
             BrokerError: Kafka did not take them.
         """
-        for key, row in rows:  # without waiting in between: a revocation cannot come into the middle of it
+        for (
+            key,
+            row,
+        ) in rows:  # without waiting in between: a revocation cannot come into the middle of it
             if row is None:
                 if key in self._table:
                     del self._table[key]
             else:
                 self._table[key] = row
         try:
-            waiting = [await self._signals.send(key=key, value=value, partition=0) for key, value in signals]
+            waiting = [
+                await self._signals.send(key=key, value=value, partition=0)
+                for key, value in signals
+            ]
             await asyncio.wait_for(self.app.producer.flush(), _FLUSH_SECONDS)
             for one in waiting:
                 await asyncio.wait_for(one, _FLUSH_SECONDS)
         except Exception as error:
             raise BrokerError(
-                f"Kafka did not take the signals of {len(signals)} hosts: {type(error).__name__}: {error}. See the broker's "
-                "log, and the ACLs in topics/users/insights.yaml; a restart goes on where the table stands."
+                f"Kafka did not take the signals of {len(signals)} hosts: {type(error).__name__}: "
+                f"{error}. See the broker's "
+                "log, and the ACLs in topics/users/insights.yaml; a restart goes on where the "
+                "table stands."
             ) from error
 
     def acknowledge(self, taken: Sequence[Taken]) -> None:
@@ -199,7 +228,13 @@ class HostStream:
             message = event.message
             while len(self._buffer) >= _BUFFERED_MAX:
                 await asyncio.sleep(_RETRY_SECONDS)
-            self._buffer.append(Taken(event.value, Stamp(round((message.timestamp or 0.0) * 1000), message.offset), event))
+            self._buffer.append(
+                Taken(
+                    event.value,
+                    Stamp(round((message.timestamp or 0.0) * 1000), message.offset),
+                    event,
+                )
+            )
 
     async def _revoked(self, _app: Any, revoked: Any = None, **_: Any) -> None:
         del revoked
@@ -224,10 +259,15 @@ class HostStream:
 def _credentials(security: Security) -> Any:
     context = ssl_context(security)
     if security.mechanism == "GSSAPI":
-        return GSSAPICredentials(kerberos_service_name=security.kerberos_service, ssl_context=context, mechanism="GSSAPI")
+        return GSSAPICredentials(
+            kerberos_service_name=security.kerberos_service, ssl_context=context, mechanism="GSSAPI"
+        )
     if security.mechanism is not None:
         return SASLCredentials(
-            username=security.username, password=security.password, ssl_context=context, mechanism=security.mechanism
+            username=security.username,
+            password=security.password,
+            ssl_context=context,
+            mechanism=security.mechanism,
         )
     return SSLCredentials(context) if context is not None else None
 

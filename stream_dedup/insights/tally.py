@@ -1,8 +1,9 @@
 """What a worker counts between two records. Pure: a clock's time comes in as a number.
 
-Invariants: every document that was added leaves in exactly one record, under its host or as `other`; a record names at most
-`HOSTS_MAX` hosts, half of them those with the most documents and half those that have waited longest, the rest waits for the
-next; at most `WAITING_MAX` hosts wait, and documents of further ones are `other`.
+Invariants: every document that was added leaves in exactly one record, under its host or as
+`other`; a record names at most `HOSTS_MAX` hosts, half of them those with the most documents and
+half those that have waited longest, the rest waits for the next; at most `WAITING_MAX` hosts wait,
+and documents of further ones are `other`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import Final
 
 from stream_dedup.ground.document import Position, Representative
 from stream_dedup.insights.counts import IS_CHANGE, PLACES, ReasonCounts, bit_of
-from stream_dedup.insights.record import HOSTS_MAX, ID_CHARACTERS_MAX, PAGES_MAX, HostCounts, InsightsRecord, ReportedPage
+from stream_dedup.insights.record import (
+    HOSTS_MAX,
+    ID_CHARACTERS_MAX,
+    PAGES_MAX,
+    HostCounts,
+    InsightsRecord,
+    ReportedPage,
+)
 
 WAITING_MAX: Final = 20_000
 _PAGES_WAITING_MAX: Final = 16
@@ -46,7 +54,9 @@ class HostTally:
         self._other = _Host()
 
     def add_alike(self, host: str, reason: int, documents: int, size: int, now_ms: int) -> None:
-        """Count documents that left for one reason, by its number; `size` is that of all, `host` empty if they have none."""
+        """Count documents that left for one reason, by its number; `size` is that of all, `host`
+        empty if they have none.
+        """
         one = self._hosts.get(host)
         if one is None:
             if host and len(self._hosts) < WAITING_MAX:
@@ -64,7 +74,9 @@ class HostTally:
             one.changed_ms = now_ms
 
     def add_named(self, host: str, identifier: bytes, reason: int, of: Representative) -> None:
-        """Note what a document that was counted is a duplicate of, if that is another one of its host's."""
+        """Note what a document that was counted is a duplicate of, if that is another one of its
+        host's.
+        """
         one = self._hosts.get(host)
         if one is not None and 1 <= PLACES[reason] <= 2:
             self._fell_on(one, of, identifier)
@@ -75,14 +87,19 @@ class HostTally:
             return None
         chosen: dict[str, None] = dict.fromkeys(self._hosts)
         if len(chosen) > HOSTS_MAX:
-            most = heapq.nlargest(HOSTS_MAX // 2, chosen, key=lambda host: self._hosts[host].numbers[_DOCUMENTS])
+            most = heapq.nlargest(
+                HOSTS_MAX // 2, chosen, key=lambda host: self._hosts[host].numbers[_DOCUMENTS]
+            )
             chosen = dict.fromkeys(most)
             for host in self._hosts:  # in the order in which they came
                 if len(chosen) >= HOSTS_MAX:
                     break
                 chosen.setdefault(host)
         taken = {host: self._hosts.pop(host) for host in chosen}
-        hosts = {host: _counted(one, pages) for (host, one), pages in zip(taken.items(), _widest(taken.values()), strict=True)}
+        hosts = {
+            host: _counted(one, pages)
+            for (host, one), pages in zip(taken.items(), _widest(taken.values()), strict=True)
+        }
         other, self._other = self._other, _Host()
         return InsightsRecord(self._worker, hosts, ReasonCounts(*other.numbers))
 
@@ -96,16 +113,23 @@ class HostTally:
 
 
 def _widest(hosts: Collection[_Host]) -> list[dict[Position, _Page]]:
-    """Return, host by host, the kept documents that most ids fell on; `PAGES_MAX` of all hosts together."""
-    every = [(number, at, page) for number, one in enumerate(hosts) for at, page in one.pages.items()]
+    """Return, host by host, the kept documents that most ids fell on; `PAGES_MAX` of all hosts
+    together.
+    """
+    every = [
+        (number, at, page) for number, one in enumerate(hosts) for at, page in one.pages.items()
+    ]
     found: list[dict[Position, _Page]] = [{} for _ in hosts]
-    for number, at, page in heapq.nlargest(PAGES_MAX, every, key=lambda item: item[2].bits.bit_count()):
+    for number, at, page in heapq.nlargest(
+        PAGES_MAX, every, key=lambda item: item[2].bits.bit_count()
+    ):
         found[number][at] = page
     return found
 
 
 def _counted(one: _Host, pages: Mapping[Position, _Page]) -> HostCounts:
     named = {
-        str(at): ReportedPage(page.of.decode("utf-8", "replace")[:ID_CHARACTERS_MAX], page.bits) for at, page in pages.items()
+        str(at): ReportedPage(page.of.decode("utf-8", "replace")[:ID_CHARACTERS_MAX], page.bits)
+        for at, page in pages.items()
     }
     return HostCounts(ReasonCounts(*one.numbers), one.changed_ms, named)

@@ -1,12 +1,19 @@
 """Kafka itself: the only room that imports confluent_kafka.
 
-Invariants: every client reads `read_committed`; nothing commits by itself; a role never starts from "the end" because an
-offset is missing (`auto.offset.reset=error`); each error of the library becomes one of ours (`errors.BrokerError` and
-its kin) in `client.translate`, with what happened, to what, and what to do.
+Invariants: every client reads `read_committed`; nothing commits by itself; a role never starts from
+"the end" because an offset is missing (`auto.offset.reset=error`); each error of the library
+becomes one of ours (`errors.BrokerError` and its kin) in `client.translate`, with what happened, to
+what, and what to do.
 """
 
 from stream_dedup.kafka.admin import Admin, KeptAdmin
-from stream_dedup.kafka.append import LINGER_MS, InsightsSender, LoadProducer, LogAppender, VerdictWriter
+from stream_dedup.kafka.append import (
+    LINGER_MS,
+    InsightsSender,
+    LoadProducer,
+    LogAppender,
+    VerdictWriter,
+)
 from stream_dedup.kafka.asking import OwnedOffset, Patience
 from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
 from stream_dedup.kafka.client import STATISTICS_EVENT
@@ -23,7 +30,13 @@ from stream_dedup.kafka.readers import (
 )
 from stream_dedup.kafka.source import RebalanceListener, SourceConsumer
 from stream_dedup.kafka.spans import Bounds, GroupStamp, SpanReader, group_offsets, topic_bounds
-from stream_dedup.kafka.transaction import Outcome, Output, PackedOutputs, Result, TransactionalOutput
+from stream_dedup.kafka.transaction import (
+    Outcome,
+    Output,
+    PackedOutputs,
+    Result,
+    TransactionalOutput,
+)
 
 __all__ = [
     "LINGER_MS",

@@ -1,6 +1,8 @@
-"""Questions to Kafka that are asked anew: while a leader moves, for as long as Kafka is away, and some times once it answers.
+"""Questions to Kafka that are asked anew: while a leader moves, for as long as Kafka is away, and
+some times once it answers.
 
-Invariant: a member's question for committed offsets waits behind its JoinGroup until all others have joined, so no member asks.
+Invariant: a member's question for committed offsets waits behind its JoinGroup until all others
+have joined, so no member asks.
 """
 
 from __future__ import annotations
@@ -27,19 +29,24 @@ Answer = TypeVar("Answer")
 class Patience:
     """What a role knows of Kafka and of itself while one of its calls waits.
 
-    `is_silent` says whether Kafka is away, `stop` that the role is to end, and `beat` is called while it waits. Without
-    them a question is asked that many times.
+    `is_silent` says whether Kafka is away, `stop` that the role is to end, and `beat` is called
+    while it waits. Without them a question is asked that many times.
     """
 
     def __init__(
-        self, is_silent: Callable[[], bool] = bool, stop: threading.Event | None = None, beat: Callable[[], None] = lambda: None
+        self,
+        is_silent: Callable[[], bool] = bool,
+        stop: threading.Event | None = None,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.is_silent = is_silent
         self._stop = stop
         self._beat = beat
 
     def begin(self, times: int) -> Callable[[], bool]:
-        """Return a function that says, after a question that was not answered, whether to ask once more."""
+        """Return a function that says, after a question that was not answered, whether to ask once
+        more.
+        """
         left = times
 
         def lasts() -> bool:
@@ -53,8 +60,12 @@ class Patience:
 
         return lasts
 
-    def insist(self, times: int, question: Callable[[], Answer], passes: Callable[[Exception], bool]) -> Answer:
-        """Return what a question gives, asked anew after errors that pass: `times`, and for as long as Kafka is away."""
+    def insist(
+        self, times: int, question: Callable[[], Answer], passes: Callable[[Exception], bool]
+    ) -> Answer:
+        """Return what a question gives, asked anew after errors that pass: `times`, and for as long
+        as Kafka is away.
+        """
         lasts = self.begin(times)
         while True:
             try:
@@ -67,8 +78,12 @@ class Patience:
 IMPATIENT = Patience()
 
 
-def ask(question: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = "") -> Any:
-    """Return `question(timeout)`, asked anew as `ask_anew` does, or raise what it raised as one of ours."""
+def ask(
+    question: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = ""
+) -> Any:
+    """Return `question(timeout)`, asked anew as `ask_anew` does, or raise what it raised as one of
+    ours.
+    """
     try:
         return ask_anew(question, seconds)
     except KafkaException as error:
@@ -76,12 +91,17 @@ def ask(question: Callable[[float], Any], doing: str, seconds: float = 30.0, nee
 
 
 def ask_anew(
-    question: Callable[[float], Any], seconds: float, pause: Callable[[float], Any] = time.sleep, codes: frozenset[int] = MOVES
+    question: Callable[[float], Any],
+    seconds: float,
+    pause: Callable[[float], Any] = time.sleep,
+    codes: frozenset[int] = MOVES,
 ) -> Any:
-    """Return `question(timeout)`, which changes nothing, so it is asked anew for `seconds` in all where waiting can help.
+    """Return `question(timeout)`, which changes nothing, so it is asked anew for `seconds` in all
+    where waiting can help.
 
-    It can while a leader or a coordinator moves, or has just started: the brokers learn of that one after another, and
-    librdkafka hands such an answer on. What else is raised than one of `codes` is raised at once.
+    It can while a leader or a coordinator moves, or has just started: the brokers learn of that one
+    after another, and librdkafka hands such an answer on. What else is raised than one of `codes`
+    is raised at once.
     """
     until = time.monotonic() + seconds
     while True:
@@ -101,20 +121,28 @@ class OwnedOffset(NamedTuple):
 
 
 def ask_committed(
-    consumer: Consumer, wanted: list[TopicPartition], whose: str, needs: Acl = "", patience: Patience = IMPATIENT
+    consumer: Consumer,
+    wanted: list[TopicPartition],
+    whose: str,
+    needs: Acl = "",
+    patience: Patience = IMPATIENT,
 ) -> dict[TopicPartitionKey, OwnedOffset]:
-    """Return the committed offset and metadata of each partition, once no transaction on them is open.
+    """Return the committed offset and metadata of each partition, once no transaction on them is
+    open.
 
-    Asked anew when no answer comes: after a broker's restart one question can hang while the next is answered. The consumer is
-    of the group, and no member of it.
+    Asked anew when no answer comes: after a broker's restart one question can hang while the next
+    is answered. The consumer is of the group, and no member of it.
 
     Raises:
-        BrokerError: the coordinator did not answer in time, or not for this user; `whose` stands in its sentence.
+        BrokerError: the coordinator did not answer in time, or not for this user; `whose` stands in
+        its sentence.
     """
     doing = f"reading the committed offsets {whose}, which a transaction that is left open can hold back"
 
     def question() -> list[TopicPartition]:
-        told: list[TopicPartition] = ask_anew(lambda seconds: consumer.committed(wanted, timeout=seconds), _QUESTION_SECONDS)
+        told: list[TopicPartition] = ask_anew(
+            lambda seconds: consumer.committed(wanted, timeout=seconds), _QUESTION_SECONDS
+        )
         return told
 
     try:
@@ -124,10 +152,14 @@ def ask_committed(
     return _owned_offsets(found, doing, needs)
 
 
-def _owned_offsets(found: Iterable[TopicPartition], doing: str, needs: Acl) -> dict[TopicPartitionKey, OwnedOffset]:
+def _owned_offsets(
+    found: Iterable[TopicPartition], doing: str, needs: Acl
+) -> dict[TopicPartitionKey, OwnedOffset]:
     result = {}
     for one in found:
         if one.error is not None:
             raise translate(one.error, doing, needs)
-        result[one.topic, one.partition] = OwnedOffset(one.offset if one.offset >= 0 else None, one.metadata)
+        result[one.topic, one.partition] = OwnedOffset(
+            one.offset if one.offset >= 0 else None, one.metadata
+        )
     return result

@@ -1,6 +1,8 @@
-"""Which topics there are, asked now and then beside a role's loop: a topic that was deleted and created again has another id.
+"""Which topics there are, asked now and then beside a role's loop: a topic that was deleted and
+created again has another id.
 
-A client does not say it: librdkafka reads on in the new topic from the offset that it had reached in the old one.
+A client does not say it: librdkafka reads on in the new topic from the offset that it had reached
+in the old one.
 """
 
 from __future__ import annotations
@@ -21,10 +23,17 @@ Lives = Mapping[str, tuple[bytes, int]]
 class TopicLives:
     """Asks in a thread of its own, because the controller is asked, and it may be away.
 
-    `ask` returns the `Lives` of what the role reads and writes; what it cannot tell is asked again later.
+    `ask` returns the `Lives` of what the role reads and writes; what it cannot tell is asked again
+    later.
     """
 
-    def __init__(self, ask: Callable[[], Lives], thread: SideThread, monotonic: Callable[[], float], logger: Any) -> None:
+    def __init__(
+        self,
+        ask: Callable[[], Lives],
+        thread: SideThread,
+        monotonic: Callable[[], float],
+        logger: Any,
+    ) -> None:
         self._ask = ask
         self._thread = thread
         self._monotonic = monotonic
@@ -33,7 +42,9 @@ class TopicLives:
         self._asked_at = monotonic()
 
     def look(self, *, soon: bool = False) -> Lives:
-        """Return what was found, once, or nothing where nothing new is known. Asks every half minute, or `soon`."""
+        """Return what was found, once, or nothing where nothing new is known. Asks every half
+        minute, or `soon`.
+        """
         if self._is_asking:
             if not self._thread.ended(0.0):
                 return {}

@@ -1,10 +1,12 @@
-"""Reading by assignment: the log, the verdicts, and whole partitions, by roles that keep their own offsets.
+"""Reading by assignment: the log, the verdicts, and whole partitions, by roles that keep their own
+offsets.
 
 Invariant: nothing here joins a group or commits.
 
-Some records no client can read: damaged batches, and any that expands beyond what librdkafka takes. An error on the way here
-would pass, a damaged batch is as damaged when it is fetched again, so nothing is given up before the third failure at the same
-offset. Each offset of such a batch comes once, in order, and the partition goes on.
+Some records no client can read: damaged batches, and any that expands beyond what librdkafka takes.
+An error on the way here would pass, a damaged batch is as damaged when it is fetched again, so
+nothing is given up before the third failure at the same offset. Each offset of such a batch comes
+once, in order, and the partition goes on.
 """
 
 from __future__ import annotations
@@ -15,27 +17,49 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError
 from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.asking import ANSWER_SECONDS, ask
-from stream_dedup.kafka.client import GONE, MOVES, SILENT, WENT_ON, Acl, consumer_config, make_consumer, to_message, translate
+from stream_dedup.kafka.client import (
+    GONE,
+    MOVES,
+    SILENT,
+    WENT_ON,
+    Acl,
+    consumer_config,
+    make_consumer,
+    to_message,
+    translate,
+)
 from stream_dedup.log import records
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.settings.settings import Settings
 
-# What the client gets over by itself. A partition is unknown to it for a moment when the topic has grown.
+# What the client gets over by itself. A partition is unknown to it for a moment when the topic has
+# grown.
 _PASSING = MOVES | SILENT | WENT_ON | {KafkaError._MAX_POLL_EXCEEDED, KafkaError._UNKNOWN_PARTITION}
 DAMAGED = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
 _AFTER = 3
 
 
 @contextlib.contextmanager
-def opened(settings: Settings, client: str, doing: str, fixed: Mapping[str, Any] | None = None) -> Iterator[Consumer]:
-    """Yield a consumer that reads by assignment; what the library raises meanwhile is raised as one of ours."""
+def opened(
+    settings: Settings, client: str, doing: str, fixed: Mapping[str, Any] | None = None
+) -> Iterator[Consumer]:
+    """Yield a consumer that reads by assignment; what the library raises meanwhile is raised as one
+    of ours.
+    """
     consumer = make_consumer(consumer_config(settings, client, f"{settings.group}-{client}", fixed))
     try:
         yield consumer
@@ -45,13 +69,17 @@ def opened(settings: Settings, client: str, doing: str, fixed: Mapping[str, Any]
         consumer.close()
 
 
-def take_messages(consumer: Consumer, most: int, timeout_seconds: float, topic: str) -> list[Message]:
+def take_messages(
+    consumer: Consumer, most: int, timeout_seconds: float, topic: str
+) -> list[Message]:
     """Return up to `most` records: what is there now, or what comes first within the time."""
     return messages_of(take_raw(consumer, most, timeout_seconds, topic), topic)
 
 
 def take_raw(consumer: Consumer, most: int, timeout_seconds: float, topic: str) -> list[RawMessage]:
-    """Take what is there now; if that is nothing, wait for the first record, and take what came with it."""
+    """Take what is there now; if that is nothing, wait for the first record, and take what came
+    with it.
+    """
     try:
         raws = consumer.consume(most, timeout=0)
         if not raws and timeout_seconds > 0:
@@ -72,7 +100,8 @@ def messages_of(raws: Iterable[RawMessage], topic: str) -> list[Message]:
         if error is None:
             messages.append(to_message(raw))
         elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-            # Readers by assignment are members of no group; librdkafka looks for its coordinator all the same.
+            # Readers by assignment are members of no group; librdkafka looks for its coordinator
+            # all the same.
             raise_unless_passing(error, topic)
     return messages
 
@@ -82,12 +111,15 @@ def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
     code = error.code()
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise GoneError(
-            f"An offset to read from is not in {topic} any more ({error.str()}): its retention removed records, or the "
-            "topic was created again. Nothing was skipped. Restore the topic, or move on with: stream-dedup rewind"
+            f"An offset to read from is not in {topic} any more ({error.str()}): its retention "
+            "removed records, or the "
+            "topic was created again. Nothing was skipped. Restore the topic, or move on with: "
+            "stream-dedup rewind"
         )
     if code in GONE:
         raise GoneError(
-            f"The topic {topic} does not exist: it was deleted, or never created. Restore it if its records matter, else "
+            f"The topic {topic} does not exist: it was deleted, or never created. Restore it if "
+            "its records matter, else "
             "create it with: stream-dedup topics apply"
         )
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -96,12 +128,17 @@ def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
         raise translate(error, f"reading {topic} as a member of a group", acls)
     if code == KafkaError._NOT_IMPLEMENTED:
         raise ConfigurationError(
-            f"A batch in {topic} has a format that this client does not know ({error.str()}): it is damaged, or newer than the "
-            "client. Nothing was skipped. Upgrade confluent-kafka, or move past the batch with: stream-dedup rewind"
+            f"A batch in {topic} has a format that this client does not know ({error.str()}): it "
+            "is damaged, or newer than the "
+            "client. Nothing was skipped. Upgrade confluent-kafka, or move past the batch with: "
+            "stream-dedup rewind"
         )
     if code in _PASSING or (error.retriable() and not error.fatal()):
         return
-    raise BrokerError(f"{topic} cannot be read on: {error.str()} ({error.name()}). A restart begins at the same place.")
+    raise BrokerError(
+        f"{topic} cannot be read on: {error.str()} ({error.name()}). A restart begins at the same "
+        "place."
+    )
 
 
 class Suspects:
@@ -110,15 +147,21 @@ class Suspects:
     def __init__(self) -> None:
         self._failures: dict[TopicPartitionKey, tuple[int, int]] = {}
 
-    def fail(self, key: TopicPartitionKey, batch_offset: int, position: int, error: KafkaError) -> Unreadable | None:
-        """Note a failure; return the record that cannot be read, once that is certain: its reader goes on behind it.
+    def fail(
+        self, key: TopicPartitionKey, batch_offset: int, position: int, error: KafkaError
+    ) -> Unreadable | None:
+        """Note a failure; return the record that cannot be read, once that is certain: its reader
+        goes on behind it.
 
-        librdkafka names the batch's first offset, not the `position` asked for, and would fetch it for ever. Where the
-        batch ends nobody can say, so each of its offsets is tried; after the first of them one failure is enough.
+        librdkafka names the batch's first offset, not the `position` asked for, and would fetch it
+        for ever. Where the batch ends nobody can say, so each of its offsets is tried; after the
+        first of them one failure is enough.
         """
         offset = max(batch_offset, position)
         before, count = self._failures.get(key, (-1, 0))
-        count = count + 1 if before == offset else _AFTER if before == offset - 1 and count == -1 else 1
+        count = (
+            count + 1 if before == offset else _AFTER if before == offset - 1 and count == -1 else 1
+        )
         if count < _AFTER:
             self._failures[key] = (offset, count)
             return None
@@ -134,7 +177,9 @@ _TAIL_RECORDS = 64
 
 
 class LogReader:
-    """One partition read by assignment from an offset of the reader's own: the log, or any other."""
+    """One partition read by assignment from an offset of the reader's own: the log, or any
+    other.
+    """
 
     def __init__(self, settings: Settings, topic: str, client: str, partition: int = 0) -> None:
         # librdkafka asks for a group; nothing is ever committed to it.
@@ -176,17 +221,22 @@ class PartitionsReader:
     """Partitions of several topics, read by assignment from offsets of the reader's own."""
 
     def __init__(self, settings: Settings, client: str) -> None:
-        config = consumer_config(settings, client, f"{settings.group}-{client}", {"enable.partition.eof": True})
+        config = consumer_config(
+            settings, client, f"{settings.group}-{client}", {"enable.partition.eof": True}
+        )
         self._consumer = make_consumer(config)
         self._topics = ""
         self.following: dict[TopicPartitionKey, int] = {}
-        """The next offset of each partition; that of its end, once it was reached, though markers lie before it."""
+        """The next offset of each partition; that of its end, once it was reached, though markers
+        lie before it."""
 
     def start(self, following: Mapping[TopicPartitionKey, int]) -> None:
         """Read from these offsets on, and nothing else any more."""
         self.following = dict(following)
         self._topics = ", ".join(sorted({topic for topic, _ in following}))
-        self._consumer.assign([TopicPartition(topic, part, offset) for (topic, part), offset in following.items()])
+        self._consumer.assign(
+            [TopicPartition(topic, part, offset) for (topic, part), offset in following.items()]
+        )
 
     def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
         """Return up to `most` records: what is there now, or what comes first within the time.
@@ -197,7 +247,11 @@ class PartitionsReader:
         """
         found = []
         for raw in take_raw(self._consumer, most, timeout_seconds, self._topics):
-            error, key, offset = raw.error(), (str(raw.topic()), int(raw.partition() or 0)), int(raw.offset() or 0)
+            error, key, offset = (
+                raw.error(),
+                (str(raw.topic()), int(raw.partition() or 0)),
+                int(raw.offset() or 0),
+            )
             if error is None:
                 found.append(to_message(raw))
                 self.following[key] = offset + 1
@@ -213,7 +267,9 @@ class PartitionsReader:
 
 
 class LastRecordReader:
-    """Finds the last record of a key in a topic of one partition, wherever it ends. Read by one thread, as often as asked."""
+    """Finds the last record of a key in a topic of one partition, wherever it ends. Read by one
+    thread, as often as asked.
+    """
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
         self._topic = topic
@@ -221,7 +277,8 @@ class LastRecordReader:
         self._records = PartitionsReader(settings, client)
 
     def last(self, key: bytes) -> Message | None:
-        """Return the last committed record of a key, None if there is none. Looks at the topic's end first.
+        """Return the last committed record of a key, None if there is none. Looks at the topic's
+        end first.
 
         Raises:
             ConfigurationError: the topic is missing.
@@ -247,7 +304,8 @@ class LastRecordReader:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _SAMPLE_SECONDS:
                 raise BrokerError(
-                    f"{self._topic} could not be read to its end at {high}: nothing came for {_SAMPLE_SECONDS:.0f} s."
+                    f"{self._topic} could not be read to its end at {high}: nothing came for "
+                    f"{_SAMPLE_SECONDS:.0f} s."
                 )
         return found
 
@@ -268,20 +326,29 @@ class VerdictReader(LogReader):
 def reader(
     settings: Settings, topics: Sequence[str], *, from_beginning: bool, partition: int | None = None
 ) -> Iterator[Message | None]:
-    """Yield the records of all partitions of some topics, or of one of each, as they come; None when nothing came for a moment.
+    """Yield the records of all partitions of some topics, or of one of each, as they come; None
+    when nothing came for a moment.
 
     Raises:
         ConfigurationError: a topic is missing.
         BrokerError: the consumer cannot go on.
     """
-    with opened(settings, "reader", f"reading {', '.join(topics)}", {"auto.offset.reset": "earliest"}) as consumer:
+    with opened(
+        settings, "reader", f"reading {', '.join(topics)}", {"auto.offset.reset": "earliest"}
+    ) as consumer:
         known = consumer.list_topics(timeout=ANSWER_SECONDS).topics
         missing = [topic for topic in topics if topic not in known]
         if missing:
-            raise ConfigurationError(f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply")
+            raise ConfigurationError(
+                f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
+            )
         start = OFFSET_BEGINNING if from_beginning else OFFSET_END
-        chosen = {topic: known[topic].partitions if partition is None else [partition] for topic in topics}
-        consumer.assign([TopicPartition(topic, part, start) for topic in topics for part in chosen[topic]])
+        chosen = {
+            topic: known[topic].partitions if partition is None else [partition] for topic in topics
+        }
+        consumer.assign(
+            [TopicPartition(topic, part, start) for topic in topics for part in chosen[topic]]
+        )
         while True:
             raws = take_raw(consumer, 1000, 0.2, ", ".join(topics))
             if not raws:
@@ -290,12 +357,19 @@ def reader(
 
 
 def read_partition(
-    settings: Settings, topic: str, partition: int, start: int = 0, *, since_ms: int | None = None, until: int = 0
+    settings: Settings,
+    topic: str,
+    partition: int,
+    start: int = 0,
+    *,
+    since_ms: int | None = None,
+    until: int = 0,
 ) -> Iterator[Message]:
-    """Yield the committed records of a partition from an offset on, or from the first still held, to its end.
+    """Yield the committed records of a partition from an offset on, or from the first still held,
+    to its end.
 
-    With `since_ms` it begins at the first record with that timestamp or a later one. If the end lies below `until`, because
-    a transaction is open there, it waits until that has ended.
+    With `since_ms` it begins at the first record with that timestamp or a later one. If the end
+    lies below `until`, because a transaction is open there, it waits until that has ended.
 
     Raises:
         ConfigurationError: the topic is missing.
@@ -304,11 +378,16 @@ def read_partition(
     doing = f"reading {topic}-{partition}"
     with opened(settings, "partition", doing, {"enable.partition.eof": True}) as consumer:
         low, high = ask(
-            lambda seconds: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds), doing
+            lambda seconds: consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=seconds
+            ),
+            doing,
         )
         if since_ms is not None:
             wanted = [TopicPartition(topic, partition, since_ms)]
-            (found,) = ask(lambda seconds: consumer.offsets_for_times(wanted, timeout=seconds), doing)
+            (found,) = ask(
+                lambda seconds: consumer.offsets_for_times(wanted, timeout=seconds), doing
+            )
             start = int(found.offset) if found.offset >= 0 else int(high)
         consumer.assign([TopicPartition(topic, partition, max(int(low), start))])
         heard = time.monotonic()
@@ -323,17 +402,23 @@ def read_partition(
                     yield from messages_of([raw], topic)
             if time.monotonic() - heard > _SILENCE_SECONDS:
                 raise BrokerError(
-                    f"{topic}-{partition} could not be read to its end at {max(until, int(high))}: nothing came for "
-                    f"{_SILENCE_SECONDS:.0f} s. Is its leader up, or a transaction open that nobody ends?"
+                    f"{topic}-{partition} could not be read to its end at {max(until, int(high))}: "
+                    "nothing came for "
+                    f"{_SILENCE_SECONDS:.0f} s. Is its leader up, or a transaction open that "
+                    "nobody ends?"
                 )
 
 
 def sample(
-    settings: Settings, spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]], patience_seconds: float = _SAMPLE_SECONDS
+    settings: Settings,
+    spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]],
+    patience_seconds: float = _SAMPLE_SECONDS,
 ) -> Iterator[Message]:
-    """Yield the committed records of each partition's spans (from offset, to before offset), in order within a partition.
+    """Yield the committed records of each partition's spans (from offset, to before offset), in
+    order within a partition.
 
-    Little is fetched beside the spans. Offsets that hold no record (a transaction's marker, a removed one) are passed over.
+    Little is fetched beside the spans. Offsets that hold no record (a transaction's marker, a
+    removed one) are passed over.
 
     Raises:
         BrokerError: the records do not come: nothing does for `patience_seconds`.
@@ -351,7 +436,9 @@ def sample(
     }
     topics = ", ".join(sorted({topic for topic, _ in left}))
     with opened(settings, "sample", f"reading {topics}", fixed) as consumer:
-        consumer.assign([TopicPartition(topic, part, own[0][0]) for (topic, part), own in left.items()])
+        consumer.assign(
+            [TopicPartition(topic, part, own[0][0]) for (topic, part), own in left.items()]
+        )
         reached = {key: own[0][0] for key, own in left.items()}
         heard = time.monotonic()
         while left:
@@ -374,11 +461,15 @@ def sample(
                     yield to_message(raw)
             # A span may end with markers, behind which nothing comes until somebody writes.
             for one in consumer.position([TopicPartition(*key) for key in left]):
-                reached[one.topic, one.partition] = max(reached[one.topic, one.partition], one.offset)
+                reached[one.topic, one.partition] = max(
+                    reached[one.topic, one.partition], one.offset
+                )
             for key in list(left):
                 _go_on(consumer, key, left, reached, is_ended=key in ended)
             if time.monotonic() - heard > patience_seconds:
-                raise BrokerError(f"Nothing came of {topics} for {patience_seconds:.0f} s; are its leaders up?")
+                raise BrokerError(
+                    f"Nothing came of {topics} for {patience_seconds:.0f} s; are its leaders up?"
+                )
 
 
 def _go_on(
@@ -389,7 +480,9 @@ def _go_on(
     *,
     is_ended: bool,
 ) -> None:
-    """Leave the spans behind which a partition was read, and jump to the next one where it is not reached yet."""
+    """Leave the spans behind which a partition was read, and jump to the next one where it is not
+    reached yet.
+    """
     own, is_moved = left[key], False
     while own and (is_ended or own[0][1] <= reached[key]):
         own.popleft()
@@ -410,10 +503,11 @@ def read_whole(
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
     most: int | None = None,
 ) -> Iterator[tuple[int, records.LogRecord | None]]:
-    """Yield (log offset, record) of the log, or of its first `most` records, up to its end as it is now.
+    """Yield (log offset, record) of the log, or of its first `most` records, up to its end as it is
+    now.
 
-    What is malformed is given as None, because the index answers it `rejected` and nothing follows from it. `advance` is told
-    of (documents, bytes).
+    What is malformed is given as None, because the index answers it `rejected` and nothing follows
+    from it. `advance` is told of (documents, bytes).
 
     Raises:
         ConfigurationError: the log lacks its first records.
@@ -423,14 +517,19 @@ def read_whole(
     low, high = Admin(settings).ends([(topic, 0)])[topic, 0]
     if low > 0:
         raise ConfigurationError(
-            f"The log {topic} begins at offset {low}, so records of it were removed, and what they said is not known any "
+            f"The log {topic} begins at offset {low}, so records of it were removed, and what they "
+            "said is not known any "
             "more. Restore it from a backup, or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
         )
     high = high if most is None else min(high, most)
     for message in read_partition(settings, topic, 0) if high else ():
         if message.offset < high:
-            record = unless_damaged(records.decode, message.value, f"The record {topic}-0@{message.offset}")
+            record = unless_damaged(
+                records.decode, message.value, f"The record {topic}-0@{message.offset}"
+            )
             yield message.offset, record
-            advance(len(record) if isinstance(record, records.Batch) else 0, len(message.value or b""))
+            advance(
+                len(record) if isinstance(record, records.Batch) else 0, len(message.value or b"")
+            )
         if message.offset + 1 >= high:
             return

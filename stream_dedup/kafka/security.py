@@ -1,8 +1,10 @@
-"""TLS and SASL for clients other than librdkafka's: the same `kafka` properties, as aiokafka (and so Faust) takes them.
+"""TLS and SASL for clients other than librdkafka's: the same `kafka` properties, as aiokafka (and
+so Faust) takes them.
 
-Invariants: the mapping is a pure function of the properties and the files they name; what aiokafka cannot do is refused,
-never left out, because a client with half of its security would speak in the clear or believe anybody; a property that is
-not set means what librdkafka's own default means (certificates and host names are verified); no error holds a secret.
+Invariants: the mapping is a pure function of the properties and the files they name; what aiokafka
+cannot do is refused, never left out, because a client with half of its security would speak in the
+clear or believe anybody; a property that is not set means what librdkafka's own default means
+(certificates and host names are verified); no error holds a secret.
 
 librdkafka's names: its CONFIGURATION.md; aiokafka's: the arguments of `aiokafka.AIOKafkaConsumer`.
 """
@@ -22,7 +24,8 @@ Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
-# Of these properties aiokafka has no like; without them the connection would be another one than was asked for.
+# Of these properties aiokafka has no like; without them the connection would be another one than
+# was asked for.
 _IMPOSSIBLE = {
     "ssl.keystore.location": "give the certificate and key as PEM: ssl.certificate.location and ssl.key.location",
     "ssl.engine.location": "give the key as PEM: ssl.key.location",
@@ -35,7 +38,8 @@ _IMPOSSIBLE = {
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How a client proves who it is, and whom it believes. Paths are PEM files; `*_pem` are their content instead.
+    """How a client proves who it is, and whom it believes. Paths are PEM files; `*_pem` are their
+    content instead.
 
     `ca_location` and `ca_pem` None: the system's own authorities. Secrets are not in `repr`.
     """
@@ -65,7 +69,8 @@ def security_of(properties: Mapping[str, str]) -> Security:
     """Return what librdkafka properties say about security.
 
     Raises:
-        ConfigurationError: a value cannot be, or asks for what only librdkafka can do; all problems at once.
+        ConfigurationError: a value cannot be, or asks for what only librdkafka can do; all problems
+        at once.
     """
     problems = [
         f"The Kafka property {name} cannot be used by this role's client; {remedy}."
@@ -74,29 +79,47 @@ def security_of(properties: Mapping[str, str]) -> Security:
     ]
     protocol = properties.get("security.protocol", "plaintext").strip().upper()
     if protocol not in _PROTOCOLS:
-        problems.append(f"The Kafka property security.protocol is {protocol!r}, but must be {' or '.join(_PROTOCOLS)}.")
+        problems.append(
+            f"The Kafka property security.protocol is {protocol!r}, but must be "
+            f"{' or '.join(_PROTOCOLS)}."
+        )
     uses_sasl = protocol.startswith("SASL_")
-    mechanism = (properties.get("sasl.mechanisms") or properties.get("sasl.mechanism") or "GSSAPI").strip().upper()
+    mechanism = (
+        (properties.get("sasl.mechanisms") or properties.get("sasl.mechanism") or "GSSAPI")
+        .strip()
+        .upper()
+    )
     if uses_sasl and mechanism not in _MECHANISMS:
         problems.append(
-            f"The Kafka property sasl.mechanism is {mechanism!r}, but for this role must be {' or '.join(_MECHANISMS)}."
+            f"The Kafka property sasl.mechanism is {mechanism!r}, but for this role must be "
+            f"{' or '.join(_MECHANISMS)}."
         )
     if uses_sasl and mechanism not in ("GSSAPI", "OAUTHBEARER"):
         problems += [
-            f"The Kafka property {name} is missing, and {mechanism} needs it; a variable that ends in _FILE names a file "
+            f"The Kafka property {name} is missing, and {mechanism} needs it; a variable that ends "
+            "in _FILE names a file "
             "which holds it."
             for name in ("sasl.username", "sasl.password")
             if not properties.get(name)
         ]
-    has_certificate = bool(properties.get("ssl.certificate.location") or properties.get("ssl.certificate.pem"))
+    has_certificate = bool(
+        properties.get("ssl.certificate.location") or properties.get("ssl.certificate.pem")
+    )
     has_key = bool(properties.get("ssl.key.location") or properties.get("ssl.key.pem"))
     if protocol in ("SSL", "SASL_SSL") and has_certificate != has_key:
         missing = "ssl.key.location" if has_certificate else "ssl.certificate.location"
-        problems.append(f"The Kafka property {missing} is missing: a certificate and its key are given together.")
+        problems.append(
+            f"The Kafka property {missing} is missing: a certificate and its key are given "
+            "together."
+        )
     if problems:
         raise ConfigurationError("\n".join(problems))
-    identification = properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
-    verifies = properties.get("enable.ssl.certificate.verification", "true").strip().lower() not in ("false", "0")
+    identification = (
+        properties.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    )
+    verifies = properties.get(
+        "enable.ssl.certificate.verification", "true"
+    ).strip().lower() not in ("false", "0")
     return Security(
         protocol=cast("Protocol", protocol),
         mechanism=mechanism if uses_sasl else None,
@@ -128,17 +151,21 @@ def ssl_context(security: Security) -> ssl.SSLContext | None:
     context.check_hostname = security.checks_host
     context.verify_mode = ssl.CERT_REQUIRED if security.verifies else ssl.CERT_NONE
     try:
-        # librdkafka lets an inline certificate win over a file, and takes a folder of certificates as a location.
+        # librdkafka lets an inline certificate win over a file, and takes a folder of certificates
+        # as a location.
         if security.ca_pem:
             context.load_verify_locations(cadata=security.ca_pem)
         elif security.ca_location and security.ca_location != "probe":
             is_folder = os.path.isdir(security.ca_location)  # noqa: PTH112 - as text, as librdkafka takes it
-            context.load_verify_locations(**{"capath" if is_folder else "cafile": security.ca_location})
+            context.load_verify_locations(
+                **{"capath" if is_folder else "cafile": security.ca_location}
+            )
         else:
             context.load_default_certs()
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
-            f"The certificates of the authority ({security.ca_location or 'ssl.ca.pem'}) cannot be used: {_why(error)}. "
+            f"The certificates of the authority ({security.ca_location or 'ssl.ca.pem'}) cannot be "
+            f"used: {_why(error)}. "
             "ssl.ca.location must name a PEM file, or a folder of them."
         ) from error
     _load_own(context, security)
@@ -146,7 +173,9 @@ def ssl_context(security: Security) -> ssl.SSLContext | None:
 
 
 def _load_own(context: ssl.SSLContext, security: Security) -> None:
-    """Load the client's own certificate and key. Python reads them from files only, so inline ones pass through one."""
+    """Load the client's own certificate and key. Python reads them from files only, so inline ones
+    pass through one.
+    """
     if not (security.certificate_location or security.certificate_pem):
         return
     with tempfile.TemporaryDirectory() as folder:  # readable by its owner only
@@ -162,11 +191,15 @@ def _load_own(context: ssl.SSLContext, security: Security) -> None:
             paths.append(path)
         try:
             # A callable, so that Python never asks on a terminal for a password that was not given.
-            context.load_cert_chain(paths[0], paths[1], password=lambda: security.key_password or "")
+            context.load_cert_chain(
+                paths[0], paths[1], password=lambda: security.key_password or ""
+            )
         except (OSError, ssl.SSLError, ValueError) as error:
             raise ConfigurationError(
-                f"The client's certificate and key ({security.certificate_location or 'ssl.certificate.pem'}, "
-                f"{security.key_location or 'ssl.key.pem'}) cannot be used: {_why(error)}. Both must be PEM and belong "
+                "The client's certificate and key "
+                f"({security.certificate_location or 'ssl.certificate.pem'}, "
+                f"{security.key_location or 'ssl.key.pem'}) cannot be used: {_why(error)}. Both "
+                "must be PEM and belong "
                 "together, and ssl.key.password must fit an encrypted key."
             ) from error
 

@@ -1,8 +1,9 @@
 """The source topic, read as a member of the worker's group.
 
-Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take_messages`; the group's metadata is read
-together with the records it belongs to (`SourceConsumer.stamp`), never at commit; a source record that no client can read comes
-as `Unreadable`, one for each offset, and never stops its partition.
+Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take_messages`; the
+group's metadata is read together with the records it belongs to (`SourceConsumer.stamp`), never at
+commit; a source record that no client can read comes as `Unreadable`, one for each offset, and
+never stops its partition.
 """
 
 from __future__ import annotations
@@ -17,8 +18,24 @@ from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.ground.messages import Messages
-from stream_dedup.kafka.asking import ANSWER_SECONDS, IMPATIENT, OwnedOffset, Patience, ask_anew, ask_committed
-from stream_dedup.kafka.client import MOVES, SILENT, WENT_ON, consumer_config, make_consumer, to_message, to_messages, translate
+from stream_dedup.kafka.asking import (
+    ANSWER_SECONDS,
+    IMPATIENT,
+    OwnedOffset,
+    Patience,
+    ask_anew,
+    ask_committed,
+)
+from stream_dedup.kafka.client import (
+    MOVES,
+    SILENT,
+    WENT_ON,
+    consumer_config,
+    make_consumer,
+    to_message,
+    to_messages,
+    translate,
+)
 from stream_dedup.kafka.readers import DAMAGED, Suspects, raise_unless_passing, take_raw
 from stream_dedup.settings.settings import Settings
 
@@ -30,7 +47,9 @@ _GENERATION_AT = len(b"CGMDv2:")
 
 
 class RebalanceListener(Protocol):
-    """What a role does when its partitions change; called inside `SourceConsumer.take_messages`, and must not wait."""
+    """What a role does when its partitions change; called inside `SourceConsumer.take_messages`,
+    and must not wait.
+    """
 
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
         """Return the offset to start from for each newly assigned partition."""
@@ -49,9 +68,19 @@ class SourceConsumer:
     """The source topic, read as a member of the worker's group."""
 
     def __init__(
-        self, settings: Settings, topic: str, client: str, listener: RebalanceListener, patience: Patience = IMPATIENT
+        self,
+        settings: Settings,
+        topic: str,
+        client: str,
+        listener: RebalanceListener,
+        patience: Patience = IMPATIENT,
     ) -> None:
-        config = consumer_config(settings, client, settings.group, {"partition.assignment.strategy": "cooperative-sticky"})
+        config = consumer_config(
+            settings,
+            client,
+            settings.group,
+            {"partition.assignment.strategy": "cooperative-sticky"},
+        )
         self._consumer = make_consumer(config)
         self._asker = make_consumer(consumer_config(settings, f"{client}-offsets", settings.group))
         self._listener = listener
@@ -67,7 +96,9 @@ class SourceConsumer:
         self._suspects = Suspects()
         self._given_up: set[TopicPartitionKey] = set()
         self._is_leaving = False
-        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self._consumer.subscribe(
+            [topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
     def take_messages(self, most: int, timeout_seconds: float) -> Messages:
         """Return up to `most` records: what is there now, or what comes first within the time.
@@ -88,8 +119,9 @@ class SourceConsumer:
     def _without_given_up(self, raws: Sequence[RawMessage]) -> list[RawMessage]:
         """Return what was taken of partitions that were ours all the while.
 
-        A callback runs between two records, and what came before it of a partition that it took away is nobody's here. If the
-        partition came back meanwhile, what came after it may be among them too: it is read again from where it was given.
+        A callback runs between two records, and what came before it of a partition that it took
+        away is nobody's here. If the partition came back meanwhile, what came after it may be among
+        them too: it is read again from where it was given.
         """
         back = {key: start for key, start in self._starts.items() if key in self._given_up}
         self.restart_at(back)
@@ -105,15 +137,21 @@ class SourceConsumer:
                 messages.append(to_message(raw))
             elif error.code() in DAMAGED and raw.partition() is not None:
                 key = (self._topic, cast("int", raw.partition()))
-                unreadable = None if key in skipped else self._unreadable(key, raw.offset() or 0, error)
+                unreadable = (
+                    None if key in skipped else self._unreadable(key, raw.offset() or 0, error)
+                )
                 if unreadable is not None:
-                    skipped.add(key)  # what else came of it was fetched before it was restarted behind this record
+                    skipped.add(
+                        key
+                    )  # what else came of it was fetched before it was restarted behind this record
                     messages.append(unreadable)
             else:
                 raise_unless_passing(error, self._topic, self._acls)
         return messages
 
-    def _unreadable(self, key: TopicPartitionKey, batch_offset: int, error: KafkaError) -> Unreadable | None:
+    def _unreadable(
+        self, key: TopicPartitionKey, batch_offset: int, error: KafkaError
+    ) -> Unreadable | None:
         """Return the record that cannot be read, once that is certain, and go on behind it."""
         (position,) = self._consumer.position([TopicPartition(*key)])
         at = position.offset if position.offset >= 0 else self._starts.get(key, 0)
@@ -127,20 +165,30 @@ class SourceConsumer:
         return bytes(self._consumer.consumer_group_metadata())
 
     def committed(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, OwnedOffset]:
-        """Return the committed offset and metadata of each partition, once no transaction on them is open.
+        """Return the committed offset and metadata of each partition, once no transaction on them
+        is open.
 
         Raises:
             BrokerError: the coordinator did not answer in time.
         """
         wanted = [TopicPartition(topic, partition) for topic, partition in keys]
-        return ask_committed(self._asker, wanted, f"of {self._topic}", self._acls, self._patience) if wanted else {}
+        return (
+            ask_committed(self._asker, wanted, f"of {self._topic}", self._acls, self._patience)
+            if wanted
+            else {}
+        )
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> bool:
-        """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read.
+        """Commit (offset, metadata) of partitions that had no committed offset, before anything of
+        them is read.
 
-        Returns whether it was done; it is not where the group has gone on meanwhile: then ask for them anew, and try again.
+        Returns whether it was done; it is not where the group has gone on meanwhile: then ask for
+        them anew, and try again.
         """
-        offsets = [TopicPartition(topic, part, offset, text) for (topic, part), (offset, text) in starts.items()]
+        offsets = [
+            TopicPartition(topic, part, offset, text)
+            for (topic, part), (offset, text) in starts.items()
+        ]
 
         def commit(_: float) -> list[TopicPartition]:
             found: list[TopicPartition] = self._consumer.commit(offsets=offsets, asynchronous=False)
@@ -154,21 +202,27 @@ class SourceConsumer:
         except KafkaException as error:
             if error.args[0].code() in WENT_ON:
                 return False
-            raise translate(error, f"committing the first offsets of {self._topic}", self._acls) from error
+            raise translate(
+                error, f"committing the first offsets of {self._topic}", self._acls
+            ) from error
         return True
 
     def low_watermark(self, key: TopicPartitionKey) -> int:
         """Return the first offset that the partition still holds."""
         partition = TopicPartition(*key)
         try:
-            low, _ = self._insist(lambda seconds: self._asker.get_watermark_offsets(partition, timeout=seconds))
+            low, _ = self._insist(
+                lambda seconds: self._asker.get_watermark_offsets(partition, timeout=seconds)
+            )
         except KafkaException as error:
             doing = f"reading the first offset of {key[0]}-{key[1]}"
             raise translate(error, doing, f"Describe on topic {key[0]}") from error
         return int(low)
 
     def lag(self, key: TopicPartitionKey, offset: int) -> int | None:
-        """Return how many records lie behind `offset`, from the last fetch; None before the first."""
+        """Return how many records lie behind `offset`, from the last fetch; None before the
+        first.
+        """
         try:
             _, high = self._consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
         except KafkaException:
@@ -176,7 +230,9 @@ class SourceConsumer:
         return max(0, high - offset) if high >= 0 else None
 
     def _insist(self, question: Callable[[float], Any]) -> Any:
-        """Return what is asked, anew while Kafka is away or a new partition is not known, and some times besides."""
+        """Return what is asked, anew while Kafka is away or a new partition is not known, and some
+        times besides.
+        """
         return self._patience.insist(
             _QUESTIONS,
             lambda: ask_anew(self._knowing(question), ANSWER_SECONDS, codes=MOVES | _NEW),
@@ -184,9 +240,11 @@ class SourceConsumer:
         )
 
     def _knowing(self, question: Callable[[float], Any]) -> Callable[[float], Any]:
-        """Have the client ask for the topic's partitions where it did not know one: by itself it asks twice a minute.
+        """Have the client ask for the topic's partitions where it did not know one: by itself it
+        asks twice a minute.
 
-        It is the one that is no member: inside a member's callback this question ends the process (confluent_kafka 2.16).
+        It is the one that is no member: inside a member's callback this question ends the process
+        (confluent_kafka 2.16).
         """
 
         def asked(seconds: float) -> Any:
@@ -201,13 +259,21 @@ class SourceConsumer:
         return asked
 
     def restart_at(self, starts: Mapping[TopicPartitionKey, int]) -> None:
-        """Read each partition again from the given offset; what was fetched of it is thrown away."""
-        partitions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
+        """Read each partition again from the given offset; what was fetched of it is thrown
+        away.
+        """
+        partitions = [
+            TopicPartition(topic, partition, offset)
+            for (topic, partition), offset in starts.items()
+        ]
         if not partitions:
             return
         try:
-            # Taking it off and on again works in every state of the fetcher; seek() fails before the first fetch.
-            self._consumer.incremental_unassign([TopicPartition(one.topic, one.partition) for one in partitions])
+            # Taking it off and on again works in every state of the fetcher; seek() fails before
+            # the first fetch.
+            self._consumer.incremental_unassign(
+                [TopicPartition(one.topic, one.partition) for one in partitions]
+            )
             self._consumer.incremental_assign(partitions)
         except KafkaException as error:
             raise translate(error, f"going back in {self._topic}") from error
@@ -215,7 +281,9 @@ class SourceConsumer:
         self._set_paused(starts)
 
     def pause(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Stop fetching the partitions while membership is kept; what was fetched ahead is fetched again later."""
+        """Stop fetching the partitions while membership is kept; what was fetched ahead is fetched
+        again later.
+        """
         fresh = [key for key in keys if key not in self._paused]
         self._paused.update(fresh)
         self._pause(fresh)
@@ -229,7 +297,8 @@ class SourceConsumer:
 
     def close(self) -> None:
         """Leave the group."""
-        # The last callback runs in here, when the group's metadata may be gone; what it raised would hide what ended the role.
+        # The last callback runs in here, when the group's metadata may be gone; what it raised
+        # would hide what ended the role.
         self._is_leaving = True
         self._consumer.close()
         self._asker.close()
@@ -239,7 +308,9 @@ class SourceConsumer:
             self._consumer.pause([TopicPartition(*key) for key in keys])
 
     def _set_paused(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Tell librdkafka of partitions just assigned which are paused; it remembers a pause from before they went away."""
+        """Tell librdkafka of partitions just assigned which are paused; it remembers a pause from
+        before they went away.
+        """
         wanted = list(keys)
         resumed = [TopicPartition(*key) for key in wanted if key not in self._paused]
         if resumed:
@@ -251,7 +322,9 @@ class SourceConsumer:
             return  # given while we leave, and taken again at once
         keys = [(one.topic, one.partition) for one in partitions]
         starts = self._listener.assigned(keys)
-        consumer.incremental_assign([TopicPartition(topic, part, starts[topic, part]) for topic, part in keys])
+        consumer.incremental_assign(
+            [TopicPartition(topic, part, starts[topic, part]) for topic, part in keys]
+        )
         self._starts.update(starts)
         self._set_paused(keys)
         self._listener.restamped(self.stamp())
@@ -263,7 +336,10 @@ class SourceConsumer:
         self._give_up(consumer, partitions, self._listener.lost)
 
     def _give_up(
-        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[TopicPartitionKey]], None]
+        self,
+        consumer: Consumer,
+        partitions: list[TopicPartition],
+        tell: Callable[[Sequence[TopicPartitionKey]], None],
     ) -> None:
         keys = [(one.topic, one.partition) for one in partitions]
         tell(keys)
@@ -277,10 +353,12 @@ class SourceConsumer:
 
 
 def generation(stamp: bytes) -> int | None:
-    """Return the group's generation in a stamp, or None if librdkafka writes stamps in a form we do not know.
+    """Return the group's generation in a stamp, or None if librdkafka writes stamps in a form we do
+    not know.
 
     librdkafka serialises the metadata as "CGMDv2:" and the generation in native byte order
-    (rd_kafka_consumer_group_metadata_write). It serves to notice a generation that passed without a callback.
+    (rd_kafka_consumer_group_metadata_write). It serves to notice a generation that passed without a
+    callback.
     """
     if not stamp.startswith(b"CGMDv2:") or len(stamp) < _GENERATION_AT + _GENERATION.size:
         return None

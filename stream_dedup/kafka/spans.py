@@ -1,7 +1,9 @@
-"""Whole topics read from a first to a last offset, as they were at one moment: what `audit`, `replay` and `dlq` need.
+"""Whole topics read from a first to a last offset, as they were at one moment: what `audit`,
+`replay` and `dlq` need.
 
-Invariants: only what was committed is read; a span ends where the partition ended when it was asked for, with everything of
-transactions that were open then, so a reader waits until those have ended, and says which did not; nothing is committed.
+Invariants: only what was committed is read; a span ends where the partition ended when it was asked
+for, with everything of transactions that were open then, so a reader waits until those have ended,
+and says which did not; nothing is committed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from stream_dedup.kafka.client import consumer_config, make_consumer, to_message
 from stream_dedup.kafka.readers import DAMAGED, Suspects, messages_of, opened
 from stream_dedup.settings.settings import Settings
 
-# A worker's transactions are ended by Kafka after 30 s; after this time it is not one of them that is waited for.
+# A worker's transactions are ended by Kafka after 30 s; after this time it is not one of them that
+# is waited for.
 _PATIENCE_SECONDS = 60.0
 _RECORDS_AT_ONCE = 2000
 
@@ -39,15 +42,20 @@ def topic_bounds(settings: Settings, topic: str, partitions: int) -> dict[int, B
     Raises:
         BrokerError: a leader did not answer.
     """
-    ends = Admin(settings).ends([(topic, part) for part in range(partitions)], IsolationLevel.READ_UNCOMMITTED)
+    ends = Admin(settings).ends(
+        [(topic, part) for part in range(partitions)], IsolationLevel.READ_UNCOMMITTED
+    )
     return {part: Bounds(*found) for (_, part), found in ends.items()}
 
 
-def group_offsets(settings: Settings, group: str, topic: str, partitions: int) -> dict[int, OwnedOffset]:
-    """Return the committed offset and metadata of each partition, once no transaction that moves them is open.
+def group_offsets(
+    settings: Settings, group: str, topic: str, partitions: int
+) -> dict[int, OwnedOffset]:
+    """Return the committed offset and metadata of each partition, once no transaction that moves
+    them is open.
 
-    Asked through a consumer that joins nothing, because the administrator's question can crash librdkafka when the group's
-    coordinator moves (librdkafka #5040).
+    Asked through a consumer that joins nothing, because the administrator's question can crash
+    librdkafka when the group's coordinator moves (librdkafka #5040).
 
     Raises:
         BrokerError: such a transaction stays open, or the coordinator does not answer.
@@ -59,9 +67,11 @@ def group_offsets(settings: Settings, group: str, topic: str, partitions: int) -
 
 
 class SpanReader:
-    """Reads partitions of a topic, each within its bounds; after that `open_at` has those that could not be read to their end.
+    """Reads partitions of a topic, each within its bounds; after that `open_at` has those that
+    could not be read to their end.
 
-    `open_at` maps a partition to the offset at which a transaction is open that nobody ended while the reader waited.
+    `open_at` maps a partition to the offset at which a transaction is open that nobody ended while
+    the reader waited.
     """
 
     def __init__(self, settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> None:
@@ -71,15 +81,20 @@ class SpanReader:
         self._bounds = {part: one for part, one in bounds.items() if one.low < one.end}
 
     def read_messages(self) -> Iterator[list[Message]]:
-        """Yield the records as they come, in order within each partition; as `Unreadable` what no client can read.
+        """Yield the records as they come, in order within each partition; as `Unreadable` what no
+        client can read.
 
         Raises:
             BrokerError: a partition cannot be read.
         """
         if not self._bounds:
             return
-        with opened(self._settings, "span", f"reading {self._topic}", {"enable.partition.eof": True}) as consumer:
-            consumer.assign([TopicPartition(self._topic, part, one.low) for part, one in self._bounds.items()])
+        with opened(
+            self._settings, "span", f"reading {self._topic}", {"enable.partition.eof": True}
+        ) as consumer:
+            consumer.assign(
+                [TopicPartition(self._topic, part, one.low) for part, one in self._bounds.items()]
+            )
             yield from self._read(consumer)
 
     def _read(self, consumer: Consumer) -> Iterator[list[Message]]:
@@ -99,14 +114,20 @@ class SpanReader:
                     reached[part] = offset + 1
                     if offset < self._bounds[part].end:
                         good.append(to_message(raw))
-                elif error is not None and error.code() == KafkaError._PARTITION_EOF and part is not None:
+                elif (
+                    error is not None
+                    and error.code() == KafkaError._PARTITION_EOF
+                    and part is not None
+                ):
                     at_end.add(part)
                     if offset is not None and offset > reached[part]:
                         reached[part] = offset
                 elif error is not None and error.code() in DAMAGED and part is not None:
                     if part in passed or part not in left:
                         continue  # fetched before the partition was restarted behind its record
-                    unreadable = suspects.fail((self._topic, part), offset or 0, reached[part], error)
+                    unreadable = suspects.fail(
+                        (self._topic, part), offset or 0, reached[part], error
+                    )
                     if unreadable is None:
                         continue
                     passed.add(part)
@@ -131,14 +152,17 @@ class SpanReader:
         if left - at_end:
             part = min(left - at_end)
             raise BrokerError(
-                f"{self._topic}-{part} could not be read beyond offset {reached[part]} of {self._bounds[part].end}: "
+                f"{self._topic}-{part} could not be read beyond offset {reached[part]} of "
+                f"{self._bounds[part].end}: "
                 f"nothing came for {_PATIENCE_SECONDS:.0f} s. Is its leader up?"
             )
         self.open_at = {part: reached[part] for part in sorted(left)}
 
 
 class GroupStamp:
-    """The metadata of a group that nobody is a member of, for a transaction that moves its committed offsets."""
+    """The metadata of a group that nobody is a member of, for a transaction that moves its
+    committed offsets.
+    """
 
     def __init__(self, settings: Settings, group: str) -> None:
         self._consumer = make_consumer(consumer_config(settings, "stamp", group))

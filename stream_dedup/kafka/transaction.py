@@ -1,8 +1,9 @@
 """The worker's transaction: outputs and source offsets together, or not at all.
 
-Invariants: the outputs are flushed before the offsets are sent, because a torn transaction (KAFKA-17754) then leaves at worst a
-record twice, never an offset without its output; a producer that may have sent its offsets or its EndTxn twice begins no other
-transaction, because a copy that is late could commit those offsets with it, or end it.
+Invariants: the outputs are flushed before the offsets are sent, because a torn transaction
+(KAFKA-17754) then leaves at worst a record twice, never an offset without its output; a producer
+that may have sent its offsets or its EndTxn twice begins no other transaction, because a copy that
+is late could commit those offsets with it, or end it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.kafka.client import is_retriable, make_producer, producer_config, translate
 from stream_dedup.settings.settings import Settings
 
-# From the first output to the last acknowledgement: Kafka ends a transaction after 30 s, and takes its owner for a zombie then.
+# From the first output to the last acknowledgement: Kafka ends a transaction after 30 s, and takes
+# its owner for a zombie then.
 _OUTPUT_SECONDS = 25.0
 _FLUSH_SLICE_SECONDS = 1.0
 _MESSAGE_SECONDS = 20.0
@@ -48,8 +50,9 @@ _TRANSACTION_SECONDS = 30.0
 _BEGIN_TIMES = 6
 _BEGIN_SECONDS = 10.0
 _GRACE_SECONDS = 2.0
-# librdkafka sends a request again when its connection broke or its time-out has passed, and then waits this long first, give or
-# take a fifth. So a step that took less was sent once. The default, 100 ms, many a step takes that was sent once too.
+# librdkafka sends a request again when its connection broke or its time-out has passed, and then
+# waits this long first, give or take a fifth. So a step that took less was sent once. The default,
+# 100 ms, many a step takes that was sent once too.
 _RETRY_MS = 500
 _SENT_ONCE_SECONDS = 0.8 * _RETRY_MS / 1000
 
@@ -66,7 +69,9 @@ class Output(NamedTuple):
 
 
 class PackedOutputs(Sequence[Output]):
-    """Outputs that lie in columns: those that are `packed` are written from there, and the others are asked for by place."""
+    """Outputs that lie in columns: those that are `packed` are written from there, and the others
+    are asked for by place.
+    """
 
     @property
     @abstractmethod
@@ -75,7 +80,9 @@ class PackedOutputs(Sequence[Output]):
 
 
 class Outcome(enum.Enum):
-    """How a transaction ended. UNKNOWN: ask the broker for the committed offsets before anything else."""
+    """How a transaction ended. UNKNOWN: ask the broker for the committed offsets before anything
+    else.
+    """
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -83,9 +90,11 @@ class Outcome(enum.Enum):
 
 
 class Result(NamedTuple):
-    """How a transaction ended, and which of its outputs (by index) the broker refused for what they are.
+    """How a transaction ended, and which of its outputs (by index) the broker refused for what they
+    are.
 
-    `is_late`: outputs were not written in their time, so fewer of them may be, unless Kafka was away.
+    `is_late`: outputs were not written in their time, so fewer of them may be, unless Kafka was
+    away.
     """
 
     outcome: Outcome
@@ -97,10 +106,12 @@ class Result(NamedTuple):
 class TransactionalOutput:
     """The worker's transactions: outputs and source offsets together, or not at all.
 
-    With `in_turns` two producers take turns, the second with the id `<transactional_id>~2`. Still one transaction ends before
-    the next one begins; but a producer whose last one is still being marked in its topics is told CONCURRENT_TRANSACTIONS
-    and asks again only after 20 ms (librdkafka's AddPartitionsToTxn), and the other need not wait for that. When one was
-    thrown away, so is the other at its turn: it may have lost its coordinator with the same broker, and be waited for too.
+    With `in_turns` two producers take turns, the second with the id `<transactional_id>~2`. Still
+    one transaction ends before the next one begins; but a producer whose last one is still being
+    marked in its topics is told CONCURRENT_TRANSACTIONS and asks again only after 20 ms
+    (librdkafka's AddPartitionsToTxn), and the other need not wait for that. When one was thrown
+    away, so is the other at its turn: it may have lost its coordinator with the same broker, and be
+    waited for too.
     """
 
     def __init__(
@@ -122,7 +133,8 @@ class TransactionalOutput:
             config = producer_config(
                 settings,
                 client,
-                # What was delivered is what the flush did not leave; a call back into Python for each record would cost 1.3 us.
+                # What was delivered is what the flush did not leave; a call back into Python for
+                # each record would cost 1.3 us.
                 {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
                 {
                     "transactional.id": name,
@@ -137,7 +149,9 @@ class TransactionalOutput:
         self._other = make(f"{transactional_id}~2") if in_turns else None
         self._doubtful: set[Producer] = set()  # each is thrown away at its next turn
         self._outputs_until = 0.0
-        self._is_late = False  # of the transaction that runs: outputs were not written in their time
+        self._is_late = (
+            False  # of the transaction that runs: outputs were not written in their time
+        )
         self._caller = self._make_thread("transactions")
 
     def run(
@@ -149,11 +163,13 @@ class TransactionalOutput:
         one_by_one: bool = False,
         reached: Callable[[str], None] = lambda _: None,
     ) -> Result:
-        """Write the outputs and commit the source offsets (topic, partition, offset, metadata) in one transaction.
+        """Write the outputs and commit the source offsets (topic, partition, offset, metadata) in
+        one transaction.
 
-        The order matters: 1 begin, 2 outputs, 3 flush, 4 offsets, 5 commit. With `one_by_one` each output is flushed
-        alone, so that `Result.refused` names exactly the ones that the broker does not take; otherwise it may name
-        their neighbours too. `reached` is told the name of each step when it is done.
+        The order matters: 1 begin, 2 outputs, 3 flush, 4 offsets, 5 commit. With `one_by_one` each
+        output is flushed alone, so that `Result.refused` names exactly the ones that the broker
+        does not take; otherwise it may name their neighbours too. `reached` is told the name of
+        each step when it is done.
 
         Raises:
             FencedError: another worker has the same transactional id.
@@ -164,8 +180,9 @@ class TransactionalOutput:
         try:
             return self._run(outputs, offsets, stamp, one_by_one=one_by_one, reached=reached)
         except FencedError as error:
-            # Kafka fences for two reasons and names neither. After this time it has ended the transaction itself, because the
-            # time-out had passed while Kafka was away or this machine stood still; nobody else has our id.
+            # Kafka fences for two reasons and names neither. After this time it has ended the
+            # transaction itself, because the time-out had passed while Kafka was away or this
+            # machine stood still; nobody else has our id.
             if self._monotonic() - began < _TRANSACTION_SECONDS:
                 raise
             return self._recycle(str(error))
@@ -181,7 +198,10 @@ class TransactionalOutput:
     ) -> Result:
         if self._producer in self._doubtful:
             self._renew()
-        positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
+        positions = [
+            TopicPartition(topic, part, offset, metadata)
+            for topic, part, offset, metadata in offsets
+        ]
         bulk = None
         if isinstance(outputs, PackedOutputs) and not one_by_one:
             bulk = BulkWriter.of(self._producer, outputs.columns)
@@ -191,12 +211,15 @@ class TransactionalOutput:
         try:
             return self._attempt(outputs, positions, stamp, reached, bulk)
         except UndeliveredError as error:
-            self._is_late = self._monotonic() - began >= _MESSAGE_SECONDS  # then no record is at fault
+            self._is_late = (
+                self._monotonic() - began >= _MESSAGE_SECONDS
+            )  # then no record is at fault
             ended = self._abort(error, [])
             if ended.outcome is not Outcome.ABORTED or (self._is_late and not error.is_refused):
                 return ended
             self._is_late = False
-        # Which record it was, and why, is known once each has a report. librdkafka goes on with a gap in its sequence numbers.
+        # Which record it was, and why, is known once each has a report. librdkafka goes on with a
+        # gap in its sequence numbers.
         self._renew()
         return self._attempt(outputs, positions, stamp, reached)
 
@@ -216,7 +239,8 @@ class TransactionalOutput:
             UndeliveredError: in bulk, a record failed; the transaction is open still.
         """
         failures: list[tuple[int, KafkaError]] = []
-        # A record that was written in bulk does not say why it was refused, and a missing ACL refuses all.
+        # A record that was written in bulk does not say why it was refused, and a missing ACL
+        # refuses all.
         needs = "" if bulk is None else write_acls(bulk.topics)
         try:
             self._producer.begin_transaction()  # 1
@@ -227,7 +251,9 @@ class TransactionalOutput:
                     self._write(outputs, range(len(outputs)), failures, one_by_one=one_by_one)  # 2
                 except BrokenError:
                     with contextlib.suppress(UnwrittenError):
-                        self._flush(len(outputs), failures)  # the report that says why may be on its way
+                        self._flush(
+                            len(outputs), failures
+                        )  # the report that says why may be on its way
                     raise
             else:
                 self._write_in_bulk(outputs, bulk, failures)  # 2
@@ -239,7 +265,9 @@ class TransactionalOutput:
             if positions:
                 with self._doubting():
                     self._again(  # 4
-                        lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
+                        lambda seconds: self._producer.send_offsets_to_transaction(
+                            positions, stamp, seconds
+                        ),
                         "sending the source offsets",
                         needs,
                     )
@@ -257,7 +285,9 @@ class TransactionalOutput:
         return self._commit(needs, in_bulk=bulk is not None)  # 5
 
     def _learn_of_growth(self, error: KafkaError, outputs: Sequence[Output]) -> None:
-        """Have the client ask how many partitions the topics have, if it did not know one: by itself it asks twice a minute."""
+        """Have the client ask how many partitions the topics have, if it did not know one: by
+        itself it asks twice a minute.
+        """
         if error.code() == KafkaError._UNKNOWN_PARTITION:
             for topic in {output.topic for output in outputs}:
                 with contextlib.suppress(KafkaException):
@@ -271,17 +301,26 @@ class TransactionalOutput:
         positions: list[TopicPartition],
         stamp: bytes,
     ) -> Result:
-        """Abort a transaction whose outputs failed: for want of an ACL, as they say themselves, or for `why`."""
+        """Abort a transaction whose outputs failed: for want of an ACL, as they say themselves, or
+        for `why`.
+        """
         errors = [(outputs[index].topic, error) for index, error in failures]
         said = failure_of(errors) if why is None or errors else why
         self._is_late = isinstance(said, UnwrittenError)
-        # Where outputs are merely late, nothing is wrong with the transaction, and the offsets that `_denied` asks with would
-        # be sent: a copy of them that comes late could be committed with the next transaction, which carries less.
+        # Where outputs are merely late, nothing is wrong with the transaction, and the offsets that
+        # `_denied` asks with would be sent: a copy of them that comes late could be committed with
+        # the next transaction, which carries less.
         is_late = isinstance(why, UnwrittenError) and not errors
-        return self._abort((None if is_late else self._denied(errors, outputs, positions, stamp)) or said, failures)
+        return self._abort(
+            (None if is_late else self._denied(errors, outputs, positions, stamp)) or said, failures
+        )
 
-    def _write_in_bulk(self, outputs: Sequence[Output], bulk: BulkWriter, failures: list[tuple[int, KafkaError]]) -> None:
-        """Write the outputs in their order: runs of those that are packed at once, all others one by one."""
+    def _write_in_bulk(
+        self, outputs: Sequence[Output], bulk: BulkWriter, failures: list[tuple[int, KafkaError]]
+    ) -> None:
+        """Write the outputs in their order: runs of those that are packed at once, all others one
+        by one.
+        """
         packed = bulk.packed
         edges = (np.flatnonzero(packed[1:] != packed[:-1]) + 1).tolist()
         for start, stop in itertools.pairwise([0, *edges, len(packed)] if len(packed) else []):
@@ -290,12 +329,18 @@ class TransactionalOutput:
                 continue
             written = bulk.write(start, stop)
             while written < stop:
-                # The queue is full, or something is wrong with this one; by itself it is waited for, or says what it is.
+                # The queue is full, or something is wrong with this one; by itself it is waited
+                # for, or says what it is.
                 self._write(outputs, range(written, written + 1), failures)
                 written = bulk.write(written + 1, stop)
 
     def _write(
-        self, outputs: Sequence[Output], places: range, failures: list[tuple[int, KafkaError]], *, one_by_one: bool = False
+        self,
+        outputs: Sequence[Output],
+        places: range,
+        failures: list[tuple[int, KafkaError]],
+        *,
+        one_by_one: bool = False,
     ) -> None:
         producer: Any = self._producer  # its stubs want headers in a list of another type
         for index in places:
@@ -307,19 +352,31 @@ class TransactionalOutput:
 
             while True:
                 try:
-                    # By place, not by name, which takes two thirds of the time: `report` is the callback, and None its other
-                    # name.
-                    producer.produce(topic, value, key, partition, report, None, timestamp_ms or NO_TIMESTAMP, headers)
+                    # By place, not by name, which takes two thirds of the time: `report` is the
+                    # callback, and None its other name.
+                    producer.produce(
+                        topic,
+                        value,
+                        key,
+                        partition,
+                        report,
+                        None,
+                        timestamp_ms or NO_TIMESTAMP,
+                        headers,
+                    )
                 except BufferError:
                     producer.poll(0.1)
                     if self._monotonic() >= self._outputs_until and not failures:
                         raise UnwrittenError(
-                            f"Only {index} of {len(outputs)} outputs had room in the queue within {_OUTPUT_SECONDS:.0f} s."
+                            f"Only {index} of {len(outputs)} outputs had room in the queue within "
+                            f"{_OUTPUT_SECONDS:.0f} s."
                         ) from None
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._STATE:
                         raise BrokenError(
-                            "An output was not written, so Kafka's client takes no more of the transaction.", is_refused=False
+                            "An output was not written, so Kafka's client takes no more of the "
+                            "transaction.",
+                            is_refused=False,
                         ) from error
                     if error.args[0].code() not in REFUSALS:
                         raise
@@ -346,15 +403,23 @@ class TransactionalOutput:
                 raise KafkaException(told) from None
             left = count  # the abort says what it was
         if left and not failures:
-            raise UnwrittenError(f"{left} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s.")
+            raise UnwrittenError(
+                f"{left} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s."
+            )
 
     def _denied(
-        self, errors: Sequence[tuple[str, KafkaError]], outputs: Sequence[Output], positions: list[TopicPartition], stamp: bytes
+        self,
+        errors: Sequence[tuple[str, KafkaError]],
+        outputs: Sequence[Output],
+        positions: list[TopicPartition],
+        stamp: bytes,
     ) -> BrokerError | None:
-        """Return the ACL that is missing, if that is why every output was purged; the transaction will be aborted anyway.
+        """Return the ACL that is missing, if that is why every output was purged; the transaction
+        will be aborted anyway.
 
-        A transaction that may not write to a topic fails as a whole, and only the next call with it says why: that
-        with the source offsets or, where there are none, the commit, which is refused once an output has failed.
+        A transaction that may not write to a topic fails as a whole, and only the next call with it
+        says why: that with the source offsets or, where there are none, the commit, which is
+        refused once an output has failed.
         """
         if (not errors and not positions) or any(error.code() not in PURGED for _, error in errors):
             return None
@@ -362,16 +427,25 @@ class TransactionalOutput:
             with self._doubting():
                 if positions:
                     self._caller.call(
-                        lambda: self._producer.send_offsets_to_transaction(positions, stamp, STEP_SECONDS),
+                        lambda: self._producer.send_offsets_to_transaction(
+                            positions, stamp, STEP_SECONDS
+                        ),
                         STEP_SECONDS + _GRACE_SECONDS,
                     )
                 else:
-                    self._caller.call(lambda: self._producer.commit_transaction(STEP_SECONDS), STEP_SECONDS + _GRACE_SECONDS)
+                    self._caller.call(
+                        lambda: self._producer.commit_transaction(STEP_SECONDS),
+                        STEP_SECONDS + _GRACE_SECONDS,
+                    )
         except KafkaException as error:
             if is_retriable(error):
-                raise StuckError("While the outputs failed, the source offsets were not taken in time.") from error
+                raise StuckError(
+                    "While the outputs failed, the source offsets were not taken in time."
+                ) from error
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                return translate(error, "writing the outputs", write_acls({output.topic for output in outputs}))
+                return translate(
+                    error, "writing the outputs", write_acls({output.topic for output in outputs})
+                )
         except TimeoutError as error:
             raise StuckError("While the outputs failed, the client did not come back.") from error
         return None
@@ -387,7 +461,10 @@ class TransactionalOutput:
                 return self._recycle(str(error))
             return self._abort(error, [])
         if self._other is not None:
-            (self._config, self._producer), self._other = self._other, (self._config, self._producer)
+            (self._config, self._producer), self._other = (
+                self._other,
+                (self._config, self._producer),
+            )
         return Result(Outcome.COMMITTED)
 
     def _abort(self, why: BrokerError, failures: list[tuple[int, KafkaError]]) -> Result:
@@ -402,7 +479,8 @@ class TransactionalOutput:
             return self._recycle(str(error))
         refused = tuple(sorted({index for index, error in failures if error.code() in REFUSALS}))
         if refused:
-            # librdkafka goes on with a gap in its sequence numbers, at which the next transaction would fail.
+            # librdkafka goes on with a gap in its sequence numbers, at which the next transaction
+            # would fail.
             self._renew()
         return Result(Outcome.ABORTED, refused, str(why), self._is_late)
 
@@ -415,13 +493,17 @@ class TransactionalOutput:
         return Result(Outcome.UNKNOWN, why=why, is_late=self._is_late)
 
     def _renew(self) -> None:
-        """Put a new producer in the place of this one, whose late copies are fenced by the epoch that the new one gets."""
+        """Put a new producer in the place of this one, whose late copies are fenced by the epoch
+        that the new one gets.
+        """
         self._doubtful.discard(self._producer)
         self._producer = self._new_producer(self._config)
 
     @contextlib.contextmanager
     def _doubting(self) -> Iterator[None]:
-        """Throw the producer away at its next turn if this step took long enough that it may have been sent twice."""
+        """Throw the producer away at its next turn if this step took long enough that it may have
+        been sent twice.
+        """
         began = self._monotonic()
         try:
             yield
@@ -434,7 +516,9 @@ class TransactionalOutput:
         doing = f"beginning as transactional id {config['transactional.id']}"
         needs = f"Write and Describe on transactionalId {config['transactional.id']}"
         try:
-            self._patience.insist(_BEGIN_TIMES, lambda: producer.init_transactions(_BEGIN_SECONDS), is_retriable)
+            self._patience.insist(
+                _BEGIN_TIMES, lambda: producer.init_transactions(_BEGIN_SECONDS), is_retriable
+            )
         except KafkaException as error:
             raise translate(error, doing, needs) from error
         return producer
@@ -451,7 +535,9 @@ class TransactionalOutput:
             try:
                 self._caller.call(lambda: call(STEP_SECONDS), STEP_SECONDS + _GRACE_SECONDS)
             except TimeoutError as error:
-                raise StuckError(f"While {doing}, the client did not come back within its own time-out.") from error
+                raise StuckError(
+                    f"While {doing}, the client did not come back within its own time-out."
+                ) from error
             except KafkaException as error:
                 if not is_retriable(error):
                     raise translated(error.args[0], doing, needs) from error
@@ -461,6 +547,8 @@ class TransactionalOutput:
                 return
 
     def close(self) -> None:
-        """Let go; an open transaction is aborted by the broker or by the next producer with this id."""
+        """Let go; an open transaction is aborted by the broker or by the next producer with this
+        id.
+        """
         with contextlib.suppress(KafkaException):
             self._producer.flush(1.0)

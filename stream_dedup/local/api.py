@@ -1,10 +1,13 @@
-"""The core for programs of their own: fingerprints, and an index in memory or on a path, without Kafka.
+"""The core for programs of their own: fingerprints, and an index in memory or on a path, without
+Kafka.
 
-Behind these names are the very same recipe, log records and index as behind the roles: each call of `add` is a record of a
-log that is not kept, so verdicts are those of a filter that saw the same documents in the same order.
+Behind these names are the very same recipe, log records and index as behind the roles: each call of
+`add` is a record of a log that is not kept, so verdicts are those of a filter that saw the same
+documents in the same order.
 
-Invariants: an index has one recipe and one plan for as long as it lives; an `Answer` given out is durable if the index is on
-a path; a `Print` names its recipe, and prints of two recipes are never compared.
+Invariants: an index has one recipe and one plan for as long as it lives; an `Answer` given out is
+durable if the index is on a path; a `Print` names its recipe, and prints of two recipes are never
+compared.
 """
 
 from __future__ import annotations
@@ -23,7 +26,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, as_recipe, as_vector, format_prints
+from stream_dedup.fingerprinting import (
+    Content,
+    Fingerprinter,
+    Prints,
+    Recipe,
+    as_recipe,
+    as_vector,
+    format_prints,
+)
 from stream_dedup.ground.arguments import checked, given
 from stream_dedup.ground.document import DIGEST_BYTES, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError, StoreError
@@ -43,9 +54,11 @@ _HEX = re.compile(r"[0-9a-f]{8,64}")
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """The fingerprint of a text: `hex` of the recipe's width, `features` distinct ones, `digest` of the normalised text.
+    """The fingerprint of a text: `hex` of the recipe's width, `features` distinct ones, `digest` of
+    the normalised text.
 
-    Everything that an index needs to know of a text, in some 170 bytes; it may be stored and given back later.
+    Everything that an index needs to know of a text, in some 170 bytes; it may be stored and given
+    back later.
     """
 
     recipe: str
@@ -69,8 +82,10 @@ class Print:
         )
         if not is_whole:
             raise InputError(
-                f"A Print has the id of its recipe, hexadecimal digits, a number of features, a digest of {DIGEST_BYTES} bytes "
-                f"and a sketch of {SKETCH_BYTES} or 0; this is none: {self!r:.200}, {self.digest!r:.80}, {self.sketch!r:.80}."
+                "A Print has the id of its recipe, hexadecimal digits, a number of features, a "
+                f"digest of {DIGEST_BYTES} bytes "
+                f"and a sketch of {SKETCH_BYTES} or 0; this is none: {self!r:.200}, "
+                f"{self.digest!r:.80}, {self.sketch!r:.80}."
             )
 
     def distance(self, other: Print) -> int:
@@ -85,26 +100,32 @@ class Print:
     def similarity(self, other: Print) -> float:
         """Return how alike two texts are, 0 to 1: as their sketches say.
 
-        It estimates the Jaccard similarity of their runs of three words, with a standard error of at most 0.045.
+        It estimates the Jaccard similarity of their runs of three words, with a standard error of
+        at most 0.045.
 
         Raises:
             ConfigurationError: they are of two recipes, or of a recipe without sketches.
         """
         self._check(other)
         if not self.sketch or not other.sketch:
-            raise ConfigurationError(f"The recipe {self.recipe} makes no sketches, so only the distance of prints is known.")
+            raise ConfigurationError(
+                f"The recipe {self.recipe} makes no sketches, so only the distance of prints is "
+                "known."
+            )
         return sketch_similarity(self.sketch, other.sketch)
 
     def _check(self, other: Print) -> None:
         if checked(other, Print, "What a print is compared with", "a Print").recipe != self.recipe:
             raise ConfigurationError(
-                f"A print of the recipe {self.recipe} and one of {other.recipe} cannot be compared; make both with one recipe."
+                f"A print of the recipe {self.recipe} and one of {other.recipe} cannot be "
+                "compared; make both with one recipe."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an index said of a document: `reason` as in the header `dedup.reason`; `of` and `distance` of duplicates only.
+    """What an index said of a document: `reason` as in the header `dedup.reason`; `of` and
+    `distance` of duplicates only.
 
     `similarity`, 0 to 1: 1 for the same text; of what is near told by a recipe with sketches.
     """
@@ -136,10 +157,11 @@ Given: TypeAlias = str | Vector | Print
 
 
 def fingerprint(content: str | Vector, recipe: Recipe | str | None = None) -> Print:
-    """Return the fingerprint of a text, by the recipe `words` if none is given, or of a vector, by a recipe that takes those.
+    """Return the fingerprint of a text, by the recipe `words` if none is given, or of a vector, by
+    a recipe that takes those.
 
-    `recipe`: a `Recipe`, or written as one: `chars:64` is `Recipe("chars:64")`. The first call takes a second or two, in which
-    the compiled kernels are loaded.
+    `recipe`: a `Recipe`, or written as one: `chars:64` is `Recipe("chars:64")`. The first call
+    takes a second or two, in which the compiled kernels are loaded.
 
     Raises:
         InputError: the content is nothing that the recipe takes.
@@ -148,7 +170,8 @@ def fingerprint(content: str | Vector, recipe: Recipe | str | None = None) -> Pr
 
 
 class Index:
-    """Near-duplicates among what was added, in memory or on a path. May be shared by threads; one process a path.
+    """Near-duplicates among what was added, in memory or on a path. May be shared by threads; one
+    process a path.
 
     A document that is a duplicate is not kept: later ones are compared with the one it names.
     """
@@ -163,12 +186,14 @@ class Index:
     ) -> None:
         """Open the index at `path`, or begin one there; without a path it lives in memory.
 
-        `recipe` None is `words` with the public demonstration key; `plan` None is what the index has; for a new one
-        `bands`, or of recipes without sketches `blocks`, at 64 bits `classic`. `similarity`: from which share on, 0 to 1 in
-        hundredths, two texts are near, in place of the plan's own.
+        `recipe` None is `words` with the public demonstration key; `plan` None is what the index
+        has; for a new one `bands`, or of recipes without sketches `blocks`, at 64 bits `classic`.
+        `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the
+        plan's own.
 
         Raises:
-            ConfigurationError: the index there has another recipe, plan or similarity, or belongs to a filter on Kafka; or the
+            ConfigurationError: the index there has another recipe, plan or similarity, or belongs
+            to a filter on Kafka; or the
                 plan compares no sketches, and a similarity is given.
             StoreError: it is damaged, or another process has it open.
         """
@@ -197,7 +222,8 @@ class Index:
         return plan
 
     def add(self, identifier: str, content: Given, *, scope: str | None = None) -> Answer:
-        """Judge a document, and keep it if it is unique. `scope`: only documents of the same one are compared.
+        """Judge a document, and keep it if it is unique. `scope`: only documents of the same one
+        are compared.
 
         Raises:
             InputError: the id is no text or empty, or the content neither a text nor a `Print`.
@@ -209,21 +235,27 @@ class Index:
         with self._lock:
             return self._judge([pair[0]], prints, number)[0]
 
-    def add_many(self, documents: Iterable[tuple[str, Given]], *, scope: str | None = None) -> list[Answer]:
-        """Judge documents in their order, each also against those before it; a thousand at a time, which is much faster.
+    def add_many(
+        self, documents: Iterable[tuple[str, Given]], *, scope: str | None = None
+    ) -> list[Answer]:
+        """Judge documents in their order, each also against those before it; a thousand at a time,
+        which is much faster.
 
-        All are read and fingerprinted before the first is judged, so one that cannot be used leaves the index as it was.
+        All are read and fingerprinted before the first is judged, so one that cannot be used leaves
+        the index as it was.
 
         Raises:
-            InputError: a row is no pair of an id and a text or `Print`; the sentence names the first one, counted from 0.
-            ConfigurationError: a print is of another recipe.
+            InputError: a row is no pair of an id and a text or `Print`; the sentence names the
+            first one, counted from 0. ConfigurationError: a print is of another recipe.
         """
         number = _scope(scope)
         names: list[str] = []
         prints: list[Print] = []
         source = rows_in(documents, "Documents must be pairs of an id and a text or Print")
         while batch := list(islice(source, records.DOCUMENTS_MAX)):
-            pairs = [_pair(document, f"Row {row}: ") for row, document in enumerate(batch, len(names))]
+            pairs = [
+                _pair(document, f"Row {row}: ") for row, document in enumerate(batch, len(names))
+            ]
             prints += self._prints([content for _, content in pairs], len(names))
             names += [identifier for identifier, _ in pairs]
         found: list[Answer] = []
@@ -233,28 +265,38 @@ class Index:
                 found += self._judge(names[part], prints[part], number)
         return found
 
-    def add_columns(self, ids: object, contents: object, *, scope: str | None = None) -> list[Answer]:
-        """Judge the rows of two columns, as `add_many` does: of pandas, polars, Arrow or NumPy, or lists.
+    def add_columns(
+        self, ids: object, contents: object, *, scope: str | None = None
+    ) -> list[Answer]:
+        """Judge the rows of two columns, as `add_many` does: of pandas, polars, Arrow or NumPy, or
+        lists.
 
         Raises:
-            InputError: they are no columns, or not equally long; or a row cannot be used, such as one with a missing value.
-            ConfigurationError: a print is of another recipe.
+            InputError: they are no columns, or not equally long; or a row cannot be used, such as
+            one with a missing value. ConfigurationError: a print is of another recipe.
         """
         names, texts = column_of(ids, "The ids"), column_of(contents, "The contents")
         if len(names) != len(texts):
-            raise InputError(f"The columns are not equally long: {len(names):,} ids and {len(texts):,} contents.")
+            raise InputError(
+                f"The columns are not equally long: {len(names):,} ids and {len(texts):,} contents."
+            )
         return self.add_many(zip(names, texts, strict=True), scope=scope)
 
     def query(self, content: Given, *, scope: str | None = None, limit: int = 100) -> list[Match]:
-        """Return the kept documents near a text or print, the one with the same text first, then by distance; keep nothing.
+        """Return the kept documents near a text or print, the one with the same text first, then by
+        distance; keep nothing.
 
         `limit`: most that are returned.
         """
         (wanted,) = self._prints([content])
         return self._near(wanted, _scope(scope), limit)
 
-    def query_many(self, contents: Iterable[Given], *, scope: str | None = None, limit: int = 100) -> list[list[Match]]:
-        """Return for each text or print what `query` does; their prints are made at once, which is much faster."""
+    def query_many(
+        self, contents: Iterable[Given], *, scope: str | None = None, limit: int = 100
+    ) -> list[list[Match]]:
+        """Return for each text or print what `query` does; their prints are made at once, which is
+        much faster.
+        """
         number = _scope(scope)
         asked = column_of(contents, "The contents")
         return [self._near(wanted, number, limit) for wanted in self._prints(asked, 0)]
@@ -264,11 +306,17 @@ class Index:
             raise InputError(f"A limit must be at least 1, and {limit} was given.")
         if wanted.is_empty:
             return []
-        similar = self._index.similar(_limbs(wanted), wanted.digest, wanted.features, scope, limit, wanted.sketch)
-        return [Match(_name(entry.id), distance, _similarity(wanted.sketch, entry.sketch)) for distance, entry in similar.found]
+        similar = self._index.similar(
+            _limbs(wanted), wanted.digest, wanted.features, scope, limit, wanted.sketch
+        )
+        return [
+            Match(_name(entry.id), distance, _similarity(wanted.sketch, entry.sketch))
+            for distance, entry in similar.found
+        ]
 
     def remove(self, identifier: str) -> int:
-        """Take the kept documents with an id out, and return how many there were; later documents do not find them.
+        """Take the kept documents with an id out, and return how many there were; later documents
+        do not find them.
 
         An `Answer` that was given stays what it was.
         """
@@ -276,7 +324,10 @@ class Index:
         with self._lock:
             count = len(self._index.kept_ids([wanted]))
             if count:
-                apply_record(self._index, records.encode_control(records.Control("forget", {"ids": [wanted.hex()]})))
+                apply_record(
+                    self._index,
+                    records.encode_control(records.Control("forget", {"ids": [wanted.hex()]})),
+                )
         return count
 
     def __contains__(self, identifier: object) -> bool:
@@ -284,7 +335,9 @@ class Index:
         return isinstance(identifier, str) and bool(self._index.kept_ids([_stored(identifier)]))
 
     def __iter__(self) -> Iterator[str]:
-        """Return the ids of the kept documents, in the order in which they were added, as they are now."""
+        """Return the ids of the kept documents, in the order in which they were added, as they are
+        now.
+        """
         return map(_name, self._index.kept_ids())
 
     def __repr__(self) -> str:
@@ -308,24 +361,36 @@ class Index:
     def __enter__(self) -> Index:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _prints(self, contents: Sequence[Given], first_row: int | None = None) -> list[Print]:
-        """Return the prints of texts, vectors and prints; `first_row`: how the caller counts the first of many."""
-        made = iter(_prints([one for one in contents if not isinstance(one, Print)], self.recipe, first_row))
+        """Return the prints of texts, vectors and prints; `first_row`: how the caller counts the
+        first of many.
+        """
+        made = iter(
+            _prints([one for one in contents if not isinstance(one, Print)], self.recipe, first_row)
+        )
         found = [content if isinstance(content, Print) else next(made) for content in contents]
         for place, one in enumerate(found):
             where = "" if first_row is None else f"Row {first_row + place}: "
             if one.recipe != self.recipe.id:
                 raise ConfigurationError(
-                    f"{where}The index has the recipe {self.recipe.id}, and a print of {one.recipe} was given; make it with "
+                    f"{where}The index has the recipe {self.recipe.id}, and a print of "
+                    f"{one.recipe} was given; make it with "
                     "the recipe of the index."
                 )
             if len(one.sketch) != self.recipe.sketch_bytes or 4 * len(one.hex) != self.recipe.width:
                 raise InputError(
-                    f"{where}A print of the recipe {one.recipe} has {self.recipe.width} bits and a sketch of "
-                    f"{self.recipe.sketch_bytes} bytes, and one of {4 * len(one.hex)} bits with a sketch of {len(one.sketch)} "
+                    f"{where}A print of the recipe {one.recipe} has {self.recipe.width} bits and a "
+                    "sketch of "
+                    f"{self.recipe.sketch_bytes} bytes, and one of {4 * len(one.hex)} bits with a "
+                    f"sketch of {len(one.sketch)} "
                     "was given; make the print anew."
                 )
         return found
@@ -334,15 +399,20 @@ class Index:
         count = len(prints)
         made = Prints(
             np.array([_limbs(one) for one in prints], np.uint64),
-            np.frombuffer(b"".join(one.sketch for one in prints), np.uint8).reshape(count, self.recipe.sketch_bytes),
+            np.frombuffer(b"".join(one.sketch for one in prints), np.uint8).reshape(
+                count, self.recipe.sketch_bytes
+            ),
             np.array([one.features for one in prints], np.uint32),
             np.frombuffer(b"".join(one.digest for one in prints), np.uint8).reshape(count, -1),
             np.array([one.is_empty for one in prints], np.bool_),
         )
         ids = [_stored(name) for name in names]
-        # Every log record has as many places as a record may have documents, so positions only grow, also over restarts.
+        # Every log record has as many places as a record may have documents, so positions only
+        # grow, also over restarts.
         first = self._index.applied * records.DOCUMENTS_MAX
-        judged = judge_prints(self._index, self.recipe, ids, made, np.full(count, scope, np.uint64), (first, first))
+        judged = judge_prints(
+            self._index, self.recipe, ids, made, np.full(count, scope, np.uint64), (first, first)
+        )
         return [_answer(*one) for one in zip(names, prints, judged, strict=True)]
 
 
@@ -351,13 +421,28 @@ def _fingerprinter(recipe: Recipe) -> Fingerprinter:
     return Fingerprinter(recipe)
 
 
-def _prints(contents: Sequence[str | Vector], recipe: Recipe, first_row: int | None = None) -> list[Print]:
+def _prints(
+    contents: Sequence[str | Vector], recipe: Recipe, first_row: int | None = None
+) -> list[Print]:
     if not contents:
         return []
-    places = [""] * len(contents) if first_row is None else [f"Row {first_row + row}: " for row in range(len(contents))]
-    made = _fingerprinter(recipe).fingerprint([_taken(*one, recipe) for one in zip(contents, places, strict=True)])
+    places = (
+        [""] * len(contents)
+        if first_row is None
+        else [f"Row {first_row + row}: " for row in range(len(contents))]
+    )
+    made = _fingerprinter(recipe).fingerprint(
+        [_taken(*one, recipe) for one in zip(contents, places, strict=True)]
+    )
     written = format_prints(made.prints, recipe.width)
-    columns = zip(written, made.features.tolist(), made.digests, made.empty.tolist(), made.sketches, strict=True)
+    columns = zip(
+        written,
+        made.features.tolist(),
+        made.digests,
+        made.empty.tolist(),
+        made.sketches,
+        strict=True,
+    )
     return [
         Print(recipe.id, digits.decode(), features, digest.tobytes(), is_empty, sketch.tobytes())
         for digits, features, digest, is_empty, sketch in columns
@@ -366,7 +451,10 @@ def _prints(contents: Sequence[str | Vector], recipe: Recipe, first_row: int | N
 
 def _taken(content: object, where: str, recipe: Recipe) -> Content:
     """Return a content as the recipe takes it: a text or a vector."""
-    takes_vectors, is_row = recipe.method.takes_vectors, isinstance(content, list | tuple | np.ndarray)
+    takes_vectors, is_row = (
+        recipe.method.takes_vectors,
+        isinstance(content, list | tuple | np.ndarray),
+    )
     if isinstance(content, str) and not takes_vectors:
         return content
     if takes_vectors and is_row:
@@ -389,7 +477,9 @@ def _limbs(one: Print) -> list[int]:
 def _pair(document: object, where: str = "") -> tuple[str, Any]:
     """Return a document's id and content if there are two, and the id is a text."""
     if not isinstance(document, tuple | list) or len(document) != 2:
-        raise InputError(f"{where}A pair of an id and a text or Print is needed, and {given(document)}.")
+        raise InputError(
+            f"{where}A pair of an id and a text or Print is needed, and {given(document)}."
+        )
     identifier, content = document
     if not checked(identifier, str, "An id", "a text", where):
         raise InputError(f"{where}An id is needed; an empty one is nobody's.")
@@ -397,7 +487,12 @@ def _pair(document: object, where: str = "") -> tuple[str, Any]:
 
 
 def _folder(path: object) -> str:
-    return checked(os.fspath(path) if isinstance(path, os.PathLike) else path, str, "The path of an index", "a path")
+    return checked(
+        os.fspath(path) if isinstance(path, os.PathLike) else path,
+        str,
+        "The path of an index",
+        "a path",
+    )
 
 
 def _scope(name: str | None) -> int:
@@ -423,4 +518,6 @@ def _answer(name: str, of_text: Print, judgement: answers.Judgement | None) -> A
     of = None if judgement.of is None else _name(judgement.of.id)
     is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
     distance = judgement.distance if is_duplicate else None
-    return Answer(name, judgement.reason.label, is_duplicate, distance, of, of_text, judgement.alike)
+    return Answer(
+        name, judgement.reason.label, is_duplicate, distance, of, of_text, judgement.alike
+    )

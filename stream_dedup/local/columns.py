@@ -1,4 +1,5 @@
-"""Prints as the columns of a table: what `prints` makes anywhere, in any order, and `judge` takes in one process, in order.
+"""Prints as the columns of a table: what `prints` makes anywhere, in any order, and `judge` takes
+in one process, in order.
 
     id         as it was given
     recipe     the recipe's id; prints of two recipes are never judged together
@@ -11,8 +12,8 @@
     where      the place of the document; may be missing
     problem    null, or why it cannot be judged: stage, class and sentence; may be missing
 
-Invariant: a row is a function of its document and the recipe, so it is the same wherever it is made. Who loads this module has
-asked `need_pyarrow` before.
+Invariant: a row is a function of its document and the recipe, so it is the same wherever it is
+made. Who loads this module has asked `need_pyarrow` before.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ _NEEDED = ("id", "recipe", "print", "features", "digest", "sketch", "is_empty")
 
 
 class PrintedRows(NamedTuple):
-    """Some rows of such a table: for each its id and (place, None or why it cannot be judged); the others are the batch."""
+    """Some rows of such a table: for each its id and (place, None or why it cannot be judged); the
+    others are the batch.
+    """
 
     ids: Sequence[Any]
     outcomes: Sequence[tuple[str, DeadLetter | None]]
@@ -63,14 +66,30 @@ class PrintedRows(NamedTuple):
 
 
 def table_of(
-    recipe: Recipe, batch: PrintedBatch, ids: Sequence[Any], outcomes: Sequence[tuple[str, DeadLetter | None]] | None = None
+    recipe: Recipe,
+    batch: PrintedBatch,
+    ids: Sequence[Any],
+    outcomes: Sequence[tuple[str, DeadLetter | None]] | None = None,
 ) -> Any:
-    """Return a `pyarrow.Table` of a batch with these ids; with `outcomes` of rows that cannot be judged, too."""
-    if {type(one) for one in ids} not in ({int}, {bytes}):  # else columns of two kinds could not be put together
-        ids = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in ids]
+    """Return a `pyarrow.Table` of a batch with these ids; with `outcomes` of rows that cannot be
+    judged, too.
+    """
+    if {type(one) for one in ids} not in (
+        {int},
+        {bytes},
+    ):  # else columns of two kinds could not be put together
+        ids = [
+            one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in ids
+        ]
     made = batch.prints
     columns: list[tuple[str, Any, Sequence[Any]]] = [
-        ("id", pa.binary() if outcomes is not None else pa.array(ids, None if ids else pa.string()).type, ids),
+        (
+            "id",
+            pa.binary()
+            if outcomes is not None
+            else pa.array(ids, None if ids else pa.string()).type,
+            ids,
+        ),
         ("recipe", pa.string(), [recipe.id] * len(ids)),
         ("print", pa.binary(), [row.tobytes() for row in made.prints.astype("<u8")]),
         ("features", pa.uint32(), made.features.tolist()),
@@ -82,18 +101,35 @@ def table_of(
     if outcomes is not None:
         rows = list(itertools.accumulate((letter is None for _, letter in outcomes), initial=0))
         told = ("stage", "error_class", "message")
-        letters = [None if letter is None else {name: getattr(letter, name) for name in told} for _, letter in outcomes]
+        letters = [
+            None if letter is None else {name: getattr(letter, name) for name in told}
+            for _, letter in outcomes
+        ]
         problem = pa.struct([(name, pa.string()) for name in told])
         columns = [
-            (name, kind, [values[row] if letter is None else None for row, letter in zip(rows, letters, strict=False)])
+            (
+                name,
+                kind,
+                [
+                    values[row] if letter is None else None
+                    for row, letter in zip(rows, letters, strict=False)
+                ],
+            )
             for name, kind, values in columns
         ]
-        columns += [("where", pa.string(), [where for where, _ in outcomes]), ("problem", problem, letters)]
-    return pa.table([pa.array(values, kind) for _, kind, values in columns], pa.schema([column[:2] for column in columns]))
+        columns += [
+            ("where", pa.string(), [where for where, _ in outcomes]),
+            ("problem", problem, letters),
+        ]
+    return pa.table(
+        [pa.array(values, kind) for _, kind, values in columns],
+        pa.schema([column[:2] for column in columns]),
+    )
 
 
 def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
-    """Yield the rows of a `pyarrow.RecordBatch` or `Table` of prints, as many at once as a batch holds.
+    """Yield the rows of a `pyarrow.RecordBatch` or `Table` of prints, as many at once as a batch
+    holds.
 
     Raises:
         InputError: it holds no prints; the sentence begins with `what`.
@@ -101,43 +137,60 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
     """
     _need_prints(table.schema.names, what)
     for start in range(0, table.num_rows, offline.BATCH_DOCUMENTS):
-        part = {name: table.column(name)[start : start + offline.BATCH_DOCUMENTS].to_pylist() for name in table.schema.names}
+        part = {
+            name: table.column(name)[start : start + offline.BATCH_DOCUMENTS].to_pylist()
+            for name in table.schema.names
+        }
         count = len(part["id"])
         problems = part.get("problem", [None] * count)
         rows = [row for row, problem in enumerate(problems) if problem is None]
         for made_by in {str(part["recipe"][row]) for row in rows}:
             if made_by != recipe.id:
                 raise ConfigurationError(
-                    f"{what} holds prints of the recipe {made_by}, and {recipe.id} was asked for; judge them with the recipe "
+                    f"{what} holds prints of the recipe {made_by}, and {recipe.id} was asked for; "
+                    "judge them with the recipe "
                     "and the key that made them."
                 )
         try:
             letters = [None if problem is None else DeadLetter(**problem) for problem in problems]
             prints = Prints(
-                np.frombuffer(_joined(part["print"], rows), "<u8").astype(np.uint64).reshape(len(rows), recipe.limbs),
-                np.frombuffer(_joined(part["sketch"], rows), np.uint8).reshape(len(rows), recipe.sketch_bytes),
+                np.frombuffer(_joined(part["print"], rows), "<u8")
+                .astype(np.uint64)
+                .reshape(len(rows), recipe.limbs),
+                np.frombuffer(_joined(part["sketch"], rows), np.uint8).reshape(
+                    len(rows), recipe.sketch_bytes
+                ),
                 np.array([part["features"][row] for row in rows], np.uint32).reshape(len(rows)),
-                np.frombuffer(_joined(part["digest"], rows), np.uint8).reshape(len(rows), DIGEST_BYTES),
+                np.frombuffer(_joined(part["digest"], rows), np.uint8).reshape(
+                    len(rows), DIGEST_BYTES
+                ),
                 np.array([part["is_empty"][row] for row in rows], np.bool_).reshape(len(rows)),
             )
             given = part.get("scope", [0] * count)
             scopes = np.array([given[row] for row in rows], np.uint64).reshape(len(rows))
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{what} holds prints that are damaged ({error}); make them anew.") from error
+            raise InputError(
+                f"{what} holds prints that are damaged ({error}); make them anew."
+            ) from error
         ids = [_stored(part["id"][row]) for row in rows]
         places = part.get("where") or [f"{what}:{start + row}" for row in range(count)]
         yield PrintedRows(
-            part["id"], list(zip(places, letters, strict=True)), PrintedBatch(ids, prints, scopes, np.zeros(len(ids)))
+            part["id"],
+            list(zip(places, letters, strict=True)),
+            PrintedBatch(ids, prints, scopes, np.zeros(len(ids))),
         )
 
 
 def _need_prints(names: Sequence[str], what: str) -> None:
     if missing := [name for name in _NEEDED if name not in names]:
-        raise InputError(f"{what} holds no prints: it has no column {missing[0]!r}. Make them with prints.")
+        raise InputError(
+            f"{what} holds no prints: it has no column {missing[0]!r}. Make them with prints."
+        )
 
 
 def files_of_prints(targets: Sequence[str], others: list[str] | None = None) -> list[SourceFile]:
-    """Return files of prints in the order in which `check` reads their documents: of the names of these.
+    """Return files of prints in the order in which `check` reads their documents: of the names of
+    these.
 
     `others` gets the names of files that were found and hold none.
 
@@ -148,7 +201,10 @@ def files_of_prints(targets: Sequence[str], others: list[str] | None = None) -> 
     files = [file for target in targets for file in find_files(target, "auto", names)]
     found = [file for file in files if file.form == "columns"]
     if targets and not found:
-        raise InputError(f"There are no prints in {first_of(targets)}. Make them: stream-dedup prints DATA --to FOLDER")
+        raise InputError(
+            f"There are no prints in {first_of(targets)}. Make them: stream-dedup prints DATA --to "
+            "FOLDER"
+        )
     for file in found:
         if file.path is not None and file.elsewhere is None:
             try:
@@ -175,10 +231,14 @@ def batches_of(file: SourceFile) -> Iterator[Any]:
             yield rows.batch
 
 
-def write_prints(path: Path, batches: Iterable[PrintedBatch], pending: Pending, recipe: Recipe, made_of: str) -> int:
-    """Write a file of prints, whole or not at all; return how many documents it has that can be judged.
+def write_prints(
+    path: Path, batches: Iterable[PrintedBatch], pending: Pending, recipe: Recipe, made_of: str
+) -> int:
+    """Write a file of prints, whole or not at all; return how many documents it has that can be
+    judged.
 
-    `pending` has the outcomes of a batch when that comes, as `rows_of` gives them back. `made_of`: see `is_made_of`.
+    `pending` has the outcomes of a batch when that comes, as `rows_of` gives them back. `made_of`:
+    see `is_made_of`.
     """
     nothing = PrintedBatch.empty(recipe)
     count = 0
@@ -225,7 +285,9 @@ def _schema_there(path: Path, column: str, what: str) -> Any:
     except (pa.ArrowException, OSError):
         schema = pa.schema([])
     if column not in schema.names:
-        raise InputError(f"{path} is there already, and is no file of {what}; name another folder with --to.")
+        raise InputError(
+            f"{path} is there already, and is no file of {what}; name another folder with --to."
+        )
     return schema
 
 
@@ -237,19 +299,36 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]]) -> None:
     """
     _schema_there(path, "verdict", "verdicts")
     kinds = {"distance": pa.int32(), "similarity": pa.float64(), "of_number": pa.int64()}
-    names = ("where", "id", "verdict", "reason", "of", "of_number", "distance", "similarity", "fingerprint", "message")
+    names = (
+        "where",
+        "id",
+        "verdict",
+        "reason",
+        "of",
+        "of_number",
+        "distance",
+        "similarity",
+        "fingerprint",
+        "message",
+    )
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
 
     def write(beside: Path) -> None:
         with pq.ParquetWriter(beside, schema) as writer:
-            while group := list(itertools.islice(rows, _BATCHES_OF_GROUP * offline.BATCH_DOCUMENTS)):
+            while group := list(
+                itertools.islice(rows, _BATCHES_OF_GROUP * offline.BATCH_DOCUMENTS)
+            ):
                 writer.write_table(pa.Table.from_pylist(group, schema=schema))
 
     replace_file(path, write)
 
 
 def _stored(identifier: object) -> bytes:
-    return shorten_id(identifier if isinstance(identifier, bytes) else str(identifier).encode("utf-8", "surrogatepass"))
+    return shorten_id(
+        identifier
+        if isinstance(identifier, bytes)
+        else str(identifier).encode("utf-8", "surrogatepass")
+    )
 
 
 def _joined(values: Sequence[bytes], rows: Sequence[int]) -> bytes:

@@ -1,7 +1,9 @@
-"""The crowds of a sample's documents, and what two of them share that the crowd does not: the plan's rule, in columns. Pure.
+"""The crowds of a sample's documents, and what two of them share that the crowd does not: the
+plan's rule, in columns. Pure.
 
-The crowd of a document is that of a filter which had the documents before it, in their order, and dropped what the plan calls
-near: of the kept ones that share a key of the plan's tables, as far as they are asked, the first `CROWD`.
+The crowd of a document is that of a filter which had the documents before it, in their order, and
+dropped what the plan calls near: of the kept ones that share a key of the plan's tables, as far as
+they are asked, the first `CROWD`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, SKETCH_VALUES, equal_values, own_shares, per_cents
+from stream_dedup.ground.sketch import (
+    CROWD,
+    JUDGING_VALUES,
+    SKETCH_VALUES,
+    equal_values,
+    own_shares,
+    per_cents,
+)
 
 ALONE: Final = 100
 """The share, in per cent, where nobody else is a candidate."""
@@ -23,9 +32,13 @@ Numbers = NDArray[np.int64]
 
 
 class ComparedTexts:
-    """What is compared of each of n texts, numbered from 0 in their order, and whether lengths and prints let pairs pass."""
+    """What is compared of each of n texts, numbered from 0 in their order, and whether lengths and
+    prints let pairs pass.
+    """
 
-    def __init__(self, prints: Prints, scopes: NDArray[np.uint64], rows: Numbers, plan: Plan) -> None:
+    def __init__(
+        self, prints: Prints, scopes: NDArray[np.uint64], rows: Numbers, plan: Plan
+    ) -> None:
         self.plan = plan
         self.sketches = prints.sketches[rows]
         self.scopes = np.unique(scopes[rows], return_inverse=True)[1].astype(np.int64)
@@ -42,7 +55,9 @@ class ComparedTexts:
         for below, threshold in reversed(self.plan.by_length):
             limit[shorter < below] = threshold
         distances = np.bitwise_count(self._limbs[ones] ^ self._limbs[others]).sum(axis=1)
-        passes: NDArray[np.bool_] = (distances <= limit) & (100 * shorter >= self.plan.ratio * np.maximum(*features))
+        passes: NDArray[np.bool_] = (distances <= limit) & (
+            100 * shorter >= self.plan.ratio * np.maximum(*features)
+        )
         return passes
 
     def keys(self, number: int) -> Iterator[tuple[int, object]]:
@@ -50,13 +65,17 @@ class ComparedTexts:
         scope, sketch = int(self.scopes[number]), self.sketches[number].tobytes()
         of_print = int.from_bytes(self._limbs[number].astype("<u8").tobytes(), "little")
         for table, key in enumerate(self.plan.keys):
-            yield table, (scope, *(of_print >> first & (1 << (end - first)) - 1 for first, end in key))
+            yield (
+                table,
+                (scope, *(of_print >> first & (1 << (end - first)) - 1 for first, end in key)),
+            )
         for table, (first, end) in enumerate(self.plan.sketch_bounds, len(self.plan.keys)):
             yield table, (scope, sketch[first:end])
 
 
 class Crowds:
-    """The crowd of each of n texts: `members` (n, CROWD), their numbers, -1 behind the last; `kept` (n,) by the plan.
+    """The crowd of each of n texts: `members` (n, CROWD), their numbers, -1 behind the last; `kept`
+    (n,) by the plan.
 
     `_seen` (n, values): how many of the crowd have a value of the text.
     """
@@ -84,12 +103,16 @@ class Crowds:
         self.members[number, : len(crowd)] = crowd
         self._seen[number] = equal_values(sketches[crowd], sketches[number]).sum(axis=0)
         itself = np.full(len(candidates), number)
-        near = self._texts.pass_by(itself, candidates) & (per_cents(sketches[candidates], sketches[number]) >= plan.similarity)
+        near = self._texts.pass_by(itself, candidates) & (
+            per_cents(sketches[candidates], sketches[number]) >= plan.similarity
+        )
         _, shares = self.shares(itself[near], candidates[near])
         self.kept[number] = not (shares >= plan.crowd).any()
 
     def shares(self, ones: Numbers, others: Numbers) -> tuple[Numbers, Numbers]:
-        """Return of each pair how many others are the first one's crowd, and what it shares that these do not, in per cent."""
+        """Return of each pair how many others are the first one's crowd, and what it shares that
+        these do not, in per cent.
+        """
         members = self.members[ones]
         is_member = (members == others[:, None]).any(axis=1)
         crowd = (members >= 0).sum(axis=1) - is_member

@@ -1,7 +1,9 @@
-"""Duplicates in a table, in rows of any kind, or in files: `dedup`, and the same in two steps, `prints` and `judge`.
+"""Duplicates in a table, in rows of any kind, or in files: `dedup`, and the same in two steps,
+`prints` and `judge`.
 
-Invariants: a row of the result for each row of the source, in its order, for each kind of source; the verdicts are those of
-`check` on the same documents. What cannot be read of files costs no other document.
+Invariants: a row of the result for each row of the source, in its order, for each kind of source;
+the verdicts are those of `check` on the same documents. What cannot be read of files costs no other
+document.
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.sources import not_read
-from stream_dedup.local.offline import Judged, PrintedBatch, fingerprinted, judge_batches, judge_documents, open_index, plan_of
+from stream_dedup.local.offline import (
+    Judged,
+    PrintedBatch,
+    fingerprinted,
+    judge_batches,
+    judge_documents,
+    open_index,
+    plan_of,
+)
 from stream_dedup.local.rows import DocumentRows, is_table, rows_in, warn_caller
 
 UNREADABLE, MISSING = "unreadable", "missing"
@@ -42,37 +52,52 @@ def dedup(
 ) -> Any:
     """Return for each row of `source` whether it is a duplicate, and of what.
 
-    `source`: a table (Arrow, pandas, polars, also lazy, a dataset of Hugging Face, also of several splits, which are judged one
-    after another, or a dictionary of columns); a column of texts (Series, ChunkedArray, NumPy); rows (dictionaries, texts, or
-    pairs of id and text) or tables, also of an iterator; or the path of a file or folder that `check` reads. `text` and `id`
-    name the columns or fields, also inside others (`page.text`). Without `id` a row is known by its number. `vector` names a
-    column of vectors, which are judged instead of texts, by `Recipe("vector")`; a matrix (n, d) needs that recipe and no name.
+    `source`: a table (Arrow, pandas, polars, also lazy, a dataset of Hugging Face, also of several
+    splits, which are judged one after another, or a dictionary of columns); a column of texts
+    (Series, ChunkedArray, NumPy); rows (dictionaries, texts, or pairs of id and text) or tables,
+    also of an iterator; or the path of a file or folder that `check` reads. `text` and `id` name
+    the columns or fields, also inside others (`page.text`). Without `id` a row is known by its
+    number. `vector` names a column of vectors, which are judged instead of texts, by
+    `Recipe("vector")`; a matrix (n, d) needs that recipe and no name.
 
-    `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the plan's own. `nulls`: a row
-    without a text is an error, or is kept, or dropped; then it is no duplicate, and its reason is `missing`.
+    `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the
+    plan's own. `nulls`: a row without a text is an error, or is kept, or dropped; then it is no
+    duplicate, and its reason is `missing`.
 
-    `returns="columns"`: a dictionary of lists of n values. `id`, as it was given; `is_duplicate`; `reason`, as in the header
-    `dedup.reason`; `of` and `of_row`, id and number of the kept row, `distance` in bits, `similarity` from 0 to 1, None for
-    kept rows (`similarity` also where the plan knows none); `group`, the number of the kept row, which a kept row shares with
-    its duplicates. `"mask"`: a NumPy array (n,) of bool, True for rows that are kept. `"kept"`: the kept rows, as the kind of
-    table or column that `source` is, or as a list.
+    `returns="columns"`: a dictionary of lists of n values. `id`, as it was given; `is_duplicate`;
+    `reason`, as in the header `dedup.reason`; `of` and `of_row`, id and number of the kept row,
+    `distance` in bits, `similarity` from 0 to 1, None for kept rows (`similarity` also where the
+    plan knows none); `group`, the number of the kept row, which a kept row shares with its
+    duplicates. `"mask"`: a NumPy array (n,) of bool, True for rows that are kept. `"kept"`: the
+    kept rows, as the kind of table or column that `source` is, or as a list.
 
-    Memory holds the result and the fingerprints. What cannot be judged has the reason `unreadable` and is no duplicate; a
-    warning says how many there are. A text of which more than a fifth is U+FFFD is kept; what cannot be read of a file is not.
+    Memory holds the result and the fingerprints. What cannot be judged has the reason `unreadable`
+    and is no duplicate; a warning says how many there are. A text of which more than a fifth is
+    U+FFFD is kept; what cannot be read of a file is not.
 
     Raises:
-        InputError: the source is nothing of that kind; a row has no text (the sentence names the first one, counted from 0); or
+        InputError: the source is nothing of that kind; a row has no text (the sentence names the
+        first one, counted from 0); or
             nothing in the files can be read.
-        ConfigurationError: the plan judges more bits than the recipe's prints have, or compares no sketches and a similarity is
+        ConfigurationError: the plan judges more bits than the recipe's prints have, or compares no
+        sketches and a similarity is
             given; the recipe does not take what the column holds; or an extra is not installed.
     """
     _known("nulls", nulls, ("error", "keep", "drop"))
     _known("returns", returns, ("columns", "mask", "kept"))
     if returns == "kept" and isinstance(source, str | os.PathLike):
-        raise ConfigurationError("Kept rows of files are written by `stream-dedup check FILE --to FOLDER`; or take the mask.")
+        raise ConfigurationError(
+            "Kept rows of files are written by `stream-dedup check FILE --to FOLDER`; or take the "
+            "mask."
+        )
     if returns == "kept":  # then it is read twice
-        if isinstance(source, Mapping) and any(isinstance(column, Iterator) for column in source.values()):
-            source = {name: list(column) if isinstance(column, Iterator) else column for name, column in source.items()}
+        if isinstance(source, Mapping) and any(
+            isinstance(column, Iterator) for column in source.values()
+        ):
+            source = {
+                name: list(column) if isinstance(column, Iterator) else column
+                for name, column in source.items()
+            }
         source = list(source) if isinstance(source, Iterator) else source
     made_by = _recipe(recipe, vector)
     rows = _rows(source, text, id, vector, made_by, allows_nulls=nulls != "error")
@@ -100,11 +125,13 @@ def prints(
     vector: str | None = None,
     recipe: Recipe | str | None = None,
 ) -> Any:
-    """Return the prints of the rows of `source`, a `pyarrow.Table` of as many rows, for `judge`: anywhere, in any order.
+    """Return the prints of the rows of `source`, a `pyarrow.Table` of as many rows, for `judge`:
+    anywhere, in any order.
 
-    `source`, `text`, `id`, `vector`: as `dedup` takes them. Columns: `id`, `recipe`, `print`, `features`, `digest`, `sketch`,
-    `is_empty`, `scope`. A row depends on its document and the recipe only, so tables that were made in several places, put
-    together in the order of the rows, are the table that one call would have made.
+    `source`, `text`, `id`, `vector`: as `dedup` takes them. Columns: `id`, `recipe`, `print`,
+    `features`, `digest`, `sketch`, `is_empty`, `scope`. A row depends on its document and the
+    recipe only, so tables that were made in several places, put together in the order of the rows,
+    are the table that one call would have made.
 
     Raises:
         InputError: as `dedup` raises it; or something in the files cannot be read.
@@ -132,8 +159,9 @@ def judge(
 ) -> dict[str, list[Any]]:
     """Return what `dedup` returns of documents, as columns, from their prints alone.
 
-    `source`: a table that `prints` made, also by way of another library; several, in their order, also of an iterator; or the
-    path of a file or folder of them, which are read in the order of their names. `recipe`: the one that made them.
+    `source`: a table that `prints` made, also by way of another library; several, in their order,
+    also of an iterator; or the path of a file or folder of them, which are read in the order of
+    their names. `recipe`: the one that made them.
 
     Raises:
         InputError: it holds no prints.
@@ -149,7 +177,11 @@ def judge(
     def batches() -> Iterator[PrintedBatch]:
         for table, what in _tables(source):
             for rows in rows_of(table, made_by, what):
-                unreadable.extend(len(ids) + row for row, (_, letter) in enumerate(rows.outcomes) if letter is not None)
+                unreadable.extend(
+                    len(ids) + row
+                    for row, (_, letter) in enumerate(rows.outcomes)
+                    if letter is not None
+                )
                 ids.extend(rows.ids)
                 yield rows.whole(made_by)
 
@@ -162,7 +194,9 @@ def judge(
 
 def _known(name: str, value: object, known: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in known:
-        raise ConfigurationError(f"{name}={value!r} says nothing; it may be {', '.join(map(repr, known))}.")
+        raise ConfigurationError(
+            f"{name}={value!r} says nothing; it may be {', '.join(map(repr, known))}."
+        )
 
 
 def _recipe(recipe: Recipe | str | None, vector: str | None) -> Recipe:
@@ -170,12 +204,21 @@ def _recipe(recipe: Recipe | str | None, vector: str | None) -> Recipe:
         return as_recipe(recipe)
     made_by = as_recipe(recipe, "vector")
     if not made_by.method.takes_vectors:
-        raise ConfigurationError(f"The recipe {made_by.id} takes texts, and vector= names vectors; leave one of the two out.")
+        raise ConfigurationError(
+            f"The recipe {made_by.id} takes texts, and vector= names vectors; leave one of the two "
+            "out."
+        )
     return made_by
 
 
 def _rows(
-    source: object, text: str, identifier: str | None, vector: str | None, recipe: Recipe, *, allows_nulls: bool = False
+    source: object,
+    text: str,
+    identifier: str | None,
+    vector: str | None,
+    recipe: Recipe,
+    *,
+    allows_nulls: bool = False,
 ) -> DocumentRows:
     """Return the rows of a source by the names of its columns, which are texts."""
     name = "text" if vector is None else "vector"
@@ -186,7 +229,9 @@ def _rows(
 
 
 def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return the columns of verdicts on documents with these ids, which are there when the verdict comes."""
+    """Return the columns of verdicts on documents with these ids, which are there when the verdict
+    comes.
+    """
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for one in judged:
         is_duplicate = one.verdict is Verdict.DUPLICATE
@@ -213,7 +258,9 @@ def _say_unreadable(rows: DocumentRows, count: int) -> None:
         first = next(iter(rows.unreadable.values()))
         if len(rows.unreadable) == count:
             raise InputError(f"Nothing can be read: {first}")
-        warn_caller(f"{len(rows.unreadable):,} of {count:,} rows cannot be read, the first: {first}")
+        warn_caller(
+            f"{len(rows.unreadable):,} of {count:,} rows cannot be read, the first: {first}"
+        )
 
 
 def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:

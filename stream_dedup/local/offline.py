@@ -1,8 +1,10 @@
-"""The filter without Kafka: documents in, verdicts out, through the very same fingerprints, log records and index.
+"""The filter without Kafka: documents in, verdicts out, through the very same fingerprints, log
+records and index.
 
-Invariants: the verdicts are those of a log that holds the same documents in the same order, with one partition; nothing
-is kept on disk, unless an index on disk is given; memory grows with the representatives (their prints and ids), never with the
-texts. In an index that stays, a document of one run judged again gets its first verdict, as a redelivered record does.
+Invariants: the verdicts are those of a log that holds the same documents in the same order, with
+one partition; nothing is kept on disk, unless an index on disk is given; memory grows with the
+representatives (their prints and ids), never with the texts. In an index that stays, a document of
+one run judged again gets its first verdict, as a redelivered record does.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, format_prints
 from stream_dedup.ground.arguments import checked
-from stream_dedup.ground.document import DIGEST_BYTES, NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
+from stream_dedup.ground.document import (
+    DIGEST_BYTES,
+    NO_TOPIC_ID,
+    NONCE_BYTES,
+    Mode,
+    Reason,
+    Verdict,
+    shorten_id,
+)
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
@@ -37,7 +47,8 @@ _NONCE = bytes(NONCE_BYTES)
 class OfflineDocument:
     """A document to judge: a text, or the vector of a recipe that takes vectors.
 
-    `scope`: judged only against documents with the same one; 0 is the common scope. `rank`: see `judge_ranked`.
+    `scope`: judged only against documents with the same one; 0 is the common scope. `rank`: see
+    `judge_ranked`.
     """
 
     id: bytes
@@ -48,7 +59,8 @@ class OfflineDocument:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict. `number` counts the documents from 0; of a duplicate, `of_number` and `of_id` name the kept one.
+    """A verdict. `number` counts the documents from 0; of a duplicate, `of_number` and `of_id` name
+    the kept one.
 
     `similarity`, 0 to 1: 1 for the same text; of what is near told by a recipe with sketches.
     """
@@ -67,7 +79,9 @@ class Judged:
         """Unique or duplicate."""
         verdict = self.reason.verdict
         if verdict is None:
-            raise InvariantError(f"Document {self.number} was answered {self.reason.label}, which is no outcome.")
+            raise InvariantError(
+                f"Document {self.number} was answered {self.reason.label}, which is no outcome."
+            )
         return verdict
 
 
@@ -86,19 +100,25 @@ def plan_of(plan: Plan | str | None, similarity: float | None, recipe: Recipe) -
         chosen = parse_plan(plan)
     else:
         chosen = checked(plan, Plan, "A plan", "a Plan, or written as one, such as 'bands'")
-    return chosen if similarity is None else chosen.with_similarity(parse_similarity(str(similarity)))
+    return (
+        chosen if similarity is None else chosen.with_similarity(parse_similarity(str(similarity)))
+    )
 
 
 def check_widths(recipe: Recipe, plan: Plan) -> None:
-    """Raise ConfigurationError if the plan judges more than the recipe makes: more bits, or sketches."""
+    """Raise ConfigurationError if the plan judges more than the recipe makes: more bits, or
+    sketches.
+    """
     if plan.width > recipe.width:
         raise ConfigurationError(
-            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
+            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes "
+            f"{recipe.width}; choose a plan of "
             "at most that width, such as classic for 64 bits."
         )
     if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
-            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them, "
+            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; "
+            "choose a plan without them, "
             "such as blocks."
         )
 
@@ -116,13 +136,18 @@ def store_at(path: str | os.PathLike[str] | None) -> Store:
     return RocksStore(os.fspath(path))
 
 
-def open_index(store: Store, recipe: Recipe, plan: Plan | str | None = None, similarity: float | None = None) -> LogIndex:
-    """Return the index on a store: begun there with this recipe and plan, or the one that is there, if it has both.
+def open_index(
+    store: Store, recipe: Recipe, plan: Plan | str | None = None, similarity: float | None = None
+) -> LogIndex:
+    """Return the index on a store: begun there with this recipe and plan, or the one that is there,
+    if it has both.
 
-    `plan` None: what the index has; for a new one the plan of those who name none. `similarity`: as `plan_of` takes it.
+    `plan` None: what the index has; for a new one the plan of those who name none. `similarity`: as
+    `plan_of` takes it.
 
     Raises:
-        ConfigurationError: the index there has another recipe or plan, or belongs to a filter on Kafka; or the plan judges more
+        ConfigurationError: the index there has another recipe or plan, or belongs to a filter on
+        Kafka; or the plan judges more
             than the recipe makes: more bits, or sketches.
         StoreError: it is damaged.
     """
@@ -131,13 +156,15 @@ def open_index(store: Store, recipe: Recipe, plan: Plan | str | None = None, sim
     if index.declared is not None and index.plan is not None:
         if index.declared.recipe != recipe.id:
             raise ConfigurationError(
-                f"The index holds prints of the recipe {index.declared.recipe}, and {recipe.id} was asked for; open it with "
+                f"The index holds prints of the recipe {index.declared.recipe}, and {recipe.id} "
+                "was asked for; open it with "
                 "the recipe and the key that began it."
             )
         asked = plan_of(index.plan if plan is None else plan, similarity, recipe)
         if asked != index.plan:
             raise ConfigurationError(
-                f"The index judges by the plan {index.plan.name}, and {asked.name} was asked for; open it without a plan and a "
+                f"The index judges by the plan {index.plan.name}, and {asked.name} was asked for; "
+                "open it without a plan and a "
                 "similarity, or begin another index."
             )
         return index
@@ -163,7 +190,9 @@ def apply_record(index: LogIndex, raw: bytes) -> bytes | None:
 
 
 class PrintedBatch(NamedTuple):
-    """Documents as an index takes them, at most `BATCH_DOCUMENTS`: ids, `prints`, one row each, `scopes` and `ranks` (n,)."""
+    """Documents as an index takes them, at most `BATCH_DOCUMENTS`: ids, `prints`, one row each,
+    `scopes` and `ranks` (n,).
+    """
 
     ids: Sequence[bytes]
     prints: Prints
@@ -188,7 +217,10 @@ class PrintedBatch(NamedTuple):
         if not parts:
             return cls.empty(recipe)
         ids = [one for part in parts for one in part.ids]
-        scopes, ranks = (np.concatenate(column) for column in zip(*((part.scopes, part.ranks) for part in parts), strict=True))
+        scopes, ranks = (
+            np.concatenate(column)
+            for column in zip(*((part.scopes, part.ranks) for part in parts), strict=True)
+        )
         return cls(ids, Prints.joined([part.prints for part in parts]), scopes, ranks)
 
     def taken(self, rows: NDArray[np.intp]) -> PrintedBatch:
@@ -208,7 +240,9 @@ class MakesPrints(Protocol):
 def fingerprinted(
     documents: Iterable[OfflineDocument], recipe: Recipe, fingerprinter: MakesPrints | None = None
 ) -> Iterator[PrintedBatch]:
-    """Yield the documents with their prints, in order, a batch at a time; `fingerprinter`: of that recipe."""
+    """Yield the documents with their prints, in order, a batch at a time; `fingerprinter`: of that
+    recipe.
+    """
     fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
     source = iter(documents)
     while batch := list(islice(source, BATCH_DOCUMENTS)):
@@ -231,17 +265,26 @@ def judge_documents(
     first: int = 0,
     safe: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
-    """Yield a verdict for each document, in order; documents are taken in as verdicts are taken out, a batch at a time.
+    """Yield a verdict for each document, in order; documents are taken in as verdicts are taken
+    out, a batch at a time.
 
-    `fingerprinter`: of that recipe, made here if it is None. `index`: in memory if it is None. `run`, 16 bytes: numbers of
-    documents are those of this run; a kept one of another run is named by its id alone. `first`: the number of the first
-    document. `safe`: says up to which number nobody will ask again; verdicts on those behind it are kept in the index.
+    `fingerprinter`: of that recipe, made here if it is None. `index`: in memory if it is None.
+    `run`, 16 bytes: numbers of documents are those of this run; a kept one of another run is named
+    by its id alone. `first`: the number of the first document. `safe`: says up to which number
+    nobody will ask again; verdicts on those behind it are kept in the index.
 
     Raises:
         ConfigurationError: the plan judges more bits than the recipe's prints have.
     """
     index = open_index(MemoryStore(), recipe, plan) if index is None else index
-    yield from judge_batches(fingerprinted(documents, recipe, fingerprinter), recipe, index, run=run, first=first, safe=safe)
+    yield from judge_batches(
+        fingerprinted(documents, recipe, fingerprinter),
+        recipe,
+        index,
+        run=run,
+        first=first,
+        safe=safe,
+    )
 
 
 def judge_batches(
@@ -257,19 +300,25 @@ def judge_batches(
     for ids, prints, scopes, _ in batches:
         numbers = first, first if safe is None else safe()
         written = format_prints(prints.prints, recipe.width)
-        for row, judgement in enumerate(judge_prints(index, recipe, ids, prints, scopes, numbers, run)):
+        for row, judgement in enumerate(
+            judge_prints(index, recipe, ids, prints, scopes, numbers, run)
+        ):
             yield _judged(first + row, ids[row], judgement, written[row].decode(), run)
         first += len(ids)
 
 
 def judge_ranked(batches: Iterable[PrintedBatch], recipe: Recipe, index: LogIndex) -> list[Judged]:
-    """Return the verdicts that documents get if those of a higher rank come first, in the order in which they really came.
+    """Return the verdicts that documents get if those of a higher rank come first, in the order in
+    which they really came.
 
     Of equal ranks the earlier one is first. Memory holds the prints of all.
     """
     whole = PrintedBatch.joined(recipe, list(batches))
     order = np.argsort(-whole.ranks, kind="stable")
-    parts = (whole.taken(order[first : first + BATCH_DOCUMENTS]) for first in range(0, len(order), BATCH_DOCUMENTS))
+    parts = (
+        whole.taken(order[first : first + BATCH_DOCUMENTS])
+        for first in range(0, len(order), BATCH_DOCUMENTS)
+    )
     numbers = order.tolist()
     found: list[Judged | None] = [None] * len(numbers)
     for judged in judge_batches(parts, recipe, index):
@@ -290,14 +339,18 @@ def judge_prints(
 ) -> list[answers.Judgement | None]:
     """Judge n documents, at most `BATCH_DOCUMENTS`, in their order; None for one without a text.
 
-    `numbers`: of the first document, and up to which one nobody will ask again. `run`: as `judge_documents` takes it.
+    `numbers`: of the first document, and up to which one nobody will ask again. `run`: as
+    `judge_documents` takes it.
     """
     rows = np.flatnonzero(~prints.empty)
     found: list[answers.Judgement | None] = [None] * len(ids)
     lengths = [len(ids[row]) for row in rows.tolist()]
     for count in records.split_sizes(lengths, 64 * recipe.limbs, recipe.sketch_bytes, 1):
         part, rows = rows[:count], rows[count:]
-        raw = apply_record(index, records.encode_batch(_log_record(recipe, ids, prints, part, scopes, numbers, run)))
+        raw = apply_record(
+            index,
+            records.encode_batch(_log_record(recipe, ids, prints, part, scopes, numbers, run)),
+        )
         answer = answers.decode(raw, "An answer of the index")
         if not isinstance(answer, answers.LogAnswer):
             raise InvariantError(f"The index did not judge a batch: {answer!r}.")
@@ -306,7 +359,13 @@ def judge_prints(
     return found
 
 
-def _judged(number: int, identifier: bytes, judgement: answers.Judgement | None, fingerprint: str, run: bytes) -> Judged:
+def _judged(
+    number: int,
+    identifier: bytes,
+    judgement: answers.Judgement | None,
+    fingerprint: str,
+    run: bytes,
+) -> Judged:
     if judgement is None:
         return Judged(number, identifier, Reason.EMPTY, None)
     if judgement.of is None:
@@ -314,7 +373,14 @@ def _judged(number: int, identifier: bytes, judgement: answers.Judgement | None,
     place = judgement.of.position
     of_number = place.offset if place.topic_id == run else None
     return Judged(
-        number, identifier, judgement.reason, fingerprint, judgement.distance, of_number, judgement.of.id, judgement.alike
+        number,
+        identifier,
+        judgement.reason,
+        fingerprint,
+        judgement.distance,
+        of_number,
+        judgement.of.id,
+        judgement.alike,
     )
 
 
@@ -330,13 +396,16 @@ def _log_record(
     first, safe = numbers
     count = len(rows)
     # Tells a document that is given again from another one at the same position.
-    values = [hashlib.blake2b(digest.tobytes(), digest_size=8).digest() for digest in prints.digests[rows]]
+    values = [
+        hashlib.blake2b(digest.tobytes(), digest_size=8).digest() for digest in prints.digests[rows]
+    ]
     return records.Batch(
         recipe=recipe.id,
         mode=Mode.ENFORCE,
         nonce=_NONCE,
         number=first + int(rows[0]),
-        # As a worker says what it committed: the index keeps the verdicts behind that, and no others.
+        # As a worker says what it committed: the index keeps the verdicts behind that, and no
+        # others.
         sources=(records.Source(_TOPIC, run, 0, 0, safe),),
         source=np.zeros(count, np.uint16),
         offset=rows.astype(np.int64) + first,

@@ -1,4 +1,5 @@
-"""Files into a folder of kept rows and duplicates, with the index on disk: larger than memory, and resumable.
+"""Files into a folder of kept rows and duplicates, with the index on disk: larger than memory, and
+resumable.
 
     FOLDER/kept/part-00000.parquet         rows as they are in the source; .jsonl if the source has no columns
     FOLDER/duplicates/part-00000.parquet   rows with dedup_of, dedup_group, dedup_reason, dedup_distance, dedup_similarity
@@ -6,9 +7,10 @@
     FOLDER/index                           the fingerprints, unless they are in an index that is kept
     FOLDER/progress.json                   how far it is; of which files and settings
 
-Invariants: a part holds rows of one file, and where it ends depends on the source alone. `progress.json` counts a part once
-its files are on disk; what lies in front of that is never written again, and what lies behind is written anew with the
-verdicts that the index gave first. So a run that was killed and goes on ends with the same files as one that was not.
+Invariants: a part holds rows of one file, and where it ends depends on the source alone.
+`progress.json` counts a part once its files are on disk; what lies in front of that is never
+written again, and what lies behind is written anew with the verdicts that the index gave first. So
+a run that was killed and goes on ends with the same files as one that was not.
 """
 
 from __future__ import annotations
@@ -65,13 +67,15 @@ class _Row(NamedTuple):
 class PartedOutput:
     """A run over `files` into `folder`. `identity` says of which files and settings its output is.
 
-    `index` is where the fingerprints are, if they are kept. `tell` gets each row that cannot be judged, by its place;
-    `passed_over` counts what a WARC file holds beside pages.
-    `written_as` parquet or jsonl is the format of all that is written; else columns give Parquet, and all others JSONL.
-    `judged` documents are in parts that were written; `run_id` tells their numbers from those of other runs on one index.
+    `index` is where the fingerprints are, if they are kept. `tell` gets each row that cannot be
+    judged, by its place; `passed_over` counts what a WARC file holds beside pages. `written_as`
+    parquet or jsonl is the format of all that is written; else columns give Parquet, and all others
+    JSONL. `judged` documents are in parts that were written; `run_id` tells their numbers from
+    those of other runs on one index.
 
-    `counts` has `kept`, `duplicates`, `unreadable`, and of these, as `damaged`, the files that cannot be read as a whole, and,
-    by the name of a field that is added, the rows that had a value there, which it replaces.
+    `counts` has `kept`, `duplicates`, `unreadable`, and of these, as `damaged`, the files that
+    cannot be read as a whole, and, by the name of a field that is added, the rows that had a value
+    there, which it replaces.
     """
 
     folder: Path
@@ -101,21 +105,33 @@ class PartedOutput:
                 found = json.loads((self.folder / _PROGRESS).read_bytes())
                 if found["identity"] != json.loads(json.dumps(self.identity)):
                     raise InputError(
-                        f"{self.folder} was begun with other files or other settings; name another folder, or remove this one."
+                        f"{self.folder} was begun with other files or other settings; name another "
+                        "folder, or remove this one."
                     )
                 self.counts, self.is_done = Counter(found["counts"]), found["done"]
-                self._next, self._parts, self.judged = tuple(found["next"]), found["parts"], found["judged"]
+                self._next, self._parts, self.judged = (
+                    tuple(found["next"]),
+                    found["parts"],
+                    found["judged"],
+                )
                 self.run_id = bytes.fromhex(found["run"])
                 self.resumed = sum(self.counts[kind] for kind in KINDS)
                 self._drop_index()
             elif any(self.folder.iterdir()):
-                raise InputError(f"{self.folder} is not empty, and was not begun by this command; name another folder.")
+                raise InputError(
+                    f"{self.folder} is not empty, and was not begun by this command; name another "
+                    "folder."
+                )
             elif self.index is not None:  # which numbers documents of other runs, too
                 self.run_id = secrets.token_bytes(TOPIC_ID_BYTES)
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{self.folder / _PROGRESS} is damaged; remove the folder, and begin anew.") from error
+            raise InputError(
+                f"{self.folder / _PROGRESS} is damaged; remove the folder, and begin anew."
+            ) from error
         except OSError as error:
-            raise InputError(f"The folder {self.folder} cannot be used: {error.strerror}.") from error
+            raise InputError(
+                f"The folder {self.folder} cannot be used: {error.strerror}."
+            ) from error
 
     @contextlib.contextmanager
     def opened_index(self, recipe: Recipe, plan: Plan) -> Iterator[LogIndex]:
@@ -135,7 +151,9 @@ class PartedOutput:
             shutil.rmtree(self.folder / "index", ignore_errors=True)  # nobody asks it any more
 
     def run(self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]) -> None:
-        """Judge and write what a former run did not. `judge` yields the verdicts on documents that begin with a number."""
+        """Judge and write what a former run did not. `judge` yields the verdicts on documents that
+        begin with a number.
+        """
         self._save()
         part: list[_Row] = []
         size = 0
@@ -151,7 +169,9 @@ class PartedOutput:
         self.is_done = True
         self._save()
 
-    def _rows(self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]) -> Iterator[_Row]:
+    def _rows(
+        self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]
+    ) -> Iterator[_Row]:
         read: deque[tuple[tuple[int, int], RawDocument]] = deque()
         pending: Pending = deque()
 
@@ -187,16 +207,22 @@ class PartedOutput:
         for kind in KINDS:
             chosen = [row for row in part if row.kind == kind]
             self.counts[kind] += len(chosen)
-            self.counts.update(name for row in chosen for name in _added(row) if _has(row.raw, name))
+            self.counts.update(
+                name for row in chosen for name in _added(row) if _has(row.raw, name)
+            )
             # Of a file with columns, too, there may be no row where it is damaged.
             for has_columns in (True, False):
                 (self.folder / kind).mkdir(exist_ok=True)
                 rows = [row for row in chosen if self._as_columns(row) is has_columns]
                 if rows and has_columns:
-                    replace_file(self.folder / kind / f"{name}.parquet", partial(_write_table, _table(rows)))
+                    replace_file(
+                        self.folder / kind / f"{name}.parquet", partial(_write_table, _table(rows))
+                    )
                 elif rows:
                     replace_file(self.folder / kind / f"{name}.jsonl", partial(_write_lines, rows))
-        self.counts["damaged"] += sum(row.raw.lost is not None and row.raw.lost.error_class == DAMAGED_FILE for row in part)
+        self.counts["damaged"] += sum(
+            row.raw.lost is not None and row.raw.lost.error_class == DAMAGED_FILE for row in part
+        )
         number, place = part[-1].at
         self._next = (number, place + 1)
         self._parts += 1
@@ -205,9 +231,18 @@ class PartedOutput:
 
     def replaced(self) -> str:
         """Return what is said of the fields of rows that were replaced; nothing if none was."""
-        names = [f"{name} of {counted(count, 'row')}" for name, count in self.counts.items() if name.startswith("dedup_")]
+        names = [
+            f"{name} of {counted(count, 'row')}"
+            for name, count in self.counts.items()
+            if name.startswith("dedup_")
+        ]
         where = " and ".join(str(self.folder / kind) for kind in KINDS[1:])
-        return f"In {where} fields of rows were replaced: {', '.join(names)}. The source still has them." if names else ""
+        return (
+            f"In {where} fields of rows were replaced: {', '.join(names)}. The source still has "
+            "them."
+            if names
+            else ""
+        )
 
     def _as_columns(self, row: _Row) -> bool:
         return row.raw.row is not None if self.written_as is None else self.written_as == "parquet"
@@ -236,15 +271,19 @@ def _write_table(table: Any, path: Path) -> None:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file so that it is there as a whole, and on the disk, or not at all; its folder is made.
+    """Write a file so that it is there as a whole, and on the disk, or not at all; its folder is
+    made.
 
     Raises:
-        InputError: it cannot be written, the disk is full, or a folder, a pipe or a device has its name.
+        InputError: it cannot be written, the disk is full, or a folder, a pipe or a device has its
+        name.
     """
     beside = path.with_name(f".{path.name}.new")
     try:
         if path.exists() and not path.is_file():
-            raise InputError(f"{path} is there already, and is no file; name another folder, or remove it.")
+            raise InputError(
+                f"{path} is there already, and is no file; name another folder, or remove it."
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         write(beside)
     except OSError as error:
@@ -252,7 +291,10 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
             beside.unlink(missing_ok=True)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
-        raise InputError(f"{path} was not written: the disk is full. Free or add space, and run the command again.") from error
+        raise InputError(
+            f"{path} was not written: the disk is full. Free or add space, and run the command "
+            "again."
+        ) from error
     for one, replaced in ((beside, False), (path.parent, True)):
         if replaced:
             beside.replace(path)
@@ -275,7 +317,9 @@ def _added(row: _Row) -> dict[str, Any]:
 
 
 def _has(raw: RawDocument, name: str) -> bool:
-    """Return whether a row has a value in a field; a column that is not in `fields` holds bytes that are no text."""
+    """Return whether a row has a value in a field; a column that is not in `fields` holds bytes
+    that are no text.
+    """
     is_column = raw.row is not None and name in raw.row[0].schema.names
     return raw.fields is not None and raw.fields.get(name, is_column or None) is not None
 
@@ -290,12 +334,17 @@ def _line(row: _Row) -> bytes:
         fields = raw.fields
     else:
         is_judged = raw.form != "jsonl" and isinstance(row.outcome, Judged)
-        fields = {"id": raw.name, "text": row.text if is_judged else decode_page(raw.raw, raw.charset)}
+        fields = {
+            "id": raw.name,
+            "text": row.text if is_judged else decode_page(raw.raw, raw.charset),
+        }
     return json.dumps({**fields, **_added(row)}).encode()
 
 
 def _table(rows: Sequence[_Row]) -> Any:
-    """Return rows with the columns of their source, and what is added; rows of one batch are taken at once."""
+    """Return rows with the columns of their source, and what is added; rows of one batch are taken
+    at once.
+    """
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     if any(row.raw.row is None for row in rows):
@@ -306,7 +355,9 @@ def _table(rows: Sequence[_Row]) -> Any:
         if not taken or taken[-1][0] is not batch:
             taken.append((batch, []))
         taken[-1][1].append(place)
-    table = pa.Table.from_batches([batch.take(pa.array(places, pa.int64())) for batch, places in taken]).combine_chunks()
+    table = pa.Table.from_batches(
+        [batch.take(pa.array(places, pa.int64())) for batch, places in taken]
+    ).combine_chunks()
     added = [_added(row) for row in rows]
     for name in added[0]:
         if name in table.column_names:
@@ -316,10 +367,16 @@ def _table(rows: Sequence[_Row]) -> Any:
 
 
 def _fields_in(line: bytes) -> dict[str, Any]:
-    """Return the JSON object in a line, in whose texts U+FFFD stands for what Arrow does not take."""
+    """Return the JSON object in a line, in whose texts U+FFFD stands for what Arrow does not
+    take.
+    """
     text = line.decode("utf-8-sig", "replace")
     if "\\u" in text:  # lone surrogates
-        text = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = (
+            json.dumps(json.loads(text), ensure_ascii=False)
+            .encode("utf-16", "surrogatepass")
+            .decode("utf-16", "replace")
+        )
     fields: dict[str, Any] = json.loads(text)
     return fields
 
@@ -335,9 +392,15 @@ def _table_of_lines(lines: Sequence[dict[str, Any]]) -> Any:
 def _column(values: Sequence[Any], name: str) -> Any:
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    kinds = {"dedup_group": pa.int64(), "dedup_distance": pa.int32(), "dedup_similarity": pa.float64()}
+    kinds = {
+        "dedup_group": pa.int64(),
+        "dedup_distance": pa.int32(),
+        "dedup_similarity": pa.float64(),
+    }
     added = pa.string() if name.startswith("dedup_") else None
     try:
         return pa.array(values, kinds.get(name, added))
     except (pa.ArrowException, OverflowError, TypeError):
-        return pa.array([None if value is None else json.dumps(value) for value in values], pa.string())
+        return pa.array(
+            [None if value is None else json.dumps(value) for value in values], pa.string()
+        )

@@ -1,7 +1,8 @@
 """The rows of tables, columns, rows and files, as documents to judge.
 
-Invariants: a document for each row, in their order; libraries of tables are known by their methods and never imported, but for
-pyarrow, whose interface the others speak. What cannot be read of a file stands as an empty document, and costs no other.
+Invariants: a document for each row, in their order; libraries of tables are known by their methods
+and never imported, but for pyarrow, whose interface the others speak. What cannot be read of a file
+stands as an empty document, and costs no other.
 """
 
 from __future__ import annotations
@@ -41,18 +42,16 @@ class EquallyLong:
         self._length = self._length or len(vector)
         if len(vector) in (0, self._length):
             return ""
-        return (
-            f"The vector has {len(vector):,} numbers, and the first one {self._length:,}; those of a column are of one length."
-        )
+        return f"The vector has {len(vector):,} numbers, and the first one {self._length:,}; those of a column are of one length."
 
 
 @dataclass(slots=True)
 class DocumentRows:
     """The rows of `source`: `content` and `identifier` name the columns of text (or vector) and id.
 
-    What is noted while they are read: the `ids`, in their own type; by number of row which are `unreadable`, and why, which of
-    these are `gone`, as what is damaged in a file, and which are `missing`, if they may be (`allows_nulls`); `others` are files
-    that are not read.
+    What is noted while they are read: the `ids`, in their own type; by number of row which are
+    `unreadable`, and why, which of these are `gone`, as what is damaged in a file, and which are
+    `missing`, if they may be (`allows_nulls`); `others` are files that are not read.
     """
 
     source: object
@@ -72,7 +71,8 @@ class DocumentRows:
         """Yield a document for each row; an empty one for what is unreadable or missing.
 
         Raises:
-            InputError: the source holds no rows, or one cannot be used; the sentence names the first one, counted from 0.
+            InputError: the source holds no rows, or one cannot be used; the sentence names the
+            first one, counted from 0.
         """
         with closing(Pages()) as pages:
             for number, row in enumerate(self._rows()):
@@ -84,7 +84,11 @@ class DocumentRows:
                 if isinstance(content, str) and (why := lost_letters(content)):
                     self.unreadable[number] = f"{where}: {why}"
                     content = ""
-                if isinstance(content, str) and not self._warned and not (isinstance(row, RawDocument) and row.is_page):
+                if (
+                    isinstance(content, str)
+                    and not self._warned
+                    and not (isinstance(row, RawDocument) and row.is_page)
+                ):
                     self._warn_of_markup(where, content)
                 self.ids.append(name)
                 yield OfflineDocument(_written(name), content)
@@ -102,14 +106,20 @@ class DocumentRows:
         if isinstance(row, Mapping):
             content = _at(row, self.content)
             name = name if self.identifier is None else _at(row, self.identifier)
-        elif isinstance(row, tuple | list) and len(row) == 2 and not isinstance(row[1], int | float):
+        elif (
+            isinstance(row, tuple | list) and len(row) == 2 and not isinstance(row[1], int | float)
+        ):
             name, content = row
         elif self.takes_vectors or isinstance(row, str) or (self.allows_nulls and _is_null(row)):
             content = row
         else:
             what = f"{where}: a dictionary, a text, or a pair of id and text is needed, and {given(row)}"
-            is_numbers = hasattr(row, "dtype") or (isinstance(row, tuple | list) and row and isinstance(row[0], int | float))
-            raise InputError(what + ('. Vectors need recipe=Recipe("vector").' if is_numbers else "."))
+            is_numbers = hasattr(row, "dtype") or (
+                isinstance(row, tuple | list) and row and isinstance(row[0], int | float)
+            )
+            raise InputError(
+                what + ('. Vectors need recipe=Recipe("vector").' if is_numbers else ".")
+            )
         if not isinstance(name, str | int | bytes | UUID):
             raise InputError(_without_id(where, name))
         return name, self._content(where, content)
@@ -122,7 +132,11 @@ class DocumentRows:
                 raise InputError(_without_text(where, found, self.content))
             return found
         if isinstance(found, str) or found is _MISSING or _is_null(found):
-            what = f"has no column {self.content!r}" if found is _MISSING else f"holds no vector but {kind_of(found)}"
+            what = (
+                f"has no column {self.content!r}"
+                if found is _MISSING
+                else f"holds no vector but {kind_of(found)}"
+            )
             raise InputError(f"{where} {what}; name the column of vectors with vector=.")
         try:
             vector = as_vector(found)  # type: ignore[arg-type]
@@ -134,7 +148,9 @@ class DocumentRows:
         return vector
 
     def _of_file(self, row: RawDocument, pages: Pages) -> tuple[Any, Any]:
-        """Return id and content of a document of a file; raise InputError if it has none that can be read."""
+        """Return id and content of a document of a file; raise InputError if it has none that can
+        be read.
+        """
         if row.lost is not None:
             raise InputError(row.lost.message)
         if row.form != "jsonl":
@@ -161,7 +177,10 @@ class DocumentRows:
     def _warn_of_markup(self, where: str, content: str) -> None:
         if looks_like_markup(content):
             self._warned = True
-            warn_caller(f"{where} looks like a web page, and is judged with its tags; extract its text first.")
+            warn_caller(
+                f"{where} looks like a web page, and is judged with its tags; extract its text "
+                "first."
+            )
 
     def _rows(self) -> Iterable[object]:
         if isinstance(self.source, str | os.PathLike):
@@ -176,15 +195,21 @@ class DocumentRows:
                 yield from itertools.chain.from_iterable(map(self._rows_of, source.values()))
             else:
                 yield from self._rows_of_columns(source)
-        elif is_table(source) and hasattr(source, "iloc"):  # pandas: only the columns that are needed are turned into anything
-            yield from self._rows_of_columns({name: source[name].tolist() for name in self._outermost(source.columns)})
+        elif is_table(source) and hasattr(
+            source, "iloc"
+        ):  # pandas: only the columns that are needed are turned into anything
+            yield from self._rows_of_columns(
+                {name: source[name].tolist() for name in self._outermost(source.columns)}
+            )
         elif is_table(source) and hasattr(source, "__arrow_c_stream__"):
             yield from self._rows_of_stream(source)
         elif not is_table(source) and (values := column_values(source)) is not None:
             yield from values
         else:
             for row in rows_in(source, "A table, rows or a path is needed"):
-                yield from self._rows_of(row) if not isinstance(row, Mapping) and is_table(row) else (row,)
+                yield from (
+                    self._rows_of(row) if not isinstance(row, Mapping) and is_table(row) else (row,)
+                )
 
     def _rows_of_columns(self, columns: Mapping[Any, Any]) -> Iterator[object]:
         names = self._outermost(columns)
@@ -207,7 +232,9 @@ class DocumentRows:
                 for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
                     yield dict(zip(names, values, strict=True))
         except pa.ArrowException as error:
-            raise InputError(f"The table cannot be read as Arrow's libraries exchange tables: {error}") from error
+            raise InputError(
+                f"The table cannot be read as Arrow's libraries exchange tables: {error}"
+            ) from error
 
     def _outermost(self, names: Iterable[Any]) -> list[str]:
         """Return the columns that are needed; of a nested field, its outermost one."""
@@ -216,10 +243,17 @@ class DocumentRows:
         for path in [self.content] if self.identifier is None else [self.content, self.identifier]:
             name = path if path in there else path.split(".")[0]
             if name not in there:
-                are = f"the columns are {', '.join(map(str, there))}" if there else "there are no columns"
+                are = (
+                    f"the columns are {', '.join(map(str, there))}"
+                    if there
+                    else "there are no columns"
+                )
                 raise InputError(f"There is no column {path!r}; {are}.")
             if there.count(name) > 1:
-                raise InputError(f"There are {there.count(name)} columns {name!r}; give one of them another name.")
+                raise InputError(
+                    f"There are {there.count(name)} columns {name!r}; give one of them another "
+                    "name."
+                )
             wanted.append(name)
         return list(dict.fromkeys(wanted))
 
@@ -233,7 +267,9 @@ def warn_caller(sentence: str) -> None:
 
 
 def column_values(source: Any) -> list[Any] | None:
-    """Return a column as a list, None if it is none; each library has a method for that, by a name of its own."""
+    """Return a column as a list, None if it is none; each library has a method for that, by a name
+    of its own.
+    """
     dimensions = getattr(source, "ndim", 1)
     if dimensions == 2:
         return list(source)  # a row of a matrix is a vector
@@ -262,7 +298,9 @@ def rows_in(values: Any, needed: str) -> Iterator[Any]:
         InputError: there is nothing such; the sentence begins with what is `needed`.
     """
     if not isinstance(values, str | bytes):
-        with suppress(TypeError):  # what only looks as if it had rows, such as an array of no dimensions
+        with suppress(
+            TypeError
+        ):  # what only looks as if it had rows, such as an array of no dimensions
             return iter(values)
     raise InputError(f"{needed}, and {given(values)}.")
 
@@ -273,7 +311,11 @@ def is_table(source: object) -> bool:
 
 
 def _is_null(value: object) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float) and value != value)
+    )
 
 
 def _written(name: object) -> bytes:
@@ -286,7 +328,11 @@ def _without_id(where: str, found: object) -> str:
 
 
 def _without_text(where: str, found: object, text: str) -> str:
-    what = f"has no column {text!r}" if found is _MISSING else f"holds no text in {text!r} but {kind_of(found)}"
+    what = (
+        f"has no column {text!r}"
+        if found is _MISSING
+        else f"holds no text in {text!r} but {kind_of(found)}"
+    )
     return f"{where} {what}; drop such rows first, or name another column with text=."
 
 

@@ -2,22 +2,22 @@
 
     record   := frame "SDAN", format 1, kind 1 (answer), 2 (rejected) or 3 (announce)
     answer   := log_offset(u64) nonce(16) number(u64) documents(u32)
-                reason(u8) distance(u8) similarity(u8: of the two sketches in per cent, or 255 if none were compared)
-                decided_offset(u64) decided_place(u32), each for all documents
-                sources(u16) source* then, for the duplicates only: copies(u32) better(u8: the rule by which it beats the
-                best so far, or 0) source(u16) offset(i64) time_ms(i64) id_bytes(u16), as columns; their ids, one after
-                another; at the very end chain(8)
+                reason(u8) distance(u8) similarity(u8: of the two sketches in per cent, or 255 if
+                none were compared) decided_offset(u64) decided_place(u32), each for all documents
+                sources(u16) source* then, for the duplicates only: copies(u32) better(u8: the rule
+                by which it beats the best so far, or 0) source(u16) offset(i64) time_ms(i64)
+                id_bytes(u16), as columns; their ids, one after another; at the very end chain(8)
     source   := topic(str8) topic_id(16) partition(u32)
     rejected := log_offset(u64) nonce(16) number(u64) why(str16) chain(8)
     announce := answers_from(u64): this replica answers log offsets from there on, and nothing older
 
-An answer is written in the format in force at its log record; so a worker hears which one that is. `FORMATS` holds how each
-format is read and written, for ever.
+An answer is written in the format in force at its log record; so a worker hears which one that is.
+`FORMATS` holds how each format is read and written, for ever.
 
-Invariants: the bytes of an answer are a function of the log's prefix alone (no replica, no clock, no batch size), so
-two replicas send equal bytes; `chain` is a keyless BLAKE2b-64 of the previous answer's chain and this answer's own
-bytes, so two replicas that ever differed differ for ever after; answers are stored as sent, and re-sent rather than
-judged again.
+Invariants: the bytes of an answer are a function of the log's prefix alone (no replica, no clock,
+no batch size), so two replicas send equal bytes; `chain` is a keyless BLAKE2b-64 of the previous
+answer's chain and this answer's own bytes, so two replicas that ever differed differ for ever
+after; answers are stored as sent, and re-sent rather than judged again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,15 @@ _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16sQ")
 _NOTHING = np.zeros(1, np.int64)
 # What `Verdicts` has one value of for each document.
-VERDICT_COLUMNS = ("reasons", "distances", "decided_offsets", "decided_places", "similarity", "copies", "better")
+VERDICT_COLUMNS = (
+    "reasons",
+    "distances",
+    "decided_offsets",
+    "decided_places",
+    "similarity",
+    "copies",
+    "better",
+)
 _REASONS = {int(reason): reason for reason in Reason}
 _NAMES_ANOTHER = frozenset(reason for reason in Reason if reason.verdict is Verdict.DUPLICATE)
 _IS_REASON = np.isin(np.arange(256), sorted(_REASONS))
@@ -79,11 +87,13 @@ class Head(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """The verdict on one document: why, which log place decided; of a duplicate, distance and representative.
+    """The verdict on one document: why, which log place decided; of a duplicate, distance and
+    representative.
 
-    `similarity` is that of the two sketches of what is near, in per cent; it is `NOT_COMPARED` for all else. Of a duplicate,
-    `copies` counts those of its representative so far, this one included (0: the log counts none), and `better` is the number
-    of the `BetterRule` by which it beats the representative and every copy before it, or 0.
+    `similarity` is that of the two sketches of what is near, in per cent; it is `NOT_COMPARED` for
+    all else. Of a duplicate, `copies` counts those of its representative so far, this one included
+    (0: the log counts none), and `better` is the number of the `BetterRule` by which it beats the
+    representative and every copy before it, or 0.
     """
 
     reason: Reason
@@ -96,7 +106,9 @@ class Judgement(NamedTuple):
 
     @property
     def alike(self) -> float | None:
-        """How alike both texts are, 0 to 1: 1 for the same text; None for what is kept, and where no sketches were compared."""
+        """How alike both texts are, 0 to 1: 1 for the same text; None for what is kept, and where
+        no sketches were compared.
+        """
         if self.reason in SAME_TEXT:
             return 1.0
         return None if self.similarity == NOT_COMPARED else self.similarity / 100
@@ -108,10 +120,12 @@ _representative, _position = maker_of(Representative), maker_of(Position)
 
 @dataclass(eq=False, repr=False, slots=True)
 class NamedRepresentatives(Lazy[Representative]):
-    """The representatives that an answer names, as the columns in which it has them; one is made when it is asked for.
+    """The representatives that an answer names, as the columns in which it has them; one is made
+    when it is asked for.
 
-    `partitions` are (topic, topic id, partition) in the order in which they are first named, of which `sources` (n,) says each
-    one's place; `offsets` and `times_ms` (n,) are its own; its id is `ids[stops[i - 1] : stops[i]]`.
+    `partitions` are (topic, topic id, partition) in the order in which they are first named, of
+    which `sources` (n,) says each one's place; `offsets` and `times_ms` (n,) are its own; its id is
+    `ids[stops[i - 1] : stops[i]]`.
     """
 
     partitions: Sequence[tuple[str, bytes, int]]
@@ -128,11 +142,22 @@ class NamedRepresentatives(Lazy[Representative]):
             return representatives
         table: dict[tuple[str, bytes, int], int] = {}
         count = len(representatives)
-        sources = np.fromiter((table.setdefault(one.position[:3], len(table)) for one in representatives), np.uint16, count)
+        sources = np.fromiter(
+            (table.setdefault(one.position[:3], len(table)) for one in representatives),
+            np.uint16,
+            count,
+        )
         offsets = np.fromiter((one.position.offset for one in representatives), np.int64, count)
         times_ms = np.fromiter((one.time_ms for one in representatives), np.int64, count)
         ids = [one.id for one in representatives]
-        return cls(list(table), sources, offsets, times_ms, np.cumsum(list(map(len, ids)), dtype=np.int64), b"".join(ids))
+        return cls(
+            list(table),
+            sources,
+            offsets,
+            times_ms,
+            np.cumsum(list(map(len, ids)), dtype=np.int64),
+            b"".join(ids),
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[NamedRepresentatives]) -> NamedRepresentatives:
@@ -149,12 +174,17 @@ class NamedRepresentatives(Lazy[Representative]):
         offsets = np.concatenate([np.zeros(0, np.int64), *(part.offsets for part in parts)])
         times_ms = np.concatenate([np.zeros(0, np.int64), *(part.times_ms for part in parts)])
         ids = b"".join(part.ids for part in parts)
-        return cls(partitions, np.concatenate(sources), offsets, times_ms, np.concatenate(stops), ids)
+        return cls(
+            partitions, np.concatenate(sources), offsets, times_ms, np.concatenate(stops), ids
+        )
 
     def part(self, first: int, end: int) -> NamedRepresentatives:
         """Return those from a place to another, with the partitions that they name."""
         numbers, sources = table_of(self.sources[first:end])
-        begin, stop = int(self.stops[first - 1]) if first else 0, int(self.stops[end - 1]) if end else 0
+        begin, stop = (
+            int(self.stops[first - 1]) if first else 0,
+            int(self.stops[end - 1]) if end else 0,
+        )
         return NamedRepresentatives(
             [self.partitions[number] for number in numbers.tolist()],
             sources.astype(np.uint16),
@@ -173,17 +203,27 @@ class NamedRepresentatives(Lazy[Representative]):
         return Representative(position, identifier, int(self.times_ms[place]))
 
     def __iter__(self) -> Iterator[Representative]:  # all of them by column, not one by one
-        partitions, offsets = map(self.partitions.__getitem__, self.sources.tolist()), self.offsets.tolist()
-        positions = map(_position, [(*partition, offset) for partition, offset in zip(partitions, offsets, strict=True)])
-        return map(_representative, zip(positions, Ids(self.ids, self.stops), self.times_ms.tolist(), strict=True))
+        partitions, offsets = (
+            map(self.partitions.__getitem__, self.sources.tolist()),
+            self.offsets.tolist(),
+        )
+        positions = map(
+            _position,
+            [(*partition, offset) for partition, offset in zip(partitions, offsets, strict=True)],
+        )
+        return map(
+            _representative,
+            zip(positions, Ids(self.ids, self.stops), self.times_ms.tolist(), strict=True),
+        )
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Verdicts(Sequence[Judgement]):
-    """The judgements on one log record as columns, (n,) each; `named`: the representatives of its duplicates, in their order.
+    """The judgements on one log record as columns, (n,) each; `named`: the representatives of its
+    duplicates, in their order.
 
-    The index judges in columns, and the worker writes from them: a value for each document would cost more than judging. One
-    is made, with all the others, when the first is asked for.
+    The index judges in columns, and the worker writes from them: a value for each document would
+    cost more than judging. One is made, with all the others, when the first is asked for.
     """
 
     reasons: NDArray[np.uint8]
@@ -198,7 +238,9 @@ class Verdicts(Sequence[Judgement]):
 
     @classmethod
     def of_nothing(cls, count: int) -> Verdicts:
-        """Return a place for each of n verdicts: the reason is 0, no sketches were compared, and no copies counted."""
+        """Return a place for each of n verdicts: the reason is 0, no sketches were compared, and no
+        copies counted.
+        """
         small, compared = np.zeros(count, np.uint8), np.full(count, NOT_COMPARED, np.uint8)
         offsets, places = np.zeros(count, np.uint64), np.zeros(count, np.uint32)
         return cls(small, small.copy(), offsets, places, [], compared, places.copy(), small.copy())
@@ -224,13 +266,19 @@ class Verdicts(Sequence[Judgement]):
     def joined(cls, parts: Sequence[Verdicts]) -> Verdicts:
         """Return those of some log records one after another."""
         named = NamedRepresentatives.joined([NamedRepresentatives.of(part.named) for part in parts])
-        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in VERDICT_COLUMNS}
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in VERDICT_COLUMNS
+        }
         return cls(named=named, **columns)
 
     def part(self, first: int, end: int) -> Verdicts:
         """Return those from a place to another."""
         names_another = self.names_another
-        before, until = int(np.count_nonzero(names_another[:first])), int(np.count_nonzero(names_another[:end]))
+        before, until = (
+            int(np.count_nonzero(names_another[:first])),
+            int(np.count_nonzero(names_another[:end])),
+        )
         columns: dict[str, Any] = {name: getattr(self, name)[first:end] for name in VERDICT_COLUMNS}
         return Verdicts(named=NamedRepresentatives.of(self.named).part(before, until), **columns)
 
@@ -250,7 +298,10 @@ class Verdicts(Sequence[Judgement]):
             of = iter(self.named)
             reasons = self.reasons.tolist()
             named_or_none = [next(of) if reason in _NAMES_ANOTHER else None for reason in reasons]
-            decided = map(_log_place, zip(self.decided_offsets.tolist(), self.decided_places.tolist(), strict=True))
+            decided = map(
+                _log_place,
+                zip(self.decided_offsets.tolist(), self.decided_places.tolist(), strict=True),
+            )
             columns = (
                 map(_REASONS.__getitem__, reasons),
                 decided,
@@ -295,7 +346,9 @@ class LogAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The log record at `log_offset` was not judged; `why` is a sentence for its worker's operator."""
+    """The log record at `log_offset` was not judged; `why` is a sentence for its worker's
+    operator.
+    """
 
     log_offset: int
     nonce: bytes
@@ -306,7 +359,9 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """This replica answers log offsets from `answers_from` on; a worker that waits for an older one appends again."""
+    """This replica answers log offsets from `answers_from` on; a worker that waits for an older one
+    appends again.
+    """
 
     answers_from: int
 
@@ -314,21 +369,34 @@ class Announce:
 Answer: TypeAlias = LogAnswer | Rejected | Announce
 
 
-def encode(answer: LogAnswer | Rejected, previous_chain: bytes, form: int = FIRST_FORMAT) -> tuple[bytes, bytes]:
-    """Return (record bytes of the format `form`, chain) of an answer that follows the one whose chain is `previous_chain`."""
+def encode(
+    answer: LogAnswer | Rejected, previous_chain: bytes, form: int = FIRST_FORMAT
+) -> tuple[bytes, bytes]:
+    """Return (record bytes of the format `form`, chain) of an answer that follows the one whose
+    chain is `previous_chain`.
+    """
     if isinstance(answer, LogAnswer):
-        verdicts, head = Verdicts.of(answer.judgements), Head(answer.log_offset, answer.nonce, answer.number)
+        verdicts, head = (
+            Verdicts.of(answer.judgements),
+            Head(answer.log_offset, answer.nonce, answer.number),
+        )
         return encode_verdicts([head], verdicts, [len(verdicts)], previous_chain, form)[0]
     body = FORMATS[form].rejected_body(answer)
     return _chained(form, KIND_REJECTED, body, previous_chain)
 
 
 def encode_verdicts(
-    heads: Sequence[Head], verdicts: Verdicts, ends: Sequence[int], previous_chain: bytes, form: int = FIRST_FORMAT
+    heads: Sequence[Head],
+    verdicts: Verdicts,
+    ends: Sequence[int],
+    previous_chain: bytes,
+    form: int = FIRST_FORMAT,
 ) -> list[tuple[bytes, bytes]]:
-    """Return (record bytes, chain) of the answers to some log records that follow each other, as `encode` does.
+    """Return (record bytes, chain) of the answers to some log records that follow each other, as
+    `encode` does.
 
-    `verdicts` are those on all their documents, `ends` where those on each log record end, (records,).
+    `verdicts` are those on all their documents, `ends` where those on each log record end,
+    (records,).
     """
     found = []
     for body in FORMATS[form].answer_bodies(heads, verdicts, np.array(ends, np.int64)):
@@ -347,17 +415,22 @@ def encode_announce(announce: Announce, form: int = FIRST_FORMAT) -> bytes:
     return framed(MAGIC, form, KIND_ANNOUNCE, _U64.pack(announce.answers_from))
 
 
-def decode(raw: bytes | None, what: str = "A record of verdicts", nonce: bytes | None = None) -> Answer:
-    """Return the answer in `raw`; with `nonce` one to another worker's log record without its judgements, which are not read.
+def decode(
+    raw: bytes | None, what: str = "A record of verdicts", nonce: bytes | None = None
+) -> Answer:
+    """Return the answer in `raw`; with `nonce` one to another worker's log record without its
+    judgements, which are not read.
 
     Raises:
-        OtherFormatError: it is whole, and of a format or a kind that this program does not know; the role must stop.
-        FormatError: not ours, or damaged.
+        OtherFormatError: it is whole, and of a format or a kind that this program does not know;
+        the role must stop. FormatError: not ours, or damaged.
     """
     form, kind, body = unframed(MAGIC, FORMATS, raw, what)
     decoder = FORMATS[form].decoders.get(kind)
     if decoder is None:
-        raise OtherFormatError(f"{what} is of kind {kind}, which this program does not know: {UPGRADE}")
+        raise OtherFormatError(
+            f"{what} is of kind {kind}, which this program does not know: {UPGRADE}"
+        )
     if kind == KIND_ANSWER and nonce is not None and len(body) >= _HEAD.size + CHAIN_BYTES:
         log_offset, asked_by, number = _HEAD.unpack_from(body)
         if asked_by != nonce:
@@ -384,12 +457,15 @@ def _decode_rejected(reader: Reader, _: str) -> Rejected:
     return Rejected(log_offset, nonce, number, why, chain)
 
 
-def _answer_bodies(heads: Sequence[Head], verdicts: Verdicts, ends: NDArray[np.int64]) -> list[bytes]:
+def _answer_bodies(
+    heads: Sequence[Head], verdicts: Verdicts, ends: NDArray[np.int64]
+) -> list[bytes]:
     named, duplicates = NamedRepresentatives.of(verdicts.named), verdicts.names_another
     records = np.arange(len(ends))
     named_ends = _behind(duplicates)[ends]
     of_record = np.repeat(records, sizes_of(named_ends))
-    # Each record has its own table of the partitions that it names, and so each partition a place for each record.
+    # Each record has its own table of the partitions that it names, and so each partition a place
+    # for each record.
     partitions = max(1, len(named.partitions))
     listed, places = table_of(of_record * partitions + named.sources)
     table_ends = np.searchsorted(listed, (records + 1) * partitions)
@@ -414,7 +490,10 @@ def _answer_bodies(heads: Sequence[Head], verdicts: Verdicts, ends: NDArray[np.i
     counted = zip(heads, sizes_of(ends).tolist(), strict=True)
     return records_of(
         [
-            (b"".join([_HEAD.pack(*head) + _U32.pack(count) for head, count in counted]), (records + 1) * (_HEAD.size + 4)),
+            (
+                b"".join([_HEAD.pack(*head) + _U32.pack(count) for head, count in counted]),
+                (records + 1) * (_HEAD.size + 4),
+            ),
             *((column.tobytes(), ends * column.itemsize) for column in each),
             (table_sizes.astype("<u2").tobytes(), (records + 1) * 2),
             (b"".join(tables), _behind(list(map(len, tables)))[table_ends]),
@@ -455,7 +534,9 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     copies[is_duplicate] = reader.column(np.uint32, named)
     better[is_duplicate] = reader.column(np.uint8, named)
     if better.max(initial=0) >= len(BETTER_LABELS):
-        raise OtherFormatError(f"{what} names a rule of what is better that this program does not know: {UPGRADE}")
+        raise OtherFormatError(
+            f"{what} names a rule of what is better that this program does not know: {UPGRADE}"
+        )
     sources = reader.column(np.uint16, named)
     offsets = reader.column(np.int64, named)
     times_ms = reader.column(np.int64, named)
@@ -471,13 +552,17 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
         log_offset,
         nonce,
         number,
-        Verdicts(reasons, distances, decided_offsets, decided_places, of, similarity, copies, better),
+        Verdicts(
+            reasons, distances, decided_offsets, decided_places, of, similarity, copies, better
+        ),
         chain,
     )
 
 
 class AnswerFormat(NamedTuple):
-    """How one format is read and written. Once a release wrote it, none of this may change: a change is another format."""
+    """How one format is read and written. Once a release wrote it, none of this may change: a
+    change is another format.
+    """
 
     decoders: Mapping[int, Callable[[Reader, str], Answer]]
     answer_bodies: Callable[[Sequence[Head], Verdicts, NDArray[np.int64]], list[bytes]]
@@ -486,9 +571,14 @@ class AnswerFormat(NamedTuple):
 
 FORMATS: Final[dict[int, AnswerFormat]] = {
     1: AnswerFormat(
-        {KIND_ANSWER: _decode_answer, KIND_REJECTED: _decode_rejected, KIND_ANNOUNCE: _decode_announce},
+        {
+            KIND_ANSWER: _decode_answer,
+            KIND_REJECTED: _decode_rejected,
+            KIND_ANNOUNCE: _decode_announce,
+        },
         _answer_bodies,
         _rejected_body,
     ),
 }
-"""How each released format is read and written, by its number: the same numbers as those of the log's records."""
+"""How each released format is read and written, by its number: the same numbers as those of the
+log's records."""

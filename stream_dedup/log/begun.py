@@ -1,17 +1,20 @@
-"""What the topic `begun` says: which partitions of which source topic were begun, and how documents are read.
+"""What the topic `begun` says: which partitions of which source topic were begun, and how documents
+are read.
 
 Its records are control records in the frame of the log's (`records`), of three types:
 
     begun   {log, topic, topic_id, partitions}: these partitions were begun, under that log
     opened  {log}: what was begun under that log before this topic was, stands in front of this record
     reading {log, settings, changes}: what decides text, id and scope of a document. Of those of workers the first holds, so
-            that of two first workers both follow one; one that `changes` (by `declare`) holds from there on
+            that of two first workers both follow one; one that `changes` (by `declare`) holds from
+            there on
 
-`log` and `topic_id` are the ids, in hex, that Kafka gives a topic at its creation: what a log or a source topic of the same
-name had before it was created again says nothing of this one.
+`log` and `topic_id` are the ids, in hex, that Kafka gives a topic at its creation: what a log or a
+source topic of the same name had before it was created again says nothing of this one.
 
-Invariant: a record `begun` is appended only when the group has a committed offset for the partition, and before anything of
-the partition is read. So a partition that was begun and has no committed offset has lost it.
+Invariant: a record `begun` is appended only when the group has a committed offset for the
+partition, and before anything of the partition is read. So a partition that was begun and has no
+committed offset has lost it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from stream_dedup.log.records import Control, LogRecord, encode_control
 
 @dataclass(slots=True)
 class BegunTopic:
-    """What was begun of one source topic under one log; `fold` takes the topic's records in their order.
+    """What was begun of one source topic under one log; `fold` takes the topic's records in their
+    order.
 
     `reading` is in force, `first_reading` was first.
     """
@@ -44,24 +48,35 @@ class BegunTopic:
         return self
 
     def fold(self, record: LogRecord | None) -> None:
-        """Take in the next record; what is not known here, or of another log or topic, is passed over."""
+        """Take in the next record; what is not known here, or of another log or topic, is passed
+        over.
+        """
         if not isinstance(record, Control) or record.fields.get("log") != self.log_id.hex():
             return
         if record.type == "opened":
             self.is_open = True
         elif record.type == "reading":
             settings = record.fields.get("settings")
-            if isinstance(settings, dict) and (self.reading is None or record.fields.get("changes") is True):
+            if isinstance(settings, dict) and (
+                self.reading is None or record.fields.get("changes") is True
+            ):
                 self.reading = settings
                 self.first_reading = self.first_reading or settings
         elif record.type == "begun" and record.fields.get("topic_id") == self.topic_id.hex():
             found = record.fields.get("partitions")
-            self.partitions.update(one for one in (found if isinstance(found, list) else ()) if isinstance(one, int))
+            self.partitions.update(
+                one for one in (found if isinstance(found, list) else ()) if isinstance(one, int)
+            )
 
 
 def encode_begun(log_id: bytes, topic: str, topic_id: bytes, partitions: Iterable[int]) -> bytes:
     """Return the bytes of a record that says that partitions were begun."""
-    fields = {"log": log_id.hex(), "topic": topic, "topic_id": topic_id.hex(), "partitions": sorted(partitions)}
+    fields = {
+        "log": log_id.hex(),
+        "topic": topic,
+        "topic_id": topic_id.hex(),
+        "partitions": sorted(partitions),
+    }
     return encode_control(Control("begun", fields))
 
 
@@ -72,4 +87,6 @@ def encode_opened(log_id: bytes) -> bytes:
 
 def encode_reading(log_id: bytes, reading: Mapping[str, str | None], *, changes: bool) -> bytes:
     """Return the bytes of a record that says how documents are read."""
-    return encode_control(Control("reading", {"log": log_id.hex(), "settings": dict(reading), "changes": changes}))
+    return encode_control(
+        Control("reading", {"log": log_id.hex(), "settings": dict(reading), "changes": changes})
+    )

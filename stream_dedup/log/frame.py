@@ -5,8 +5,9 @@
 
 `magic` says what the record is, and stays for ever; `format` says how its body is to be read.
 
-Invariants: the frame itself never changes; a frame that does not end with its own checksum is never looked into; a frame of a
-format that is not known here is told apart from a damaged one, because the first must stop the role and the second must not.
+Invariants: the frame itself never changes; a frame that does not end with its own checksum is never
+looked into; a frame of a format that is not known here is told apart from a damaged one, because
+the first must stop the role and the second must not.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ _MIN_BYTES = _HEAD.size + _CRC.size
 
 
 FIRST_FORMAT: Final = 1
-"""Of the first release: what every program reads, and what is written where nothing says otherwise."""
-# What the magic was before the first release, when it still told the format: SDF1 to SDF3 and SDV1 to SDV4.
+"""Of the first release: what every program reads, and what is written where nothing says
+otherwise."""
+# What the magic was before the first release, when it still told the format: SDF1 to SDF3 and SDV1
+# to SDV4.
 _UNRELEASED: Final = (b"SDF", b"SDV")
 
 
@@ -70,15 +73,19 @@ def unframed(magic: bytes, known: Collection[int], raw: bytes | None, what: str)
     found, form, kind = _HEAD.unpack_from(raw)
     is_unreleased = found != magic and found[:3] in _UNRELEASED and found[3:].isdigit()
     if found != magic and not is_unreleased:
-        raise FormatError(f"{what} does not begin with {magic!r} but with {found!r}; it is not ours.")
+        raise FormatError(
+            f"{what} does not begin with {magic!r} but with {found!r}; it is not ours."
+        )
     (crc,) = _CRC.unpack_from(raw, len(raw) - _CRC.size)
     view = memoryview(raw)
     if zlib.crc32(view[: -_CRC.size]) != crc:
         raise FormatError(f"{what} does not match its checksum; it was damaged or cut.")
     if is_unreleased:
         raise OtherFormatError(
-            f"{what} was written before the first release of stream_dedup, and no release reads it. Begin a log of its own "
-            "with another STREAM_DEDUP_TOPIC_PREFIX, and `stream-dedup seed` it with what was delivered."
+            f"{what} was written before the first release of stream_dedup, and no release reads "
+            "it. Begin a log of its own "
+            "with another STREAM_DEDUP_TOPIC_PREFIX, and `stream-dedup seed` it with what was "
+            "delivered."
         )
     if form not in known:
         raise OtherFormatError(other_format(what, form, known, UPGRADE))
@@ -86,7 +93,8 @@ def unframed(magic: bytes, known: Collection[int], raw: bytes | None, what: str)
 
 
 def unless_damaged(decode: Callable[..., Decoded], raw: bytes | None, *what: str) -> Decoded | None:
-    """Return `decode(raw, *what)`; None for bytes that no version can read, which the index passes over.
+    """Return `decode(raw, *what)`; None for bytes that no version can read, which the index passes
+    over.
 
     Raises:
         OtherFormatError: they are of a format that this program does not read.
@@ -100,14 +108,17 @@ def unless_damaged(decode: Callable[..., Decoded], raw: bytes | None, *what: str
 
 
 def other_format(what: str, form: int, known: Collection[int], upgrade: str) -> str:
-    """Return the sentence on a format that this program does not read; `upgrade` says what to do about a newer one."""
+    """Return the sentence on a format that this program does not read; `upgrade` says what to do
+    about a newer one.
+    """
     if form > max(known):
         return f"{what} is of format {form}, and this program reads up to {max(known)}: {upgrade}"
     return f"{what} is of format {form}, and this program reads none below {min(known)}: run a version that still reads it."
 
 
 def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64]]:
-    """Return the distinct values in the order in which they come first, and for each value, (n,), its place among those.
+    """Return the distinct values in the order in which they come first, and for each value, (n,),
+    its place among those.
 
     So do records name partitions: once, in a table, and then by their places in it.
     """
@@ -118,7 +129,9 @@ def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64
     return distinct[order], np.argsort(order)[which]
 
 
-def joined_parts(raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]) -> bytes:
+def joined_parts(
+    raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]
+) -> bytes:
     """Return parts of some bytes one after another, each by where it begins and stops, (n,)."""
     joined = np.empty(int((stops - begins).sum()), np.uint8)
     _join(raw, begins, stops, joined)
@@ -150,13 +163,16 @@ def records_of(columns: Sequence[tuple[bytes, NDArray[np.int64]]]) -> list[bytes
 
 
 _STORED: Final[dict[type[np.generic], np.dtype[Any]]] = {
-    kind: np.dtype(kind).newbyteorder("<") for kind in (np.uint8, np.uint16, np.uint32, np.uint64, np.int64)
+    kind: np.dtype(kind).newbyteorder("<")
+    for kind in (np.uint8, np.uint16, np.uint32, np.uint64, np.int64)
 }
 """How numbers of each kind lie in records."""
 
 
 class Reader:
-    """Walks the body of a frame; every read past its end is a `FormatError`, never an IndexError."""
+    """Walks the body of a frame; every read past its end is a `FormatError`, never an
+    IndexError.
+    """
 
     __slots__ = ("_at", "_view", "_what")
 
@@ -183,13 +199,17 @@ class Reader:
         return form.unpack_from(self._view, self._passed(form.size))
 
     def column(self, kind: type[Number], count: int) -> NDArray[Number]:
-        """Return the next `count` numbers as an array of its own: in the record they lie unaligned, the least byte first."""
+        """Return the next `count` numbers as an array of its own: in the record they lie unaligned,
+        the least byte first.
+        """
         stored = _STORED[kind]
         part = self.take(stored.itemsize * count)
         return np.frombuffer(part, stored).astype(kind) if count else np.empty(0, kind)
 
     def columns(self, kind: np.dtype[Any]) -> NDArray[Any]:
-        """Return the columns that follow, by the names that `kind` has for them; they are read where they lie."""
+        """Return the columns that follow, by the names that `kind` has for them; they are read
+        where they lie.
+        """
         return np.ndarray((), kind, self._view, self._passed(kind.itemsize))
 
     def text(self, length_form: struct.Struct) -> str:
@@ -203,4 +223,6 @@ class Reader:
     def end(self) -> None:
         """Check that nothing is left over."""
         if self._at != len(self._view):
-            raise FormatError(f"{self._what} has {len(self._view) - self._at} bytes after its last field.")
+            raise FormatError(
+                f"{self._what} has {len(self._view) - self._at} bytes after its last field."
+            )

@@ -1,6 +1,8 @@
-"""Our headers for many verdicts at once, as columns: what `headers.of_verdict` says of one, in machine code.
+"""Our headers for many verdicts at once, as columns: what `headers.of_verdict` says of one, in
+machine code.
 
-Invariant: byte for byte the same as `headers.of_verdict`, for every verdict with a fingerprint; a test holds them together.
+Invariant: byte for byte the same as `headers.of_verdict`, for every verdict with a fingerprint; a
+test holds them together.
 """
 
 from __future__ import annotations
@@ -36,20 +38,24 @@ NAMES = (
 )
 _VERDICT, _REASON, _RECIPE, _POSITION, _FINGERPRINT, _DISTANCE = range(6)
 _SIMILARITY, _COPIES, _BETTER, _OF_ID, _OF_POSITION, _OF_TIME, _LOG, _TRACE = range(6, len(NAMES))
-# A position's partition and offset of 10 and 20 digits with a dash and an at sign, a distance of 3, a similarity of 4, copies
-# of 10, a rule of 9, an offset in a position of 20, a time of 24, a log offset and a place of 20 and 10 with a slash.
+# A position's partition and offset of 10 and 20 digits with a dash and an at sign, a distance of 3,
+# a similarity of 4, copies of 10, a rule of 9, an offset in a position of 20, a time of 24, a log
+# offset and a place of 20 and 10 with a slash.
 _NUMBERS_BYTES_MAX = 32 + 3 + 4 + 10 + 9 + 20 + 24 + 31
 _MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO, _AT = (ord(one) for one in "-/:.-TZ0@")
 _DAY_MS = 86_400_000
 _NOT_COMPARED = NOT_COMPARED
-# The days of 1 January of the year 1 and of 31 December 9999, counted from 1970: what Python's calendar knows.
+# The days of 1 January of the year 1 and of 31 December 9999, counted from 1970: what Python's
+# calendar knows.
 _DAY_MIN, _DAY_MAX = -719_162, 2_932_896
 
 
 class HeaderColumns(NamedTuple):
-    """The headers of n records: those of record i are `names[of[j]]` for j from `stops[i - 1]` to `stops[i]`, (n,).
+    """The headers of n records: those of record i are `names[of[j]]` for j from `stops[i - 1]` to
+    `stops[i]`, (n,).
 
-    The value of header j is `values[ends[j - 1] : ends[j]]`; `of` and `ends` are as long as all headers together.
+    The value of header j is `values[ends[j - 1] : ends[j]]`; `of` and `ends` are as long as all
+    headers together.
     """
 
     names: Sequence[str]
@@ -89,7 +95,9 @@ class _JudgedArrays(NamedTuple):
 
 
 class _NamedArrays(NamedTuple):
-    """The representatives that the duplicates name, (m,). `prefix` holds `topic-partition@`, cut at `prefix_stops`."""
+    """The representatives that the duplicates name, (m,). `prefix` holds `topic-partition@`, cut at
+    `prefix_stops`.
+    """
 
     prefix: NDArray[np.uint8]
     prefix_stops: NDArray[np.int64]
@@ -117,10 +125,11 @@ def of_verdicts(
     wanted: NDArray[np.bool_],
     traces: NDArray[np.uint8] | None = None,
 ) -> HeaderColumns:
-    """Return our headers for n records; `fingerprints` (n, digits) are written in hex, and `wanted` (n,) says for which.
+    """Return our headers for n records; `fingerprints` (n, digits) are written in hex, and `wanted`
+    (n,) says for which.
 
-    The others get none: they have no verdict that a reader sees, or something else makes theirs. `traces` (n, characters) are
-    the texts of their `dedup.trace`; without them none is written.
+    The others get none: they have no verdict that a reader sees, or something else makes theirs.
+    `traces` (n, characters) are the texts of their `dedup.trace`; without them none is written.
 
     Raises:
         ValueError: a reason is no outcome for a reader.
@@ -160,10 +169,21 @@ def of_verdicts(
         _bytes(named.ids),
     )
     room = _WrittenArrays(of, ends, stops, values)
-    lying = _PlaceArrays(topic, np.ascontiguousarray(places.partitions), np.ascontiguousarray(places.offsets))
+    lying = _PlaceArrays(
+        topic, np.ascontiguousarray(places.partitions), np.ascontiguousarray(places.offsets)
+    )
     digits_given = np.ascontiguousarray(fingerprints)
     written = _write(
-        outcomes, outcome_stops, *_rules(), recipe_bytes, lying, digits_given, traces, judged, representatives, room
+        outcomes,
+        outcome_stops,
+        *_rules(),
+        recipe_bytes,
+        lying,
+        digits_given,
+        traces,
+        judged,
+        representatives,
+        room,
     )
     return HeaderColumns(NAMES, of[:written], ends[:written], stops, values)
 
@@ -179,8 +199,12 @@ def _joined(parts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64
 
 @lru_cache
 def _outcomes() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return verdict and reason of every reason's number as one text, and where each ends: at 2 r + 1 and 2 r + 2."""
-    known = {int(reason): [value for _, value in outcome] for reason, outcome in headers.OUTCOMES.items()}
+    """Return verdict and reason of every reason's number as one text, and where each ends: at 2 r +
+    1 and 2 r + 2.
+    """
+    known = {
+        int(reason): [value for _, value in outcome] for reason, outcome in headers.OUTCOMES.items()
+    }
     parts = [value for number in range(256) for value in known.get(number, [b"", b""])]
     return _joined(parts)
 
@@ -233,10 +257,11 @@ def _padded(values: Any, at: Any, number: Any, digits: Any) -> Any:
 
 @inlined
 def _time(values: Any, at: Any, time_ms: Any) -> Any:
-    """Write milliseconds since 1970 as RFC 3339 in UTC, or nothing where Python's calendar ends; return the place behind it.
+    """Write milliseconds since 1970 as RFC 3339 in UTC, or nothing where Python's calendar ends;
+    return the place behind it.
 
-    The date is Howard Hinnant's `civil_from_days` ("chrono-Compatible Low-Level Date Algorithms", 2013): years that begin in
-    March, in eras of 400 of them.
+    The date is Howard Hinnant's `civil_from_days` ("chrono-Compatible Low-Level Date Algorithms",
+    2013): years that begin in March, in eras of 400 of them.
     """
     day = time_ms // _DAY_MS
     if day < _DAY_MIN or day > _DAY_MAX:
@@ -268,7 +293,9 @@ def _time(values: Any, at: Any, time_ms: Any) -> Any:
 
 @inlined
 def _similarity(values: Any, at: Any, similarity: Any) -> Any:
-    """Write per cents as a share with two decimals, as `sketch.as_text` does; return the place behind it."""
+    """Write per cents as a share with two decimals, as `sketch.as_text` does; return the place
+    behind it.
+    """
     values[at] = _ZERO + similarity // 100
     values[at + 1] = _DOT
     return _padded(values, at + 2, similarity % 100, 2)
@@ -296,9 +323,13 @@ def _write(
         # One range of numbers, as `document.Reason` has it: 10 to 19 are duplicates.
         is_duplicate = 10 <= reason < 20
         if judged.wanted[i]:
-            at = _copied(values, at, outcomes, outcome_stops[2 * reason], outcome_stops[2 * reason + 1])
+            at = _copied(
+                values, at, outcomes, outcome_stops[2 * reason], outcome_stops[2 * reason + 1]
+            )
             of[j], ends[j] = _VERDICT, at
-            at = _copied(values, at, outcomes, outcome_stops[2 * reason + 1], outcome_stops[2 * reason + 2])
+            at = _copied(
+                values, at, outcomes, outcome_stops[2 * reason + 1], outcome_stops[2 * reason + 2]
+            )
             of[j + 1], ends[j + 1] = _REASON, at
             at = _copied(values, at, recipe, 0, len(recipe))
             of[j + 2], ends[j + 2] = _RECIPE, at
@@ -327,10 +358,22 @@ def _write(
                     at = _copied(values, at, rules, rule_stops[rule], rule_stops[rule + 1])
                     j += 1
                     of[j], ends[j] = _BETTER, at
-                at = _copied(values, at, named.ids, named.id_stops[row - 1] if row else 0, named.id_stops[row])
+                at = _copied(
+                    values,
+                    at,
+                    named.ids,
+                    named.id_stops[row - 1] if row else 0,
+                    named.id_stops[row],
+                )
                 of[j + 1], ends[j + 1] = _OF_ID, at
                 source = named.sources[row]
-                at = _copied(values, at, named.prefix, named.prefix_stops[source], named.prefix_stops[source + 1])
+                at = _copied(
+                    values,
+                    at,
+                    named.prefix,
+                    named.prefix_stops[source],
+                    named.prefix_stops[source + 1],
+                )
                 at = _signed(values, at, named.offsets[row])
                 of[j + 2], ends[j + 2] = _OF_POSITION, at
                 at = _time(values, at, named.times_ms[row])

@@ -1,8 +1,10 @@
-"""Headers of the output topics: what a reader of `unique`, `duplicates` and `dlq.documents` may rely on.
+"""Headers of the output topics: what a reader of `unique`, `duplicates` and `dlq.documents` may
+rely on.
 
-Invariants: headers of the source record come first, in their order, unchanged but for one rule: a name beginning with
-`dedup.` is renamed `dedup.prior.*`, so that nobody outside can forge a verdict; ours follow. All values are UTF-8 text.
-`OWN_BYTES_MAX` is an upper bound of what ours add, which the size check before judging relies on.
+Invariants: headers of the source record come first, in their order, unchanged but for one rule: a
+name beginning with `dedup.` is renamed `dedup.prior.*`, so that nobody outside can forge a verdict;
+ours follow. All values are UTF-8 text. `OWN_BYTES_MAX` is an upper bound of what ours add, which
+the size check before judging relies on.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from functools import lru_cache
 import numpy as np
 
 from stream_dedup.ground.better import BETTER_LABELS
-from stream_dedup.ground.document import ID_BYTES_MAX, DeadLetter, Headers, LogPlace, Position, Reason, Representative
+from stream_dedup.ground.document import (
+    ID_BYTES_MAX,
+    DeadLetter,
+    Headers,
+    LogPlace,
+    Position,
+    Reason,
+    Representative,
+)
 from stream_dedup.ground.messages import Messages, sizes_of
 from stream_dedup.ground.sketch import NOT_COMPARED, as_text
 
@@ -49,7 +59,8 @@ DLQ_GROUP = "__dlq.errors.group"
 DLQ_MESSAGE = "__dlq.errors.message"
 
 MESSAGE_BYTES_MAX = 1000
-# Names, numbers, an id and a topic name at their longest; a dead letter's message instead of the id is no longer.
+# Names, numbers, an id and a topic name at their longest; a dead letter's message instead of the id
+# is no longer.
 OWN_BYTES_MAX = 1510 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
 # librdkafka gives none of more than 100,000, and ours come on top.
 FOREIGN_HEADERS_MAX = 100_000 - 20
@@ -67,18 +78,32 @@ OUTCOMES = {
 
 def passed_on(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
     """Return the source record's headers as an output carries them."""
-    return [(PRIOR_PREFIX + name[len(OWN_PREFIX) :] if name.startswith(OWN_PREFIX) else name, value) for name, value in headers]
+    return [
+        (PRIOR_PREFIX + name[len(OWN_PREFIX) :] if name.startswith(OWN_PREFIX) else name, value)
+        for name, value in headers
+    ]
 
 
 def text_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
-    """Return the text of the last header of that name, as Kafka's own clients take it; empty if there is none."""
-    return next(((value or b"").decode("utf-8", "replace") for found, value in reversed(headers) if found == name), "")
+    """Return the text of the last header of that name, as Kafka's own clients take it; empty if
+    there is none.
+    """
+    return next(
+        (
+            (value or b"").decode("utf-8", "replace")
+            for found, value in reversed(headers)
+            if found == name
+        ),
+        "",
+    )
 
 
 def place_of(text: str) -> LogPlace | None:
     """Return the place that `dedup.log` names (`8812/17`), or None if it names none."""
     offset, slash, place = text.partition("/")
-    if not slash or not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in (offset, place)):
+    if not slash or not all(
+        part.isascii() and part.isdigit() and len(part) <= 19 for part in (offset, place)
+    ):
         return None
     return LogPlace(int(offset), int(place)) if int(offset) < _OFFSETS else None
 
@@ -95,16 +120,19 @@ def of_verdict(
     copies: int = 0,
     better: int = 0,
 ) -> Headers:
-    """Return our headers for a document with a verdict; `fingerprint`, in hex, is None if it was never fingerprinted.
+    """Return our headers for a document with a verdict; `fingerprint`, in hex, is None if it was
+    never fingerprinted.
 
-    `position`: where it lies in the source topic. `similarity`: of the two sketches in per cent, or `NOT_COMPARED`;
-    `copies` and `better` as in `Judgement`.
+    `position`: where it lies in the source topic. `similarity`: of the two sketches in per cent, or
+    `NOT_COMPARED`; `copies` and `better` as in `Judgement`.
     """
     constant = _constants(recipe).get(reason)
     if constant is None:
         raise ValueError(f"{reason.label} is no outcome for a reader")
     where = (POSITION, str(position).encode())
-    if of is None and fingerprint is not None and decided is not None:  # as of nearly every document that is kept
+    if (
+        of is None and fingerprint is not None and decided is not None
+    ):  # as of nearly every document that is kept
         return [*constant, where, (FINGERPRINT, fingerprint), (LOG, b"%d/%d" % decided)]
     own: Headers = [*constant, where]
     if fingerprint is not None:
@@ -130,16 +158,26 @@ def of_verdict(
 
 @lru_cache
 def _constants(recipe: str) -> dict[int, tuple[tuple[str, bytes], ...]]:
-    return {int(reason): (*outcome, (RECIPE, recipe.encode())) for reason, outcome in OUTCOMES.items()}
+    return {
+        int(reason): (*outcome, (RECIPE, recipe.encode())) for reason, outcome in OUTCOMES.items()
+    }
 
 
-def of_dead_letter(letter: DeadLetter, position: Position, group: str, timestamp_ms: int | None) -> Headers:
-    """Return our headers for a dead letter: Kafka's own names (KIP-1191) and the stage that could not go on.
+def of_dead_letter(
+    letter: DeadLetter, position: Position, group: str, timestamp_ms: int | None
+) -> Headers:
+    """Return our headers for a dead letter: Kafka's own names (KIP-1191) and the stage that could
+    not go on.
 
-    The record's own timestamp goes into a header, in milliseconds, because the dead letters' topic stamps its records
-    anew: it is kept for days only, and an old timestamp would be deleted on arrival.
+    The record's own timestamp goes into a header, in milliseconds, because the dead letters' topic
+    stamps its records anew: it is kept for days only, and an old timestamp would be deleted on
+    arrival.
     """
-    message = letter.message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore").encode()
+    message = (
+        letter.message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]
+        .decode("utf-8", "ignore")
+        .encode()
+    )
     return [
         (DLQ_TOPIC, position.topic.encode()),
         (DLQ_PARTITION, b"%d" % position.partition),
@@ -154,7 +192,9 @@ def of_dead_letter(letter: DeadLetter, position: Position, group: str, timestamp
 
 
 def rfc3339(time_ms: int) -> str:
-    """Return a time in milliseconds since 1970 as RFC 3339 in UTC; empty when the calendar does not reach that far."""
+    """Return a time in milliseconds since 1970 as RFC 3339 in UTC; empty when the calendar does not
+    reach that far.
+    """
     day, rest = divmod(time_ms, _DAY_MS)
     date = _date(day)
     if not date:
@@ -173,16 +213,26 @@ def _date(day: int) -> str:
 
 
 def too_large(messages: Messages, most: int) -> list[int]:
-    """Return the places of the records that have more bytes than `most` by `record_bytes`, or more headers than can be read."""
+    """Return the places of the records that have more bytes than `most` by `record_bytes`, or more
+    headers than can be read.
+    """
     sizes = messages.value_bytes + sizes_of(messages.keys)
     for place, given in messages.headers.items():
-        sizes[place] += most if len(given) > FOREIGN_HEADERS_MAX else record_bytes(None, None, given) - _FIXED_BYTES
+        sizes[place] += (
+            most
+            if len(given) > FOREIGN_HEADERS_MAX
+            else record_bytes(None, None, given) - _FIXED_BYTES
+        )
     found: list[int] = np.flatnonzero(sizes + _FIXED_BYTES > most).tolist()
     return found
 
 
-def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Return an upper bound of a record's size on an output topic, uncompressed, with our largest headers added."""
+def record_bytes(
+    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+) -> int:
+    """Return an upper bound of a record's size on an output topic, uncompressed, with our largest
+    headers added.
+    """
     size = _FIXED_BYTES + len(key or b"") + len(value or b"")
     for name, header in headers:
         size += header_bytes(name, header)

@@ -5,24 +5,26 @@
                sources(u16) source* documents(u32) column*
     source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
     columns := source(u16) offset(i64) value_digest(u64) text_digest(16) print(u64 x print_limbs, low limb first)
-               sketch(sketch_bytes) features(u32) scope(u64) time_ms(i64) rank(u32 x has_ranks) id_bytes(u16), each for
-               all documents; then the ids, concatenated
+               sketch(sketch_bytes) features(u32) scope(u64) time_ms(i64) rank(u32 x has_ranks)
+               id_bytes(u16), each for all documents; then the ids, concatenated
     control := UTF-8 JSON object with sorted keys; `type` names it
     seed    := batch, of documents that were delivered elsewhere; epoch and committed are 0
     release := unique_from(u64) batch, of the one document that is released; epoch and committed are 0
 
-`value_digest` is XXH3-64 of the raw value. Only a batch is answered; what the others do to the index is told in
-docs/reference/control-records.md. The grammar above is that of format 1; `FORMATS` holds how each format is read and written,
-for ever (docs/reference/compatibility.md). A batch is written in the format in force, an order in the first that can say it.
+`value_digest` is XXH3-64 of the raw value. Only a batch is answered; what the others do to the
+index is told in docs/reference/control-records.md. The grammar above is that of format 1; `FORMATS`
+holds how each format is read and written, for ever (docs/reference/compatibility.md). A batch is
+written in the format in force, an order in the first that can say it.
 
 Worked example: tests/golden/formats/1/records.json holds one record of each kind as hex.
 
-Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX` bytes; documents of
-one partition stand in offset order; a batch carries, of each source partition, the (epoch, committed offset) that its
-worker read from the broker or had confirmed, never one merely sent; `sketch_bytes` is 120, or 0 if
-the recipe makes no sketches; `has_ranks` is 1 if a document's host has a rank, else 0; the bytes are a function of the
-fields and the format alone; a record that says what its format does not (a kind, an order, a field of an order) was written by
-a newer program, and stops the role like a newer format: else replicas of two versions would go apart.
+Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX`
+bytes; documents of one partition stand in offset order; a batch carries, of each source partition,
+the (epoch, committed offset) that its worker read from the broker or had confirmed, never one
+merely sent; `sketch_bytes` is 120, or 0 if the recipe makes no sketches; `has_ranks` is 1 if a
+document's host has a rank, else 0; the bytes are a function of the fields and the format alone; a
+record that says what its format does not (a kind, an order, a field of an order) was written by a
+newer program, and stops the role like a newer format: else replicas of two versions would go apart.
 """
 
 from __future__ import annotations
@@ -38,7 +40,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.better import UNRANKED
-from stream_dedup.ground.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
+from stream_dedup.ground.document import (
+    DIGEST_BYTES,
+    ID_BYTES_MAX,
+    NONCE_BYTES,
+    TOPIC_ID_BYTES,
+    Mode,
+    Position,
+)
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
 from stream_dedup.ground.lazy import Ids
 from stream_dedup.ground.sketch import SKETCH_BYTES
@@ -79,12 +88,12 @@ class Source:
 class Batch:
     """Documents of one worker, in columns; row i of every column is document i.
 
-    Shapes: `source` (n,) uint16, an index into `sources`; `offset` (n,) int64; `value_digest` (n,) uint64 of the raw
-    value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints` (n, width / 64) uint64, low limb first;
-    `sketches` (n, 80) uint8, or (n, 0) if the recipe makes none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one
-    common scope; `time_ms` (n,) int64, the record's time; `ids` n byte strings of at most 512 bytes, `Ids` in a decoded one;
-    `ranks` (n,) uint32 of
-    the documents' hosts, `UNRANKED` for most, or None if no host has one.
+    Shapes: `source` (n,) uint16, an index into `sources`; `offset` (n,) int64; `value_digest` (n,)
+    uint64 of the raw value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints`
+    (n, width / 64) uint64, low limb first; `sketches` (n, 80) uint8, or (n, 0) if the recipe makes
+    none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one common scope; `time_ms` (n,)
+    int64, the record's time; `ids` n byte strings of at most 512 bytes, `Ids` in a decoded one;
+    `ranks` (n,) uint32 of the documents' hosts, `UNRANKED` for most, or None if no host has one.
     """
 
     recipe: str
@@ -119,7 +128,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """An order of an operator or a worker, by its `type`; it gets no answer. `RecordFormat.orders` lists types and fields."""
+    """An order of an operator or a worker, by its `type`; it gets no answer. `RecordFormat.orders`
+    lists types and fields.
+    """
 
     type: str
     fields: dict[str, Any]
@@ -136,8 +147,9 @@ class Seed:
 class Release:
     """A document that was dropped and goes to `unique` after all; it gets no answer.
 
-    `batch` holds that document alone, as it was judged; `unique_from` is where its partition of `unique` ended before
-    this record was appended, so that an operator who repeats the command knows from where on to look for it.
+    `batch` holds that document alone, as it was judged; `unique_from` is where its partition of
+    `unique` ended before this record was appended, so that an operator who repeats the command
+    knows from where on to look for it.
     """
 
     batch: Batch
@@ -145,24 +157,43 @@ class Release:
 
 
 # What a batch has one value of for each document, beside its partition, id and rank.
-_COLUMNS: Final = ("offset", "value_digest", "text_digest", "prints", "sketches", "features", "scope", "time_ms")
+_COLUMNS: Final = (
+    "offset",
+    "value_digest",
+    "text_digest",
+    "prints",
+    "sketches",
+    "features",
+    "scope",
+    "time_ms",
+)
 
 LogRecord: TypeAlias = Batch | Control | Seed | Release
 
 
 def joined_batch(batches: Sequence[Batch]) -> Batch:
-    """Return the documents of some batches as one batch, which no record could hold; all else of it is the first's."""
+    """Return the documents of some batches as one batch, which no record could hold; all else of it
+    is the first's.
+    """
     if len(batches) == 1:
         return batches[0]
     shift = np.cumsum([0, *(len(one.sources) for one in batches[:-1])])
     ranks = None
     if any(one.ranks is not None for one in batches):
-        ranks = np.concatenate([np.full(len(one), UNRANKED, np.uint32) if one.ranks is None else one.ranks for one in batches])
-    columns: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in batches]) for name in _COLUMNS}
+        ranks = np.concatenate(
+            [
+                np.full(len(one), UNRANKED, np.uint32) if one.ranks is None else one.ranks
+                for one in batches
+            ]
+        )
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name) for one in batches]) for name in _COLUMNS
+    }
     return replace(
         batches[0],
         sources=tuple(source for one in batches for source in one.sources),
-        source=np.concatenate([one.source for one in batches]) + np.repeat(shift, [len(one) for one in batches]),
+        source=np.concatenate([one.source for one in batches])
+        + np.repeat(shift, [len(one) for one in batches]),
         ids=Ids.one_after_another([Ids.of(one.ids) for one in batches]),
         ranks=ranks,
         **columns,
@@ -170,7 +201,9 @@ def joined_batch(batches: Sequence[Batch]) -> Batch:
 
 
 def document_of(batch: Batch, place: int) -> Batch:
-    """Return one document of a batch as a batch of its own, with no say on epoch and committed offset."""
+    """Return one document of a batch as a batch of its own, with no say on epoch and committed
+    offset.
+    """
     source = batch.sources[int(batch.source[place])]
     rows = slice(place, place + 1)
     columns: dict[str, Any] = {name: getattr(batch, name)[rows] for name in _COLUMNS}
@@ -216,21 +249,31 @@ def encode_release(release: Release, form: int = FIRST_FORMAT) -> bytes:
 
 def _batch_body(batch: Batch) -> bytes:
     count, limbs, size = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
-    ranks = b"" if batch.ranks is None or not batch.ranks.any() else batch.ranks.astype("<u4").tobytes()
+    ranks = (
+        b"" if batch.ranks is None or not batch.ranks.any() else batch.ranks.astype("<u4").tobytes()
+    )
     if not 0 < count <= DOCUMENTS_MAX:
-        raise FormatError(f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}.")
+        raise FormatError(
+            f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}."
+        )
     if batch.sketches.shape[0] != count or size not in _SKETCHES:
         raise FormatError(
-            f"A batch of {count} documents needs a sketch of {SKETCH_BYTES} bytes for each, or none at all, and has "
+            f"A batch of {count} documents needs a sketch of {SKETCH_BYTES} bytes for each, or "
+            "none at all, and has "
             f"{len(batch.sketches)} of {size} bytes."
         )
     ids = Ids.of(batch.ids)
     parts = [
         _str8(batch.recipe),
-        _BATCH.pack(batch.mode, limbs, size, bool(ranks), batch.nonce, batch.number, len(batch.sources)),
+        _BATCH.pack(
+            batch.mode, limbs, size, bool(ranks), batch.nonce, batch.number, len(batch.sources)
+        ),
     ]
     for source in batch.sources:
-        parts += (_str8(source.topic), _SOURCE.pack(source.topic_id, source.partition, source.epoch, source.committed))
+        parts += (
+            _str8(source.topic),
+            _SOURCE.pack(source.topic_id, source.partition, source.epoch, source.committed),
+        )
     parts.append(_U32.pack(count))
     parts += (
         batch.source.astype("<u2").tobytes(),
@@ -252,7 +295,9 @@ def _batch_body(batch: Batch) -> bytes:
 def _framed(form: int, kind: int, body: bytes) -> bytes:
     raw = framed(MAGIC, form, kind, body)
     if len(raw) > RECORD_BYTES_MAX:
-        raise FormatError(f"A log record holds at most {RECORD_BYTES_MAX} bytes, and this batch has {len(raw)}.")
+        raise FormatError(
+            f"A log record holds at most {RECORD_BYTES_MAX} bytes, and this batch has {len(raw)}."
+        )
     return raw
 
 
@@ -265,7 +310,9 @@ def encode_control(control: Control) -> bytes:
 
 
 def forgotten_ids(fields: Mapping[str, Any]) -> set[bytes]:
-    """Return the ids, as the log holds them, that a `forget` record takes down; none for one that takes effect nowhere."""
+    """Return the ids, as the log holds them, that a `forget` record takes down; none for one that
+    takes effect nowhere.
+    """
     texts = fields.get("ids")
     if not isinstance(texts, list) or not 0 < len(texts) <= _FORGOTTEN_MAX:
         return set()
@@ -280,21 +327,29 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
     """Return the record in `raw`.
 
     Raises:
-        OtherFormatError: it is whole, and this program does not know its format, or all that it says; the role must stop.
-        FormatError: not ours or damaged; the index answers `rejected` and goes on.
+        OtherFormatError: it is whole, and this program does not know its format, or all that it
+        says; the role must stop. FormatError: not ours or damaged; the index answers `rejected` and
+        goes on.
     """
     form, kind, body = unframed(MAGIC, FORMATS, raw, what)
     found = FORMATS[form]
     decoder = found.decoders.get(kind)
     if decoder is None:
-        raise OtherFormatError(f"{what} is of kind {kind}, which this program does not know: {UPGRADE}")
+        raise OtherFormatError(
+            f"{what} is of kind {kind}, which this program does not know: {UPGRADE}"
+        )
     record = decoder(body, what)
     if isinstance(record, Control):
         if more := _beyond(record, found):
-            raise OtherFormatError(f"{what} has {more}, which this program does not know: {UPGRADE}")
+            raise OtherFormatError(
+                f"{what} has {more}, which this program does not know: {UPGRADE}"
+            )
         ordered = record.fields.get("format")
         if isinstance(ordered, int) and ordered > max(FORMATS):
-            raise OtherFormatError(f"{what} orders format {ordered}, and this program writes up to {max(FORMATS)}: {UPGRADE}")
+            raise OtherFormatError(
+                f"{what} orders format {ordered}, and this program writes up to {max(FORMATS)}: "
+                f"{UPGRADE}"
+            )
     return record
 
 
@@ -313,7 +368,9 @@ def _beyond(control: Control, form: RecordFormat) -> str:
 
 
 def has_documents(raw: bytes | None) -> bool:
-    """Return whether a record, if it is whole, is one that the index decides on: a batch or a seed."""
+    """Return whether a record, if it is whole, is one that the index decides on: a batch or a
+    seed.
+    """
     return raw is not None and raw[:4] == MAGIC and raw[5:6] in (b"\x01", b"\x03")
 
 
@@ -327,8 +384,8 @@ def split_sizes(
 ) -> Iterator[int]:
     """Yield how many documents go into each log record so that none breaks a limit.
 
-    `id_sizes`: the ids' sizes in bytes; `width_bits`, `sketch_bytes`: of the recipe's prints and sketches; `sources`: how
-    many source partitions a record may name.
+    `id_sizes`: the ids' sizes in bytes; `width_bits`, `sketch_bytes`: of the recipe's prints and
+    sketches; `sources`: how many source partitions a record may name.
     """
     fixed = _FIXED_BYTES + width_bits // 8 + sketch_bytes
     room = RECORD_BYTES_MAX - name_bytes - sources * (300 + _SOURCE.size)
@@ -351,14 +408,21 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(f"{what} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed.")
     if not 1 <= limbs <= 4 or mode not in Mode.__members__.values():
-        raise FormatError(f"{what} claims prints of {limbs} limbs of 64 bits and mode {mode}, which do not exist.")
+        raise FormatError(
+            f"{what} claims prints of {limbs} limbs of 64 bits and mode {mode}, which do not exist."
+        )
     if has_ranks > 1:
         raise FormatError(f"{what} claims ranks in a way that does not exist.")
     if size not in _SKETCHES:
-        raise FormatError(f"{what} claims sketches of {size} bytes; a sketch has {SKETCH_BYTES}, or there is none.")
+        raise FormatError(
+            f"{what} claims sketches of {size} bytes; a sketch has {SKETCH_BYTES}, or there is "
+            "none."
+        )
     columns = reader.columns(_columns_of(count, limbs, size, has_ranks))
     source, sizes = columns["source"], columns["id_bytes"]
-    if not sources or int(source[source.argmax()]) >= len(sources):  # of few, `max` takes five times as long
+    if not sources or int(source[source.argmax()]) >= len(
+        sources
+    ):  # of few, `max` takes five times as long
         raise FormatError(f"{what} names a source partition that it does not list.")
     if int(sizes[sizes.argmax()]) > ID_BYTES_MAX:
         raise FormatError(f"{what} holds an id of more than {ID_BYTES_MAX} bytes.")
@@ -371,7 +435,14 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         nonce,
         number,
         tuple(sources),
-        *(source, columns["offset"], columns["value_digest"], columns["text_digest"], columns["prints"], columns["sketches"]),
+        *(
+            source,
+            columns["offset"],
+            columns["value_digest"],
+            columns["text_digest"],
+            columns["prints"],
+            columns["sketches"],
+        ),
         *(columns["features"], columns["scope"], columns["time_ms"]),
         ids,
         columns["rank"] if has_ranks else None,
@@ -419,15 +490,19 @@ def _decode_control(body: memoryview, what: str) -> Control:
 def _str8(text: str) -> bytes:
     raw = text.encode("utf-8")
     if len(raw) > 255:
-        raise FormatError(f"The name {text[:40]!r}... has {len(raw)} bytes; a log record holds names of at most 255.")
+        raise FormatError(
+            f"The name {text[:40]!r}... has {len(raw)} bytes; a log record holds names of at most "
+            "255."
+        )
     return _U8.pack(len(raw)) + raw
 
 
 class RecordFormat(NamedTuple):
-    """How one format is read and written. Once a release wrote it, none of this may change: a change is another format.
+    """How one format is read and written. Once a release wrote it, none of this may change: a
+    change is another format.
 
-    `orders` has the fields of each type of control record, `parts` those of the objects in them; `begun`, `opened` and
-    `reading` stand on the topic `begun`.
+    `orders` has the fields of each type of control record, `parts` those of the objects in them;
+    `begun`, `opened` and `reading` stand on the topic `begun`.
     """
 
     decoders: Mapping[int, Callable[[memoryview, str], LogRecord]]
@@ -462,4 +537,5 @@ FORMATS: Final[dict[int, RecordFormat]] = {
         {name: frozenset(fields.split()) for name, fields in _PARTS_1.items()},
     ),
 }
-"""How each released format is read and written, by its number; the highest is the newest that this program can write."""
+"""How each released format is read and written, by its number; the highest is the newest that this
+program can write."""

@@ -1,4 +1,5 @@
-"""The bytes on the topic `representatives`: what became of a kept document that has copies, and how far the topic is written.
+"""The bytes on the topic `representatives`: what became of a kept document that has copies, and how
+far the topic is written.
 
 key         documents-3@8812: where the kept document lies
 value       JSON object (topics/schemas/representatives.schema.json); null once nobody is judged a duplicate of it any more
@@ -27,7 +28,9 @@ FIRST: Final = "first"
 
 
 class PublishedValue(NamedTuple):
-    """What became of a kept document. `copies` is 0 where they are not counted; `rule` is 0 where itself is the best."""
+    """What became of a kept document. `copies` is 0 where they are not counted; `rule` is 0 where
+    itself is the best.
+    """
 
     copies: int
     first_ms: int
@@ -57,8 +60,16 @@ def encode_value(found: PublishedValue) -> bytes:
     why = BetterRule(found.rule).label if found.rule else FIRST
     fields: dict[str, object] = {}
     if found.copies:
-        fields = {"copies": found.copies, "first": rfc3339(found.first_ms), "last": rfc3339(found.last_ms)}
-    fields["best"] = {"position": str(found.best), "id": found.id.decode("utf-8", "replace"), "why": why}
+        fields = {
+            "copies": found.copies,
+            "first": rfc3339(found.first_ms),
+            "last": rfc3339(found.last_ms),
+        }
+    fields["best"] = {
+        "position": str(found.best),
+        "id": found.id.decode("utf-8", "replace"),
+        "why": why,
+    }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -79,7 +90,13 @@ def decode_progress(value: bytes | None) -> Progress:
         fields = json.loads(value)
         found = Progress(**{name: fields[name] for name in Progress._fields})
     except (ValueError, TypeError, KeyError) as error:
-        raise FormatError(f"The value of {PROGRESS_KEY.decode()} is {value!r:.200}, which no index wrote.") from error
-    if not all(isinstance(one, str) for one in found[:2]) or not all(type(one) is int and one >= 0 for one in found[2:]):
-        raise FormatError(f"The value of {PROGRESS_KEY.decode()} is {value!r:.200}, which no index wrote.")
+        raise FormatError(
+            f"The value of {PROGRESS_KEY.decode()} is {value!r:.200}, which no index wrote."
+        ) from error
+    if not all(isinstance(one, str) for one in found[:2]) or not all(
+        type(one) is int and one >= 0 for one in found[2:]
+    ):
+        raise FormatError(
+            f"The value of {PROGRESS_KEY.decode()} is {value!r:.200}, which no index wrote."
+        )
     return found

@@ -1,31 +1,36 @@
 """How the inner loops of `fingerprint` and `index` become machine code, and where that is kept.
 
-Invariants: a kernel runs without the GIL and without fast-math, so it gives the same integers on every machine; kept
-machine code is only ever used with the sources, libraries and processor that it was made for; nothing is ever loaded
-from a directory that another user could have written to, because the files are pickles, and loading one runs it.
+Invariants: a kernel runs without the GIL and without fast-math, so it gives the same integers on
+every machine; kept machine code is only ever used with the sources, libraries and processor that it
+was made for; nothing is ever loaded from a directory that another user could have written to,
+because the files are pickles, and loading one runs it.
 
-numba compiles each kernel at its first call, which takes a minute for all of them. So the result is kept. It is
-looked for in
+numba compiles each kernel at its first call, which takes a minute for all of them. So the result is
+kept. It is looked for in
 
-1. `SHIPPED`, beside this file: written ahead by `stream-dedup compile`, when an image or a package is made. It is as
+1. `SHIPPED`, beside this file: written ahead by `stream-dedup compile`, when an image or a package
+is made. It is as
    trustworthy as the sources beside it, and is never written to otherwise;
 2. `NUMBA_CACHE_DIR`, if that is set;
 3. `kernels` under `STREAM_DEDUP_CACHE_DIR`, if that is set;
 4. `kernels` under the user's cache directory (`platformdirs`);
 5. `stream-dedup-kernels-USERID` in the directory for temporary files;
 
-and what is found nowhere is compiled, and kept in the first of 2 to 5 that is private and can be written to. All of
-them may be read-only: then kernels are loaded where they lie. If nothing is found and nothing can be written, every
-process compiles for itself, and says so in one line of its log.
+and what is found nowhere is compiled, and kept in the first of 2 to 5 that is private and can be
+written to. All of them may be read-only: then kernels are loaded where they lie. If nothing is
+found and nothing can be written, every process compiles for itself, and says so in one line of its
+log.
 
-Below such a directory the folders are named by the module that a kernel stands in, by a digest of its sources, and by a
-digest of the versions and the processor: a folder that fits is used whole, and one that does not fit is not opened. The
-sources are the module and every module of this package that it imports, also by way of others, since kernels of those
-and their constants are compiled into it. Kernels made ahead are for a `Baseline` of the processor family unless asked
-otherwise, so that one image serves many machines.
+Below such a directory the folders are named by the module that a kernel stands in, by a digest of
+its sources, and by a digest of the versions and the processor: a folder that fits is used whole,
+and one that does not fit is not opened. The sources are the module and every module of this package
+that it imports, also by way of others, since kernels of those and their constants are compiled into
+it. Kernels made ahead are for a `Baseline` of the processor family unless asked otherwise, so that
+one image serves many machines.
 
-numba's own cache is not used: it wants to write where it reads, looks only at the file that a kernel stands in and not
-at those of the kernels it calls, and names its folders by the path of the sources.
+numba's own cache is not used: it wants to write where it reads, looks only at the file that a
+kernel stands in and not at those of the kernels it calls, and names its folders by the path of the
+sources.
 """
 
 from __future__ import annotations
@@ -55,7 +60,8 @@ from numba.core import caching, cgutils, compiler, registry, serialize
 from numba.extending import intrinsic
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-# Its option `_nrt` is for targets without numba's runtime, and not in its types; should it go, every kernel fails at once.
+# Its option `_nrt` is for targets without numba's runtime, and not in its types; should it go,
+# every kernel fails at once.
 _compiler: Any = numba.njit
 
 SHIPPED = Path(__file__).with_name("compiled_kernels")
@@ -66,7 +72,9 @@ _logger = logging.getLogger(__name__)
 
 
 class Baseline(NamedTuple):
-    """The least processor of a family that kernels made ahead are for: LLVM's name of it, and the features it has."""
+    """The least processor of a family that kernels made ahead are for: LLVM's name of it, and the
+    features it has.
+    """
 
     processor: str
     features: tuple[str, ...]
@@ -78,17 +86,25 @@ class Baseline(NamedTuple):
         return all(here.get(feature, False) for feature in self.features)
 
 
-# x86-64-v3 (AVX2) is every server processor since 2013 (Intel) and 2017 (AMD); NEON is in every 64-bit ARM.
+# x86-64-v3 (AVX2) is every server processor since 2013 (Intel) and 2017 (AMD); NEON is in every
+# 64-bit ARM.
 _X86_64_V3 = Baseline(
     "x86-64-v3",
     ("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2",
      "ssse3", "xsave"),
 )  # fmt: skip
-_BASELINES = {"x86_64": _X86_64_V3, "amd64": _X86_64_V3, "aarch64": Baseline("generic", ()), "arm64": Baseline("generic", ())}
+_BASELINES = {
+    "x86_64": _X86_64_V3,
+    "amd64": _X86_64_V3,
+    "aarch64": Baseline("generic", ()),
+    "arm64": Baseline("generic", ()),
+}
 
 
 def baseline() -> Baseline | None:
-    """Return the baseline of this machine's family of processors; None if there is none, or the machine is below it."""
+    """Return the baseline of this machine's family of processors; None if there is none, or the
+    machine is below it.
+    """
     known = _BASELINES.get(platform.machine().lower())
     return known if known is not None and known.fits_here else None
 
@@ -107,7 +123,9 @@ _ahead: Path | None = None  # set by `keep_in`
 
 
 def statistics() -> Statistics:
-    """Return how many kernels there are, and how many specialisations of them were loaded and compiled so far."""
+    """Return how many kernels there are, and how many specialisations of them were loaded and
+    compiled so far.
+    """
     return Statistics(
         len(_kernels),
         sum(sum(one.stats.cache_hits.values()) for one in _kernels),
@@ -117,7 +135,9 @@ def statistics() -> Statistics:
 
 
 def keep_in(directory: Path) -> None:
-    """Compile every kernel anew from here on, and keep it in `directory`, readable to all: what `compile` does."""
+    """Compile every kernel anew from here on, and keep it in `directory`, readable to all: what
+    `compile` does.
+    """
     global _ahead
     _ahead = directory
 
@@ -126,7 +146,9 @@ _IMPORT = re.compile(rb"^\s*from\s+(\w[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)", re
 
 
 def _module_of(source: Path) -> str:
-    """Return what a source is called: its path in the package, or its name where it lies elsewhere."""
+    """Return what a source is called: its path in the package, or its name where it lies
+    elsewhere.
+    """
     if not source.is_relative_to(_PACKAGE):
         return source.stem
     return ".".join(source.relative_to(_PACKAGE).with_suffix("").parts)
@@ -161,7 +183,13 @@ def _sources_digest(source: Path) -> str:
 def _machine_digest(processor: str, features: str) -> str:
     """Name everything besides the sources that machine code depends on."""
     parts = (
-        *(numba.__version__, llvmlite.__version__, np.__version__, sys.implementation.cache_tag, sys.abiflags),
+        *(
+            numba.__version__,
+            llvmlite.__version__,
+            np.__version__,
+            sys.implementation.cache_tag,
+            sys.abiflags,
+        ),
         *(str(numba.config.OPT), llvm.get_process_triple(), processor, features),  # type: ignore[attr-defined]
     )
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
@@ -169,7 +197,9 @@ def _machine_digest(processor: str, features: str) -> str:
 
 @cache
 def _machines() -> tuple[str, ...]:
-    """Return the digests of the machines whose code runs here: this very one, and its family's baseline."""
+    """Return the digests of the machines whose code runs here: this very one, and its family's
+    baseline.
+    """
     _, processor, features = registry.cpu_target.target_context.codegen().magic_tuple()
     own = _machine_digest(processor, features)
     shared = baseline()
@@ -212,7 +242,9 @@ def _candidates() -> Iterator[Path]:
     with contextlib.suppress(RuntimeError):  # no home directory can be found
         yield platformdirs.user_cache_path("stream-dedup") / "kernels"
     if hasattr(os, "getuid"):
-        with contextlib.suppress(FileNotFoundError):  # no directory for temporary files can be written to
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # no directory for temporary files can be written to
             yield Path(tempfile.gettempdir()) / f"stream-dedup-kernels-{os.getuid()}"
 
 
@@ -222,7 +254,9 @@ def _folder(source: Path, machine: str) -> str:
 
 @cache
 def cache_directory(source: Path) -> Path | None:
-    """Return the directory that keeps a module's compiled kernels, made if need be; None if there is no safe, writable one."""
+    """Return the directory that keeps a module's compiled kernels, made if need be; None if there
+    is no safe, writable one.
+    """
     name = _folder(source, _machines()[0])
     if _ahead is not None:
         directory = _ahead / name
@@ -245,7 +279,9 @@ def cache_directory(source: Path) -> Path | None:
 
 @cache
 def readable_directories(source: Path) -> tuple[Path, ...]:
-    """Return the directories with kernels of a module that fit this machine, in the order they are looked into."""
+    """Return the directories with kernels of a module that fit this machine, in the order they are
+    looked into.
+    """
     if _ahead is not None:
         return ()
     found = []
@@ -260,14 +296,17 @@ def readable_directories(source: Path) -> tuple[Path, ...]:
 
 
 def _say_that_kernels_are_compiled(source: Path) -> None:
-    """Say once why this start is slow and what makes the next one quick; at a terminal, show how far it is."""
+    """Say once why this start is slow and what makes the next one quick; at a terminal, show how
+    far it is.
+    """
     if _ahead is not None:
         return
     kept = cache_directory(source)
     fits = any(one.parent == SHIPPED for one in readable_directories(source))
     _log_that_kernels_are_compiled(SHIPPED.is_dir() and not fits, kept and kept.parent)
     if sys.stderr.isatty():
-        print(f"{_ERASE}compiling the kernels, once: {statistics().compiled + 1} of {len(_kernels)} at most", end="",
+        print(f"{_ERASE}compiling the kernels, once: {statistics().compiled + 1} of "
+              f"{len(_kernels)} at most", end="",
               file=sys.stderr, flush=True)  # fmt: skip
 
 
@@ -279,14 +318,17 @@ def _log_that_kernels_are_compiled(shipped: bool, kept: Path | None) -> None:
         why = f"none were found for this machine ({SHIPPED} holds those made ahead)"
     if kept is None:
         _logger.warning(
-            "Up to %d kernels are compiled now, at every start, for a minute at most: %s, and no private folder can be "
-            "written to. Run `stream-dedup compile` when the image is made, or let STREAM_DEDUP_CACHE_DIR name such a folder.",
+            "Up to %d kernels are compiled now, at every start, for a minute at most: %s, and no "
+            "private folder can be "
+            "written to. Run `stream-dedup compile` when the image is made, or let "
+            "STREAM_DEDUP_CACHE_DIR name such a folder.",
             len(_kernels), why,
         )  # fmt: skip
     else:
         _logger.log(
             logging.WARNING if shipped else logging.INFO,
-            "Up to %d kernels are compiled now, once, for a minute at most: %s. They are kept in %s for the next start.",
+            "Up to %d kernels are compiled now, once, for a minute at most: %s. They are kept in "
+            "%s for the next start.",
             len(_kernels), why, kept,
         )  # fmt: skip
 
@@ -315,7 +357,9 @@ class _KeptCode(caching._Cache):
             except OSError:
                 continue
             checksum, pickled = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
-            if checksum == hashlib.blake2b(pickled, digest_size=_CHECKSUM_BYTES).digest():  # else the disk was full
+            if (
+                checksum == hashlib.blake2b(pickled, digest_size=_CHECKSUM_BYTES).digest()
+            ):  # else the disk was full
                 rebuild: Any = compiler.CompileResult._rebuild
                 return rebuild(target_context, *pickle.loads(pickled))  # noqa: S301 - only from private folders, see above
         _say_that_kernels_are_compiled(self._source)
@@ -339,7 +383,11 @@ class _KeptCode(caching._Cache):
         except OSError as error:
             if _ahead is not None:
                 raise
-            _logger.warning("A compiled kernel cannot be kept in %s (%s); the next start compiles it again.", directory, error)
+            _logger.warning(
+                "A compiled kernel cannot be kept in %s (%s); the next start compiles it again.",
+                directory,
+                error,
+            )
 
     def enable(self) -> None:
         """Do nothing: it is always on."""
@@ -352,17 +400,21 @@ class _KeptCode(caching._Cache):
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile a function with numba at its first call, unless its machine code is kept; keep it where that is safe.
+    """Compile a function with numba at its first call, unless its machine code is kept; keep it
+    where that is safe.
 
-    It makes no arrays: what it needs to work with is given to it, and the compiler refuses one that makes its own. So it need
-    not count who uses an array. numba's code counts at every call between kernels, also of arrays in tuples, and threads that
-    use the same ones wait for each other's counting: with it, searching took twice the time in one thread, and more in two.
+    It makes no arrays: what it needs to work with is given to it, and the compiler refuses one that
+    makes its own. So it need not count who uses an array. numba's code counts at every call between
+    kernels, also of arrays in tuples, and threads that use the same ones wait for each other's
+    counting: with it, searching took twice the time in one thread, and more in two.
     """
     return _kept(function, counts_references=False)
 
 
 def allocating_kernel(function: Kernel) -> Kernel:
-    """Do the same with a function that makes arrays: one that is called once for a batch, or rarely."""
+    """Do the same with a function that makes arrays: one that is called once for a batch, or
+    rarely.
+    """
     return _kept(function, counts_references=True)
 
 
@@ -374,7 +426,9 @@ def _kept(function: Kernel, *, counts_references: bool) -> Kernel:
 
 
 def inlined(function: Kernel) -> Kernel:
-    """Compile a function as part of the kernels that call it: it is kept with them, not by itself; it makes no arrays."""
+    """Compile a function as part of the kernels that call it: it is kept with them, not by itself;
+    it makes no arrays.
+    """
     compiled = _compiler(nogil=True, error_model="numpy", _nrt=False)(function)
     return cast("Kernel", compiled)
 
@@ -412,9 +466,11 @@ prefetch: Any = intrinsic(_prefetch)
 
 
 def _read_at(typing_context: Any, file: Any, offset: Any, into: Any) -> Any:  # noqa: ARG001
-    """Fill an array from the bytes at `offset` of an open file, given by its number; return how many it got, -1 on failure.
+    """Fill an array from the bytes at `offset` of an open file, given by its number; return how
+    many it got, -1 on failure.
 
-    It waits for the disk, without the GIL. The system's `pread` is called by its name, so what is compiled can be kept.
+    It waits for the disk, without the GIL. The system's `pread` is called by its name, so what is
+    compiled can be kept.
     """
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -436,5 +492,7 @@ read_at: Any = intrinsic(_read_at)
 
 @inlined
 def lowest_bit(word: Any) -> Any:
-    """Return which bit of a uint64 is the lowest that is set; the compiler knows this for one instruction."""
+    """Return which bit of a uint64 is the lowest that is set; the compiler knows this for one
+    instruction.
+    """
     return popcount((word & (~word + np.uint64(1))) - np.uint64(1))

@@ -1,4 +1,6 @@
-"""What control records say: each field checked a second time, without the index (docs/reference/control-records.md)."""
+"""What control records say: each field checked a second time, without the index
+(docs/reference/control-records.md).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class FoldedDeclaration(NamedTuple):
     format: int
 
 
-def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, FoldedWindow | None, str]:
+def declared(
+    fields: Mapping[str, Any],
+) -> tuple[FoldedDeclaration, Reach, FoldedWindow | None, str]:
     """Return what a `declare` record says, its plan, its window and its rule of what is better.
 
     Raises:
@@ -50,14 +54,22 @@ def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, Folde
         width = _number(fields, "width", 256)
         if width % LIMB_BITS or width < plan.width:
             raise FormatError(f"A recipe's width cannot be {width}.")
-    if plan.needs_sketch and "sketch_bytes" in fields and _number(fields, "sketch_bytes", SKETCH_BYTES) != SKETCH_BYTES:
+    if (
+        plan.needs_sketch
+        and "sketch_bytes" in fields
+        and _number(fields, "sketch_bytes", SKETCH_BYTES) != SKETCH_BYTES
+    ):
         raise FormatError("The plan compares sketches, and the recipe makes none.")
     mode = Mode(_number(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE
     window = None if fields.get("window") is None else window_of(fields["window"])
     _name(fields, "group")
     if not isinstance(fields.get("count_copies", False), bool):
         raise FormatError("Whether copies are counted is true or false.")
-    recipe, floor, form = _name(fields, "recipe"), _number(fields, "floor", _U32_MAX), format_of(fields, min(FORMATS))
+    recipe, floor, form = (
+        _name(fields, "recipe"),
+        _number(fields, "floor", _U32_MAX),
+        format_of(fields, min(FORMATS)),
+    )
     found = FoldedDeclaration(recipe, floor, mode.delivers, width, fields, form)
     return found, plan, window, better_of(fields) if "better" in fields else "longest"
 
@@ -84,7 +96,9 @@ def retracted(fields: Mapping[str, Any]) -> list[tuple[Partition, int, int]]:
             raise FormatError("A position is a partition, an offset and a digest of the value.")
         partition, offset, value_digest = (
             _bounded(value, name, highest)
-            for value, name, highest in zip(position, names, (_U32_MAX, OFFSET_MAX, _U64_MAX), strict=True)
+            for value, name, highest in zip(
+                position, names, (_U32_MAX, OFFSET_MAX, _U64_MAX), strict=True
+            )
         )
         found.append(((topic, topic_id, partition), offset, value_digest))
     return found
@@ -117,7 +131,11 @@ def window_of(fields: object) -> FoldedWindow:
     if not isinstance(fields, Mapping) or set(fields) != {"length_ms", "refresh"}:
         raise FormatError(f"These are not the fields of a window: {fields!r:.200}.")
     length, refresh = fields["length_ms"], fields["refresh"]
-    if isinstance(length, bool) or not isinstance(length, int) or not 1000 <= length <= 366_000 * DAY_MS:
+    if (
+        isinstance(length, bool)
+        or not isinstance(length, int)
+        or not 1000 <= length <= 366_000 * DAY_MS
+    ):
         raise FormatError(f"A window is not {length!r:.40} ms long.")
     if not isinstance(refresh, bool):
         raise FormatError(f"A window's refresh is not {refresh!r:.40}.")

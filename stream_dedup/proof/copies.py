@@ -1,4 +1,6 @@
-"""Which copy of a representative is best, a second time and plainly (docs/decisions/023-which-copy-is-best.md)."""
+"""Which copy of a representative is best, a second time and plainly
+(docs/decisions/023-which-copy-is-best.md).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ RULES = ("longest", "newest", "authority")
 
 
 class SeenCopy(NamedTuple):
-    """One document as the rules of what is better see it, and the rule by which it was the best; none of the first."""
+    """One document as the rules of what is better see it, and the rule by which it was the best;
+    none of the first.
+    """
 
     features: int
     time_ms: int
@@ -33,7 +37,9 @@ class SeenCopy(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class FoldedCopies:
-    """What became of a representative: how many copies, the first and the last time, and the best so far."""
+    """What became of a representative: how many copies, the first and the last time, and the best
+    so far.
+    """
 
     own: SeenCopy
     best: SeenCopy
@@ -42,13 +48,17 @@ class FoldedCopies:
     count: int = 0
 
     def take_copy(self, copy: SeenCopy, rule: str, *, counts: bool) -> tuple[int, int]:
-        """Take in a copy; return how many were counted, and the number of the rule by which it is the best, or 0.
+        """Take in a copy; return how many were counted, and the number of the rule by which it is
+        the best, or 0.
 
         The best beats the representative too, which matters where the rule was another before.
         """
         if counts:
             self.count += 1
-            self.first_ms, self.last_ms = min(self.first_ms, copy.time_ms), max(self.last_ms, copy.time_ms)
+            self.first_ms, self.last_ms = (
+                min(self.first_ms, copy.time_ms),
+                max(self.last_ms, copy.time_ms),
+            )
         if not (copy.beats(self.best, rule) and copy.beats(self.own, rule)):
             return self.count, 0
         self.best = copy._replace(rule=1 + RULES.index(rule))

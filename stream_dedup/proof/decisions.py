@@ -1,7 +1,8 @@
-"""What the topic `decisions` must say of each log record, by the fold alone; and how what it says differs from that.
+"""What the topic `decisions` must say of each log record, by the fold alone; and how what it says
+differs from that.
 
-The chains in it are not looked at: that of an answer holds the sentences of what was rejected, which only an index writes
-(`replay --verify`).
+The chains in it are not looked at: that of an answer holds the sentences of what was rejected,
+which only an index writes (`replay --verify`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ class AuditedDecisions:
             return
         first = self._held.setdefault(log_offset, (message.at, message.value or b""))
         if first[1] != message.value:
-            self._wrong.append((message.at, f"{message.at} says of log record {log_offset} what {first[0]} does not."))
+            self._wrong.append(
+                (
+                    message.at,
+                    f"{message.at} says of log record {log_offset} what {first[0]} does not.",
+                )
+            )
 
     def close(self, outline: Outline, findings: Findings) -> None:
         """Compare, once the log was folded to its end."""
@@ -59,7 +65,11 @@ class AuditedDecisions:
                 continue  # appended, and decided, since the log was read
             self.compared += 1
             for sentence in differences(outline, log_offset, decode(raw)):
-                findings.add_finding(Kind.DECISION, where, f"{where}: of log record {log_offset} {sentence}. {_ANEW}.")
+                findings.add_finding(
+                    Kind.DECISION,
+                    where,
+                    f"{where}: of log record {log_offset} {sentence}. {_ANEW}.",
+                )
                 break
 
 
@@ -71,13 +81,30 @@ def differences(outline: Outline, log_offset: int, decision: LogDecision) -> Ite
         return
     judgements, named = outline.judged.get(log_offset), iter(outline.named[log_offset])
     told = iter(range(len(decision.of)))
-    columns = (decision.of, decision.distances, decision.similarity, decision.copies, decision.better)
+    columns = (
+        decision.of,
+        decision.distances,
+        decision.similarity,
+        decision.copies,
+        decision.better,
+    )
     for place in range(len(decision)):
         judgement = None if judgements is None else judgements[place]
         wanted: tuple[int, ...] = ()
-        if judgement is not None and judgement.of is not None and judgement.decided == (log_offset, place):
+        if (
+            judgement is not None
+            and judgement.of is not None
+            and judgement.decided == (log_offset, place)
+        ):
             one = judgement
-            wanted = (int(one.reason), next(named), one.distance, one.similarity, one.copies, one.better)
+            wanted = (
+                int(one.reason),
+                next(named),
+                one.distance,
+                one.similarity,
+                one.copies,
+                one.better,
+            )
         said: tuple[int, ...] = ()
         if (reason := int(decision.reasons[place])) != NOT_JUDGED:
             at = next(told)

@@ -1,7 +1,7 @@
 """Violations: sentences that name where, by kind, the first of each kind kept and all counted.
 
-Invariant: a finding is a violation of a promise; what is merely said (records that retention removed, documents that wait)
-is a figure of the report, never a finding.
+Invariant: a finding is a violation of a promise; what is merely said (records that retention
+removed, documents that wait) is a figure of the report, never a finding.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Representatives that the log has and `unique` has not: how many, and when the oldest was appended to the log."""
+    """Representatives that the log has and `unique` has not: how many, and when the oldest was
+    appended to the log.
+    """
 
     count: int = 0
     oldest_ms: int | None = None

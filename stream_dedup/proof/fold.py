@@ -1,11 +1,13 @@
-"""The log's records to judgements, by the rules alone: own position, then equal text, then the earliest within reach.
+"""The log's records to judgements, by the rules alone: own position, then equal text, then the
+earliest within reach.
 
-Every look for something near passes over every representative that ever was (`reach`); there is no table that could lack
-one. What is said here of watermarks, the redelivery cache, orders and the window is docs/reference/control-records.md and
-"Memory of positions" of docs/explanation/index-layout.md, written down a second time.
+Every look for something near passes over every representative that ever was (`reach`); there is no
+table that could lack one. What is said here of watermarks, the redelivery cache, orders and the
+window is docs/reference/control-records.md and "Memory of positions" of
+docs/explanation/index-layout.md, written down a second time.
 
-Invariants: a function of the records and their LogAppendTime alone; no record can make it fail but one of a newer format,
-which nobody here can read.
+Invariants: a function of the records and their LogAppendTime alone; no record can make it fail but
+one of a newer format, which nobody here can read.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class FoldedEntry:
 
 
 class FoldedTexts:
-    """Which text an id had last: of each id its representatives, the latest at the end, each with the digest of that text.
+    """Which text an id had last: of each id its representatives, the latest at the end, each with
+    the digest of that text.
 
     It tells `returned` from `unchanged`.
     """
@@ -103,11 +106,15 @@ class FoldedTexts:
             self._standing.pop(one.scope_and_id, None)
 
     def last(self, one: FoldedEntry) -> bytes:
-        """Return the digest of the text that the id of a representative had last; nothing if it has no id."""
+        """Return the digest of the text that the id of a representative had last; nothing if it has
+        no id.
+        """
         return next(reversed(self._standing.get(one.scope_and_id, {}).values()), b"")
 
     def note(self, scope_and_id: tuple[int, bytes], digest: bytes) -> bool:
-        """Take note that an id has the text of this digest now; return whether it had another one last."""
+        """Take note that an id has the text of this digest now; return whether it had another one
+        last.
+        """
         standing = self._standing.get(scope_and_id)
         if standing is None:
             return False
@@ -127,18 +134,22 @@ class _Remembered:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of one source partition: its watermark, and verdicts by (offset, value digest)."""
+    """What is remembered of one source partition: its watermark, and verdicts by (offset, value
+    digest).
+    """
 
     watermark: tuple[int, int]
     verdicts: dict[tuple[int, int], _Remembered] = field(default_factory=dict)
 
 
 class Fold:
-    """Folds log records one after another; `judge` returns what the index must have answered to each.
+    """Folds log records one after another; `judge` returns what the index must have answered to
+    each.
 
-    `plan`, `window`, `better` and `declared` are what is in force behind the last record; `made` has the places of its
-    documents that became representatives, `named` the numbers of those that its new duplicates name. Without a scan it follows
-    the orders that the log holds, and judges nobody: what can be done with any number of documents.
+    `plan`, `window`, `better` and `declared` are what is in force behind the last record; `made`
+    has the places of its documents that became representatives, `named` the numbers of those that
+    its new duplicates name. Without a scan it follows the orders that the log holds, and judges
+    nobody: what can be done with any number of documents.
     """
 
     def __init__(self, scan: Scan | None) -> None:
@@ -161,8 +172,11 @@ class Fold:
         self._now_ms: int | None = None
         self._standing = 0
 
-    def judge(self, log_offset: int, append_ms: int, record: object) -> tuple[Judgement, ...] | None:
-        """Take in the record at a log offset; return the judgements on its documents, or None if it is not judged.
+    def judge(
+        self, log_offset: int, append_ms: int, record: object
+    ) -> tuple[Judgement, ...] | None:
+        """Take in the record at a log offset; return the judgements on its documents, or None if it
+        is not judged.
 
         A record that could not be read is given as None.
         """
@@ -171,7 +185,11 @@ class Fold:
         if isinstance(record, Control):
             self._control(log_offset, record)
             return None
-        if isinstance(record, Seed | Release) and self.accepts(record.batch) and self._scan is not None:
+        if (
+            isinstance(record, Seed | Release)
+            and self.accepts(record.batch)
+            and self._scan is not None
+        ):
             self._order(log_offset, record, self._scan)
         if isinstance(record, Batch) and self.accepts(record) and self._scan is not None:
             batch = replace(record, ids=tuple(record.ids))  # each of them is asked for
@@ -185,12 +203,16 @@ class Fold:
     # -- batches
 
     def accepts(self, batch: Batch) -> bool:
-        """Return whether a batch is judged at all; the log's records carry what an index refuses, too."""
+        """Return whether a batch is judged at all; the log's records carry what an index refuses,
+        too.
+        """
         declared, plan = self.declared, self.plan
         bits = batch.prints.shape[1] * LIMB_BITS
         if declared is None or plan is None:
             return False
-        width = declared.width or (None if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
+        width = declared.width or (
+            None if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS
+        )
         values = batch.sketches.shape[1]
         accepted = (
             values == (values if self._rows is None else self._rows.sketches.shape[1])
@@ -217,7 +239,11 @@ class Fold:
             number = int(batch.source[place])
             source = batch.sources[number]
             here = (partitions[number], int(batch.offset[place]), int(batch.value_digest[place]))
-            judgements.append(self._judge(LogPlace(log_offset, place), batch, place, here, source.epoch, near, named))
+            judgements.append(
+                self._judge(
+                    LogPlace(log_offset, place), batch, place, here, source.epoch, near, named
+                )
+            )
         if self.window is not None and self.window.refresh:
             self._renew(named)
         return tuple(judgements)
@@ -265,7 +291,9 @@ class Fold:
             return Judgement(kept.reason, decided), decided
         named[one] = None
         self.named.append(one.number)
-        had_another = self._last_texts.note((int(batch.scope[place]), batch.ids[place]), _text(batch, place)[1])
+        had_another = self._last_texts.note(
+            (int(batch.scope[place]), batch.ids[place]), _text(batch, place)[1]
+        )
         is_same_id = bool(batch.ids[place]) and batch.ids[place] == one.id
         if same is not None:
             again = Reason.RETURNED if had_another else Reason.UNCHANGED
@@ -273,32 +301,53 @@ class Fold:
         else:
             reason = Reason.REVISED if is_same_id else Reason.NEAR
             distance, equal = self._distance(batch, place, one), self._similarity(batch, place, one)
-        copies, better = one.copies.take_copy(seen_copy(batch, place), self.better, counts=self._counts)
-        return Judgement(reason, decided, distance, one.as_representative(), equal, copies, better), one.decided
+        copies, better = one.copies.take_copy(
+            seen_copy(batch, place), self.better, counts=self._counts
+        )
+        return Judgement(
+            reason, decided, distance, one.as_representative(), equal, copies, better
+        ), one.decided
 
-    def _find(self, batch: Batch, place: int, near: NDArray[np.int64] | None) -> tuple[FoldedEntry | None, FoldedEntry | None]:
-        """Return the representative of a document's text; if there is none, the earliest one near it.
+    def _find(
+        self, batch: Batch, place: int, near: NDArray[np.int64] | None
+    ) -> tuple[FoldedEntry | None, FoldedEntry | None]:
+        """Return the representative of a document's text; if there is none, the earliest one near
+        it.
 
-        `near` is what `_near` found among those that stood before the batch; only its own are left to look at.
+        `near` is what `_near` found among those that stood before the batch; only its own are left
+        to look at.
         """
         same = self._by_text.get(_text(batch, place))
         rows = self._rows
-        if same is not None or self._scan is None or self.plan is None or rows is None or self._is_short(batch, place):
+        if (
+            same is not None
+            or self._scan is None
+            or self.plan is None
+            or rows is None
+            or self._is_short(batch, place)
+        ):
             return same, None
         row, first = -1, 0
         if near is not None:
             row, first = int(near[place]), self._standing
         if row < 0:
-            row = int(self._scan.find(self.plan, rows, first, rows.count, _asked(batch, [place]))[0])
+            row = int(
+                self._scan.find(self.plan, rows, first, rows.count, _asked(batch, [place]))[0]
+            )
         return None, None if row < 0 else self._by_row[row]
 
-    def _near(self, batch: Batch, partitions: list[Partition] | None, scan: Scan) -> NDArray[np.int64] | None:
-        """Return for each document the earliest representative near it that stands before the batch: all asked at once.
+    def _near(
+        self, batch: Batch, partitions: list[Partition] | None, scan: Scan
+    ) -> NDArray[np.int64] | None:
+        """Return for each document the earliest representative near it that stands before the
+        batch: all asked at once.
 
         With `partitions`, those of the batch, what has a verdict already is passed over.
         """
         rows, plan = self._rows, self.plan
-        if rows is None or plan is None or plan.looks_further:  # then those of the batch decide with the others who is asked
+        if (
+            rows is None or plan is None or plan.looks_further
+        ):  # then those of the batch decide with the others who is asked
             return None
         self._standing = rows.count
         near = np.full(len(batch), -1, np.int64)
@@ -307,20 +356,27 @@ class Fold:
             for place in range(len(batch))
             if not self._is_short(batch, place)
             and _text(batch, place) not in self._by_text
-            and not (partitions and self._is_remembered(partitions[int(batch.source[place])], batch, place))
+            and not (
+                partitions
+                and self._is_remembered(partitions[int(batch.source[place])], batch, place)
+            )
         ]
         if asked and rows.count:
             near[asked] = scan.find(plan, rows, 0, rows.count, _asked(batch, asked))
         return near
 
     def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
-        return (int(batch.offset[place]), int(batch.value_digest[place])) in self._memories[partition].verdicts
+        return (int(batch.offset[place]), int(batch.value_digest[place])) in self._memories[
+            partition
+        ].verdicts
 
     def _distance(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
         if self.plan is None or self._rows is None or kept.row is None:
             return 0
         limbs = self.plan.limbs
-        different = int.from_bytes((batch.prints[place, :limbs] ^ self._rows.prints[kept.row, :limbs]).tobytes(), "little")
+        different = int.from_bytes(
+            (batch.prints[place, :limbs] ^ self._rows.prints[kept.row, :limbs]).tobytes(), "little"
+        )
         return self.plan.distance(different, 0)
 
     def _similarity(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
@@ -331,17 +387,29 @@ class Fold:
     def _is_short(self, batch: Batch, place: int) -> bool:
         return self.declared is None or int(batch.features[place]) < self.declared.floor
 
-    def _keep(self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int]) -> FoldedEntry:
+    def _keep(
+        self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int]
+    ) -> FoldedEntry:
         """Make a document a representative."""
         self.made.add(place)
         scope, row = int(batch.scope[place]), None
         if not self._is_short(batch, place) and self._rows is not None:
-            row = self._rows.add_entry(batch.prints[place], int(batch.features[place]), scope, batch.sketches[place])
+            row = self._rows.add_entry(
+                batch.prints[place], int(batch.features[place]), scope, batch.sketches[place]
+            )
             self._by_row.append(None)
         seen = seen_copy(batch, place)
         copies = FoldedCopies(seen, seen, seen.time_ms, seen.time_ms)
         kept = FoldedEntry(
-            *here, _text(batch, place), seen.id, seen.time_ms, decided, row, self._slice_of_now(), copies, self._number()
+            *here,
+            _text(batch, place),
+            seen.id,
+            seen.time_ms,
+            decided,
+            row,
+            self._slice_of_now(),
+            copies,
+            self._number(),
         )
         if row is not None:
             self._by_row[row] = kept
@@ -379,7 +447,11 @@ class Fold:
     def latest_entries(self) -> list[FoldedEntry]:
         """Return the representatives; where two topics have one name, those of the later one."""
         latest = {(topic, partition): topic_id for topic, topic_id, partition in self._memories}
-        return [one for one in self._by_position.values() if latest[one.partition[0], one.partition[2]] == one.partition[1]]
+        return [
+            one
+            for one in self._by_position.values()
+            if latest[one.partition[0], one.partition[2]] == one.partition[1]
+        ]
 
     def _partitions(self, batch: Batch) -> list[Partition]:
         return [(source.topic, source.topic_id, source.partition) for source in batch.sources]
@@ -394,7 +466,9 @@ class Fold:
         has_risen = seen[0] > memory.watermark[0]
         memory.watermark = seen
         for key, one in list(memory.verdicts.items()):
-            if key[0] < seen[1] or (has_risen and one.judgement.reason.verdict is not Verdict.UNIQUE):
+            if key[0] < seen[1] or (
+                has_risen and one.judgement.reason.verdict is not Verdict.UNIQUE
+            ):
                 del memory.verdicts[key]
 
     # -- log time
@@ -424,10 +498,14 @@ class Fold:
         return self._slices[-1]
 
     def _renew(self, named: Mapping[FoldedEntry, None]) -> None:
-        """Move what was named, and stands in an earlier slice, behind everything: in its order, with a row of its own."""
+        """Move what was named, and stands in an earlier slice, behind everything: in its order,
+        with a row of its own.
+        """
         is_open = bool(self._slices) and (self._now_ms or 0) < self._slices[-1].end_ms
         current = self._slices[-1] if is_open else None
-        moved = [kept for old in self._slices if old is not current for kept in old.kept if kept in named]
+        moved = [
+            kept for old in self._slices if old is not current for kept in old.kept if kept in named
+        ]
         last = [self._last_texts.last(kept) for kept in moved]  # before any of them is the latest
         for kept, text in zip(moved, last, strict=True):
             del kept.slice.kept[kept]
@@ -441,7 +519,10 @@ class Fold:
                 rows.alive[row] = False
                 self._by_row[row] = None
                 kept.row = rows.add_entry(
-                    rows.prints[row].copy(), int(rows.features[row]), int(rows.scopes[row]), rows.sketches[row].copy()
+                    rows.prints[row].copy(),
+                    int(rows.features[row]),
+                    int(rows.scopes[row]),
+                    rows.sketches[row].copy(),
                 )
                 self._by_row.append(kept)
 
@@ -499,7 +580,9 @@ class Fold:
             window = None if fields["window"] is None else window_of(fields["window"])
         better = better_of(fields) if "better" in fields else self.better
         form = format_of(fields, self.format)
-        width = self.declared.width or (256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
+        width = self.declared.width or (
+            256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS
+        )
         told = self.declared.fields.get("sketch_bytes", SKETCH_BYTES)
         values = told if self._rows is None else self._rows.sketches.shape[1]
         if plan is None or plan.width > width or (plan.needs_sketch and values != SKETCH_BYTES):
@@ -527,7 +610,11 @@ class Fold:
     def _retract(self, log_offset: int, fields: Mapping[str, Any]) -> None:
         for place, here in enumerate(retracted(fields)):
             partition, offset, value_digest = here
-            own = self._memories[partition].verdicts.get((offset, value_digest)) if partition in self._memories else None
+            own = (
+                self._memories[partition].verdicts.get((offset, value_digest))
+                if partition in self._memories
+                else None
+            )
             if own is not None:
                 own.judgement = Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
             kept = self._by_position.get(here)
@@ -536,13 +623,19 @@ class Fold:
             self._remove(kept)
             for memory in self._memories.values():
                 for key, one in list(memory.verdicts.items()):
-                    if one.about == kept.decided and one.judgement.reason.verdict is Verdict.DUPLICATE:
+                    if (
+                        one.about == kept.decided
+                        and one.judgement.reason.verdict is Verdict.DUPLICATE
+                    ):
                         del memory.verdicts[key]
 
 
 def _asked(batch: Batch, places: list[int]) -> AskedTexts:
     return AskedTexts(
-        batch.prints[places], batch.features[places].astype(np.int64), batch.scope[places], batch.sketches[places]
+        batch.prints[places],
+        batch.features[places].astype(np.int64),
+        batch.scope[places],
+        batch.sketches[places],
     )
 
 

@@ -1,10 +1,11 @@
 """What went in, and where it came out: each record once, in its partition's order, as it was.
 
-A record that the log judged is found by `dedup.log`, a dead letter by its error headers. What was passed on without the log
-(empty, tombstone, bypass) says nowhere where it came from; it is matched by its content, in order.
+A record that the log judged is found by `dedup.log`, a dead letter by its error headers. What was
+passed on without the log (empty, tombstone, bypass) says nowhere where it came from; it is matched
+by its content, in order.
 
-Invariants: a record is called lost only if the group has committed past it and no output that could have held it was
-trimmed; twice only if no rewind explains it.
+Invariants: a record is called lost only if the group has committed past it and no output that could
+have held it was trimmed; twice only if no rewind explains it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from stream_dedup.proof.outline import Outline
 
 
 class Span(NamedTuple):
-    """A partition when the audit began: the first offset held, the end, and how far the group had committed."""
+    """A partition when the audit began: the first offset held, the end, and how far the group had
+    committed.
+    """
 
     low: int
     end: int
@@ -55,9 +58,11 @@ class _Came:
 class AuditLedger:
     """Sources first, then outputs, then `close`.
 
-    `spans` are those of the source topic, `lows` the outputs' first offsets; an output that is `compacted` may lack anything.
+    `spans` are those of the source topic, `lows` the outputs' first offsets; an output that is
+    `compacted` may lack anything.
 
-    `counts` says what is no violation: records that retention removed, that a rewind delivered again, and the like.
+    `counts` says what is no violation: records that retention removed, that a rewind delivered
+    again, and the like.
     """
 
     outline: Outline
@@ -93,7 +98,9 @@ class AuditLedger:
         is_released: bool = False,
         cut: Cut = Cut.NOTHING,
     ) -> None:
-        """Take in a record of an output; `source` is the position that it names, None if it names none."""
+        """Take in a record of an output; `source` is the position that it names, None if it names
+        none.
+        """
         came = self._came[message.topic, message.partition]
         came.offsets.append(message.offset)
         offset = -1
@@ -103,7 +110,9 @@ class AuditLedger:
             self.counts[EARLIER] += 1
         elif source[0][2] != message.partition:
             position = self._position(source[0][2], source[1])
-            self.findings.add_finding(Kind.ORDER, message.at, f"came from {position}, another partition.")
+            self.findings.add_finding(
+                Kind.ORDER, message.at, f"came from {position}, another partition."
+            )
         elif is_released:
             self._release(message, source)
         else:
@@ -128,14 +137,18 @@ class AuditLedger:
         self._released[key] += 1
         if self._released[key] > 1:
             self.findings.add_finding(
-                Kind.TWICE, message.at, f"is {self._position(*key)} as released, which was released before."
+                Kind.TWICE,
+                message.at,
+                f"is {self._position(*key)} as released, which was released before.",
             )
 
     def _claim(self, where: str, part: int, offset: int, content: Content, cut: Cut) -> None:
         went, span = self._went.get(part), self.spans.get(part)
         if went is None or span is None or offset >= span.end:
             position = self._position(part, offset)
-            self.findings.add_finding(Kind.NOWHERE, where, f"names {position}, which the source topic does not have.")
+            self.findings.add_finding(
+                Kind.NOWHERE, where, f"names {position}, which the source topic does not have."
+            )
             return
         at = bisect_left(went.offsets, offset)
         if went.offsets[at : at + 1] != array("q", [offset]):
@@ -143,9 +156,13 @@ class AuditLedger:
             return
         is_envelope_same = content.envelope == went.envelopes[at]
         what = "value" if is_envelope_same else "key, timestamp or headers"
-        if (cut is Cut.NOTHING and content.whole != went.wholes[at]) or (cut is Cut.VALUE and not is_envelope_same):
+        if (cut is Cut.NOTHING and content.whole != went.wholes[at]) or (
+            cut is Cut.VALUE and not is_envelope_same
+        ):
             position = self._position(part, offset)
-            self.findings.add_finding(Kind.CHANGED, where, f"differs from {position}, which it came from, in its {what}.")
+            self.findings.add_finding(
+                Kind.CHANGED, where, f"differs from {position}, which it came from, in its {what}."
+            )
         self._count(went, at, where, part, offset)
 
     def _count(self, went: _Went, at: int, where: str, part: int, offset: int) -> None:
@@ -164,7 +181,9 @@ class AuditLedger:
     # -- the end
 
     def _match(self, topic: str, part: int, came: _Came) -> None:
-        """Give each record that named no source the earliest one of its content that is still to come out, in order."""
+        """Give each record that named no source the earliest one of its content that is still to
+        come out, in order.
+        """
         if not came.unresolved:
             return
         went = self._went.get(part, _Went())
@@ -194,7 +213,8 @@ class AuditLedger:
                 self.findings.add_finding(
                     Kind.NOWHERE,
                     where,
-                    f"came from nowhere: every record of {self.topic}-{part} with its key, value, timestamp and headers has "
+                    f"came from nowhere: every record of {self.topic}-{part} with its key, value, "
+                    "timestamp and headers has "
                     "left elsewhere, or there is none.",
                 )
 
@@ -223,7 +243,8 @@ class AuditLedger:
                         Kind.ORDER,
                         where,
                         f"came from {self._position(part, source)}, and {before} before it from "
-                        f"{self._position(part, last)}: the order of {self.topic}-{part} was not kept.",
+                        f"{self._position(part, last)}: the order of {self.topic}-{part} was not "
+                        "kept.",
                     )
             last, before = source, where
 

@@ -1,7 +1,7 @@
 """Dead letters: what one says of itself, and which of them were sent back.
 
-What was sent back stands in the committed offsets of the group `GROUP-redrive`: below a partition's offset every letter is
-settled, but those that its metadata names as left behind.
+What was sent back stands in the committed offsets of the group `GROUP-redrive`: below a partition's
+offset every letter is settled, but those that its metadata names as left behind.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _LACKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter. `size` is the full size of its value; `is_cut` says that the letter lacks a part of its record."""
+    """A dead letter. `size` is the full size of its value; `is_cut` says that the letter lacks a
+    part of its record.
+    """
 
     message: Message
     topic: str
@@ -49,7 +51,9 @@ class Letter:
 
 @dataclass(slots=True)
 class RedriveProgress:
-    """What is settled in one partition of the dead letters: all below `offset` but what is in `left`."""
+    """What is settled in one partition of the dead letters: all below `offset` but what is in
+    `left`.
+    """
 
     offset: int = 0
     left: set[int] = field(default_factory=set)
@@ -66,8 +70,10 @@ class RedriveProgress:
         found = _METADATA.match(metadata or "")
         if found is None:
             raise ConfigurationError(
-                "A committed offset of the group for sending dead letters back carries metadata that this program does not "
-                f"write: {metadata!r:.100}. Delete that group's offsets if it is nobody else's; then all letters count as not "
+                "A committed offset of the group for sending dead letters back carries metadata "
+                "that this program does not "
+                f"write: {metadata!r:.100}. Delete that group's offsets if it is nobody else's; "
+                "then all letters count as not "
                 "sent back."
             )
         left: set[int] = set()
@@ -80,7 +86,9 @@ class RedriveProgress:
     def metadata(self) -> str:
         """The text to commit with the offset: runs of what is left."""
         runs = []
-        for _, group in itertools.groupby(enumerate(sorted(self.left)), key=lambda pair: pair[1] - pair[0]):
+        for _, group in itertools.groupby(
+            enumerate(sorted(self.left)), key=lambda pair: pair[1] - pair[0]
+        ):
             ones = [one for _, one in group]
             runs.append(str(ones[0]) if len(ones) == 1 else f"{ones[0]}-{ones[-1]}")
         return "stream-dedup left=" + ",".join(runs)
@@ -90,7 +98,9 @@ class RedriveProgress:
         return offset < self.offset and offset not in self.left
 
     def after(self, sent: Iterable[int], passed: Iterable[int]) -> RedriveProgress:
-        """Return what is settled once some letters are sent back; others that stand before the last of them are left."""
+        """Return what is settled once some letters are sent back; others that stand before the last
+        of them are left.
+        """
         gone = set(sent)
         end = max(self.offset, max(gone, default=-1) + 1)
         left = (self.left | {one for one in passed if self.offset <= one < end}) - gone
@@ -108,7 +118,11 @@ def letter_of(message: Message) -> Letter:
         found = text(name)
         return int(found) if found.isascii() and found.isdigit() and len(found) < 19 else None
 
-    part, offset, full = number(headers.DLQ_PARTITION), number(headers.DLQ_OFFSET), number(headers.ERROR_TRUNCATED)
+    part, offset, full = (
+        number(headers.DLQ_PARTITION),
+        number(headers.DLQ_OFFSET),
+        number(headers.ERROR_TRUNCATED),
+    )
     is_whole = part is not None and offset is not None
     return Letter(
         message,
@@ -119,7 +133,9 @@ def letter_of(message: Message) -> Letter:
         text(headers.ERROR_CLASS),
         text(headers.DLQ_MESSAGE),
         len(message.value or b"") if full is None else full,
-        isinstance(message, UnreadableHeaders) or text(headers.ERROR_CLASS) == UNREADABLE or any(map(text, _LACKS)),
+        isinstance(message, UnreadableHeaders)
+        or text(headers.ERROR_CLASS) == UNREADABLE
+        or any(map(text, _LACKS)),
     )
 
 

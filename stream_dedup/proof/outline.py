@@ -1,4 +1,5 @@
-"""What the log says without judging anybody: where each document stands in it, epochs, plans in force, operators' orders.
+"""What the log says without judging anybody: where each document stands in it, epochs, plans in
+force, operators' orders.
 
 Invariant: everything here can be told of a log of any size, in one pass.
 """
@@ -37,9 +38,10 @@ class InLog:
 class Outline:
     """All that an audit needs of the log; `fold` takes the records in their order.
 
-    `judged` has the judgements by log offset if the fold has a scan, and `made` which documents of a batch or seed became
-    representatives, `named` which ones its new duplicates name, by number; `batches` the records with documents that an index
-    accepts, orders of operators among them; `refused` how many it does not.
+    `judged` has the judgements by log offset if the fold has a scan, and `made` which documents of
+    a batch or seed became representatives, `named` which ones its new duplicates name, by number;
+    `batches` the records with documents that an index accepts, orders of operators among them;
+    `refused` how many it does not.
     """
 
     verdicts: Fold
@@ -76,7 +78,10 @@ class Outline:
             if judgements is not None:
                 self.judged[log_offset] = judgements
             if not isinstance(record, Release):
-                self.made[log_offset], self.named[log_offset] = self.verdicts.made, self.verdicts.named
+                self.made[log_offset], self.named[log_offset] = (
+                    self.verdicts.made,
+                    self.verdicts.named,
+                )
             self._positions(log_offset, batch)
             if isinstance(record, Batch):
                 self._epochs(batch)
@@ -97,7 +102,9 @@ class Outline:
         return found
 
     def document(self, place: LogPlace) -> InLog | None:
-        """Return the document at a place in the log, or None if there is none that an index accepted."""
+        """Return the document at a place in the log, or None if there is none that an index
+        accepted.
+        """
         batch = self.batches.get(place.offset)
         if batch is None or place.place >= len(batch):
             return None
@@ -120,19 +127,25 @@ class Outline:
     def first_at(self, partition: Partition, offset: int) -> InLog | None:
         """Return what the log first had of the document at a position."""
         handle = self._places.get(partition, {}).get(offset)
-        return None if handle is None else self.document(LogPlace(handle // _PLACES, handle % _PLACES))
+        return (
+            None if handle is None else self.document(LogPlace(handle // _PLACES, handle % _PLACES))
+        )
 
     def partitions(self, topic: str, number: int, first: Partition) -> list[Partition]:
-        """Return the partitions of that name, of all topic ids; those of the topic that `first` is of stand first."""
+        """Return the partitions of that name, of all topic ids; those of the topic that `first` is
+        of stand first.
+        """
         found = [one for one in self._places if (one[0], one[2]) == (topic, number)]
         return sorted(found, key=lambda one: one[1] != first[1])
 
     def readings(self, partition: Partition, offset: int) -> int:
-        """Return how often a position may have been read: once, and once more for each rewind to it or before.
+        """Return how often a position may have been read: once, and once more for each rewind to it
+        or before.
 
-        Where an epoch began is told by its first record in the log. What was read and committed before that, because it
-        needs no verdict (a dead letter, an empty text), lies directly below, with nothing of the log between; and an epoch
-        of which the log has nothing read nothing else.
+        Where an epoch began is told by its first record in the log. What was read and committed
+        before that, because it needs no verdict (a dead letter, an empty text), lies directly
+        below, with nothing of the log between; and an epoch of which the log has nothing read
+        nothing else.
         """
         epochs = self.epochs.get(partition, {})
         places = self._places.get(partition, {})
@@ -140,18 +153,29 @@ class Outline:
             lowest = min(epochs, default=0)
             return 1 + sum(offset >= start for epoch, start in epochs.items() if epoch > lowest)
         starts = [start for epoch, start in epochs.items() if epoch > 0]
-        logged = next((one for one in range(offset, max(starts, default=0)) if one in places), 1 << 63)
-        return 1 + sum(offset >= start or logged >= start for start in starts) + self.rewinds(partition) - len(starts)
+        logged = next(
+            (one for one in range(offset, max(starts, default=0)) if one in places), 1 << 63
+        )
+        return (
+            1
+            + sum(offset >= start or logged >= start for start in starts)
+            + self.rewinds(partition)
+            - len(starts)
+        )
 
     def rewinds(self, partition: Partition) -> int:
         """Return how often a partition was rewound at most, as its epochs tell."""
-        return max(self.committed_epochs.get(partition, 0), max(self.epochs.get(partition, {}), default=0))
+        return max(
+            self.committed_epochs.get(partition, 0), max(self.epochs.get(partition, {}), default=0)
+        )
 
     def _positions(self, log_offset: int, batch: Batch) -> None:
         names = [(source.topic, source.topic_id, source.partition) for source in batch.sources]
         places = [self._places.setdefault(name, {}) for name in names]
         first = log_offset * _PLACES
-        for place, (number, offset) in enumerate(zip(batch.source.tolist(), batch.offset.tolist(), strict=True)):
+        for place, (number, offset) in enumerate(
+            zip(batch.source.tolist(), batch.offset.tolist(), strict=True)
+        ):
             places[number].setdefault(offset, first + place)
 
     def _epochs(self, batch: Batch) -> None:
@@ -162,7 +186,9 @@ class Outline:
     def _seeds(self, batch: Batch) -> None:
         for place in range(len(batch)):
             position = batch.position(place)
-            self.elsewhere.add(((position.topic, position.topic_id, position.partition), position.offset))
+            self.elsewhere.add(
+                ((position.topic, position.topic_id, position.partition), position.offset)
+            )
 
     def _control(self, record: Control) -> None:
         try:

@@ -1,8 +1,9 @@
-"""A recorded log judged once more, as it was or under another plan, and what then differs. Without Kafka.
+"""A recorded log judged once more, as it was or under another plan, and what then differs. Without
+Kafka.
 
-Invariants: the records are judged by the very index that the role has; nothing but plan, window and the rule of what is better
-is ever changed in them;
-a document counts once, where it was first judged, however often it was delivered again.
+Invariants: the records are judged by the very index that the role has; nothing but plan, window and
+the rule of what is better is ever changed in them; a document counts once, where it was first
+judged, however often it was delivered again.
 """
 
 from __future__ import annotations
@@ -25,16 +26,26 @@ from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, Release
 from stream_dedup.settings.units import parse_duration
 
-_NUMBERS: Final = ("width", "blocks", "key_blocks", "radius", "threshold", "ratio", "bands", "asked")
+_NUMBERS: Final = (
+    "width",
+    "blocks",
+    "key_blocks",
+    "radius",
+    "threshold",
+    "ratio",
+    "bands",
+    "asked",
+)
 SETTINGS: Final = ("plan", *_NUMBERS, "similarity", "by_length", "window", "refresh", "better")
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What is to be different: `plan` instead of the log's, then single numbers of it; and the window.
+    """What is to be different: `plan` instead of the log's, then single numbers of it; and the
+    window.
 
-    `length_ms` is None to leave the window's length as it was, 0 for no window; `refresh` is None to leave that, and `better`
-    to leave the rule of what is better.
+    `length_ms` is None to leave the window's length as it was, 0 for no window; `refresh` is None
+    to leave that, and `better` to leave the rule of what is better.
     """
 
     plan: Plan | None = None
@@ -75,7 +86,8 @@ class Alternative:
                 found[name] = [_step(step) for step in value.split(",") if step]
             else:
                 raise InputError(
-                    f"{text!r:.80} is no setting of a plan; write one of {', '.join(f'{one}=...' for one in SETTINGS)}, such "
+                    f"{text!r:.80} is no setting of a plan; write one of "
+                    f"{', '.join(f'{one}=...' for one in SETTINGS)}, such "
                     "as plan=classic or threshold=18."
                 )
         return cls(plan, found, length_ms, refresh, better)
@@ -111,8 +123,16 @@ class Alternative:
     def _window(self, fields: object) -> dict[str, Any] | None:
         """Return the window that takes the place of one that the log states, or of none."""
         window = None if fields is None else Window.from_fields(fields)
-        length_ms = self.length_ms if self.length_ms is not None else 0 if window is None else window.length_ms
-        refresh = self.refresh if self.refresh is not None else window is not None and window.refresh
+        length_ms = (
+            self.length_ms
+            if self.length_ms is not None
+            else 0
+            if window is None
+            else window.length_ms
+        )
+        refresh = (
+            self.refresh if self.refresh is not None else window is not None and window.refresh
+        )
         return Window(length_ms, refresh).to_fields() if length_ms else None
 
 
@@ -129,7 +149,9 @@ def _length_ms(text: str) -> int:
 def _step(text: str) -> list[int]:
     bits, _, below = text.partition("@")
     if not (bits.isdigit() and below.isdigit()):
-        raise InputError(f"A threshold by length is written BITS@FEATURES, as in 24@5, not {text!r:.40}.")
+        raise InputError(
+            f"A threshold by length is written BITS@FEATURES, as in 24@5, not {text!r:.40}."
+        )
     return [int(below), int(bits)]
 
 
@@ -158,7 +180,9 @@ class Changed:
 
 @dataclass(slots=True)
 class Difference:
-    """What another plan would change: how many documents by kind, the first `most` of each kind, and reasons on both sides."""
+    """What another plan would change: how many documents by kind, the first `most` of each kind,
+    and reasons on both sides.
+    """
 
     most: int
     documents: int = 0
@@ -167,11 +191,16 @@ class Difference:
     would_be: Counter[str] = field(default_factory=Counter)
     samples: list[Changed] = field(default_factory=list)
 
-    def add_batch(self, log_offset: int, batch: Batch, was: Sequence[Judgement], would_be: Sequence[Judgement]) -> None:
+    def add_batch(
+        self, log_offset: int, batch: Batch, was: Sequence[Judgement], would_be: Sequence[Judgement]
+    ) -> None:
         """Compare the judgements on one record."""
         for place, (one, other) in enumerate(zip(was, would_be, strict=True)):
             here = LogPlace(log_offset, place)
-            if here not in (one.decided, other.decided) or Reason.STALE in (one.reason, other.reason):
+            if here not in (one.decided, other.decided) or Reason.STALE in (
+                one.reason,
+                other.reason,
+            ):
                 continue
             self.documents += 1
             self.was[one.reason.label] += 1
@@ -181,12 +210,18 @@ class Difference:
                 self.kinds[kind] += 1
                 if self.kinds[kind] <= self.most:
                     identifier = batch.ids[place].decode("utf-8", "replace")
-                    self.samples.append(Changed(kind, here, str(batch.position(place)), identifier, one, other))
+                    self.samples.append(
+                        Changed(kind, here, str(batch.position(place)), identifier, one, other)
+                    )
 
 
 def _kind(one: Judgement, other: Judgement) -> str:
     if one.reason.verdict is not other.reason.verdict:
-        return "unique to duplicate" if other.reason.verdict is Verdict.DUPLICATE else "duplicate to unique"
+        return (
+            "unique to duplicate"
+            if other.reason.verdict is Verdict.DUPLICATE
+            else "duplicate to unique"
+        )
     if one.of is not None and other.of is not None and one.of.position != other.of.position:
         return "another kept document"
     if one.reason is not other.reason:
@@ -213,10 +248,14 @@ def compare(
     for group in log:
         batches = dict(batches_of(group))
         one = _answers(recorded, group)
-        other = _answers(changed, [(offset, append_ms, alternative.change(raw)) for offset, append_ms, raw in group])
+        other = _answers(
+            changed,
+            [(offset, append_ms, alternative.change(raw)) for offset, append_ms, raw in group],
+        )
         if changed.declared is None and recorded.declared is not None:
             raise ConfigurationError(
-                f"The log's prints cannot be judged by that plan: {recorded.declared.recipe} makes fewer bits than it looks at."
+                f"The log's prints cannot be judged by that plan: {recorded.declared.recipe} makes "
+                "fewer bits than it looks at."
             )
         for offset, judgements in one.items():
             if offset in other:
@@ -235,7 +274,9 @@ def releases_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tupl
     return ((offset, record.batch) for offset, record in records_of if isinstance(record, Release))
 
 
-def _answers(index: LogIndex, group: Sequence[tuple[int, int, bytes | None]]) -> dict[int, Sequence[Judgement]]:
+def _answers(
+    index: LogIndex, group: Sequence[tuple[int, int, bytes | None]]
+) -> dict[int, Sequence[Judgement]]:
     found = {}
     for offset, raw in index.apply(group):
         answer = answers.decode(raw, f"The answer to log record {offset}")

@@ -1,4 +1,6 @@
-"""What the topic `representatives` must hold, by the fold alone; and how what it holds differs from that."""
+"""What the topic `representatives` must hold, by the fold alone; and how what it holds differs from
+that.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ Expected = dict[str, dict[str, object]]
 def expected(fold: Fold) -> Expected:
     """Return the value of each representative that has copies, by its position.
 
-    Of two topics with one name the fold's later one counts: what was said of the one before may stand where it was.
+    Of two topics with one name the fold's later one counts: what was said of the one before may
+    stand where it was.
     """
     found = {}
     for one in fold.latest_entries():
@@ -43,14 +46,21 @@ def differences(fold: Fold, records: Mapping[str, bytes | None]) -> Iterator[str
 
 
 def held_in(records: Mapping[str, bytes | None]) -> dict[str, object]:
-    """Return what the topic says of each representative, by the last record of each key; nothing of one that is gone."""
-    return {key: _said(value) for key, value in records.items() if value is not None and key != _PROGRESS}
+    """Return what the topic says of each representative, by the last record of each key; nothing of
+    one that is gone.
+    """
+    return {
+        key: _said(value)
+        for key, value in records.items()
+        if value is not None and key != _PROGRESS
+    }
 
 
 def wrong_in(held: Mapping[str, object], wanted: Expected, fold: Fold) -> list[str]:
     """Return the keys of which the topic does not say what it must.
 
-    Of a source topic that was created again, what was said of the documents of before may stand where it was.
+    Of a source topic that was created again, what was said of the documents of before may stand
+    where it was.
     """
     again = tuple(f"{topic}-" for topic in fold.topics_made_again)
     return [
@@ -67,12 +77,13 @@ def sentence_of(key: str, held: Mapping[str, object], wanted: Expected) -> str:
 
 @dataclass(slots=True)
 class AuditedRepresentatives:
-    """The topic, one record after another, and then what the fold says where the topic stands: `before` is told of each record
-    of the log before it is folded. `close` compares.
+    """The topic, one record after another, and then what the fold says where the topic stands:
+    `before` is told of each record of the log before it is folded. `close` compares.
 
-    The topic follows the log: all that changed below `written_below` of its progress is there, and nothing was told beyond
-    `applied`. What changed between the two is on its way, and may be there or not; all else must be what the fold says.
-    `log` and `topic_id` are those of now, as an index writes them.
+    The topic follows the log: all that changed below `written_below` of its progress is there, and
+    nothing was told beyond `applied`. What changed between the two is on its way, and may be there
+    or not; all else must be what the fold says. `log` and `topic_id` are those of now, as an index
+    writes them.
     """
 
     topic: str
@@ -102,11 +113,15 @@ class AuditedRepresentatives:
         self.before(fold, float("inf"))
         if self._damage:
             findings.add_finding(
-                Kind.PUBLISHED, self._where(_PROGRESS), f"cannot be followed: {self._damage} {_ANEW.capitalize()}."
+                Kind.PUBLISHED,
+                self._where(_PROGRESS),
+                f"cannot be followed: {self._damage} {_ANEW.capitalize()}.",
             )
             return
         (below, first), (applied, wanted) = ((goal, seen or {}) for goal, seen in self._stages)
-        judged = itertools.chain.from_iterable(found for at, found in outline.judged.items() if below <= at < applied)
+        judged = itertools.chain.from_iterable(
+            found for at, found in outline.judged.items() if below <= at < applied
+        )
         named = {str(one.of.position) for one in judged if one.of is not None}
         held = held_in({key: one.value for key, one in self._last.items()})
         self.compared = len(wanted.keys() | held.keys())
@@ -147,7 +162,17 @@ def _value(copies: FoldedCopies) -> dict[str, object] | None:
     if not (copies.count or best.rule):
         return None
     why = RULES[best.rule - 1] if best.rule else "first"
-    value: dict[str, object] = {"best": {"position": str(best.position), "id": best.id.decode("utf-8", "replace"), "why": why}}
+    value: dict[str, object] = {
+        "best": {
+            "position": str(best.position),
+            "id": best.id.decode("utf-8", "replace"),
+            "why": why,
+        }
+    }
     if copies.count:
-        value |= {"copies": copies.count, "first": rfc3339(copies.first_ms), "last": rfc3339(copies.last_ms)}
+        value |= {
+            "copies": copies.count,
+            "first": rfc3339(copies.first_ms),
+            "last": rfc3339(copies.last_ms),
+        }
     return value

@@ -1,16 +1,20 @@
-"""The plan's predicate, told anew: for one pair in whole numbers, and for many as a plain scan, or by whole keys.
+"""The plan's predicate, told anew: for one pair in whole numbers, and for many as a plain scan, or
+by whole keys.
 
-A plan's fields are those of the log's records (docs/reference/plans.md): of the low `width` bits of two prints at most
-`threshold` differ, and of the `key_blocks` blocks that differ least at most `radius` bits; `by_length` gives shorter texts
-other thresholds, `ratio` asks that the shorter has this share, in per cent, of the longer's features. Two texts are found, too,
-if one of `bands` blocks of their sketches is equal; at least `similarity` per cent alike must they be. Of those that
-share a block, or the key of a choice of blocks, only `asked` living ones are looked at, half of them the first and half the
-last. Where there is a `crowd`, the first 32 of all that are looked at are one: a value of the sketch weighs less, the more of
-them have it, and who is near has at least `crowd` per cent of all weight in common with the text. Half a byte is equal by
-chance once in 16 times, which is taken out of what the second part of the sketches says.
+A plan's fields are those of the log's records (docs/reference/plans.md): of the low `width` bits of
+two prints at most `threshold` differ, and of the `key_blocks` blocks that differ least at most
+`radius` bits; `by_length` gives shorter texts other thresholds, `ratio` asks that the shorter has
+this share, in per cent, of the longer's features. Two texts are found, too, if one of `bands`
+blocks of their sketches is equal; at least `similarity` per cent alike must they be. Of those that
+share a block, or the key of a choice of blocks, only `asked` living ones are looked at, half of
+them the first and half the last. Where there is a `crowd`, the first 32 of all that are looked at
+are one: a value of the sketch weighs less, the more of them have it, and who is near has at least
+`crowd` per cent of all weight in common with the text. Half a byte is equal by chance once in 16
+times, which is taken out of what the second part of the sketches says.
 
-Invariants: `Reach.is_near` is the definition; both scans give the lowest row for which it holds, for each plan. `KeyedScan`
-looks only at the rows that share a key, from a dictionary: `PlainScan`, which looks at every row, names the same.
+Invariants: `Reach.is_near` is the definition; both scans give the lowest row for which it holds,
+for each plan. `KeyedScan` looks only at the rows that share a key, from a dictionary: `PlainScan`,
+which looks at every row, names the same.
 """
 
 from __future__ import annotations
@@ -30,7 +34,9 @@ from stream_dedup.ground.sketch import SKETCH_VALUES
 
 LIMB_BITS: Final = 64
 _KEY_BITS_MIN: Final = 16  # shorter keys are shared by too many: it is quicker to look at every row
-_DEAD_MAX: Final = 64  # this number of dead rows of a key is stepped over; with more they are dropped
+_DEAD_MAX: Final = (
+    64  # this number of dead rows of a key is stepped over; with more they are dropped
+)
 _KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
 _CROWD: Final = 32
 _STRANGERS: Final = 4  # counted with the crowd, and like nobody
@@ -61,10 +67,15 @@ class Reach:
         """
         numbers = ("width", "blocks", "radius", "threshold")
         optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd")
-        if not isinstance(fields, Mapping) or not set(numbers) <= set(fields) <= {*numbers, *optional}:
+        if not isinstance(fields, Mapping) or not set(numbers) <= set(fields) <= {
+            *numbers,
+            *optional,
+        }:
             raise FormatError(f"These are not the fields of a plan: {fields!r:.200}.")
         steps = fields.get("by_length", [])
-        if not isinstance(steps, list) or any(not isinstance(step, list) or len(step) != 2 for step in steps):
+        if not isinstance(steps, list) or any(
+            not isinstance(step, list) or len(step) != 2 for step in steps
+        ):
             raise FormatError(f"A plan's by_length is a list of pairs, not {steps!r:.100}.")
         reach = cls(**{**fields, "by_length": tuple((below, bits) for below, bits in steps)})
         reach._check()
@@ -75,7 +86,9 @@ class Reach:
         flat += [self.bands, self.similarity, self.asked, self.crowd]
         flat += [number for step in self.by_length for number in step]
         if any(isinstance(number, bool) or not isinstance(number, int) for number in flat):
-            raise FormatError(f"A plan consists of whole numbers, and this one does not: {self!r:.200}.")
+            raise FormatError(
+                f"A plan consists of whole numbers, and this one does not: {self!r:.200}."
+            )
         lengths = [below for below, _ in self.by_length]
         fits = (
             1 <= self.width <= 256
@@ -85,7 +98,10 @@ class Reach:
             and 1 <= self.key_blocks <= max(1, self.blocks)
             and self.tables <= 128
             and len(self.by_length) <= 8
-            and all(1 <= below < 1 << 32 and 0 <= bits <= min(255, self.width) for below, bits in self.by_length)
+            and all(
+                1 <= below < 1 << 32 and 0 <= bits <= min(255, self.width)
+                for below, bits in self.by_length
+            )
             and lengths == sorted(set(lengths))
             and 0 <= self.ratio <= 100
             and 0 <= self.bands <= SKETCH_VALUES
@@ -101,18 +117,26 @@ class Reach:
 
     @property
     def tables(self) -> int:
-        """In how many ways a key's blocks can be chosen: an index keeps a table for each, and has at most 128."""
+        """In how many ways a key's blocks can be chosen: an index keeps a table for each, and has
+        at most 128.
+        """
         return math.comb(self.blocks, self.key_blocks) if self.blocks else 1
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
         """The (first bit, end bit) of each block of the print."""
-        cuts = [self.width * block // self.blocks for block in range(self.blocks + 1)] if self.blocks else []
+        cuts = (
+            [self.width * block // self.blocks for block in range(self.blocks + 1)]
+            if self.blocks
+            else []
+        )
         return list(itertools.pairwise(cuts))
 
     @property
     def looks_further(self) -> bool:
-        """Whether sketch blocks find, or who is asked is bounded: then it takes more than a pair to say who is near."""
+        """Whether sketch blocks find, or who is asked is bounded: then it takes more than a pair to
+        say who is near.
+        """
         return bool(self.bands or self.asked)
 
     @property
@@ -141,26 +165,48 @@ class Reach:
         """Return in how many of the low bits two prints differ."""
         return ((one ^ other) & ((1 << self.width) - 1)).bit_count()
 
-    def is_near(self, one: int, other: int, features: tuple[int, int], sketches: tuple[bytes, bytes] = (b"", b"")) -> bool:
-        """Return whether two texts are within reach of each other, no matter which others are asked first."""
-        return any(self.shared(one, other, sketches)) and self.is_alike(one, other, features, sketches)
+    def is_near(
+        self,
+        one: int,
+        other: int,
+        features: tuple[int, int],
+        sketches: tuple[bytes, bytes] = (b"", b""),
+    ) -> bool:
+        """Return whether two texts are within reach of each other, no matter which others are asked
+        first.
+        """
+        return any(self.shared(one, other, sketches)) and self.is_alike(
+            one, other, features, sketches
+        )
 
     def shared(self, one: int, other: int, sketches: tuple[bytes, bytes]) -> list[bool]:
-        """Return which keys two texts share: those of the print, in the order of their choices of blocks, and of the sketch."""
+        """Return which keys two texts share: those of the print, in the order of their choices of
+        blocks, and of the sketch.
+        """
         different = one ^ other
-        inside = [((different >> first) & ((1 << (end - first)) - 1)).bit_count() for first, end in self.bounds]
+        inside = [
+            ((different >> first) & ((1 << (end - first)) - 1)).bit_count()
+            for first, end in self.bounds
+        ]
         if not self.blocks:
             of_print = [] if self.bands else [True]
         elif self.asked:
-            of_print = [sum(chosen) <= self.radius for chosen in itertools.combinations(inside, self.key_blocks)]
+            of_print = [
+                sum(chosen) <= self.radius
+                for chosen in itertools.combinations(inside, self.key_blocks)
+            ]
         else:
             of_print = [sum(sorted(inside)[: self.key_blocks]) <= self.radius]
         size = SKETCH_VALUES // self.bands if self.bands else 0
         cuts = [slice(size * block, size * (block + 1)) for block in range(self.bands)]
         return of_print + [sketches[0][cut] == sketches[1][cut] for cut in cuts]
 
-    def is_alike(self, one: int, other: int, features: tuple[int, int], sketches: tuple[bytes, bytes]) -> bool:
-        """Return whether two texts are near if they are found: in length, distance and similarity."""
+    def is_alike(
+        self, one: int, other: int, features: tuple[int, int], sketches: tuple[bytes, bytes]
+    ) -> bool:
+        """Return whether two texts are near if they are found: in length, distance and
+        similarity.
+        """
         shorter, longer = min(features), max(features)
         threshold = self.threshold
         for below, bits in reversed(self.by_length):
@@ -175,7 +221,9 @@ class Reach:
 
 
 class Rows:
-    """What is compared of all that ever were representatives, in the order in which they became so."""
+    """What is compared of all that ever were representatives, in the order in which they became
+    so.
+    """
 
     def __init__(self, limbs: int, values: int = 0) -> None:
         self.count = 0
@@ -185,21 +233,30 @@ class Rows:
         self.scopes = np.zeros(1024, np.uint64)
         self.alive = np.zeros(1024, np.bool_)
 
-    def add_entry(self, limbs: NDArray[np.uint64], features: int, scope: int, sketch: NDArray[np.uint8]) -> int:
+    def add_entry(
+        self, limbs: NDArray[np.uint64], features: int, scope: int, sketch: NDArray[np.uint8]
+    ) -> int:
         """Append one; return its row."""
         if self.count == len(self.alive):
             for name in ("prints", "features", "scopes", "alive", "sketches"):
                 old = getattr(self, name)
                 setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         row = self.count
-        self.prints[row], self.features[row], self.scopes[row], self.alive[row] = limbs, features, scope, True
+        self.prints[row], self.features[row], self.scopes[row], self.alive[row] = (
+            limbs,
+            features,
+            scope,
+            True,
+        )
         self.sketches[row] = sketch
         self.count += 1
         return row
 
 
 class AskedTexts(NamedTuple):
-    """Texts that are asked about: their prints (n, limbs), and features, scopes (n,), and sketches (n, values)."""
+    """Texts that are asked about: their prints (n, limbs), and features, scopes (n,), and sketches
+    (n, values).
+    """
 
     prints: NDArray[np.uint64]
     features: NDArray[np.int64]
@@ -208,30 +265,44 @@ class AskedTexts(NamedTuple):
 
 
 class PlainScan:
-    """Looks at every row: counts who shares each key in log order, and takes the first that is alike."""
+    """Looks at every row: counts who shares each key in log order, and takes the first that is
+    alike.
+    """
 
-    def find(self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
-        """Return for each text the lowest living row of [first, end) within reach and of its scope, or -1."""
+    def find(
+        self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts
+    ) -> NDArray[np.int64]:
+        """Return for each text the lowest living row of [first, end) within reach and of its scope,
+        or -1.
+        """
         prints, features, scopes, sketches = asked
         found = np.full(len(prints), -1, np.int64)
         living = first + np.flatnonzero(rows.alive[first:end])
         last = reach.asked // 2
         for at in range(len(prints)):
             peers = living[rows.scopes[living] == scopes[at]]
-            if not reach.looks_further:  # then what differs in too many bits has no say in who else is near
-                different = (rows.prints[peers, : reach.limbs] ^ prints[at, : reach.limbs]) & reach.mask
+            if (
+                not reach.looks_further
+            ):  # then what differs in too many bits has no say in who else is near
+                different = (
+                    rows.prints[peers, : reach.limbs] ^ prints[at, : reach.limbs]
+                ) & reach.mask
                 peers = peers[np.bitwise_count(different).sum(axis=1) <= reach.threshold_max]
             bits = _differing_bits(reach, rows.prints[peers], prints[at])
             equal = _equal_values(rows.sketches[peers], sketches[at])
             shared = _print_keys(reach, bits)
             if reach.bands:
-                blocks = equal[:, :SKETCH_VALUES].reshape(len(peers), reach.bands, SKETCH_VALUES // reach.bands)
+                blocks = equal[:, :SKETCH_VALUES].reshape(
+                    len(peers), reach.bands, SKETCH_VALUES // reach.bands
+                )
                 shared = np.concatenate([shared, blocks.all(axis=2)], axis=1)
             if reach.asked:
                 order = np.cumsum(shared, axis=0)
                 shared &= (order <= reach.asked - last) | (order > shared.sum(axis=0) - last)
             some = np.flatnonzero(shared.any(axis=1))
-            is_near = _are_alike(reach, rows.features[peers[some]], int(features[at]), bits[some], equal[some])
+            is_near = _are_alike(
+                reach, rows.features[peers[some]], int(features[at]), bits[some], equal[some]
+            )
             is_near &= _stand_out(reach, equal[some], is_near)
             if is_near.any():
                 found[at] = peers[some[np.argmax(is_near)]]
@@ -239,9 +310,11 @@ class PlainScan:
 
 
 class KeyedRows:
-    """Which rows have which keys under one plan, for plans that compare whole keys: a dictionary a key, from its value to rows.
+    """Which rows have which keys under one plan, for plans that compare whole keys: a dictionary a
+    key, from its value to rows.
 
-    A key's value is held with the scope, as one number; its rows ascend, and one alone stands without a list.
+    A key's value is held with the scope, as one number; its rows ascend, and one alone stands
+    without a list.
     """
 
     def __init__(self, reach: Reach, rows: Rows) -> None:
@@ -250,10 +323,16 @@ class KeyedRows:
         self._count = 0
         blocks = [(low, (1 << (high - low)) - 1) for low, high in reach.bounds]
         has_print_keys = reach.blocks or not reach.bands
-        self._chosen = list(itertools.combinations(blocks, min(reach.key_blocks, len(blocks)))) if has_print_keys else []
+        self._chosen = (
+            list(itertools.combinations(blocks, min(reach.key_blocks, len(blocks))))
+            if has_print_keys
+            else []
+        )
         size = SKETCH_VALUES // reach.bands if reach.bands else 0
         self._cuts = [slice(size * block, size * (block + 1)) for block in range(reach.bands)]
-        self._of_key: list[dict[int, int | list[int]]] = [{} for _ in range(len(self._chosen) + len(self._cuts))]
+        self._of_key: list[dict[int, int | list[int]]] = [
+            {} for _ in range(len(self._chosen) + len(self._cuts))
+        ]
 
     def take_in(self, end: int) -> None:
         """Enter the rows below `end` that are not entered yet."""
@@ -269,14 +348,22 @@ class KeyedRows:
         self._count = max(self._count, end)
 
     def find(
-        self, first: int, end: int, limbs: NDArray[np.uint64], features: int, scope: int, sketch: NDArray[np.uint8]
+        self,
+        first: int,
+        end: int,
+        limbs: NDArray[np.uint64],
+        features: int,
+        scope: int,
+        sketch: NDArray[np.uint8],
     ) -> int:
         """Return the lowest living row of [first, end) within reach of one text, or -1."""
         candidates: set[int] = set()
         for of_key, key in zip(self._of_key, self._keys(limbs, scope, sketch), strict=True):
             found = of_key.get(key)
             if found is not None:
-                candidates.update(self._asked([found] if isinstance(found, int) else found, first, end))
+                candidates.update(
+                    self._asked([found] if isinstance(found, int) else found, first, end)
+                )
         if not candidates:
             return -1
         some = np.array(sorted(candidates), np.int64)
@@ -287,11 +374,15 @@ class KeyedRows:
         return int(some[np.argmax(near)]) if near.any() else -1
 
     def _asked(self, sharing: list[int], first: int, end: int) -> list[int]:
-        """Return the living of [first, end) among the rows of one key who are asked; drop the dead if they are many."""
+        """Return the living of [first, end) among the rows of one key who are asked; drop the dead
+        if they are many.
+        """
         alive, dead, last = self.rows.alive, 0, self.reach.asked // 2
         place, end_place = bisect.bisect_left(sharing, first), bisect.bisect_left(sharing, end)
         from_begin, from_end = list[int](), list[int]()
-        while place < end_place and (not self.reach.asked or len(from_begin) < self.reach.asked - last):
+        while place < end_place and (
+            not self.reach.asked or len(from_begin) < self.reach.asked - last
+        ):
             from_begin += [sharing[place]] * bool(alive[sharing[place]])
             dead += not alive[sharing[place]]
             place += 1
@@ -315,35 +406,55 @@ class KeyedRows:
 
 
 class KeyedScan:
-    """The same for large logs: by whole keys, where the plan compares keys whole and they tell rows apart."""
+    """The same for large logs: by whole keys, where the plan compares keys whole and they tell rows
+    apart.
+    """
 
     def __init__(self) -> None:
         self._keyed: KeyedRows | None = None
 
-    def find(self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
-        """Return for each text the lowest living row of [first, end) within reach and of its scope, or -1."""
-        if not reach.looks_further and (reach.radius or reach.width * reach.key_blocks < _KEY_BITS_MIN * max(1, reach.blocks)):
+    def find(
+        self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts
+    ) -> NDArray[np.int64]:
+        """Return for each text the lowest living row of [first, end) within reach and of its scope,
+        or -1.
+        """
+        if not reach.looks_further and (
+            reach.radius or reach.width * reach.key_blocks < _KEY_BITS_MIN * max(1, reach.blocks)
+        ):
             return PlainScan().find(reach, rows, first, end, asked)
         if self._keyed is None or self._keyed.reach != reach or self._keyed.rows is not rows:
             self._keyed = KeyedRows(reach, rows)
         self._keyed.take_in(end)
-        columns = zip(asked.prints, asked.features.tolist(), asked.scopes.tolist(), asked.sketches, strict=True)
+        columns = zip(
+            asked.prints,
+            asked.features.tolist(),
+            asked.scopes.tolist(),
+            asked.sketches,
+            strict=True,
+        )
         return np.array([self._keyed.find(first, end, *one) for one in columns], np.int64)
 
 
 Scan: TypeAlias = PlainScan | KeyedScan
 
 
-def _differing_bits(reach: Reach, prints: NDArray[np.uint64], limbs: NDArray[np.uint64]) -> NDArray[np.uint8]:
+def _differing_bits(
+    reach: Reach, prints: NDArray[np.uint64], limbs: NDArray[np.uint64]
+) -> NDArray[np.uint8]:
     """Return the bits in which prints (n, limbs) differ from one, (n, width)."""
     different = (prints[:, : reach.limbs] ^ limbs[: reach.limbs]).astype("<u8").view(np.uint8)
     return np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
 
 
-def _stand_out(reach: Reach, equal: NDArray[np.bool_], judged: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of the candidates, as far as they are `judged`, are like a text where the crowd is not.
+def _stand_out(
+    reach: Reach, equal: NDArray[np.bool_], judged: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which of the candidates, as far as they are `judged`, are like a text where the crowd
+    is not.
 
-    `equal` (n, values): of each candidate, in log order, which values of its sketch are the text's, of both parts.
+    `equal` (n, values): of each candidate, in log order, which values of its sketch are the text's,
+    of both parts.
     """
     out = judged.copy()
     if reach.crowd:
@@ -352,28 +463,47 @@ def _stand_out(reach: Reach, equal: NDArray[np.bool_], judged: NDArray[np.bool_]
             others = np.delete(crowd, at, axis=0) if at < len(crowd) else crowd
             most = len(others) + _STRANGERS
             unlike = most - others.sum(axis=0)
-            first, second = (15 * unlike[:SKETCH_VALUES]) ** 2, np.minimum(15 * most, 16 * unlike[SKETCH_VALUES:]) ** 2
-            own = 15 * first[equal[at, :SKETCH_VALUES]].sum() + 16 * second[equal[at, SKETCH_VALUES:]].sum() - second.sum()
-            out[at] = not len(others) or 100 * own >= reach.crowd * 15 * (first.sum() + second.sum())
+            first, second = (
+                (15 * unlike[:SKETCH_VALUES]) ** 2,
+                np.minimum(15 * most, 16 * unlike[SKETCH_VALUES:]) ** 2,
+            )
+            own = (
+                15 * first[equal[at, :SKETCH_VALUES]].sum()
+                + 16 * second[equal[at, SKETCH_VALUES:]].sum()
+                - second.sum()
+            )
+            out[at] = not len(others) or 100 * own >= reach.crowd * 15 * (
+                first.sum() + second.sum()
+            )
     return out
 
 
 def _are_alike(
-    reach: Reach, stored: NDArray[np.int64], features: int, bits: NDArray[np.uint8], equal: NDArray[np.bool_]
+    reach: Reach,
+    stored: NDArray[np.int64],
+    features: int,
+    bits: NDArray[np.uint8],
+    equal: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
-    """Return which rows are near a text if they are found, by feature counts, differing bits and equal values of each."""
+    """Return which rows are near a text if they are found, by feature counts, differing bits and
+    equal values of each.
+    """
     shorter, longer = np.minimum(stored, features), np.maximum(stored, features)
     limit = np.full(len(stored), reach.threshold)
     for below, threshold in reversed(reach.by_length):
         limit[shorter < below] = threshold
-    is_near: NDArray[np.bool_] = (bits.sum(axis=1) <= limit) & (100 * shorter >= reach.ratio * longer)
+    is_near: NDArray[np.bool_] = (bits.sum(axis=1) <= limit) & (
+        100 * shorter >= reach.ratio * longer
+    )
     if reach.similarity:
         is_near &= _of_2400(equal) >= 24 * reach.similarity
     return is_near
 
 
 def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which values of sketches (.., bytes) and of one are equal: a byte each, and behind `SKETCH_VALUES` half of one."""
+    """Return which values of sketches (.., bytes) and of one are equal: a byte each, and behind
+    `SKETCH_VALUES` half of one.
+    """
     differing = sketches ^ sketch
     if not differing.shape[-1]:
         return np.empty(differing.shape, np.bool_)
@@ -385,9 +515,13 @@ def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDA
 
 
 def _of_2400(equal: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the similarity in 2,400ths: the mean of both parts' shares, of the second that beyond one in 16 by chance."""
+    """Return the similarity in 2,400ths: the mean of both parts' shares, of the second that beyond
+    one in 16 by chance.
+    """
     found: NDArray[np.int64] = (
-        15 * equal[..., :SKETCH_VALUES].sum(axis=-1) + 16 * equal[..., SKETCH_VALUES:].sum(axis=-1) - SKETCH_VALUES
+        15 * equal[..., :SKETCH_VALUES].sum(axis=-1)
+        + 16 * equal[..., SKETCH_VALUES:].sum(axis=-1)
+        - SKETCH_VALUES
     )
     return found
 
@@ -398,7 +532,9 @@ def per_cent(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> int:
 
 
 def _print_keys(reach: Reach, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which keys of the print are shared, (rows, keys), of the differing bits (rows, width)."""
+    """Return which keys of the print are shared, (rows, keys), of the differing bits (rows,
+    width).
+    """
     if not reach.blocks:
         return np.ones((len(bits), 0 if reach.bands else 1), np.bool_)
     inside = [bits[:, low:high].sum(axis=1) for low, high in reach.bounds]

@@ -1,10 +1,13 @@
-"""The headers that each output must carry, by the log alone, and the representatives that duplicates name.
+"""The headers that each output must carry, by the log alone, and the representatives that
+duplicates name.
 
-With a fold that judges, every header of ours is compared with what the judgement makes it. Without one (a log too large for
-a plain scan), what a duplicate says is held against the log: the same text, or within reach under the plan of then.
+With a fold that judges, every header of ours is compared with what the judgement makes it. Without
+one (a log too large for a plain scan), what a duplicate says is held against the log: the same
+text, or within reach under the plan of then.
 
-Invariants: a duplicate's representative is in `unique`, or not committed yet, or a seed, or of a topic that was since created
-again, or its part of `unique` was trimmed; what was passed on unjudged (`fail-open`) is held to its fingerprint only.
+Invariants: a duplicate's representative is in `unique`, or not committed yet, or a seed, or of a
+topic that was since created again, or its part of `unique` was trimmed; what was passed on unjudged
+(`fail-open`) is held to its fingerprint only.
 """
 
 from __future__ import annotations
@@ -17,7 +20,14 @@ from stream_dedup.ground.document import Headers, LogPlace, Message, Position, R
 from stream_dedup.ground.sketch import as_text, per_cent
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
-from stream_dedup.proof.content import Content, cut_of, of_dead_letter, of_output, split_dead_letter, split_verdict
+from stream_dedup.proof.content import (
+    Content,
+    cut_of,
+    of_dead_letter,
+    of_output,
+    split_dead_letter,
+    split_verdict,
+)
 from stream_dedup.proof.controls import Partition
 from stream_dedup.proof.findings import Findings, Kind, Waiting
 from stream_dedup.proof.ledger import AuditLedger
@@ -32,9 +42,10 @@ _REASONS = {reason.label: reason for reason in Reason}
 class AuditedOutputs:
     """The records that left, one after another; `close` looks at what needs all of them.
 
-    `names` are the topics of uniques, duplicates and dead letters. `in_flight` are representatives that the group has not
-    committed past yet, `unemitted` those that it has: duplicates may name them, and they are nowhere. `now_ms` is when the ends
-    were noted: a release that was appended within a minute of it may still be on its way.
+    `names` are the topics of uniques, duplicates and dead letters. `in_flight` are representatives
+    that the group has not committed past yet, `unemitted` those that it has: duplicates may name
+    them, and they are nowhere. `now_ms` is when the ends were noted: a release that was appended
+    within a minute of it may still be on its way.
     """
 
     outline: Outline
@@ -63,15 +74,24 @@ class AuditedOutputs:
             self._verdict(message)
 
     def close(self) -> None:
-        """Look at the representatives: each that is named, and each of the log, must be in `unique`."""
+        """Look at the representatives: each that is named, and each of the log, must be in
+        `unique`.
+        """
         for (partition, offset), where in self._named.items():
             self._check_named(partition, offset, where)
         for log_offset, judgements in self.outline.judged.items():
             batch = self.outline.batches[log_offset]
             for place, judgement in enumerate(judgements):
-                if judgement.reason in (Reason.NEW, Reason.TOO_SHORT) and judgement.decided == (log_offset, place):
+                if judgement.reason in (Reason.NEW, Reason.TOO_SHORT) and judgement.decided == (
+                    log_offset,
+                    place,
+                ):
                     position = batch.position(place)
-                    self._check_emitted((position.topic, position.topic_id, position.partition), position.offset, judgement)
+                    self._check_emitted(
+                        (position.topic, position.topic_id, position.partition),
+                        position.offset,
+                        judgement,
+                    )
         for log_offset in sorted(self.outline.releases):
             self._check_released(log_offset)
 
@@ -88,7 +108,9 @@ class AuditedOutputs:
             return
         partition = (*self.source, int(part))
         self._dead.add((partition, int(offset)))
-        self.ledger.came(message, of_dead_letter(message), (partition, int(offset)), cut=cut_of(own))
+        self.ledger.came(
+            message, of_dead_letter(message), (partition, int(offset)), cut=cut_of(own)
+        )
 
     def _verdict(self, message: Message) -> None:
         _, own = split_verdict(message.headers)
@@ -108,13 +130,20 @@ class AuditedOutputs:
             said = f"names no place in the log (dedup.log), though its reason is {reason!r}."
             self.findings.add_finding(Kind.VERDICT, message.at, said)
 
-    def _judged(self, message: Message, content: Content, own: Headers, reason: str, document: InLog) -> None:
+    def _judged(
+        self, message: Message, content: Content, own: Headers, reason: str, document: InLog
+    ) -> None:
         is_released = reason == Reason.RELEASED.label
         position = (document.partition, document.offset)
         self.ledger.came(message, content, position, is_released=is_released)
-        if message.topic == self.names[0] and headers.text_of(own, headers.VERDICT) == Verdict.UNIQUE.value:
+        if (
+            message.topic == self.names[0]
+            and headers.text_of(own, headers.VERDICT) == Verdict.UNIQUE.value
+        ):
             self._left[document.partition].add(document.offset)
-            if document.log.offset in self.outline.releases:  # whether the command wrote it, or a worker that read it again
+            if (
+                document.log.offset in self.outline.releases
+            ):  # whether the command wrote it, or a worker that read it again
                 self._released.add(position)
             if not is_released:
                 self._first_left.setdefault(document.partition, document.offset)
@@ -126,7 +155,9 @@ class AuditedOutputs:
         else:
             self.compared += 1
             if wrong := differences(own, expected):
-                said = f"({_name(*position)}, log {document.log}) is not what the log gives: {wrong}."
+                said = (
+                    f"({_name(*position)}, log {document.log}) is not what the log gives: {wrong}."
+                )
                 self.findings.add_finding(Kind.VERDICT, message.at, said)
         if headers.text_of(own, headers.VERDICT) == Verdict.DUPLICATE.value:
             self._duplicate(message, own, reason, document)
@@ -135,8 +166,12 @@ class AuditedOutputs:
         verdict = headers.text_of(own, headers.VERDICT)
         is_duplicate = verdict == Verdict.DUPLICATE.value
         goes_apart = self.outline.batches[document.log.offset].mode.name != "ANNOTATE"
-        if is_duplicate is not (message.topic == self.names[1]) and (goes_apart or not is_duplicate):
-            self.findings.add_finding(Kind.VERDICT, message.at, f"says {verdict!r}, which does not belong on that topic.")
+        if is_duplicate is not (message.topic == self.names[1]) and (
+            goes_apart or not is_duplicate
+        ):
+            self.findings.add_finding(
+                Kind.VERDICT, message.at, f"says {verdict!r}, which does not belong on that topic."
+            )
 
     def _expected(self, own: Headers, reason: str, document: InLog) -> Headers | None:
         """Return our headers as the log gives them; None if it gives no verdict there."""
@@ -155,13 +190,20 @@ class AuditedOutputs:
                 else None
             )
         judgements = self.outline.judged.get(place.offset)
-        if judgements is None:  # the log is too large for a scan: what it says of itself is checked elsewhere
+        if (
+            judgements is None
+        ):  # the log is too large for a scan: what it says of itself is checked elsewhere
             return own
         judgement = judgements[place.place]
         if judgement.reason.verdict is None:
             return None
-        if judgement.of is not None and judgement.of.id in self.outline.forgotten and not headers.text_of(own, headers.OF_ID):
-            # Given again after its id was forgotten: the verdict is the same, and the id is gone from it.
+        if (
+            judgement.of is not None
+            and judgement.of.id in self.outline.forgotten
+            and not headers.text_of(own, headers.OF_ID)
+        ):
+            # Given again after its id was forgotten: the verdict is the same, and the id is gone
+            # from it.
             judgement = judgement._replace(of=judgement.of._replace(id=b""))
         return expected_headers(position, judgement, recipe.recipe, document.hex)
 
@@ -176,12 +218,20 @@ class AuditedOutputs:
             return
         self._named.setdefault((found.partition, found.offset), message.at)
         if why := self._not_within_reach(own, reason, document, found):
-            self.findings.add_finding(Kind.REACH, message.at, f"is called {reason} to {text}: {why}.")
+            self.findings.add_finding(
+                Kind.REACH, message.at, f"is called {reason} to {text}: {why}."
+            )
 
     def _representative(self, document: InLog, text: str) -> InLog | None:
-        """Return the document that a duplicate names; its topic's id is told by the judgement, or is that of now."""
+        """Return the document that a duplicate names; its topic's id is told by the judgement, or
+        is that of now.
+        """
         judgements = self.outline.judged.get(document.log.offset)
-        if judgements is not None and (of := judgements[document.log.place].of) is not None and str(of.position) == text:
+        if (
+            judgements is not None
+            and (of := judgements[document.log.place].of) is not None
+            and str(of.position) == text
+        ):
             at = of.position
             return self.outline.first_at((at.topic, at.topic_id, at.partition), at.offset)
         name, _, number = text.rpartition("@")
@@ -197,7 +247,11 @@ class AuditedOutputs:
     def _not_within_reach(self, own: Headers, reason: str, document: InLog, found: InLog) -> str:
         distance = headers.text_of(own, headers.DISTANCE)
         if reason in (Reason.EXACT.label, Reason.UNCHANGED.label, Reason.RETURNED.label):
-            return "" if document.text == found.text else "their texts are not the same, or of different scopes"
+            return (
+                ""
+                if document.text == found.text
+                else "their texts are not the same, or of different scopes"
+            )
         plan = self.outline.plan_at(document.log.offset)
         if plan is None or document.text[0] != found.text[0]:
             return "they are of different scopes"
@@ -208,8 +262,12 @@ class AuditedOutputs:
         told = as_text(per_cent(*sketches)) if all(sketches) else ""
         similarity = headers.text_of(own, headers.SIMILARITY)
         if similarity != told:
-            return f"their sketches are {told or 'not'} alike, and dedup.similarity is {similarity!r}"
-        is_near = plan.is_near(document.print, found.print, (document.features, found.features), sketches)
+            return (
+                f"their sketches are {told or 'not'} alike, and dedup.similarity is {similarity!r}"
+            )
+        is_near = plan.is_near(
+            document.print, found.print, (document.features, found.features), sketches
+        )
         return "" if is_near else f"at {bits} bits they are beyond the reach of the plan of then"
 
     # -- the end
@@ -218,7 +276,9 @@ class AuditedOutputs:
         if offset in self._left.get(partition, ()) or self._is_exempt(partition, offset):
             return
         if offset >= self.committed.get(partition[2], 0):
-            return  # its worker has not committed it yet, and another was quicker with the duplicate: it is in flight
+            # its worker has not committed it yet, and another was quicker with the duplicate: it is
+            # in flight
+            return
         said = f"is a duplicate of {_name(partition, offset)}, which is not in {self.names[0]}."
         self.findings.add_finding(Kind.REPRESENTATIVE, where, said)
 
@@ -232,7 +292,11 @@ class AuditedOutputs:
         return known is not None and known.id in self.outline.forgotten
 
     def _check_emitted(self, partition: Partition, offset: int, judgement: Judgement) -> None:
-        if offset in self._left.get(partition, ()) or self._is_exempt(partition, offset) or (partition, offset) in self._dead:
+        if (
+            offset in self._left.get(partition, ())
+            or self._is_exempt(partition, offset)
+            or (partition, offset) in self._dead
+        ):
             return
         appended_ms = self.outline.appended_ms[judgement.decided.offset]
         if offset >= self.committed.get(partition[2], 0):
@@ -243,7 +307,8 @@ class AuditedOutputs:
             Kind.UNEMITTED,
             _name(partition, offset),
             f"became a representative at log {judgement.decided}, appended "
-            f"{headers.rfc3339(appended_ms)}; it is not in {self.names[0]}, and the group has committed past it. "
+            f"{headers.rfc3339(appended_ms)}; it is not in {self.names[0]}, and the group has "
+            "committed past it. "
             "Duplicates may name it.",
         )
 
@@ -261,18 +326,26 @@ class AuditedOutputs:
         self.findings.add_finding(
             Kind.UNEMITTED,
             _name(document.partition, document.offset),
-            f"was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is not in "
-            f"{self.names[0]} as released. Finish it with: stream-dedup release {document.partition[2]}@{document.offset}",
+            f"was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is "
+            "not in "
+            f"{self.names[0]} as released. Finish it with: stream-dedup release "
+            f"{document.partition[2]}@{document.offset}",
         )
 
 
-def expected_headers(position: Position, judgement: Judgement, recipe: str, fingerprint: bytes) -> Headers:
+def expected_headers(
+    position: Position, judgement: Judgement, recipe: str, fingerprint: bytes
+) -> Headers:
     """Return our headers for a judged document at a position in the source."""
     reason, decided, distance, of, similarity, copies, better = judgement
-    return headers.of_verdict(position, reason, recipe, fingerprint, decided, distance, of, similarity, copies, better)
+    return headers.of_verdict(
+        position, reason, recipe, fingerprint, decided, distance, of, similarity, copies, better
+    )
 
 
-def differences(own: Sequence[tuple[str, bytes | None]], expected: Sequence[tuple[str, bytes | None]]) -> str:
+def differences(
+    own: Sequence[tuple[str, bytes | None]], expected: Sequence[tuple[str, bytes | None]]
+) -> str:
     """Return in words how headers differ from what they must be; nothing if they do not."""
     if list(own) == list(expected):
         return ""
@@ -280,7 +353,8 @@ def differences(own: Sequence[tuple[str, bytes | None]], expected: Sequence[tupl
     found = [
         f"{name} is {_shown(own, name)}, not {_shown(expected, name)}"
         for name in names
-        if [value for one, value in own if one == name] != [value for one, value in expected if one == name]
+        if [value for one, value in own if one == name]
+        != [value for one, value in expected if one == name]
     ]
     return "; ".join(found) or "the same headers stand in another order"
 

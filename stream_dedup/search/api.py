@@ -5,9 +5,9 @@
     GET  /v1/groups[?order=largest|newest][&limit=N]
     GET  /v1/groups?of=POSITION|ID
 
-Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is sent away; what cannot
-be answered is a problem of RFC 9457 with a sentence; where a token is set for the console, it is asked for here too; where the
-console has a prefix, both answer under it too.
+Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is
+sent away; what cannot be answered is a problem of RFC 9457 with a sentence; where a token is set
+for the console, it is asked for here too; where the console has a prefix, both answer under it too.
 """
 
 from __future__ import annotations
@@ -60,10 +60,21 @@ class SearchApi:
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
         roots = dict.fromkeys(("", self._prefix))
-        finds = [Route(f"{root}/v1/find", self._answering(self._find), methods=["GET", "POST"]) for root in roots]
-        return [*finds, *(Route(f"{root}/v1/groups", self._answering(self._groups), methods=["GET"]) for root in roots)]
+        finds = [
+            Route(f"{root}/v1/find", self._answering(self._find), methods=["GET", "POST"])
+            for root in roots
+        ]
+        return [
+            *finds,
+            *(
+                Route(f"{root}/v1/groups", self._answering(self._groups), methods=["GET"])
+                for root in roots
+            ),
+        ]
 
-    def _answering(self, answer: Callable[[Request], Awaitable[object]]) -> Callable[[Request], Awaitable[Response]]:
+    def _answering(
+        self, answer: Callable[[Request], Awaitable[object]]
+    ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             try:
                 refused = self._guard.refuses(request.headers.get("authorization", ""))
@@ -80,7 +91,9 @@ class SearchApi:
         _refuse_others(request.query_params, ("q", "limit", "least"))
         limit = _number(request.query_params, "limit", _FOUND, 1, FOUND_MAX)
         least = _share(request.query_params)
-        clue = await _body(request) if request.method == "POST" else request.query_params.get("q", "")
+        clue = (
+            await _body(request) if request.method == "POST" else request.query_params.get("q", "")
+        )
         began = time.monotonic()
         found = await self._calls(lambda: self._finder.find(clue, limit, least))
         self._answered(time.monotonic() - began)
@@ -96,7 +109,9 @@ class SearchApi:
             return asdict(group)
         order = request.query_params.get("order", "largest")
         if order not in ("largest", "newest"):
-            raise PageError(400, f"Groups are listed largest or newest first; order={order!r:.40} is neither.")
+            raise PageError(
+                400, f"Groups are listed largest or newest first; order={order!r:.40} is neither."
+            )
         limit = _number(request.query_params, "limit", _FOUND, 1, GROUPS_MAX)
         found = await self._calls(lambda: self._finder.groups(order, limit))
         return {"order": order, "groups": [asdict(one) | {"members": []} for one in found]}
@@ -105,11 +120,15 @@ class SearchApi:
 async def _body(request: Request) -> str:
     found = await request.body()
     if len(found) > CLUE_BYTES_MAX:
-        raise PageError(413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough.")
+        raise PageError(
+            413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough."
+        )
     try:
         return found.decode()
     except UnicodeDecodeError as error:
-        raise PageError(400, f"The clue is not UTF-8: {error.reason} at byte {error.start}.") from error
+        raise PageError(
+            400, f"The clue is not UTF-8: {error.reason} at byte {error.start}."
+        ) from error
 
 
 def _json(value: object) -> Response:
@@ -119,23 +138,38 @@ def _json(value: object) -> Response:
 
 def _problem(error: PageError) -> Response:
     status = error.status
-    headers = {401: {"WWW-Authenticate": 'Basic realm="stream-dedup"'}, 503: {"Retry-After": "1"}}.get(status, {})
+    headers = {
+        401: {"WWW-Authenticate": 'Basic realm="stream-dedup"'},
+        503: {"Retry-After": "1"},
+    }.get(status, {})
     return Response(problem_bytes(status, str(error)), status, _NO_STORE | headers, PROBLEM_TYPE)
 
 
 def _refuse_others(query: Mapping[str, str], known: Sequence[str]) -> None:
-    """Refuse a parameter that is not known: without it, another question would be answered than was asked."""
+    """Refuse a parameter that is not known: without it, another question would be answered than was
+    asked.
+    """
     other = next((name for name in query if name not in known), None)
     if other is not None:
-        raise PageError(400, f"There is no parameter {other!r:.40} here; there are {', '.join(known)}.")
+        raise PageError(
+            400, f"There is no parameter {other!r:.40} here; there are {', '.join(known)}."
+        )
 
 
 def _number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
     value = query.get(name)
     if value is None:
         return default
-    if not value.isascii() or not value.isdigit() or len(value) > 9 or not low <= int(value) <= high:
-        raise PageError(400, f"The parameter {name} must be a whole number from {low} to {high}, not {value!r:.40}.")
+    if (
+        not value.isascii()
+        or not value.isdigit()
+        or len(value) > 9
+        or not low <= int(value) <= high
+    ):
+        raise PageError(
+            400,
+            f"The parameter {name} must be a whole number from {low} to {high}, not {value!r:.40}.",
+        )
     return int(value)
 
 
@@ -148,5 +182,9 @@ def _share(query: Mapping[str, str]) -> float | None:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:  # also refuses nan
-        raise PageError(400, f"The parameter least must be a share above 0 and up to 1, such as 0.5, not {value!r:.40}.")
+        raise PageError(
+            400,
+            "The parameter least must be a share above 0 and up to 1, such as 0.5, not "
+            f"{value!r:.40}.",
+        )
     return share

@@ -18,12 +18,14 @@ def in_order(time_ms: int) -> int:
 
 
 class TextFacts(NamedTuple):
-    """What is told of a document. `group`: the position of the kept document that it is a copy of; empty if it was kept.
+    """What is told of a document. `group`: the position of the kept document that it is a copy of;
+    empty if it was kept.
 
-    `position`: where it lies in the source; empty if its record does not say. `log_offset`: of the log record that decided, -1
-    for none, and `log_row` the row in it. `better`: by which rule it is better than the kept document and every copy before it;
-    empty if it is not. `counted`: how many copies the log has counted, this one included; 0 if it counts none. `of_id` and
-    `counted` are not kept with the document, only with the group.
+    `position`: where it lies in the source; empty if its record does not say. `log_offset`: of the
+    log record that decided, -1 for none, and `log_row` the row in it. `better`: by which rule it is
+    better than the kept document and every copy before it; empty if it is not. `counted`: how many
+    copies the log has counted, this one included; 0 if it counts none. `of_id` and `counted` are
+    not kept with the document, only with the group.
     """
 
     at: str
@@ -56,8 +58,8 @@ class TextFacts(NamedTuple):
 class GroupFacts(NamedTuple):
     """A kept document with copies: its position in the source, and what its copies add up to.
 
-    `id` is empty once it was forgotten; `named_at` is the last log record by which a copy named it. `counted`: how many copies
-    the log has counted, 0 if it counts none.
+    `id` is empty once it was forgotten; `named_at` is the last log record by which a copy named it.
+    `counted`: how many copies the log has counted, 0 if it counts none.
     """
 
     position: str
@@ -79,7 +81,9 @@ class FoundText(NamedTuple):
 
 
 class EnginePlace(NamedTuple):
-    """What the engine was made for (topics by id, the rules of words), and the next offset of each partition."""
+    """What the engine was made for (topics by id, the rules of words), and the next offset of each
+    partition.
+    """
 
     made_for: Mapping[str, str]
     following: Mapping[TopicPartitionKey, int]

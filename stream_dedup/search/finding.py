@@ -1,7 +1,8 @@
-"""A question answered: documents that hold a clue, with snippets; a group with its copies; groups in an order.
+"""A question answered: documents that hold a clue, with snippets; a group with its copies; groups
+in an order.
 
-Invariant: an answer never fails for a text that is kept no longer, or that Kafka does not give now: the document is told
-without a snippet.
+Invariant: an answer never fails for a text that is kept no longer, or that Kafka does not give now:
+the document is told without a snippet.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ LISTED_MEMBERS = 50
 
 
 class FinderPlace:
-    """Where a finder will be once there is something to find; until then, and once the engine is closed, it says so."""
+    """Where a finder will be once there is something to find; until then, and once the engine is
+    closed, it says so.
+    """
 
     def __init__(self) -> None:
         self._finder: Finder | None = None
@@ -41,7 +44,9 @@ class FinderPlace:
     @property
     def _open(self) -> Finder:
         if self._finder is None:
-            raise StreamDedupError("The search holds nothing yet and waits for Kafka, or is closing; see /startupz.")
+            raise StreamDedupError(
+                "The search holds nothing yet and waits for Kafka, or is closing; see /startupz."
+            )
         return self._finder
 
     def find(self, text: str, limit: int, least: float | None = None) -> list[FoundDocument]:
@@ -66,8 +71,8 @@ class FinderPlace:
 
 
 class Finder:
-    """Answers over an engine. `texts_at` gives texts by their places; `id_key`, where the log names documents by digests;
-    `forgotten` are those that are known by now.
+    """Answers over an engine. `texts_at` gives texts by their places; `id_key`, where the log names
+    documents by digests; `forgotten` are those that are known by now.
     """
 
     def __init__(
@@ -101,7 +106,9 @@ class Finder:
                 at=one.facts.at,
                 id=one.facts.id,
                 share=one.share,
-                snippet=snippet_of(texts[one.facts.at], clue, self._languages) if texts.get(one.facts.at) else (),
+                snippet=snippet_of(texts[one.facts.at], clue, self._languages)
+                if texts.get(one.facts.at)
+                else (),
                 verdict=one.facts.verdict,
                 time_ms=one.facts.time_ms,
                 group=self._group_of(one.facts),
@@ -113,11 +120,15 @@ class Finder:
         try:
             return self._texts_at(places)
         except StreamDedupError as error:
-            _logger.warning("texts could not be read, and documents are told without snippets", why=str(error))
+            _logger.warning(
+                "texts could not be read, and documents are told without snippets", why=str(error)
+            )
             return {}
 
     def _group_of(self, facts: TextFacts) -> str:
-        """Return the position that a document's group goes by: of a kept one its own, if it has copies."""
+        """Return the position that a document's group goes by: of a kept one its own, if it has
+        copies.
+        """
         if facts.group or not facts.position:
             return facts.group
         return facts.position if self._engine.group(facts.position) else ""
@@ -129,10 +140,13 @@ class Finder:
 
     def _own_form(self, identifier: str) -> str:
         """Return an id as a record holds it in the form in which the log names it."""
-        return self._log_form(shorten_id(identifier.encode("utf-8", "replace")).decode("utf-8", "replace"))
+        return self._log_form(
+            shorten_id(identifier.encode("utf-8", "replace")).decode("utf-8", "replace")
+        )
 
     def unless_forgotten(self, record: Opened) -> Opened:
-        """Return a record as it was opened, or, if it was forgotten, what is told instead: Kafka may keep it for long.
+        """Return a record as it was opened, or, if it was forgotten, what is told instead: Kafka
+        may keep it for long.
 
         Raises:
             StreamDedupError: what was forgotten is not known yet.
@@ -144,7 +158,8 @@ class Finder:
         return Opened(record.at, "", "", why, is_forgotten=True)
 
     def as_shown(self, decision: Decision) -> Decision | None:
-        """Return a decision as it may be listed: None if it was forgotten, without the kept document's id if that was.
+        """Return a decision as it may be listed: None if it was forgotten, without the kept
+        document's id if that was.
 
         Raises:
             StreamDedupError: what was forgotten is not known yet.
@@ -156,27 +171,45 @@ class Finder:
 
     def _is_forgotten(self, identifier: str, log: str, time_ms: int) -> bool:
         if not self._forgotten.are_all:
-            raise StreamDedupError("The search still reads what was forgotten, and shows no record before; see /startupz.")
+            raise StreamDedupError(
+                "The search still reads what was forgotten, and shows no record before; see "
+                "/startupz."
+            )
         place = place_of(log)
-        return self._forgotten.covers_shown(identifier, -1 if place is None else place.offset, time_ms)
+        return self._forgotten.covers_shown(
+            identifier, -1 if place is None else place.offset, time_ms
+        )
 
     def group(self, named: str) -> DocumentGroup | None:
-        """Return the group of a document: by its position in the source or an output, or by its id. None: it has no copies."""
+        """Return the group of a document: by its position in the source or an output, or by its id.
+        None: it has no copies.
+        """
         found = self._engine.group(named)
         if found is None:
             known = self._engine.facts_at(named)
             position = self._group_of(known) if known else self._group_by_id(named)
             found = self._engine.group(position) if position else None
-        return None if found is None else self._listed(found, self._engine.copies_of(found.position, MEMBERS_MAX))
+        return (
+            None
+            if found is None
+            else self._listed(found, self._engine.copies_of(found.position, MEMBERS_MAX))
+        )
 
     def _group_by_id(self, identifier: str) -> str:
-        own = next((one.position for one in self._engine.groups_of_id(self._log_form(identifier), 1)), "")
-        return own or next((one.group for one in self._engine.facts_of_id(identifier) if one.group), "")
+        own = next(
+            (one.position for one in self._engine.groups_of_id(self._log_form(identifier), 1)), ""
+        )
+        return own or next(
+            (one.group for one in self._engine.facts_of_id(identifier) if one.group), ""
+        )
 
     def groups(self, order: str, limit: int) -> list[DocumentGroup]:
-        """Return the `largest` groups, or the `newest`, each with its newest `LISTED_MEMBERS` copies."""
+        """Return the `largest` groups, or the `newest`, each with its newest `LISTED_MEMBERS`
+        copies.
+        """
         return [
-            self._listed(one, self._engine.copies_of(one.position, LISTED_MEMBERS)) for one in self._engine.groups(order, limit)
+            self._listed(one, self._engine.copies_of(one.position, LISTED_MEMBERS))
+            for one in self._engine.groups(order, limit)
         ]
 
     def _listed(self, group: GroupFacts, copies: list[TextFacts]) -> DocumentGroup:
@@ -195,4 +228,6 @@ class Finder:
 
     def _member(self, one: TextFacts) -> GroupMember:
         host = self._hosts.of(one.id.encode())
-        return GroupMember(one.at, one.id, host, one.time_ms, one.reason, one.similarity, one.size, one.better)
+        return GroupMember(
+            one.at, one.id, host, one.time_ms, one.reason, one.similarity, one.size, one.better
+        )

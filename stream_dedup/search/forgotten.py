@@ -1,8 +1,10 @@
-"""Forgotten ids: which documents the search must not show, as the control records `forget` of the log say. Pure.
+"""Forgotten ids: which documents the search must not show, as the control records `forget` of the
+log say. Pure.
 
-A `forget` covers every document of its id that the log decided before it, by the place in the log that a record has in
-`dedup.log`, whenever the search reads either of the two. One that comes under the id later is shown again, as `forget` is no
-ban. A record that no log decided is held against it by time; one without a time is covered, and one whose time lies ahead.
+A `forget` covers every document of its id that the log decided before it, by the place in the log
+that a record has in `dedup.log`, whenever the search reads either of the two. One that comes under
+the id later is shown again, as `forget` is no ban. A record that no log decided is held against it
+by time; one without a time is covered, and one whose time lies ahead.
 
 Invariant: ids are kept as digests, so that a forgotten one does not lie in the engine's folder.
 """
@@ -21,7 +23,9 @@ from stream_dedup.log.records import FORMATS, KIND_CONTROL, MAGIC, Control, deco
 
 
 class ForgottenId(NamedTuple):
-    """An id that was forgotten: by its digest, by the digest of how it is shown, and by which record of the log."""
+    """An id that was forgotten: by its digest, by the digest of how it is shown, and by which
+    record of the log.
+    """
 
     id_key: str
     shown_key: str
@@ -29,12 +33,16 @@ class ForgottenId(NamedTuple):
     append_ms: int
 
     def covers(self, log_offset: int, time_ms: int) -> bool:
-        """Return whether it holds for what was decided there, or, where no log decided (-1), at that time."""
+        """Return whether it holds for what was decided there, or, where no log decided (-1), at
+        that time.
+        """
         return log_offset < self.log_offset if log_offset >= 0 else time_ms <= self.append_ms
 
 
 class ForgottenIds:
-    """Those that are known: of each id the last. `are_all`: the log was read to where it ended at the start."""
+    """Those that are known: of each id the last. `are_all`: the log was read to where it ended at
+    the start.
+    """
 
     def __init__(
         self,
@@ -62,12 +70,16 @@ class ForgottenIds:
 
     def covers_shown(self, identifier: str, log_offset: int, time_ms: int) -> bool:
         """Return whether an id that a record names is not to be shown."""
-        found = self._by_shown.get(shown_key_of(identifier)) if self._by_shown and identifier else None
+        found = (
+            self._by_shown.get(shown_key_of(identifier)) if self._by_shown and identifier else None
+        )
         return self._covers(found, log_offset, time_ms)
 
     def _covers(self, found: ForgottenId | None, log_offset: int, time_ms: int) -> bool:
         # A time that lies ahead does not say whether the record came before the `forget`.
-        return found is not None and found.covers(log_offset, time_ms if time_ms <= self._now_ms() else 0)
+        return found is not None and found.covers(
+            log_offset, time_ms if time_ms <= self._now_ms() else 0
+        )
 
 
 def forgotten_in(message: Message) -> Iterator[ForgottenId]:
@@ -87,14 +99,22 @@ def forgotten_in(message: Message) -> Iterator[ForgottenId]:
     if isinstance(record, Control) and record.type == "forget":
         for identifier in forgotten_ids(record.fields):
             shown = identifier.decode("utf-8", "replace")
-            yield ForgottenId(key_of(identifier), shown_key_of(shown), message.offset, message.timestamp_ms or 0)
+            yield ForgottenId(
+                key_of(identifier), shown_key_of(shown), message.offset, message.timestamp_ms or 0
+            )
 
 
 def key_of(log_id: bytes) -> str:
     """Return the digest of an id as the log holds it; nothing for none."""
-    return hashlib.blake2b(log_id, digest_size=16, person=b"search take-down").hexdigest() if log_id else ""
+    return (
+        hashlib.blake2b(log_id, digest_size=16, person=b"search take-down").hexdigest()
+        if log_id
+        else ""
+    )
 
 
 def shown_key_of(identifier: str) -> str:
-    """Return the digest of an id as it is shown, which for one that is no UTF-8 is less than the id."""
+    """Return the digest of an id as it is shown, which for one that is no UTF-8 is less than the
+    id.
+    """
     return key_of(identifier.encode("utf-8", "replace"))

@@ -1,7 +1,8 @@
-"""The texts of records of the outputs: of those that were read, and by where they lie, as long as their topic keeps them.
+"""The texts of records of the outputs: of those that were read, and by where they lie, as long as
+their topic keeps them.
 
-Invariants: what a record holds is read by the filter's own decoder; a page that asks for a text does not wait for what
-the role reads meanwhile, and not long for a text that lies elsewhere.
+Invariants: what a record holds is read by the filter's own decoder; a page that asks for a text
+does not wait for what the role reads meanwhile, and not long for a text that lies elsewhere.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _AHEAD_BYTES: Final = 64 << 20
 
 
 class OutputText(NamedTuple):
-    """What a record says of its document. The text is empty where there is none to search in; `why` says why one that should be
-    there cannot be had.
+    """What a record says of its document. The text is empty where there is none to search in; `why`
+    says why one that should be there cannot be had.
     """
 
     id: bytes
@@ -49,16 +50,21 @@ class OutputTexts:
         self._asked = Decoder(settings)
         self._lock = threading.Lock()
 
-    def of_each(self, messages: Sequence[Message], is_hurried: Callable[[], bool]) -> Iterator[OutputText]:
-        """Yield what each of some records says, in their order; texts that lie elsewhere are fetched ahead. For one thread.
+    def of_each(
+        self, messages: Sequence[Message], is_hurried: Callable[[], bool]
+    ) -> Iterator[OutputText]:
+        """Yield what each of some records says, in their order; texts that lie elsewhere are
+        fetched ahead. For one thread.
 
         Raises:
-            AwayError: what the next one cannot be read without is away; or the caller `is_hurried`, and it has not come.
+            AwayError: what the next one cannot be read without is away; or the caller `is_hurried`,
+            and it has not come.
         """
         return _each(self._decoder, messages, is_hurried)
 
     def at(self, places: Iterable[str]) -> Mapping[str, str]:
-        """Return the texts at some places such as `unique-3@17`; those that cannot be had now or any more are left out.
+        """Return the texts at some places such as `unique-3@17`; those that cannot be had now or
+        any more are left out.
 
         Raises:
             BrokerError: Kafka does not give them.
@@ -87,7 +93,9 @@ class OutputTexts:
         return texts
 
 
-def _each(decoder: Decoder, messages: Sequence[Message], is_hurried: Callable[[], bool]) -> Iterator[OutputText]:
+def _each(
+    decoder: Decoder, messages: Sequence[Message], is_hurried: Callable[[], bool]
+) -> Iterator[OutputText]:
     found = decoder.addresses(messages) if decoder.fetches else {}
     places, addresses = [*found], [*found.values()]
     texts: dict[int, Fetched] = {}
@@ -101,4 +109,8 @@ def _each(decoder: Decoder, messages: Sequence[Message], is_hurried: Callable[[]
         if isinstance(said, DecodedDocument):
             yield OutputText(said.id, said.text if isinstance(said.text, str) else "")
         else:
-            yield OutputText(decoder.id_of(message) or b"", "", said.message if isinstance(said, DeadLetter) else "")
+            yield OutputText(
+                decoder.id_of(message) or b"",
+                "",
+                said.message if isinstance(said, DeadLetter) else "",
+            )

@@ -16,13 +16,23 @@ class SearchMetrics(DecodingMetrics):
         super().__init__()
         self.recipe("")
         counter, gauge = self._counter, self._gauge
-        self.read = counter("stream_dedup_search_records", "Records of the outputs that were taken into the full-text engine.")
-        self.without_text = counter(
-            "stream_dedup_search_without_text", "Records of the outputs whose text cannot be had: not found by words."
+        self.read = counter(
+            "stream_dedup_search_records",
+            "Records of the outputs that were taken into the full-text engine.",
         )
-        self._documents = gauge("stream_dedup_search_documents", "Documents and groups in the full-text engine.")
-        self._size = gauge("stream_dedup_search_size_bytes", "Bytes that the full-text engine takes on its volume.")
-        self.lag = gauge("stream_dedup_search_lag_records", "Records of the outputs that wait to be read.")
+        self.without_text = counter(
+            "stream_dedup_search_without_text",
+            "Records of the outputs whose text cannot be had: not found by words.",
+        )
+        self._documents = gauge(
+            "stream_dedup_search_documents", "Documents and groups in the full-text engine."
+        )
+        self._size = gauge(
+            "stream_dedup_search_size_bytes", "Bytes that the full-text engine takes on its volume."
+        )
+        self.lag = gauge(
+            "stream_dedup_search_lag_records", "Records of the outputs that wait to be read."
+        )
         self.answers = Histogram(
             "stream_dedup_search_answer_seconds",
             "How long it took to find the documents that hold a clue, snippets included.",

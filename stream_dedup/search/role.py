@@ -1,4 +1,5 @@
-"""The role search: from `unique` and `duplicates` into the full-text engine, and answers out of it. Writes nothing to Kafka.
+"""The role search: from `unique` and `duplicates` into the full-text engine, and answers out of it.
+Writes nothing to Kafka.
 
     opening     the folder; one that was filled with other rules of words is refused, else what it holds is found from here on
     waiting     for Kafka; a folder filled from another cluster's topics is refused
@@ -7,10 +8,10 @@
     held up     what documents cannot be read without is away, such as a text that lies elsewhere: the log is read meanwhile
     following   ready; what leaves is found within seconds, what is forgotten is gone as soon, what is too old or too much later
 
-Invariants: outputs and log are read by assignment from the place that the engine's last commit holds; a document that was
-forgotten is not shown, also where the order to forget comes first; nothing on the way of a verdict waits for this
-role, which leaves the processor to those that judge; after any failure of the engine the process ends, and a restart reads on
-from its last commit.
+Invariants: outputs and log are read by assignment from the place that the engine's last commit
+holds; a document that was forgotten is not shown, also where the order to forget comes first;
+nothing on the way of a verdict waits for this role, which leaves the processor to those that judge;
+after any failure of the engine the process ends, and a restart reads on from its last commit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ from stream_dedup.console.outputs import decision_of
 from stream_dedup.control.forget import log_form
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.document import Message, TopicPartitionKey, shorten_id
-from stream_dedup.ground.errors import AwayError, BrokerError, ConfigurationError, GoneError, StreamDedupError
+from stream_dedup.ground.errors import (
+    AwayError,
+    BrokerError,
+    ConfigurationError,
+    GoneError,
+    StreamDedupError,
+)
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader
 from stream_dedup.log.headers import place_of
@@ -76,7 +83,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
         metrics = SearchMetrics()
         metrics.holds(kept.engine.documents, kept.engine.size_bytes)
         answers = FinderPlace()
-        api = SearchApi(answers, settings.console_token_file, metrics.answers.observe, settings.console_prefix)
+        api = SearchApi(
+            answers, settings.console_token_file, metrics.answers.observe, settings.console_prefix
+        )
         routes = [*api.routes(), *pages_of(settings, sources_of(settings, stop, answers)).routes()]
         opening = "waiting for Kafka, to read what left"
         if kept.engine.place is not None:
@@ -87,11 +96,16 @@ def run(settings: Settings, stop: threading.Event) -> None:
             _logger.info("console started", address=f"http://{settings.http_host}:{port}/")
 
         topic = settings.topic_names.unique
-        frame = RoleFrame(topic, opening, metrics.registry, _logger, routes, around.failpoint, serving=serving)
+        frame = RoleFrame(
+            topic, opening, metrics.registry, _logger, routes, around.failpoint, serving=serving
+        )
 
         def make(role: RunningRole) -> Callable[[], None]:
             filler = role.watch.begin(
-                stop, lambda: TextFiller(settings, kept, metrics, role.health, role.watch.is_silent, around)
+                stop,
+                lambda: TextFiller(
+                    settings, kept, metrics, role.health, role.watch.is_silent, around
+                ),
             )
             answers.serve(kept.finder)
             return lambda: filler.run(stop)
@@ -122,14 +136,16 @@ class SearchDependencies:
 
 
 class KeptTexts:
-    """The engine as its folder holds it, what was forgotten, and answers out of both (`finder`): what needs no Kafka."""
+    """The engine as its folder holds it, what was forgotten, and answers out of both (`finder`):
+    what needs no Kafka.
+    """
 
     def __init__(self, settings: Settings, dependencies: SearchDependencies) -> None:
         """Open the folder.
 
         Raises:
-            ConfigurationError: it was filled by other rules; or an extra that the settings ask for is not installed.
-            StoreError: it is damaged, or another process has it open.
+            ConfigurationError: it was filled by other rules; or an extra that the settings ask for
+            is not installed. StoreError: it is damaged, or another process has it open.
         """
         recipe = recipe_of(settings)
         self._folder = settings.search_dir
@@ -152,19 +168,27 @@ class KeptTexts:
         self.finder = Finder(self.engine, self.languages, self.texts.at, id_key, self.forgotten)
 
     def made_for(self, topics: Mapping[str, str]) -> dict[str, str]:
-        """Return these topics by their ids, and the rules of words and texts: that of which an engine is made.
+        """Return these topics by their ids, and the rules of words and texts: that of which an
+        engine is made.
 
         Raises:
             ConfigurationError: this one was made for others.
         """
         wanted = {**topics, **self._rules}
         place = self.engine.place
-        changed = sorted(name for name in wanted if place is not None and place.made_for.get(name) != wanted[name])
+        changed = sorted(
+            name
+            for name in wanted
+            if place is not None and place.made_for.get(name) != wanted[name]
+        )
         if changed:
             raise ConfigurationError(
-                f"The full-text engine in {self._folder} was made for something else ({', '.join(changed)} differ): topics of "
-                "another cluster or made anew, other settings of languages, another SEARCH_TEXTS. Delete the folder, and it is "
-                "filled anew from Kafka; or give this search one of its own with STREAM_DEDUP_SEARCH_DIR."
+                f"The full-text engine in {self._folder} was made for something else "
+                f"({', '.join(changed)} differ): topics of "
+                "another cluster or made anew, other settings of languages, another SEARCH_TEXTS. "
+                "Delete the folder, and it is "
+                "filled anew from Kafka; or give this search one of its own with "
+                "STREAM_DEDUP_SEARCH_DIR."
             )
         return wanted
 
@@ -188,8 +212,8 @@ class TextFiller:
         """Ask Kafka what there is, and read on from where the engine stands.
 
         Raises:
-            ConfigurationError: the engine was made for other topics, or has read what they do not hold any more.
-            BrokerError: Kafka does not say what there is.
+            ConfigurationError: the engine was made for other topics, or has read what they do not
+            hold any more. BrokerError: Kafka does not say what there is.
         """
         self._settings = settings
         self._kept = kept
@@ -210,7 +234,8 @@ class TextFiller:
         ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
         self._behind_at_start = 0
-        # The outputs wait until the log was read: what is forgotten is then known before it could be shown.
+        # The outputs wait until the log was read: what is forgotten is then known before it could
+        # be shown.
         self._waiting = self._places(ends)
         self._reader = dependencies.make_reader(settings, f"search-{dependencies.host}")
         try:
@@ -224,25 +249,41 @@ class TextFiller:
         self._ask_again_at = self._quiet_until = 0.0
         self._next_commit = dependencies.monotonic() + _COMMIT_BEHIND_SECONDS
         self._next_look = self._next_drop = 0.0
-        self._logger.info("search started", folder=str(settings.search_dir), documents=self._engine.documents)
+        self._logger.info(
+            "search started", folder=str(settings.search_dir), documents=self._engine.documents
+        )
 
     def _topics_there(self, admin: Admin) -> dict[str, str]:
         ids = admin.topic_ids(self._topics)
         missing = [name for name in self._topics if name not in ids]
         if missing:
-            raise GoneError(f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply")
-        return {"cluster": admin.cluster_id(), **{name: topic_id.hex() for name, (topic_id, _) in ids.items()}}
+            raise GoneError(
+                f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply"
+            )
+        return {
+            "cluster": admin.cluster_id(),
+            **{name: topic_id.hex() for name, (topic_id, _) in ids.items()},
+        }
 
     def _partitions(self, admin: Admin) -> list[TopicPartitionKey]:
         ids = admin.topic_ids(self._topics)
-        anew = [name for name, (topic_id, _) in ids.items() if topic_id.hex() != self._made_for[name]]
+        anew = [
+            name for name, (topic_id, _) in ids.items() if topic_id.hex() != self._made_for[name]
+        ]
         if anew:
             raise StreamDedupError(
-                f"{' and '.join(anew)} were deleted and created again, so this search ends: what it read is of the old ones."
+                f"{' and '.join(anew)} were deleted and created again, so this search ends: what "
+                "it read is of the old ones."
             )
-        return [(name, partition) for name, (_, partitions) in ids.items() for partition in range(partitions)]
+        return [
+            (name, partition)
+            for name, (_, partitions) in ids.items()
+            for partition in range(partitions)
+        ]
 
-    def _places(self, ends: Mapping[TopicPartitionKey, tuple[int, int]]) -> dict[TopicPartitionKey, int]:
+    def _places(
+        self, ends: Mapping[TopicPartitionKey, tuple[int, int]]
+    ) -> dict[TopicPartitionKey, int]:
         """Return from where each partition is read; what retention removed unread is said."""
         place = self._engine.place
         folder = self._settings.search_dir
@@ -250,12 +291,17 @@ class TextFiller:
         beyond = next((key for key, (_, high) in ends.items() if known.get(key, 0) > high), None)
         if beyond is not None:
             raise ConfigurationError(
-                f"The full-text engine in {folder} has read {beyond[0]}-{beyond[1]} up to offset {known[beyond]}, and it ends "
-                f"at {ends[beyond][1]}: records of it are gone. Delete the folder, and it is filled anew from what there is."
+                f"The full-text engine in {folder} has read {beyond[0]}-{beyond[1]} up to offset "
+                f"{known[beyond]}, and it ends "
+                f"at {ends[beyond][1]}: records of it are gone. Delete the folder, and it is "
+                "filled anew from what there is."
             )
         lost = sum(max(0, low - known[key]) for key, (low, _) in ends.items() if key in known)
         if lost:
-            self._logger.warning("records were removed by their topic before they were read; they are not found", records=lost)
+            self._logger.warning(
+                "records were removed by their topic before they were read; they are not found",
+                records=lost,
+            )
         return {key: max(low, known.get(key, low)) for key, (low, _) in ends.items()}
 
     def run(self, stop: threading.Event) -> None:
@@ -284,14 +330,20 @@ class TextFiller:
         now = self._dependencies.monotonic()
         if found:
             self._forget(found, log_offset, now)
-        if self._waiting and now >= self._ask_again_at and not self._behind({self._log: self._catch_up_to[self._log]}):
+        if (
+            self._waiting
+            and now >= self._ask_again_at
+            and not self._behind({self._log: self._catch_up_to[self._log]})
+        ):
             self._reader.start(self._following)
             self._waiting = {}
             self._forgotten.are_all = True
         if not self._is_caught_up and not self._behind(self._catch_up_to):
             self._is_caught_up = True
             self._commit(now)
-        elif self._engine.added >= COMMIT_DOCUMENTS or (self._engine.added and now >= self._next_commit):
+        elif self._engine.added >= COMMIT_DOCUMENTS or (
+            self._engine.added and now >= self._next_commit
+        ):
             self._commit(now)
         if self._is_grown and not self._engine.added:
             self._is_grown = False
@@ -309,7 +361,9 @@ class TextFiller:
         return self._waiting | self._reader.following
 
     def _forget(self, found: Sequence[ForgottenId], log_offset: int, now: float) -> None:
-        """Carry `forget` out, in a commit of their own behind what was added; `log_offset` is where the log stood before."""
+        """Carry `forget` out, in a commit of their own behind what was added; `log_offset` is where
+        the log stood before.
+        """
         if self._engine.added:
             self._commit(now, log_offset=log_offset)
         for one in found:
@@ -319,7 +373,9 @@ class TextFiller:
         self._logger.info("ids forgotten", ids=len(found))
 
     def _add_all(self, documents: Sequence[Message]) -> None:
-        """Add documents; from the first one on that cannot be read now they wait, and are read again."""
+        """Add documents; from the first one on that cannot be read now they wait, and are read
+        again.
+        """
         added = 0
         until = self._dependencies.monotonic() + _TEXT_SECONDS
 
@@ -352,7 +408,10 @@ class TextFiller:
         if self._stop.is_set():
             return
         if self._away is None:
-            self._logger.warning(f"{away.away} away; documents wait, and those before them can be found", reason=str(away))
+            self._logger.warning(
+                f"{away.away} away; documents wait, and those before them can be found",
+                reason=str(away),
+            )
         elif type(self._away) is not type(away):
             self._metrics.away(type(self._away), False)
         self._metrics.away(type(away), True)
@@ -388,24 +447,33 @@ class TextFiller:
         self._engine.add_text(facts, words_of(found.text, self._kept.languages), text, id_key)
 
     def _tell_of_no_text(self, message: Message, why: str) -> None:
-        """Say that a document is found by its id and in its group, and not by its words; say it in the log once a minute."""
+        """Say that a document is found by its id and in its group, and not by its words; say it in
+        the log once a minute.
+        """
         self._metrics.without_text.inc()
         now = self._dependencies.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_SECONDS
             at = message.at
             self._logger.warning(
-                "a document's text cannot be had, so it is not found by its words (the like is not logged again for a minute)",
+                "a document's text cannot be had, so it is not found by its words (the like is not "
+                "logged again for a minute)",
                 at=at,
                 reason=why,
             )
 
     def _commit(self, now: float, *, log_offset: int | None = None, leaving: int = 0) -> None:
-        """Make what was read durable, with the place behind it; `log_offset`: that of the log, if it is another."""
-        self._next_commit = now + (_COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS)
+        """Make what was read durable, with the place behind it; `log_offset`: that of the log, if
+        it is another.
+        """
+        self._next_commit = now + (
+            _COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS
+        )
         added = self._engine.added
         self._failpoints.hit("search.before-commit", added + leaving)
-        following = self._following if log_offset is None else self._following | {self._log: log_offset}
+        following = (
+            self._following if log_offset is None else self._following | {self._log: log_offset}
+        )
         self._engine.commit(EnginePlace(self._made_for, following))
         self._failpoints.hit("search.after-commit", added + leaving)
         self._is_grown = self._is_grown or added > 0
@@ -422,22 +490,31 @@ class TextFiller:
         if self._is_caught_up:
             self._health.startup(1.0, "caught up")
             waiting = "" if self._away is None else f"; others wait, because {self._away.away} away"
-            self._health.ready(True, f"{self._engine.documents:,} documents and groups can be found{waiting}")
+            self._health.ready(
+                True, f"{self._engine.documents:,} documents and groups can be found{waiting}"
+            )
             return
         self._behind_at_start = max(self._behind_at_start, behind)
         progress = 1 - behind / self._behind_at_start if self._behind_at_start else 0.0
-        self._health.startup(min(progress, 0.999), f"reading what left before: {behind:,} records to go")
+        self._health.startup(
+            min(progress, 0.999), f"reading what left before: {behind:,} records to go"
+        )
         self._health.ready(False, f"reading what left before: {behind:,} records to go")
 
     def _look_around(self) -> None:
-        """Compare with the topics' ends, and take in partitions that are new; give back the memory that is free."""
-        give_back()  # threads of engine and clients come and go, and the C library keeps what each has freed
+        """Compare with the topics' ends, and take in partitions that are new; give back the memory
+        that is free.
+        """
+        # threads of engine and clients come and go, and the C library keeps what each has freed
+        give_back()
         if self._is_silent():
             return
         try:
             ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
         except BrokerError as error:
-            self._logger.warning("the ends of the outputs could not be asked for", reason=str(error))
+            self._logger.warning(
+                "the ends of the outputs could not be asked for", reason=str(error)
+            )
             return
         new = {key: low for key, (low, _) in ends.items() if key not in self._following}
         if new:
@@ -446,20 +523,28 @@ class TextFiller:
                 self._waiting |= new
             else:
                 self._reader.start(self._following | new)
-        self._metrics.lag.set(self._behind({key: high for key, (_, high) in ends.items() if key != self._log}))
+        self._metrics.lag.set(
+            self._behind({key: high for key, (_, high) in ends.items() if key != self._log})
+        )
         self._tell()
 
     def _drop_beyond(self, now: float) -> None:
-        """Let the oldest go, in a commit of their own behind what was added, where the engine has become too large."""
+        """Let the oldest go, in a commit of their own behind what was added, where the engine has
+        become too large.
+        """
         most = self._settings.search_bytes
         gone = 0 if most is None else self._engine.drop_beyond(most)
         if gone:
             self._commit(now, leaving=gone)
             self._is_grown = True  # it may still be too large
-            self._logger.info("the oldest documents were dropped", documents=gone, left=self._engine.documents)
+            self._logger.info(
+                "the oldest documents were dropped", documents=gone, left=self._engine.documents
+            )
 
     def _drop_the_old(self, now: float) -> None:
         keep = self._settings.search_keep
         if keep is not None:
-            self._engine.drop_before(int((self._dependencies.now_seconds() - keep.total_seconds()) * 1000))
+            self._engine.drop_before(
+                int((self._dependencies.now_seconds() - keep.total_seconds()) * 1000)
+            )
             self._commit(now)

@@ -1,7 +1,7 @@
 """Where a text holds a clue: a short piece of it, with the words that match marked. Pure.
 
-Invariants: bounded for every text: of it the first `_LOOKED_THROUGH` characters are looked through, and about `_SHOWN` are
-shown; the piece is the text's own characters, in their order.
+Invariants: bounded for every text: of it the first `_LOOKED_THROUGH` characters are looked through,
+and about `_SHOWN` are shown; the piece is the text's own characters, in their order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ def snippet_of(text: str, clue: Clue, languages: Languages) -> Snippet:
     best, most = 0, -1
     for at in range(max(1, len(parts) - 1)):
         words = words_of("".join(parts[at : at + 2]), languages)
-        found = len(wanted.intersection(pairs_of(words)) if len(clue.pairs[0]) > 1 else wanted & {(word,) for word in words})
+        found = len(
+            wanted.intersection(pairs_of(words))
+            if len(clue.pairs[0]) > 1
+            else wanted & {(word,) for word in words}
+        )
         if found > most:
             best, most = at, found
     pieces = list(_marked("".join(parts[best : best + 2]), wanted, languages))
@@ -59,7 +63,9 @@ def _parts(text: str) -> Iterator[str]:
         at = end
 
 
-def _marked(text: str, wanted: frozenset[tuple[str, ...]], languages: Languages) -> Iterator[tuple[str, bool]]:
+def _marked(
+    text: str, wanted: frozenset[tuple[str, ...]], languages: Languages
+) -> Iterator[tuple[str, bool]]:
     tokens = _TOKEN.findall(text)
     folded = [_folded(token, languages.fold_han) for token in tokens]
     data = b"".join(folded)

@@ -1,4 +1,5 @@
-"""The full-text engine: documents by their words, copies by their group, and the place in Kafka, in one folder.
+"""The full-text engine: documents by their words, copies by their group, and the place in Kafka, in
+one folder.
 
 What lies in it, all in tantivy's own segments:
 
@@ -7,9 +8,10 @@ What lies in it, all in tantivy's own segments:
     an id        that was forgotten, as a digest, and by which record of the log
     the place    the next offset of every partition, what the engine was made for, and how old a document may be in it
 
-Invariants: one commit makes all four visible, or none of them; a clue is looked for exactly as a scan of all texts would, the
-rarest pairs of words first, and the rest only in the documents that have enough of those; at most `_HEAP_BYTES` of documents
-are held in memory; no time lies ahead: what a record says beyond now, which its producer may, counts as now.
+Invariants: one commit makes all four visible, or none of them; a clue is looked for exactly as a
+scan of all texts would, the rarest pairs of words first, and the rest only in the documents that
+have enough of those; at most `_HEAP_BYTES` of documents are held in memory; no time lies ahead:
+what a record says beyond now, which its producer may, counts as now.
 """
 
 from __future__ import annotations
@@ -27,7 +29,14 @@ import tantivy
 
 from stream_dedup.ground.errors import StoreError, VolumeError
 from stream_dedup.search.clue import Clue, WordPair
-from stream_dedup.search.facts import TIME_MS_MAX, EnginePlace, FoundText, GroupFacts, TextFacts, in_order
+from stream_dedup.search.facts import (
+    TIME_MS_MAX,
+    EnginePlace,
+    FoundText,
+    GroupFacts,
+    TextFacts,
+    in_order,
+)
 from stream_dedup.search.forgotten import ForgottenId, shown_key_of
 
 _VERSION: Final = 3
@@ -39,21 +48,30 @@ _FORGOTTEN: Final = "take-down"
 _GROUP: Final = "group"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
-_HELD: Final = 2  # how many of the rarest pairs must be held, and one more of every `_HELD_OF` pairs in the clue
+# how many of the rarest pairs must be held, and one more of every `_HELD_OF` pairs in the clue
+_HELD: Final = 2
 _HELD_OF: Final = 15
 _HELD_WORK: Final = 2.0
-_LOOKED_AT: Final = 64  # documents that are looked at before the engine is asked for all pairs at once
+_LOOKED_AT: Final = (
+    64  # documents that are looked at before the engine is asked for all pairs at once
+)
 _STAYING: Final = 0.95  # the share of its limit that the folder is emptied to
 _DROPPED_ONE_BY_ONE: Final = 20_000
 _DAY_MS: Final = 86_400_000
-_UNIQUE_FIRST: Final = 0.01  # added to the number of pairs found: of equals, the kept document comes first
+_UNIQUE_FIRST: Final = (
+    0.01  # added to the number of pairs found: of equals, the kept document comes first
+)
 _ID_CHARACTERS_MAX: Final = 1_000
 
 
 class TextIndex:
-    """The engine in a folder. One process at a time opens it; many threads of it may ask while one adds."""
+    """The engine in a folder. One process at a time opens it; many threads of it may ask while one
+    adds.
+    """
 
-    def __init__(self, folder: Path, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(
+        self, folder: Path, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
         """Open it, or make it. `now_ms`: the clock, in milliseconds since 1970.
 
         Raises:
@@ -66,23 +84,30 @@ class TextIndex:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._index = tantivy.Index(self._schema, path=str(folder))
-            self._index.register_tokenizer("words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+            self._index.register_tokenizer(
+                "words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
+            )
             self._index.config_reader("manual")
             self._writer: tantivy.IndexWriter | None = self._index.writer(_HEAP_BYTES, 1)
             self._index.reload()
         except (ValueError, OSError) as error:
             if _LOCKED in str(error):
                 raise StoreError(
-                    f"Could not open the full-text engine in {folder}: another process has it open; stop that search, or give "
+                    f"Could not open the full-text engine in {folder}: another process has it "
+                    "open; stop that search, or give "
                     "this one a folder of its own with STREAM_DEDUP_SEARCH_DIR."
                 ) from error
             raise VolumeError(
-                f"Could not open the full-text engine in {folder}: it is damaged, or may not be written. Delete it, and it is "
-                f"filled anew from Kafka, or name another folder with STREAM_DEDUP_SEARCH_DIR (the engine says: {error})."
+                f"Could not open the full-text engine in {folder}: it is damaged, or may not be "
+                "written. Delete it, and it is "
+                "filled anew from Kafka, or name another folder with STREAM_DEDUP_SEARCH_DIR (the "
+                f"engine says: {error})."
             ) from error
         self._groups: dict[str, GroupFacts] = {}
         self._added = 0
-        self._leaving: set[str] = set()  # where documents lie that were forgotten since the last commit
+        self._leaving: set[str] = (
+            set()
+        )  # where documents lie that were forgotten since the last commit
         self._oldest_ms = 0  # what is older was dropped, and is not taken in any more
         self.place = self._read_place()
 
@@ -94,14 +119,21 @@ class TextIndex:
             version, *rest = json.loads(found)
             if version != _VERSION:
                 raise VolumeError(
-                    f"The full-text engine in {self._folder} is of another version of this program; delete the folder: it is "
+                    f"The full-text engine in {self._folder} is of another version of this "
+                    "program; delete the folder: it is "
                     "filled anew from Kafka."
                 )
             made_for, following, oldest_ms = rest
-            self._oldest_ms = min(oldest_ms, self._now_ms())  # else a clock that was ahead would shut it
-            return EnginePlace(made_for, {(topic, partition): offset for topic, partition, offset in following})
+            self._oldest_ms = min(
+                oldest_ms, self._now_ms()
+            )  # else a clock that was ahead would shut it
+            return EnginePlace(
+                made_for, {(topic, partition): offset for topic, partition, offset in following}
+            )
         except (ValueError, TypeError) as error:
-            raise VolumeError(f"The full-text engine in {self._folder} is damaged; delete it: it is filled anew.") from error
+            raise VolumeError(
+                f"The full-text engine in {self._folder} is damaged; delete it: it is filled anew."
+            ) from error
 
     @property
     def added(self) -> int:
@@ -112,7 +144,9 @@ class TextIndex:
     def documents(self) -> int:
         """How many documents and groups it holds, as of the last commit."""
         should = tantivy.Occur.Should
-        others = tantivy.Query.boolean_query([(should, self._term("kind", kind)) for kind in (_PLACE, _FORGOTTEN)])
+        others = tantivy.Query.boolean_query(
+            [(should, self._term("kind", kind)) for kind in (_PLACE, _FORGOTTEN)]
+        )
         return int(self._index.searcher().num_docs) - self._count_of(others)
 
     @property
@@ -125,10 +159,14 @@ class TextIndex:
         """How large the folder is."""
         return sum(_size_of(path) for path in self._folder.iterdir())
 
-    def add_text(self, facts: TextFacts, words: Sequence[str], text: str = "", id_key: str = "") -> None:
-        """Take in a document; it is found from the next commit on. `text` is kept where it is given.
+    def add_text(
+        self, facts: TextFacts, words: Sequence[str], text: str = "", id_key: str = ""
+    ) -> None:
+        """Take in a document; it is found from the next commit on. `text` is kept where it is
+        given.
 
-        By `id_key` (`forgotten.key_of`) a `forget` finds it. One older than what `drop_beyond` has left is passed over.
+        By `id_key` (`forgotten.key_of`) a `forget` finds it. One older than what `drop_beyond` has
+        left is passed over.
         """
         self._added += 1
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
@@ -152,7 +190,9 @@ class TextIndex:
         if words:
             found.add_text(_WORDS, " ".join(words))
         found.add_unsigned("time", facts.ordered_ms)
-        found.add_bytes("facts", json.dumps(facts._replace(of_id="", counted=0), separators=(",", ":")).encode())
+        found.add_bytes(
+            "facts", json.dumps(facts._replace(of_id="", counted=0), separators=(",", ":")).encode()
+        )
         if text:
             found.add_bytes("text", text.encode("utf-8", "replace"))
         with self._writing() as writer:
@@ -168,7 +208,9 @@ class TextIndex:
             before.bytes_wasted + facts.size,
             max(before.newest_ms, time_ms),
             max(before.named_at, facts.log_offset) if facts.of_id else before.named_at,
-            min(before.oldest_ms, time_ms) if before.oldest_ms and time_ms else before.oldest_ms or time_ms,
+            min(before.oldest_ms, time_ms)
+            if before.oldest_ms and time_ms
+            else before.oldest_ms or time_ms,
             max(before.counted, facts.counted),
         )
 
@@ -180,7 +222,8 @@ class TextIndex:
         """Make all that was added visible and durable, with the place up to which Kafka was read.
 
         Raises:
-            StoreError: it could not be written; what was added is lost, and is read again after a restart.
+            StoreError: it could not be written; what was added is lost, and is read again after a
+            restart.
         """
         with self._writing() as writer:
             for group in self._groups.values():
@@ -200,8 +243,14 @@ class TextIndex:
             writer.delete_documents_by_term("kind", _PLACE)
             found = tantivy.Document()
             found.add_text("kind", _PLACE)
-            following = [[topic, partition, offset] for (topic, partition), offset in sorted(place.following.items())]
-            found.add_bytes("facts", json.dumps([_VERSION, dict(place.made_for), following, self._oldest_ms]).encode())
+            following = [
+                [topic, partition, offset]
+                for (topic, partition), offset in sorted(place.following.items())
+            ]
+            found.add_bytes(
+                "facts",
+                json.dumps([_VERSION, dict(place.made_for), following, self._oldest_ms]).encode(),
+            )
             writer.add_document(found)
             writer.commit()
             self._index.reload()
@@ -211,13 +260,18 @@ class TextIndex:
         self._added = 0
 
     def forget(self, one: ForgottenId) -> None:
-        """Let what came under an id before it was forgotten go with the next commit, and remember the order.
+        """Let what came under an id before it was forgotten go with the next commit, and remember
+        the order.
 
-        Nothing may have been added since the last commit. Copies leave the counts of their groups; a group whose kept document
-        is forgotten loses its id, and goes on as what its copies add up to.
+        Nothing may have been added since the last commit. Copies leave the counts of their groups;
+        a group whose kept document is forgotten loses its id, and goes on as what its copies add up
+        to.
         """
         if self._added:
-            raise StoreError("Documents were added since the last commit, and forgetting an id would overlook them.")
+            raise StoreError(
+                "Documents were added since the last commit, and forgetting an id would overlook "
+                "them."
+            )
         with self._writing() as writer:
             gone: dict[str, list[TextFacts]] = {}
             for fields in self._ordered(self._term("id_key", one.id_key), "time", None):
@@ -244,7 +298,14 @@ class TextIndex:
 
     def _without(self, group: GroupFacts, copies: Sequence[TextFacts]) -> GroupFacts:
         left = [
-            next((one.ordered_ms for one in self._copies_of(group, ascending) if one.at not in self._leaving), 0)
+            next(
+                (
+                    one.ordered_ms
+                    for one in self._copies_of(group, ascending)
+                    if one.at not in self._leaving
+                ),
+                0,
+            )
             for ascending in (False, True)
         ]
         was_oldest = any(one.ordered_ms == group.oldest_ms for one in copies)
@@ -258,20 +319,35 @@ class TextIndex:
     def _copies_of(self, group: GroupFacts, ascending: bool) -> list[TextFacts]:
         """Return the copies that have a time at the one end, one more than leave."""
         query = self._both(self._term("group", group.position), self._timed(1, TIME_MS_MAX))
-        return [TextFacts(*one) for one in self._ordered(query, "time", len(self._leaving) + 1, ascending=ascending)]
+        return [
+            TextFacts(*one)
+            for one in self._ordered(query, "time", len(self._leaving) + 1, ascending=ascending)
+        ]
 
     def forgotten(self) -> list[ForgottenId]:
         """Return those that are remembered, as of the last commit."""
-        return [ForgottenId(*fields) for fields in self._ordered(self._term("kind", _FORGOTTEN), "time", None)]
+        return [
+            ForgottenId(*fields)
+            for fields in self._ordered(self._term("kind", _FORGOTTEN), "time", None)
+        ]
 
     def drop_before(self, time_ms: int) -> None:
-        """Let documents that are older, and groups without a copy as new, go with the next commit; forgotten ids stay."""
+        """Let documents that are older, and groups without a copy as new, go with the next commit;
+        forgotten ids stay.
+        """
         must, must_not = tantivy.Occur.Must, tantivy.Occur.MustNot
         for field in ("time", "newest"):
             older = tantivy.Query.range_query(
-                self._schema, field, tantivy.FieldType.Unsigned, 0, max(0, time_ms), include_upper=False
+                self._schema,
+                field,
+                tantivy.FieldType.Unsigned,
+                0,
+                max(0, time_ms),
+                include_upper=False,
             )
-            query = tantivy.Query.boolean_query([(must, older), (must_not, self._term("kind", _FORGOTTEN))])
+            query = tantivy.Query.boolean_query(
+                [(must, older), (must_not, self._term("kind", _FORGOTTEN))]
+            )
             with self._writing() as writer:
                 writer.delete_documents_by_query(query)
 
@@ -279,7 +355,8 @@ class TextIndex:
     def live_bytes(self) -> int:
         """How much of the folder what is found takes, as of the last commit.
 
-        What was dropped takes more, until the engine has merged the pieces in which it lies with others.
+        What was dropped takes more, until the engine has merged the pieces in which it lies with
+        others.
         """
         files: dict[str, int] = {}
         for path in self._folder.iterdir():
@@ -288,23 +365,31 @@ class TextIndex:
         found = 0.0
         for one in json.loads((self._folder / "meta.json").read_bytes())["segments"]:
             gone = (one["deletes"] or {}).get("num_deleted_docs", 0)
-            found += files.get(one["segment_id"].replace("-", ""), 0) * (1 - gone / max(1, one["max_doc"]))
+            found += files.get(one["segment_id"].replace("-", ""), 0) * (
+                1 - gone / max(1, one["max_doc"])
+            )
         return int(found)
 
     def drop_beyond(self, bytes_most: int) -> int:
-        """Let the oldest documents go with the next commit, so that the others take no more; return how many go.
+        """Let the oldest documents go with the next commit, so that the others take no more; return
+        how many go.
 
-        As many go as their share of what is found is beyond, and a few more, so that it is not asked for at once again. Nothing
-        as old is taken in any more: so what is found is all that is newer, in any order of reading. Groups without a copy
-        as new as what stays go too; ids that were forgotten stay. Of equally old documents any go.
+        As many go as their share of what is found is beyond, and a few more, so that it is not
+        asked for at once again. Nothing as old is taken in any more: so what is found is all that
+        is newer, in any order of reading. Groups without a copy as new as what stays go too; ids
+        that were forgotten stay. Of equally old documents any go.
         """
         live_bytes = self.live_bytes
         if live_bytes <= bytes_most:
             return 0
         searcher, should, now_ms = self._index.searcher(), tantivy.Occur.Should, self._now_ms()
-        texts = tantivy.Query.boolean_query([(should, self._term("kind", kind)) for kind in (_UNIQUE, _COPY)])
+        texts = tantivy.Query.boolean_query(
+            [(should, self._term("kind", kind)) for kind in (_UNIQUE, _COPY)]
+        )
         ahead = self._both(texts, self._timed(now_ms + _DAY_MS, TIME_MS_MAX))
-        if gone := self._count_of(ahead):  # by a clock that was ahead; by their times they would stay for ever
+        if gone := self._count_of(
+            ahead
+        ):  # by a clock that was ahead; by their times they would stay for ever
             with self._writing() as writer:
                 writer.delete_documents_by_query(ahead)
             return gone
@@ -313,7 +398,9 @@ class TextIndex:
         if not going:
             return 0
         oldest = tantivy.Order.Asc
-        ((time_ms, _),) = searcher.search(texts, 1, count=False, order_by_field="time", order=oldest, offset=going - 1).hits
+        ((time_ms, _),) = searcher.search(
+            texts, 1, count=False, order_by_field="time", order=oldest, offset=going - 1
+        ).hits
         self._oldest_ms = min(max(self._oldest_ms, time_ms), now_ms)
         self.drop_before(time_ms)
         gone = self._count_of(self._both(texts, self._timed(0, time_ms - 1))) if time_ms else 0
@@ -321,11 +408,15 @@ class TextIndex:
         hits = searcher.search(of_then, min(going - gone, _DROPPED_ONE_BY_ONE), count=False).hits
         for _, address in hits:
             with self._writing() as writer:
-                writer.delete_documents_by_term("at", json.loads(_bytes_of(searcher.doc(address)))[0])
+                writer.delete_documents_by_term(
+                    "at", json.loads(_bytes_of(searcher.doc(address)))[0]
+                )
         return gone + len(hits)
 
     def _timed(self, first_ms: int, last_ms: int) -> tantivy.Query:
-        return tantivy.Query.range_query(self._schema, "time", tantivy.FieldType.Unsigned, first_ms, last_ms)
+        return tantivy.Query.range_query(
+            self._schema, "time", tantivy.FieldType.Unsigned, first_ms, last_ms
+        )
 
     def _both(self, one: tantivy.Query, other: tantivy.Query) -> tantivy.Query:
         return tantivy.Query.boolean_query([(tantivy.Occur.Must, one), (tantivy.Occur.Must, other)])
@@ -334,25 +425,40 @@ class TextIndex:
         return int(self._index.searcher().search(query, 1, count=True).count)  # type: ignore[attr-defined] # the stubs lack it
 
     def find(self, clue: Clue, limit: int, least: float | None = None) -> list[FoundText]:
-        """Return the documents that hold at least that share of a clue, best first; of equals those that were kept first."""
+        """Return the documents that hold at least that share of a clue, best first; of equals those
+        that were kept first.
+        """
         searcher = self._index.searcher()
         needed = clue.needed(least)
-        # One that holds `needed` of the pairs lacks at most `lacking`, and so holds `held` of any `lacking + held` of them.
+        # One that holds `needed` of the pairs lacks at most `lacking`, and so holds `held` of any
+        # `lacking + held` of them.
         lacking = len(clue.pairs) - needed
-        frequency = {pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in clue.pairs}
+        frequency = {
+            pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in clue.pairs
+        }
         by_rareness = sorted(clue.pairs, key=frequency.__getitem__)
-        first = _first_held(needed, list(itertools.accumulate(map(frequency.__getitem__, by_rareness))))
+        first = _first_held(
+            needed, list(itertools.accumulate(map(frequency.__getitem__, by_rareness)))
+        )
         for held in (first, needed):
             rarest, rest = by_rareness[: lacking + held], by_rareness[lacking + held :]
             hits = searcher.search(self._any_of(rarest), max(limit, _LOOKED_AT), count=False).hits
             scores = {(at.segment_ord, at.doc): score for score, at in hits if score > held - 0.5}
-            documents = {(at.segment_ord, at.doc): searcher.doc(at) for score, at in hits if score > held - 0.5}
+            documents = {
+                (at.segment_ord, at.doc): searcher.doc(at)
+                for score, at in hits
+                if score > held - 0.5
+            }
             if rest and scores:
                 for place, more in self._held_by(searcher, rest, documents.values()).items():
                     scores[place] += more
             best = sorted(scores, key=lambda place: -scores[place])[:limit]
             unseen = hits[-1][0] + len(rest) if len(scores) == max(limit, _LOOKED_AT) else 0.0
-            if not rest or not unseen or (len(best) == limit and scores[best[-1]] >= unseen - _UNIQUE_FIRST / 2):
+            if (
+                not rest
+                or not unseen
+                or (len(best) == limit and scores[best[-1]] >= unseen - _UNIQUE_FIRST / 2)
+            ):
                 break
         found = []
         for place in best:
@@ -360,36 +466,61 @@ class TextIndex:
             if pairs >= needed:
                 text = documents[place].get_first("text")
                 facts = TextFacts(*json.loads(_bytes_of(documents[place])))
-                found.append(FoundText(pairs / len(clue.pairs), facts, text.decode() if text else ""))
-        return sorted(found, key=lambda one: (-one.share, bool(one.facts.group), -one.facts.time_ms, one.facts.at))
+                found.append(
+                    FoundText(pairs / len(clue.pairs), facts, text.decode() if text else "")
+                )
+        return sorted(
+            found,
+            key=lambda one: (-one.share, bool(one.facts.group), -one.facts.time_ms, one.facts.at),
+        )
 
     def _any_of(self, pairs: Sequence[WordPair]) -> tantivy.Query:
         """Ask for documents with any of these, by how many of them; of equals the kept ones."""
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
         return tantivy.Query.boolean_query(
             [
-                (must, tantivy.Query.boolean_query([(should, self._holds(pair)) for pair in pairs])),
-                (should, tantivy.Query.const_score_query(self._term("kind", _UNIQUE), _UNIQUE_FIRST)),
+                (
+                    must,
+                    tantivy.Query.boolean_query([(should, self._holds(pair)) for pair in pairs]),
+                ),
+                (
+                    should,
+                    tantivy.Query.const_score_query(self._term("kind", _UNIQUE), _UNIQUE_FIRST),
+                ),
             ]
         )
 
     def _held_by(
-        self, searcher: tantivy.Searcher, pairs: Sequence[WordPair], documents: Collection[tantivy.Document]
+        self,
+        searcher: tantivy.Searcher,
+        pairs: Sequence[WordPair],
+        documents: Collection[tantivy.Document],
     ) -> dict[tuple[int, int], int]:
-        """Count which of these pairs some documents hold; each pair is looked up in those documents alone."""
+        """Count which of these pairs some documents hold; each pair is looked up in those documents
+        alone.
+        """
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
         places = [json.loads(_bytes_of(one))[0] for one in documents]
         among = tantivy.Query.term_set_query(self._schema, "at", places)
-        both = [tantivy.Query.boolean_query([(must, among), (must, self._holds(pair))]) for pair in pairs]
-        query = tantivy.Query.boolean_query([(should, tantivy.Query.const_score_query(one, 1.0)) for one in both])
+        both = [
+            tantivy.Query.boolean_query([(must, among), (must, self._holds(pair))])
+            for pair in pairs
+        ]
+        query = tantivy.Query.boolean_query(
+            [(should, tantivy.Query.const_score_query(one, 1.0)) for one in both]
+        )
         hits = searcher.search(query, len(places), count=False).hits
         return {(at.segment_ord, at.doc): round(score) for score, at in hits}
 
     def _holds(self, pair: WordPair) -> tantivy.Query:
         if len(pair) == 1:
-            return tantivy.Query.const_score_query(tantivy.Query.term_query(self._schema, _WORDS, pair[0], "basic"), 1.0)
+            return tantivy.Query.const_score_query(
+                tantivy.Query.term_query(self._schema, _WORDS, pair[0], "basic"), 1.0
+            )
         words: list[str | tuple[int, str]] = list(pair)
-        return tantivy.Query.const_score_query(tantivy.Query.phrase_query(self._schema, _WORDS, words), 1.0)
+        return tantivy.Query.const_score_query(
+            tantivy.Query.phrase_query(self._schema, _WORDS, words), 1.0
+        )
 
     def _term(self, field: str, value: str) -> tantivy.Query:
         return tantivy.Query.term_query(self._schema, field, value, "basic")
@@ -416,10 +547,14 @@ class TextIndex:
 
     def copies_of(self, position: str, limit: int) -> list[TextFacts]:
         """Return the copies in a group, the newest first."""
-        return [TextFacts(*one) for one in self._ordered(self._term("group", position), "time", limit)]
+        return [
+            TextFacts(*one) for one in self._ordered(self._term("group", position), "time", limit)
+        ]
 
     def best_of(self, position: str) -> TextFacts | None:
-        """Return the copy in a group that is better than all before it, the last that the log says so of."""
+        """Return the copy in a group that is better than all before it, the last that the log says
+        so of.
+        """
         found = list(self._ordered(self._term("better_of", position), "decided", 1))
         return TextFacts(*found[0]) if found else None
 
@@ -428,8 +563,12 @@ class TextIndex:
         by = "newest" if order == "newest" else "copies"
         return [GroupFacts(*one) for one in self._ordered(self._term("kind", _GROUP), by, limit)]
 
-    def _ordered(self, query: tantivy.Query, field: str, limit: int | None, *, ascending: bool = False) -> Iterable[list[Any]]:
-        """Return what is told of those that a query finds, the highest or the lowest first; all of them without a limit."""
+    def _ordered(
+        self, query: tantivy.Query, field: str, limit: int | None, *, ascending: bool = False
+    ) -> Iterable[list[Any]]:
+        """Return what is told of those that a query finds, the highest or the lowest first; all of
+        them without a limit.
+        """
         searcher = self._index.searcher()
         limit = max(1, self._count_of(query)) if limit is None else limit
         order = tantivy.Order.Asc if ascending else tantivy.Order.Desc
@@ -448,7 +587,9 @@ class TextIndex:
         return self._writer
 
     def finish_merging(self) -> None:
-        """Wait until what runs aside, merges of segments, is done; what was not committed is lost."""
+        """Wait until what runs aside, merges of segments, is done; what was not committed is
+        lost.
+        """
         self._open().wait_merging_threads()
         self._writer = self._index.writer(_HEAP_BYTES, 1)
         self._writer.garbage_collect_files()
@@ -456,12 +597,15 @@ class TextIndex:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[tantivy.IndexWriter]:
-        """Yield the writer. What its threads could not write comes out at any call of it, and is told in a sentence."""
+        """Yield the writer. What its threads could not write comes out at any call of it, and is
+        told in a sentence.
+        """
         try:
             yield self._open()
         except (ValueError, OSError) as error:
             raise StoreError(
-                f"The full-text engine in {self._folder} could not be written; is the disk full? A restart goes on where the "
+                f"The full-text engine in {self._folder} could not be written; is the disk full? A "
+                "restart goes on where the "
                 f"last commit stands (the engine says: {error})."
             ) from error
 
@@ -471,9 +615,11 @@ class TextIndex:
 
 
 def _first_held(needed: int, work: Sequence[int]) -> int:
-    """Return how many of the rarest pairs must be held at first. `work[n]`: how many documents have the n + 1 rarest.
+    """Return how many of the rarest pairs must be held at first. `work[n]`: how many documents have
+    the n + 1 rarest.
 
-    The more, the fewer documents are left to look up the rest in; so as many more as make little more work.
+    The more, the fewer documents are left to look up the rest in; so as many more as make little
+    more work.
     """
     lacking = len(work) - needed
     held = min(needed, _HELD + len(work) // _HELD_OF)
@@ -496,7 +642,18 @@ def _size_of(path: Path) -> int:
 
 def _schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
-    for name in ("kind", "at", "id", "id_key", "group", "better_of", "root", "root_id", "root_key", "forgotten"):
+    for name in (
+        "kind",
+        "at",
+        "id",
+        "id_key",
+        "group",
+        "better_of",
+        "root",
+        "root_id",
+        "root_key",
+        "forgotten",
+    ):
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
     builder.add_text_field(_WORDS, tokenizer_name="words", index_option="position")
     for name in ("time", "copies", "newest", "decided"):

@@ -19,20 +19,32 @@ _ANSWER_BYTES_MAX: Final = 16 << 20
 
 
 def ask(
-    base: str, path: str, seconds: float, bytes_max: int, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    base: str,
+    path: str,
+    seconds: float,
+    bytes_max: int,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes]:
-    """Return status and body, of at most `bytes_max`, of what `base` (`http://HOST:PORT`, maybe with a path) answers.
+    """Return status and body, of at most `bytes_max`, of what `base` (`http://HOST:PORT`, maybe
+    with a path) answers.
 
     It is asked by GET, and by POST where there is a body.
 
     Raises:
-        OSError, http.client.HTTPException, ValueError: nobody answers within `seconds`, or not in HTTP.
+        OSError, http.client.HTTPException, ValueError: nobody answers within `seconds`, or not in
+        HTTP.
     """
     parts = urllib.parse.urlsplit(base)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=seconds)
     try:
-        connection.request("GET" if body is None else "POST", parts.path.rstrip("/") + path, body, dict(headers or {}))
+        connection.request(
+            "GET" if body is None else "POST",
+            parts.path.rstrip("/") + path,
+            body,
+            dict(headers or {}),
+        )
         answer = connection.getresponse()
         return answer.status, answer.read(bytes_max)
     finally:
@@ -40,9 +52,17 @@ def ask(
 
 
 def similar_path(
-    recipe: str, limbs: Sequence[int], digest: bytes, features: int, scope: int, sketch: bytes, **more: object
+    recipe: str,
+    limbs: Sequence[int],
+    digest: bytes,
+    features: int,
+    scope: int,
+    sketch: bytes,
+    **more: object,
 ) -> str:
-    """Return the path that asks an index what is near a print, of limbs of 64 bits, the low one first."""
+    """Return the path that asks an index what is near a print, of limbs of 64 bits, the low one
+    first.
+    """
     query = {
         "recipe": recipe,
         "print": "".join(f"{limb:016x}" for limb in reversed(limbs)),
@@ -60,12 +80,19 @@ def reason_of(error: Exception) -> str:
 
 
 def ask_role(
-    role: str, bases: Iterable[str], path: str, remedy: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    role: str,
+    bases: Iterable[str],
+    path: str,
+    remedy: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[str, dict[str, Any]]:
-    """Return which of some addresses has such a role, and the JSON object that it answers; the others are passed over.
+    """Return which of some addresses has such a role, and the JSON object that it answers; the
+    others are passed over.
 
     Raises:
-        InputError: nobody answers who has the path, with `remedy` for what to do; or an address is none; or the role refuses
+        InputError: nobody answers who has the path, with `remedy` for what to do; or an address is
+        none; or the role refuses
             the question as it is asked.
         ConfigurationError: the role refuses because it was set up otherwise (409).
         StreamDedupError: it cannot answer now.
@@ -83,7 +110,8 @@ def ask_role(
             continue
         if status == HTTPStatus.OK and isinstance(fields, dict):
             return base, fields
-        # A role that has the path answers with a problem; one that has not, with the paths that it has.
+        # A role that has the path answers with a problem; one that has not, with the paths that it
+        # has.
         if not isinstance(fields, dict) or "detail" not in fields or "paths" in fields:
             tried.append(f"{base} (another role answers there)")
             continue

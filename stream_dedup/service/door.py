@@ -1,12 +1,14 @@
 """Who gets in at a role's HTTP port, how long a client is waited for, and how often it is answered.
 
-Invariants: at most `CONNECTIONS_MAX` connections stay open. One more closes the one that we have waited for longest, so a
-probe always gets in. A client has `PATIENCE_SECONDS` for the head of its request, as long for the body, and as long to take
-the answer. Probes and metrics are answered at once; of everything else at most `REQUESTS_MAX` requests wait, and they are begun
-`PACE_SECONDS` apart, because what answers them takes the interpreter from the role's loop. A request takes a place among those
-when its body is whole, and gives it back when its answer is made: no client holds one by what it does not send or read. But for
-probes and metrics the host that a request names must be one of ours: a page of another site, whose name its owner lets lead to
-this port, reads nothing here through the browser of somebody who may.
+Invariants: at most `CONNECTIONS_MAX` connections stay open. One more closes the one that we have
+waited for longest, so a probe always gets in. A client has `PATIENCE_SECONDS` for the head of its
+request, as long for the body, and as long to take the answer. Probes and metrics are answered at
+once; of everything else at most `REQUESTS_MAX` requests wait, and they are begun `PACE_SECONDS`
+apart, because what answers them takes the interpreter from the role's loop. A request takes a place
+among those when its body is whole, and gives it back when its answer is made: no client holds one
+by what it does not send or read. But for probes and metrics the host that a request names must be
+one of ours: a page of another site, whose name its owner lets lead to this port, reads nothing here
+through the browser of somebody who may.
 """
 
 from __future__ import annotations
@@ -36,13 +38,16 @@ BODY_BYTES_MAX: Final = 1 << 20  # what any route of a role takes is less
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]*)?")
 
-# uvicorn warns of every request that is no HTTP; a client that sends rubbish would fill the disk with that.
+# uvicorn warns of every request that is no HTTP; a client that sends rubbish would fill the disk
+# with that.
 _logger = logging.getLogger("stream_dedup.http.clients")
 _logger.setLevel(logging.ERROR)
 
 
 class Connection(H11Protocol):
-    """One client. It waits for us while its request is being answered; else we wait for it, and not for ever."""
+    """One client. It waits for us while its request is being answered; else we wait for it, and not
+    for ever.
+    """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -89,21 +94,34 @@ class Connection(H11Protocol):
     def cut(self) -> None:
         """End the connection at once, with what has not been sent."""
         self._wait_no_more()
-        self.connections.discard(self)  # it counts no longer, though the loop will only say later that it is lost
-        if self.transport.get_write_buffer_size():  # nor is the kernel to keep what the client does not take
-            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connections.discard(
+            self
+        )  # it counts no longer, though the loop will only say later that it is lost
+        if (
+            self.transport.get_write_buffer_size()
+        ):  # nor is the kernel to keep what the client does not take
+            self.transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
         self.transport.abort()
 
     def _look_who_waits(self) -> None:
         one = self.cycle
-        is_ours = one is not None and not one.more_body and not one.response_complete and not self.flow.write_paused
+        is_ours = (
+            one is not None
+            and not one.more_body
+            and not one.response_complete
+            and not self.flow.write_paused
+        )
         if is_ours:
             self._wait_no_more()
         elif self._waiting is None:
             self._wait_for_client()
 
     def _staying(self) -> tuple[bool, float]:
-        """Return what is least for the connection that is closed first: we wait for it, and have for longest."""
+        """Return what is least for the connection that is closed first: we wait for it, and have
+        for longest.
+        """
         return self._waiting is None, self._since
 
     def _wait_for_client(self) -> None:
@@ -118,13 +136,17 @@ class Connection(H11Protocol):
 
 
 class AllowedHosts:
-    """The names under which a role may be asked: those of a setting, this machine's, `localhost`, and any address.
+    """The names under which a role may be asked: those of a setting, this machine's, `localhost`,
+    and any address.
 
-    An address is safe: a page that was read from it is ours, whereas the owner of a name can let it lead to us.
+    An address is safe: a page that was read from it is ours, whereas the owner of a name can let it
+    lead to us.
     """
 
     def __init__(self, written: str) -> None:
-        """Take names with commas between them; `*.example.org` stands for all below it, `*` for any."""
+        """Take names with commas between them; `*.example.org` stands for all below it, `*` for
+        any.
+        """
         given = [one.strip().lower() for one in written.split(",") if one.strip()]
         self._names = frozenset({*given, "localhost", os.uname().nodename.lower()})
         self._ends = (".localhost", *(one[1:] for one in given if one.startswith("*.")))
@@ -149,8 +171,8 @@ def _is_address(name: str) -> bool:
 
 
 class Pace:
-    """The application, but for what need not be answered at once: that is begun one after another, bounded, and for those alone
-    who name one of `hosts`.
+    """The application, but for what need not be answered at once: that is begun one after another,
+    bounded, and for those alone who name one of `hosts`.
     """
 
     def __init__(self, app: ASGIApp, at_once: frozenset[str], hosts: AllowedHosts) -> None:
@@ -165,7 +187,9 @@ class Pace:
         if scope["type"] != "http" or scope["path"] in self._at_once:
             await self._app(scope, receive, send)
             return
-        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode(
+            "latin-1"
+        )
         if not self._hosts.takes(host):
             text = f"Nothing is told under the name {host!r:.200}; if it is yours, add it to STREAM_DEDUP_HTTP_ALLOWED_HOSTS."
             await Response(problem_bytes(421, text), 421, None, PROBLEM_TYPE)(scope, receive, send)
@@ -178,8 +202,12 @@ class Pace:
             await Response(problem_bytes(413, text), 413, None, PROBLEM_TYPE)(scope, receive, send)
             return
         if self.waiting >= REQUESTS_MAX:
-            text = f"{REQUESTS_MAX} requests are waiting for an answer already; ask again in a second."
-            await Response(problem_bytes(503, text), 503, {"Retry-After": "1"}, PROBLEM_TYPE)(scope, receive, send)
+            text = (
+                f"{REQUESTS_MAX} requests are waiting for an answer already; ask again in a second."
+            )
+            await Response(problem_bytes(503, text), 503, {"Retry-After": "1"}, PROBLEM_TYPE)(
+                scope, receive, send
+            )
             return
         with ExitStack() as place:
             self.waiting += 1
@@ -188,7 +216,9 @@ class Pace:
             turn = max(now, self._next)
             self._next = turn + PACE_SECONDS
             await asyncio.sleep(turn - now)
-            given: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+            given: list[Message] = [
+                {"type": "http.request", "body": bytes(body), "more_body": False}
+            ]
 
             async def receive_again() -> Message:
                 return given.pop() if given else await receive()
@@ -204,7 +234,9 @@ class Pace:
 
 
 async def _body_of(receive: Receive) -> bytearray | None:
-    """Return the whole body, or the beginning of one that is too large; None if the client goes before."""
+    """Return the whole body, or the beginning of one that is too large; None if the client goes
+    before.
+    """
     found = bytearray()
     while len(found) <= BODY_BYTES_MAX:
         message = await receive()

@@ -4,8 +4,9 @@
     /readyz    the role does its work now.
     /startupz  the role has started; until then, how far it is.
 
-Invariant: every answer carries a sentence; a role is dead only after its loop has turned at least once and then stopped,
-so that a long start (a dictionary, a rebuild) is never taken for a hang; the start-up probe bounds that.
+Invariant: every answer carries a sentence; a role is dead only after its loop has turned at least
+once and then stopped, so that a long start (a dictionary, a rebuild) is never taken for a hang; the
+start-up probe bounds that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Health:
     `stalled_after_seconds` is how long the loop may go without a turn before `/livez` fails.
     """
 
-    def __init__(self, stalled_after_seconds: float = 60.0, now_seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stalled_after_seconds: float = 60.0, now_seconds: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stalled_after_seconds = stalled_after_seconds
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
@@ -54,7 +57,9 @@ class Health:
         self._held = held
 
     def startup(self, progress: float, text: str) -> None:
-        """Say how far the start is, from 0 to 1; once 1 was reached the role counts as started for good."""
+        """Say how far the start is, from 0 to 1; once 1 was reached the role counts as started for
+        good.
+        """
         with self._lock:
             if not self._startup.ok:
                 progress = min(max(progress, 0.0), 1.0)
@@ -69,7 +74,8 @@ class Health:
         if age > self._stalled_after_seconds:
             return RoleState(
                 False,
-                f"The loop has not turned for {age:.0f} s, and {self._stalled_after_seconds:.0f} s are allowed "
+                f"The loop has not turned for {age:.0f} s, and {self._stalled_after_seconds:.0f} s "
+                "are allowed "
                 "(STREAM_DEDUP_LIVEZ_AFTER); the role hangs and should be restarted.",
             )
         return RoleState(True, f"The loop turned {age:.1f} s ago.")

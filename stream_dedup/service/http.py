@@ -1,11 +1,13 @@
 """Probes and metrics over HTTP, served by a thread beside the role's loop.
 
-Invariants: GET and HEAD only, nothing is changed through it; every answer but `/metrics` is JSON with a sentence, and a refusal
-is a problem of RFC 9457; a path that is none is told with those there are, by which the client sees that another role
-answers; the port is bound before `start` returns, so that a taken port ends the role at once rather than leaving it without
-probes; however many clients there are, what is logged about them is at most one line a minute, and probes are answered
-(`door`). What is costly to make is made once for all who ask at a time, never by the thread that serves, and takes at most one
-part in `_PARTS` of the time however often it is asked for (`KeptAnswer`); a failure is told to all who waited, and not kept.
+Invariants: GET and HEAD only, nothing is changed through it; every answer but `/metrics` is JSON
+with a sentence, and a refusal is a problem of RFC 9457; a path that is none is told with those
+there are, by which the client sees that another role answers; the port is bound before `start`
+returns, so that a taken port ends the role at once rather than leaving it without probes; however
+many clients there are, what is logged about them is at most one line a minute, and probes are
+answered (`door`). What is costly to make is made once for all who ask at a time, never by the
+thread that serves, and takes at most one part in `_PARTS` of the time however often it is asked for
+(`KeptAnswer`); a failure is told to all who waited, and not kept.
 """
 
 from __future__ import annotations
@@ -75,16 +77,17 @@ _logger = structlog.get_logger("stream_dedup.http")
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
 _TROUBLE_SECONDS: Final = 60.0
-# The loop takes as many new connections at once as its backlog has, before it can close others for them: few, because each
-# is a file of the process. The kernel's own queue may be long; nothing of ours waits in it.
+# The loop takes as many new connections at once as its backlog has, before it can close others for
+# them: few, because each is a file of the process. The kernel's own queue may be long; nothing of
+# ours waits in it.
 _TAKEN_AT_ONCE: Final = 32
 _QUEUED: Final = 1024
 _FORMATS_MAX: Final = 8
 
 
 class HttpServer:
-    """Serves `/livez`, `/readyz`, `/startupz`, `/metrics` and the role's own `routes`, these to those who name one of
-    `allowed_hosts` (as `AllowedHosts` takes them). Port 0 takes any free one.
+    """Serves `/livez`, `/readyz`, `/startupz`, `/metrics` and the role's own `routes`, these to
+    those who name one of `allowed_hosts` (as `AllowedHosts` takes them). Port 0 takes any free one.
     """
 
     def __init__(
@@ -116,16 +119,28 @@ class HttpServer:
                 if len(scrapes) >= _FORMATS_MAX:
                     scrapes.clear()
                 scrapes[content_type] = KeptAnswer(lambda: encode(registry))
-            return Response(await scrapes[content_type].get(), headers={"Content-Type": content_type})
+            return Response(
+                await scrapes[content_type].get(), headers={"Content-Type": content_type}
+            )
 
         own = {"/livez": livez, "/readyz": readyz, "/startupz": startupz, "/metrics": metrics}
-        all_routes = [*(Route(path, endpoint, methods=["GET"]) for path, endpoint in own.items()), *routes]
-        paths = list(dict.fromkeys(one.path for one in all_routes if isinstance(one, Route) and one.include_in_schema))
+        all_routes = [
+            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in own.items()),
+            *routes,
+        ]
+        paths = list(
+            dict.fromkeys(
+                one.path for one in all_routes if isinstance(one, Route) and one.include_in_schema
+            )
+        )
 
         async def on_http_error(_: Request, error: Exception) -> Response:
             return _refusal(error, paths)
 
-        app = Starlette(routes=all_routes, exception_handlers={HTTPException: on_http_error, Exception: _on_error})
+        app = Starlette(
+            routes=all_routes,
+            exception_handlers={HTTPException: on_http_error, Exception: _on_error},
+        )
         self._pace = Pace(app, frozenset(own), AllowedHosts(f"{allowed_hosts},{host}"))
         config = uvicorn.Config(
             self._pace,
@@ -161,12 +176,16 @@ class HttpServer:
         """
         self._socket = self._bind()
         port = self.port
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, name="http", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, name="http", daemon=True
+        )
         self._thread.start()
         until = time.monotonic() + _START_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > until:
-                raise StreamDedupError(f"The HTTP server on {self._host} port {port} did not start; see the log above.")
+                raise StreamDedupError(
+                    f"The HTTP server on {self._host} port {port} did not start; see the log above."
+                )
             time.sleep(0.005)
         self._socket.listen(_QUEUED)
         _logger.info("serving probes and metrics", host=self._host, port=port)
@@ -183,19 +202,24 @@ class HttpServer:
 
     def _bind(self) -> socket.socket:
         try:
-            found = socket.getaddrinfo(self._host, self._wanted_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            found = socket.getaddrinfo(
+                self._host, self._wanted_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
             family, address = found[0][0], found[0][4]
             return socket.create_server((str(address[0]), int(address[1])), family=family)
         except (OSError, OverflowError, UnicodeError) as error:
             raise ConfigurationError(
                 f"Probes and metrics cannot be served on {self._host} port {self._wanted_port} "
-                f"({getattr(error, 'strerror', None) or error}); set STREAM_DEDUP_HTTP_PORT to a free port (0 takes any) "
+                f"({getattr(error, 'strerror', None) or error}); set STREAM_DEDUP_HTTP_PORT to a "
+                "free port (0 takes any) "
                 "and STREAM_DEDUP_HTTP_HOST to an address of this machine."
             ) from error
 
 
 class _Server(uvicorn.Server):
-    """Says what fails in its loop, such as taking a connection when the process may open no more files, once a minute."""
+    """Says what fails in its loop, such as taking a connection when the process may open no more
+    files, once a minute.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -210,7 +234,8 @@ class _Server(uvicorn.Server):
             self._quiet_until = time.monotonic() + _TROUBLE_SECONDS
             cause = context.get("exception")
             _logger.error(
-                "The HTTP server could not serve a client; the like is not logged again for a minute. If files run out, raise "
+                "The HTTP server could not serve a client; the like is not logged again for a "
+                "minute. If files run out, raise "
                 "the limit of open files (ulimit -n).",
                 what=str(context.get("message")),
                 error="" if cause is None else f"{type(cause).__name__}: {cause}",
@@ -221,13 +246,19 @@ def _probe(state: RoleState, what: str) -> JSONResponse:
     body: dict[str, object] = {what: state.ok, "text": state.sentence}
     if state.progress is not None:
         body["progress"] = round(state.progress, 4)
-    return JSONResponse(body, status_code=200 if state.ok else 503, headers={"Cache-Control": "no-store"})
+    return JSONResponse(
+        body, status_code=200 if state.ok else 503, headers={"Cache-Control": "no-store"}
+    )
 
 
 def _refusal(error: Exception, paths: Sequence[str]) -> Response:
-    status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
+    status, headers = (
+        (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
+    )
     if status == 404:
-        body = problem_bytes(status, "There is nothing here; what this role answers is in paths.", paths=paths)
+        body = problem_bytes(
+            status, "There is nothing here; what this role answers is in paths.", paths=paths
+        )
     elif status == 405:
         allowed = " and ".join(sorted((headers or {}).get("Allow", "GET, HEAD").split(", ")))
         body = problem_bytes(status, f"Only {allowed} are answered here.")
@@ -239,4 +270,6 @@ def _refusal(error: Exception, paths: Sequence[str]) -> Response:
 async def _on_error(request: Request, error: Exception) -> Response:
     del request
     _logger.error("a request failed", error=f"{type(error).__name__}: {error}")
-    return Response(problem_bytes(500, "The request failed; the role's log says why."), 500, None, PROBLEM_TYPE)
+    return Response(
+        problem_bytes(500, "The request failed; the role's log says why."), 500, None, PROBLEM_TYPE
+    )

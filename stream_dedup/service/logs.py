@@ -1,12 +1,15 @@
-"""Logs: one event a line, as JSON for collectors or in colour for people, through structlog and the standard library.
+"""Logs: one event a line, as JSON for collectors or in colour for people, through structlog and the
+standard library.
 
-Of what Kafka's clients log while a broker cannot be reached one sentence is written at once, then one a minute with what was
-tried: librdkafka and aiokafka log a line for each attempt of each client, several thousand a minute in all.
+Of what Kafka's clients log while a broker cannot be reached one sentence is written at once, then
+one a minute with what was tried: librdkafka and aiokafka log a line for each attempt of each
+client, several thousand a minute in all.
 
-Invariants: logs go to standard error, results to standard output; a value from outside (an id, a topic, a librdkafka
-message) never reaches a terminal raw and never breaks a line; a traceback never shows local variables, because they may
-hold secrets and documents. Only lines about a connection are held back, and none at level `debug`; each address that was tried
-is in the next sentence, the reason first.
+Invariants: logs go to standard error, results to standard output; a value from outside (an id, a
+topic, a librdkafka message) never reaches a terminal raw and never breaks a line; a traceback never
+shows local variables, because they may hold secrets and documents. Only lines about a connection
+are held back, and none at level `debug`; each address that was tried is in the next sentence, the
+reason first.
 """
 
 from __future__ import annotations
@@ -56,10 +59,17 @@ def configure(
         renderers = [structlog.dev.ConsoleRenderer(colors=is_terminal, exception_formatter=plain)]
     else:
         transformer = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-        renderers = [structlog.processors.ExceptionRenderer(transformer), structlog.processors.JSONRenderer(ensure_ascii=False)]
+        renderers = [
+            structlog.processors.ExceptionRenderer(transformer),
+            structlog.processors.JSONRenderer(ensure_ascii=False),
+        ]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, neutralise, *renderers],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            neutralise,
+            *renderers,
+        ],
     )
     structlog.configure(
         processors=[
@@ -82,7 +92,9 @@ def configure(
     logging.captureWarnings(True)
 
 
-def neutralise(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def neutralise(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
     """Make every value of an event safe to show; a structlog processor."""
     for name, value in event.items():
         if name in ("exc_info", _TRACEBACK):
@@ -92,7 +104,9 @@ def neutralise(_logger: object, _method: str, event: MutableMapping[str, Any]) -
 
 
 def _add_role(role: str) -> structlog.typing.Processor:
-    def add(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    def add(
+        _logger: object, _method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
         event.setdefault("role", role)
         return event
 
@@ -113,21 +127,31 @@ def _safe(value: Any) -> Any:
 
 AGAIN_SECONDS = 60.0
 
-# librdkafka: facility, client, thread, broker, what happened. FAIL: a connection; ERROR: a client has none left; REQTMOUT: a
-# broker was silent; GETPID: no coordinator for a producer.
-_LINE = re.compile(r"(?:FAIL|ERROR|REQTMOUT|GETPID) \[[^\]]*\] \[thrd:[^\]]*\]: (?P<what>.*)", re.DOTALL)
-_NOWHERE = re.compile(r"brokers are down|transport failure|timed out|no brokers available", re.IGNORECASE)
+# librdkafka: facility, client, thread, broker, what happened. FAIL: a connection; ERROR: a client
+# has none left; REQTMOUT: a broker was silent; GETPID: no coordinator for a producer.
+_LINE = re.compile(
+    r"(?:FAIL|ERROR|REQTMOUT|GETPID) \[[^\]]*\] \[thrd:[^\]]*\]: (?P<what>.*)", re.DOTALL
+)
+_NOWHERE = re.compile(
+    r"brokers are down|transport failure|timed out|no brokers available", re.IGNORECASE
+)
 _AIOKAFKA = re.compile(
     r"Unable connect to |Unable to request metadata|Unable to update metadata|Failed fetch messages from |Heartbeat failed |"
     r"Heartbeat send request failed|Group Coordinator Request failed|Marking the coordinator dead|Heartbeat session expired|"
     r"OffsetCommit failed|Error sending \w+ to node|Got error produce response|Failed to connect to|Topic .* is not available"
 )
-_AIOKAFKA_CONNECT = re.compile(r"\[Errno \d+\] (?P<why>Connect call failed|.*?) \('(?P<host>[^']+)', (?P<port>\d+)\)")
-_GONE = re.compile(r"NodeNotReady|ConnectionError|RequestTimedOut|CoordinatorNotAvailable|coordinator")
+_AIOKAFKA_CONNECT = re.compile(
+    r"\[Errno \d+\] (?P<why>Connect call failed|.*?) \('(?P<host>[^']+)', (?P<port>\d+)\)"
+)
+_GONE = re.compile(
+    r"NodeNotReady|ConnectionError|RequestTimedOut|CoordinatorNotAvailable|coordinator"
+)
 
 
 def reason_of(line: str) -> tuple[str, str] | None:
-    """Return (address, reason) of a line about a connection, empty where it says none; None for any other line."""
+    """Return (address, reason) of a line about a connection, empty where it says none; None for any
+    other line.
+    """
     found = _LINE.fullmatch(line)
     if found is None:
         return None
@@ -162,11 +186,15 @@ class ConnectionLines(logging.Filter):
         is_ours, is_theirs = record.name == KAFKA_LOGGER, record.name.startswith("aiokafka")
         if not (is_ours or is_theirs) or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
             return True
-        found = reason_of(record.getMessage()) if is_ours else reason_of_aiokafka(record.getMessage())
+        found = (
+            reason_of(record.getMessage()) if is_ours else reason_of_aiokafka(record.getMessage())
+        )
         if found is None:
             return True
         if record.levelno <= logging.INFO:
-            return False  # a broker closed a connection, as it may; if it does not come back, the next line says so
+            # a broker closed a connection, as it may; if it does not come back, the next line says
+            # so
+            return False
         return self._say(record, *found)
 
     def _say(self, record: logging.LogRecord, address: str, why: str) -> bool:
@@ -184,7 +212,9 @@ class ConnectionLines(logging.Filter):
             where = ", ".join(self._tried)
             text = f"{self._why}: no connection to Kafka at {where}. It is tried until it answers, and said once a minute."
         else:
-            tried = " and ".join(f"{count:,} times at {one}" for one, count in self._tried.most_common())
+            tried = " and ".join(
+                f"{count:,} times at {one}" for one, count in self._tried.most_common()
+            )
             text = f"{self._why}: no connection to Kafka in the last {passed:.0f} s, tried {tried}."
         record.msg, record.args = text, ()
         record.levelno, record.levelname = logging.WARNING, "WARNING"

@@ -1,7 +1,8 @@
 """What the metrics of all roles share; each role has its own on a registry of its own.
 
-Names are the contract's; a role serves only what it moves, so that an index does not report a worker's zeros. No label
-holds a host, an address or an id: the number of series must not grow with the crawl.
+Names are the contract's; a role serves only what it moves, so that an index does not report a
+worker's zeros. No label holds a host, an address or an id: the number of series must not grow with
+the crawl.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -22,17 +30,37 @@ from stream_dedup.ground.version import __version__
 # The time each series began would double their number and tells nobody anything here.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-_STAGE_BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_STAGE_BUCKETS_SECONDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
 
 
 class BatchHistogram(Collector):
-    """A histogram that takes a whole batch at once: 5,000 single observations would cost a worker several milliseconds."""
+    """A histogram that takes a whole batch at once: 5,000 single observations would cost a worker
+    several milliseconds.
+    """
 
-    def __init__(self, name: str, text: str, buckets: Sequence[float], registry: CollectorRegistry) -> None:
+    def __init__(
+        self, name: str, text: str, buckets: Sequence[float], registry: CollectorRegistry
+    ) -> None:
         self._name = name
         self._text = text
         self._edges = np.asarray(buckets, dtype=np.float64)
-        # (counts, sum) is replaced as one value, so that the HTTP thread never sees half an observation.
+        # (counts, sum) is replaced as one value, so that the HTTP thread never sees half an
+        # observation.
         self._state = (np.zeros(len(buckets) + 1, dtype=np.int64), 0.0)
         registry.register(self)
 
@@ -41,10 +69,15 @@ class BatchHistogram(Collector):
         array = np.asarray(values, dtype=np.float64)
         counts, total = self._state
         places = np.searchsorted(self._edges, array, side="left")
-        self._state = (counts + np.bincount(places, minlength=len(counts)), total + float(array.sum()))
+        self._state = (
+            counts + np.bincount(places, minlength=len(counts)),
+            total + float(array.sum()),
+        )
 
     def put(self, counts: Sequence[int], total: float) -> None:
-        """Take over counts that were kept elsewhere, one for each bucket; what is more belongs to the last."""
+        """Take over counts that were kept elsewhere, one for each bucket; what is more belongs to
+        the last.
+        """
         mine = np.zeros(len(self._edges) + 1, dtype=np.int64)
         for place, count in enumerate(counts):
             mine[min(place, len(mine) - 1)] += count
@@ -55,7 +88,8 @@ class BatchHistogram(Collector):
         counts, total = self._state
         names = [*(repr(edge) for edge in self._edges.tolist()), "+Inf"]
         buckets: list[tuple[str, float]] = [
-            (name, float(count)) for name, count in zip(names, np.cumsum(counts).tolist(), strict=True)
+            (name, float(count))
+            for name, count in zip(names, np.cumsum(counts).tolist(), strict=True)
         ]
         yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=total)
 
@@ -65,7 +99,10 @@ class RoleMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._counter, self._gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        self._counter, self._gauge = (
+            partial(Counter, registry=self.registry),
+            partial(Gauge, registry=self.registry),
+        )
         ProcessCollector(registry=self.registry)
         self._build = self._gauge(
             "stream_dedup_build_info",
@@ -98,15 +135,19 @@ class DecodingMetrics(RoleMetrics):
         super().__init__()
         self._away = {
             RegistryAwayError: self._gauge(
-                "stream_dedup_schema_registry_away", "1 while records wait because the schema registry does not answer, else 0."
+                "stream_dedup_schema_registry_away",
+                "1 while records wait because the schema registry does not answer, else 0.",
             ),
             TextAwayError: self._gauge(
                 "stream_dedup_texts_away",
-                "1 while records wait because the store that has their texts does not answer, else 0.",
+                "1 while records wait because the store that has their texts does not answer, else "
+                "0.",
             ),
         }
 
     def away(self, kind: type[AwayError], is_away: bool) -> None:
         """Say whether records wait for what is away."""
-        if kind in self._away:  # an extractor that cannot be started is a machine's want, which has metrics of its own
+        if (
+            kind in self._away
+        ):  # an extractor that cannot be started is a machine's want, which has metrics of its own
             self._away[kind].set(is_away)

@@ -1,4 +1,6 @@
-"""Where the roles answer that `run all` runs on one machine, each at HTTP_PORT or one of the ports after it; which are free."""
+"""Where the roles answer that `run all` runs on one machine, each at HTTP_PORT or one of the ports
+after it; which are free.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ def addresses(settings: Settings) -> list[str]:
 
 
 def free_ports(count: int) -> range:
-    """Return ports of 127.0.0.1 that follow each other and that nobody has now; raises StreamDedupError where none are.
+    """Return ports of 127.0.0.1 that follow each other and that nobody has now; raises
+    StreamDedupError where none are.
 
-    They lie below those that systems hand out by themselves (Linux from 32768 on, others from 49152), where any connection
-    may take one before its role listens.
+    They lie below those that systems hand out by themselves (Linux from 32768 on, others from
+    49152), where any connection may take one before its role listens.
     """
     for _ in range(100):
         first = random.randrange(20_000, 32_768 - count)  # noqa: S311 - no secret
@@ -41,4 +44,6 @@ def free_ports(count: int) -> range:
             for port in range(first, first + count):
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
             return range(first, first + count)
-    raise StreamDedupError(f"No {count} ports in a row are free on 127.0.0.1; end what listens there.")
+    raise StreamDedupError(
+        f"No {count} ports in a row are free on 127.0.0.1; end what listens there."
+    )

@@ -1,4 +1,5 @@
-"""How a role that reads Kafka runs: its port first, then the wait for Kafka, then its loop. The roles differ in what they make.
+"""How a role that reads Kafka runs: its port first, then the wait for Kafka, then its loop. The
+roles differ in what they make.
 
 serving    `/livez`, `/metrics` and the role's own pages answer; not ready
 waiting    until a broker answers, with the reason in log and `/readyz`
@@ -26,7 +27,9 @@ from stream_dedup.settings.settings import Settings
 
 @dataclass(frozen=True)
 class RoleFrame:
-    """What a role shows while it runs. `topic` is one that it may describe, `opening` the first sentence of `/startupz`."""
+    """What a role shows while it runs. `topic` is one that it may describe, `opening` the first
+    sentence of `/startupz`.
+    """
 
     topic: str
     opening: str
@@ -51,7 +54,10 @@ class RunningRole:
 
 
 def run_role(
-    settings: Settings, stop: threading.Event, frame: RoleFrame, make: Callable[[RunningRole], Callable[[], None]]
+    settings: Settings,
+    stop: threading.Event,
+    frame: RoleFrame,
+    make: Callable[[RunningRole], Callable[[], None]],
 ) -> None:
     """Run a role until `stop` is set. `make` makes it and returns its loop.
 
@@ -62,13 +68,20 @@ def run_role(
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
     health.startup(0.0, frame.opening)
     server = HttpServer(
-        settings.http_host, settings.http_port, health, frame.registry, frame.routes, settings.http_allowed_hosts
+        settings.http_host,
+        settings.http_port,
+        health,
+        frame.registry,
+        frame.routes,
+        settings.http_allowed_hosts,
     )
     server.start()
     frame.serving(server.port)
     waits = Waits(health, frame.logger)
     try:
-        Failpoints(frame.failpoint)  # one that is none is told at once, also where Kafka is waited for
+        Failpoints(
+            frame.failpoint
+        )  # one that is none is told at once, also where Kafka is waited for
         with frame.make_watch(settings, frame.topic, waits) as watch:
             if watch.wait(stop):
                 loop = make(RunningRole(settings, health, waits, watch, stop))

@@ -1,12 +1,14 @@
-"""What a role waits for: a log line when a wait begins, one a minute, one when it ends; meanwhile it is not ready.
+"""What a role waits for: a log line when a wait begins, one a minute, one when it ends; meanwhile
+it is not ready.
 
     waiting for Kafka        why="Connection refused at kafka:9092"
     waiting for Kafka        why="Connection refused at kafka:9092" waited_seconds=60
     the wait for Kafka is over    waited_seconds=71
 
-Invariants: a wait that is told again and again is one wait, until it is over. Whether Kafka answers, a thread asks every other
-second (`Watch`), because librdkafka tells of a connection that fails, and nothing of one that works again; what it says decides
-only how long is waited, and readiness, never anything about a document.
+Invariants: a wait that is told again and again is one wait, until it is over. Whether Kafka
+answers, a thread asks every other second (`Watch`), because librdkafka tells of a connection that
+fails, and nothing of one that works again; what it says decides only how long is waited, and
+readiness, never anything about a document.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError, NoAnswerError, StreamDedupError
+from stream_dedup.ground.errors import (
+    BrokerError,
+    ConfigurationError,
+    GoneError,
+    NoAnswerError,
+    StreamDedupError,
+)
 from stream_dedup.kafka import Admin
 from stream_dedup.service.health import Health
 from stream_dedup.settings.settings import Settings
@@ -36,7 +44,9 @@ class _Wait:
 class Waits:
     """Told by the role's loop and by threads beside it."""
 
-    def __init__(self, health: Health, log: Any, now_seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, health: Health, log: Any, now_seconds: Callable[[], float] = time.monotonic
+    ) -> None:
         self._logger = log
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
@@ -44,7 +54,9 @@ class Waits:
         health.hold(self.sentence)
 
     def on(self, what: str, why: str, *, since: float | None = None) -> None:
-        """Say that the role waits for something, and why; `since` is when that began, if it was not now."""
+        """Say that the role waits for something, and why; `since` is when that began, if it was not
+        now.
+        """
         now = self._now_seconds()
         with self._lock:
             wait = self._waits.get(what)
@@ -55,7 +67,9 @@ class Waits:
             wait.why = why
             if now - wait.said >= AGAIN_SECONDS:
                 wait.said = now
-                self._logger.warning(f"waiting for {what}", why=why, waited_seconds=round(now - wait.began))
+                self._logger.warning(
+                    f"waiting for {what}", why=why, waited_seconds=round(now - wait.began)
+                )
 
     def over(self, what: str) -> None:
         """Say that the role does not wait for it (any more)."""
@@ -70,7 +84,8 @@ class Waits:
         with self._lock:
             now = self._now_seconds()
             return "; ".join(
-                f"waiting for {what} for {now - wait.began:.0f} s: {wait.why}" for what, wait in self._waits.items()
+                f"waiting for {what} for {now - wait.began:.0f} s: {wait.why}"
+                for what, wait in self._waits.items()
             )
 
 
@@ -94,7 +109,13 @@ class Asked(Protocol):
 class Watch:
     """Used as a context: it asks from `with` to its end."""
 
-    def __init__(self, settings: Settings, topic: str, waits: Waits, make: Callable[[Settings], Asked] = Admin) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        waits: Waits,
+        make: Callable[[Settings], Asked] = Admin,
+    ) -> None:
         """`topic`: one that the role may describe."""
         self._settings = settings
         self._topic = topic
@@ -110,8 +131,14 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._ended.set()  # the thread is in a question that cannot be cut short, and needs nothing any more
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # the thread is in a question that cannot be cut short, and needs nothing any more
+        self._ended.set()
 
     def is_silent(self) -> bool:
         """Whether Kafka did not answer the last question."""
@@ -133,7 +160,8 @@ class Watch:
         return False
 
     def begin(self, stop: threading.Event, make: Callable[[], T]) -> T:
-        """Return what `make` makes; it is called again where Kafka gave no answer, once it does, and where a topic was missing.
+        """Return what `make` makes; it is called again where Kafka gave no answer, once it does,
+        and where a topic was missing.
 
         Raises:
             ConfigurationError, BrokerError: as `make`; also where the role is to stop before that.
@@ -164,7 +192,9 @@ class Watch:
                 asked = asked or self._make(self._settings)
                 why = asked.silence(self._topic, _ASK_SECONDS)
             except ConfigurationError as error:
-                self._refusal = error  # ends a role that waits at its start; one that runs goes on, and says it
+                self._refusal = (
+                    error  # ends a role that waits at its start; one that runs goes on, and says it
+                )
                 asked, why = None, str(error)
             except StreamDedupError as error:
                 asked, why = None, str(error)
@@ -176,7 +206,9 @@ class Watch:
     def _take(self, why: str) -> None:
         self._is_silent = bool(why)
         if why:
-            self._waits.on(_KAFKA, f"{why.removesuffix('.')}, at {self._settings.kafka_bootstrap_servers}")
+            self._waits.on(
+                _KAFKA, f"{why.removesuffix('.')}, at {self._settings.kafka_bootstrap_servers}"
+            )
         else:
             self._refusal = None
             self._waits.over(_KAFKA)

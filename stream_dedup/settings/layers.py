@@ -2,8 +2,8 @@
 
     flag  >  environment STREAM_DEDUP_*  >  file (TOML or YAML, STREAM_DEDUP_CONFIG)  >  input preset  >  default
 
-Invariants: everything that is wrong is reported at once, each in a sentence; a misspelt setting is an error, because one
-that is silently ignored is the worst of all.
+Invariants: everything that is wrong is reported at once, each in a sentence; a misspelt setting is
+an error, because one that is silently ignored is the worst of all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ from stream_dedup.settings.settings import Origin, Settings, Source
 PRESETS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "raw": MappingProxyType({}),
-        "nutch": MappingProxyType({"value_format": "json", "text_field": "content", "id_field": "id"}),
+        "nutch": MappingProxyType(
+            {"value_format": "json", "text_field": "content", "id_field": "id"}
+        ),
         "scrapy-cluster": MappingProxyType(
             {
                 "value_format": "json",
@@ -70,13 +72,15 @@ def load_settings(
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings of flags (`overrides`; None means not given), environment, file and defaults.
+    """Return the settings of flags (`overrides`; None means not given), environment, file and
+    defaults.
 
-    In `overrides` stand names, as of `--set`, `kafka.<property>`, and flags that are named as a setting is, such as `--plan`.
-    `file` wins over `STREAM_DEDUP_CONFIG`.
+    In `overrides` stand names, as of `--set`, `kafka.<property>`, and flags that are named as a
+    setting is, such as `--plan`. `file` wins over `STREAM_DEDUP_CONFIG`.
 
     Raises:
-        ConfigurationError: something is wrong; the message lists everything that is, a sentence each.
+        ConfigurationError: something is wrong; the message lists everything that is, a sentence
+        each.
     """
     checked = check_settings(overrides, file, environ)
     settings, problems = checked.settings, checked.problems
@@ -91,7 +95,9 @@ def load_settings(
 
 
 class CheckedSettings(NamedTuple):
-    """What was read. `settings` is None if a value cannot be; the Kafka properties are there all the same, to be checked."""
+    """What was read. `settings` is None if a value cannot be; the Kafka properties are there all
+    the same, to be checked.
+    """
 
     settings: Settings | None
     problems: list[str]
@@ -119,8 +125,14 @@ def check_settings(
     for layer in layers:
         for name, origin in layer.origins.items():
             origins.setdefault(name, origin)
-    kafka = {prop: text for layer in reversed(layers) for prop, text in layer.values.get("kafka", {}).items()}
-    values: dict[str, Any] = {name: value for layer in reversed(layers) for name, value in layer.values.items()}
+    kafka = {
+        prop: text
+        for layer in reversed(layers)
+        for prop, text in layer.values.get("kafka", {}).items()
+    }
+    values: dict[str, Any] = {
+        name: value for layer in reversed(layers) for name, value in layer.values.items()
+    }
     if kafka:
         values["kafka"] = kafka
     try:
@@ -133,7 +145,9 @@ def check_settings(
 
 
 class Layer:
-    """What one place says: values by field name (`kafka` a dict), the origin of each, and what is wrong there."""
+    """What one place says: values by field name (`kafka` a dict), the origin of each, and what is
+    wrong there.
+    """
 
     def __init__(self, source: Source, problems: list[str]) -> None:
         self.source = source
@@ -150,10 +164,14 @@ class Layer:
         """Take one Kafka property, unless it is not ours to set."""
         if not PROPERTY_NAME.match(prop):
             self.problems.append(
-                f"{where} would be the Kafka property {cut(shown_name(prop))}, which is not a property's name."
+                f"{where} would be the Kafka property {cut(shown_name(prop))}, which is not a "
+                "property's name."
             )
         elif prop in DECIDED_PROPERTIES:
-            self.problems.append(f"{where} would set the Kafka property {prop}, which is not free: {DECIDED_PROPERTIES[prop]}.")
+            self.problems.append(
+                f"{where} would set the Kafka property {prop}, which is not free: "
+                f"{DECIDED_PROPERTIES[prop]}."
+            )
         elif isinstance(value, bool):
             self.put_property(prop, str(value).lower(), where)
         elif isinstance(value, str | int | float):
@@ -163,7 +181,9 @@ class Layer:
                 self.problems.append(f"{where} is {cut(repr(value))}, but {error}.")
             self.origins[f"kafka.{prop}"] = Origin(self.source, where)
         else:
-            self.problems.append(f"{where} must be a text or a number, and is a {type(value).__name__}.")
+            self.problems.append(
+                f"{where} must be a text or a number, and is a {type(value).__name__}."
+            )
 
 
 def _read_flags(layer: Layer, overrides: Mapping[str, object]) -> None:
@@ -190,10 +210,15 @@ def _read_environment(layer: Layer, environ: Mapping[str, str]) -> None:
     if environ.get(BOOTSTRAP_VARIABLE):
         layer.put("kafka_bootstrap_servers", environ[BOOTSTRAP_VARIABLE], BOOTSTRAP_VARIABLE)
     for variable, value in sorted(environ.items()):
-        if not variable.upper().startswith(PREFIX) or variable in NOT_SETTINGS or is_service_link(variable, value):
+        if (
+            not variable.upper().startswith(PREFIX)
+            or variable in NOT_SETTINGS
+            or is_service_link(variable, value)
+        ):
             continue
         if variable in by_variable:
-            # An empty variable is one that somebody left out: compose files and charts write `NAME=` for that.
+            # An empty variable is one that somebody left out: compose files and charts write
+            # `NAME=` for that.
             if value:
                 layer.put(by_variable[variable], value, variable)
         elif variable.startswith(KAFKA_PREFIX) and variable != KAFKA_PREFIX:
@@ -201,10 +226,14 @@ def _read_environment(layer: Layer, environ: Mapping[str, str]) -> None:
                 _read_property_variable(layer, variable, value, environ)
         else:
             known = [*by_variable, CONFIG_VARIABLE, environment_name("kafka.sasl.password")]
-            layer.problems.append(_unknown(f"The environment variable {cut(variable)}", variable.upper(), known))
+            layer.problems.append(
+                _unknown(f"The environment variable {cut(variable)}", variable.upper(), known)
+            )
 
 
-def _read_property_variable(layer: Layer, variable: str, value: str, environ: Mapping[str, str]) -> None:
+def _read_property_variable(
+    layer: Layer, variable: str, value: str, environ: Mapping[str, str]
+) -> None:
     prop = property_of(variable)
     secret = prop.removesuffix(".file")
     if prop == secret or secret not in FROM_FILE_PROPERTIES:
@@ -217,7 +246,9 @@ def _read_property_variable(layer: Layer, variable: str, value: str, environ: Ma
     try:
         content = Path(value).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError, RuntimeError) as error:
-        layer.problems.append(f"{variable} names the file {cut(value)}, which cannot be read: {why(error)}.")
+        layer.problems.append(
+            f"{variable} names the file {cut(value)}, which cannot be read: {why(error)}."
+        )
         return
     layer.put_property(secret, content.rstrip("\r\n"), f"{variable} ({value})")
 
@@ -235,16 +266,26 @@ def _read_file(layer: Layer, path: Path) -> None:
         elif path.suffix.lower() in (".yaml", ".yml"):
             content = yaml.safe_load(text)
         else:
-            layer.problems.append(f"The configuration file {path} must end in .toml, .yaml or .yml.")
+            layer.problems.append(
+                f"The configuration file {path} must end in .toml, .yaml or .yml."
+            )
             return
-    except (tomllib.TOMLDecodeError, yaml.YAMLError, RecursionError, ValueError, AttributeError) as error:
+    except (
+        tomllib.TOMLDecodeError,
+        yaml.YAMLError,
+        RecursionError,
+        ValueError,
+        AttributeError,
+    ) as error:
         # AttributeError is what PyYAML makes of a text that is marked as a time and is none.
         layer.problems.append(f"The configuration file {path} cannot be parsed: {mistake(error)}.")
         return
     if content is None:
         return
     if not isinstance(content, dict):
-        layer.problems.append(f"The configuration file {path} must hold names and values, as in `group: crawl`.")
+        layer.problems.append(
+            f"The configuration file {path} must hold names and values, as in `group: crawl`."
+        )
         return
     for name, value in content.items():
         where = f"{shown_name(str(name))} in {path}"
@@ -261,7 +302,9 @@ def _read_file(layer: Layer, path: Path) -> None:
 
 
 def _read_preset(layers: list[Layer]) -> None:
-    chosen = next((layer.values["input_preset"] for layer in layers if "input_preset" in layer.values), None)
+    chosen = next(
+        (layer.values["input_preset"] for layer in layers if "input_preset" in layer.values), None
+    )
     # A name that is none, or a value that is no name, is reported with all other values.
     for name, value in PRESETS.get(chosen, {}).items() if isinstance(chosen, str) else ():
         layers[-1].put(name, value, str(chosen))
@@ -284,5 +327,9 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6) or difflib.get_close_matches(
         name.lower().replace("-", "_"), known, n=1, cutoff=0.6
     )
-    hint = f"did you mean {near[0]}?" if near else "`stream-dedup config reference` lists those there are."
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else "`stream-dedup config reference` lists those there are."
+    )
     return f"{what} is not a setting; {hint}"

@@ -1,4 +1,6 @@
-"""The reference page of all settings, made from `settings.Settings`, so that it cannot say anything else than the code."""
+"""The reference page of all settings, made from `settings.Settings`, so that it cannot say anything
+else than the code.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,8 @@ GROUPS = {
     "Console": "console_token_file",
     "Hosts": "insights",
 }
-"""The headings of the page, and with which setting each begins; the others follow as they stand in `Settings`."""
+"""The headings of the page, and with which setting each begins; the others follow as they stand in
+`Settings`."""
 
 _TAIL = f"""
 ## Secrets from files
@@ -115,7 +118,9 @@ def _variable(name: str) -> str:
 def _row(name: str, field: FieldInfo) -> str:
     description = " ".join((field.description or "").split())
     default = _default(field)
-    value = _form_of(field.annotation, field.metadata) + ("" if default == "none" else f"; {default}")
+    value = _form_of(field.annotation, field.metadata) + (
+        "" if default == "none" else f"; {default}"
+    )
     return f'- <a id="{name}"></a>`{_variable(name)}` ({value}): {description}\n'
 
 
@@ -134,12 +139,20 @@ def _form_of(annotation: Any, metadata: list[Any]) -> str:
         inner, *more = get_args(annotation)
         return _form_of(inner, [*more, *metadata])
     if origin in (Union, types.UnionType):
-        return " or ".join(_form_of(one, metadata) for one in get_args(annotation) if one is not type(None))
+        return " or ".join(
+            _form_of(one, metadata) for one in get_args(annotation) if one is not type(None)
+        )
     if origin is Literal:
         return " or ".join(f"`{one}`" for one in get_args(annotation))
     if origin is dict:
         return "text"
-    names = {bool: "`true` or `false`", int: "whole number", timedelta: "time", Path: "path", str: "text"}
+    names = {
+        bool: "`true` or `false`",
+        int: "whole number",
+        timedelta: "time",
+        Path: "path",
+        str: "text",
+    }
     name = names[annotation]
     low = next((as_text(one.ge) for one in metadata if isinstance(one, annotated_types.Ge)), None)
     high = next((as_text(one.le) for one in metadata if isinstance(one, annotated_types.Le)), None)

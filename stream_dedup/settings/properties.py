@@ -1,7 +1,8 @@
-"""The names of settings in the environment, and the properties of Kafka's clients: which are free, which secret, their units.
+"""The names of settings in the environment, and the properties of Kafka's clients: which are free,
+which secret, their units.
 
-In the environment they follow the rule of the Apache Kafka image: `.` is written `_`, `_` is written `__`, `-` is written
-`___`; so STREAM_DEDUP_KAFKA_SASL_PASSWORD is `sasl.password`.
+In the environment they follow the rule of the Apache Kafka image: `.` is written `_`, `_` is
+written `__`, `-` is written `___`; so STREAM_DEDUP_KAFKA_SASL_PASSWORD is `sasl.password`.
 """
 
 from __future__ import annotations
@@ -18,24 +19,32 @@ CONFIG_VARIABLE = PREFIX + "CONFIG"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 KAFKA_PREFIX = PREFIX + "KAFKA_"
 
-# Read where they are needed, before there are settings: CACHE_DIR by `compiled.py`, when a kernel is first imported.
+# Read where they are needed, before there are settings: CACHE_DIR by `compiled.py`, when a kernel
+# is first imported.
 NOT_SETTINGS = frozenset({CONFIG_VARIABLE, FAILPOINT_VARIABLE, PREFIX + "CACHE_DIR"})
 
-# Kubernetes gives every container variables for every Service of its namespace; a Service called `stream-dedup-index`
-# makes STREAM_DEDUP_INDEX_SERVICE_HOST and STREAM_DEDUP_INDEX_PORT=tcp://..., which nobody wrote and nobody reads.
-_SERVICE_LINK_NAME = re.compile(r".*_SERVICE_HOST\Z|.*_SERVICE_PORT(_\w+)?\Z|.*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?\Z")
+# Kubernetes gives every container variables for every Service of its namespace; a Service called
+# `stream-dedup-index` makes STREAM_DEDUP_INDEX_SERVICE_HOST and STREAM_DEDUP_INDEX_PORT=tcp://...,
+# which nobody wrote and nobody reads.
+_SERVICE_LINK_NAME = re.compile(
+    r".*_SERVICE_HOST\Z|.*_SERVICE_PORT(_\w+)?\Z|.*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?\Z"
+)
 _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
 
 def child_environment(values: Mapping[str, object]) -> dict[str, str]:
     """Return the environment of a child process that gets these settings and no others of ours."""
-    keep = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "KAFKA_"))}
+    keep = {
+        name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "KAFKA_"))
+    }
     keep |= {name: os.environ[name] for name in (f"{PREFIX}CACHE_DIR",) if name in os.environ}
     return keep | {environment_name(name): str(value) for name, value in values.items()}
 
 
 def environment_name(name: str) -> str:
-    """Return the environment variable of a field, or of a Kafka property called `kafka.<property>`."""
+    """Return the environment variable of a field, or of a Kafka property called
+    `kafka.<property>`.
+    """
     if name.startswith("kafka."):
         prop = name.removeprefix("kafka.").replace("_", "__").replace("-", "___").replace(".", "_")
         return KAFKA_PREFIX + prop.upper()
@@ -45,7 +54,9 @@ def environment_name(name: str) -> str:
 def property_of(variable: str) -> str:
     """Return the Kafka property that a variable names."""
     rule = {1: ".", 2: "_", 3: "-"}
-    return re.sub("_{1,3}", lambda found: rule[len(found[0])], variable.removeprefix(KAFKA_PREFIX)).lower()
+    return re.sub(
+        "_{1,3}", lambda found: rule[len(found[0])], variable.removeprefix(KAFKA_PREFIX)
+    ).lower()
 
 
 def is_service_link(variable: str, value: str) -> bool:
@@ -74,7 +85,9 @@ DECIDED_PROPERTIES = {
     "request.required.acks": "every write waits for all in-sync replicas; remove it",
 }
 
-_SECRET_PROPERTY = re.compile(r"password|passphrase|secret|\.pem$|jaas|oauthbearer\.config$|private\.key$")
+_SECRET_PROPERTY = re.compile(
+    r"password|passphrase|secret|\.pem$|jaas|oauthbearer\.config$|private\.key$"
+)
 
 FROM_FILE_PROPERTIES = frozenset(
     {
@@ -105,7 +118,8 @@ def property_value(name: str, text: str) -> str:
     Raises:
         ValueError: it is not written as its unit asks.
     """
-    # Units are read where librdkafka's own names say what it counts; a bare number is its own business.
+    # Units are read where librdkafka's own names say what it counts; a bare number is its own
+    # business.
     if is_secret(name):
         return text  # spaces around it may be part of it
     text = text.strip()

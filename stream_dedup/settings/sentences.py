@@ -16,7 +16,9 @@ from stream_dedup.settings.units import PATTERNS, as_text
 
 _SHOWN_NAME = re.compile(r"[\w.-]*")
 _QUOTED = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*")""")
-_MARK = re.compile(r"\W|<[a-z ]+>")  # a character or a kind of token, as parsers name what they expected
+_MARK = re.compile(
+    r"\W|<[a-z ]+>"
+)  # a character or a kind of token, as parsers name what they expected
 
 
 def sentences(error: ValidationError, origins: Mapping[str, Origin]) -> Iterator[str]:
@@ -32,7 +34,9 @@ def sentences(error: ValidationError, origins: Mapping[str, Origin]) -> Iterator
         where = origin.where or name
         must = _must(one["type"], one.get("ctx", {}), one["msg"], one["input"])
         given = one["input"]
-        shown = repr(given if isinstance(given, str | int | float | list | dict) else as_text(given))
+        shown = repr(
+            given if isinstance(given, str | int | float | list | dict) else as_text(given)
+        )
         yield f"{where} is {cut(shown)}, but {must.removesuffix(f', not {shown}')}."
 
 
@@ -65,7 +69,9 @@ def _must(kind: str, context: Mapping[str, Any], message: str, value: object) ->
 
 
 def mistake(error: Exception) -> str:
-    """Return what is wrong in a file and where, without the words that stand there: they may be a password."""
+    """Return what is wrong in a file and where, without the words that stand there: they may be a
+    password.
+    """
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f", at line {mark.line + 1}, column {mark.column + 1}"
@@ -83,7 +89,9 @@ def _without_words(text: str) -> str:
 
 
 def shown_name(text: str) -> str:
-    """Return a name in a file as it may be shown: `password=secret` without its end, where a colon and a space were meant."""
+    """Return a name in a file as it may be shown: `password=secret` without its end, where a colon
+    and a space were meant.
+    """
     found = _SHOWN_NAME.match(text)
     shown = found[0] if found else ""
     return shown if shown == text else f"{shown}..."
@@ -96,5 +104,7 @@ def why(error: Exception) -> str:
 
 def cut(text: str, limit: int = 120) -> str:
     """Return a text that is safe to show, cut to at most that number of characters."""
-    printable = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    printable = "".join(
+        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text
+    )
     return printable if len(printable) <= limit else printable[: limit - 3] + "..."

@@ -1,10 +1,11 @@
-"""One frozen settings object, checked as a whole. Where it is read from: `layers`; how names are written: `environment`.
+"""One frozen settings object, checked as a whole. Where it is read from: `layers`; how names are
+written: `environment`.
 
-Invariants: a `Settings` that exists is valid; every value knows its `Origin`; a secret appears neither in `repr`, nor in
-`shown()`, nor in an error.
+Invariants: a `Settings` that exists is valid; every value knows its `Origin`; a secret appears
+neither in `repr`, nor in `shown()`, nor in an error.
 
-`kafka` holds librdkafka properties. For the secret ones, and for `sasl.username`, a variable that ends in `_FILE` names a file
-which holds the value.
+`kafka` holds librdkafka properties. For the secret ones, and for `sasl.username`, a variable that
+ends in `_FILE` names a file which holds the value.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def _as_value_error() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from: `source` is `flag`, `environment`, `file`, `preset` or `default`; `where` is its name there."""
+    """Where a value came from: `source` is `flag`, `environment`, `file`, `preset` or `default`;
+    `where` is its name there.
+    """
 
     source: Source
     where: str = ""
@@ -94,7 +97,9 @@ class ShownSetting:
 
 
 class Settings(BaseModel):
-    """Everything that can be set. Made by `load_settings`; built directly, it takes only what it is given."""
+    """Everything that can be set. Made by `load_settings`; built directly, it takes only what it is
+    given.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -106,63 +111,81 @@ class Settings(BaseModel):
 
     kafka_bootstrap_servers: Brokers = Field(
         default="localhost:9092",
-        description="First brokers to ask, as `host:port`, separated by commas. `KAFKA_BOOTSTRAP_SERVERS` is honoured too, "
+        description="First brokers to ask, as `host:port`, separated by commas. "
+        "`KAFKA_BOOTSTRAP_SERVERS` is honoured too, "
         "below the prefixed name.",
     )
     kafka: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
-        description="Any librdkafka property, for TLS, SASL and tuning: `.` is written `_`, `_` is `__` and `-` is `___`; "
-        "in a file it stands in the table `[kafka]`. Values of `*.ms` and `*.bytes` may be written `15s`, "
+        description="Any librdkafka property, for TLS, SASL and tuning: `.` is written `_`, `_` is "
+        "`__` and `-` is `___`; "
+        "in a file it stands in the table `[kafka]`. Values of `*.ms` and `*.bytes` may be written "
+        "`15s`, "
         "`64MB`; properties on which exactly-once rests are refused.",
     )
     mode: Literal["enforce", "annotate", "shadow"] = Field(
         default="enforce",
-        description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document leaves on `unique`, with its "
-        "verdict on the headers. `shadow`: nothing leaves; verdicts show in metrics and on a log of its own, "
+        description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document "
+        "leaves on `unique`, with its "
+        "verdict on the headers. `shadow`: nothing leaves; verdicts show in metrics and on a log "
+        "of its own, "
         "`shadow.fingerprints`.",
     )
-    fail_open: Annotated[Duration, within("1s", "1d", "at least 1 second and at most 1 day")] | None = Field(
+    fail_open: (
+        Annotated[Duration, within("1s", "1d", "at least 1 second and at most 1 day")] | None
+    ) = Field(
         default=None,
-        description="How long a document waits for its verdict before it leaves as unique, with the reason `fail-open`. "
+        description="How long a document waits for its verdict before it leaves as unique, with "
+        "the reason `fail-open`. "
         "Without it documents wait.",
     )
     allow_bypass: bool = Field(
         default=False,
-        description="Honour a producer's header `dedup.bypass: true`: the record leaves as unique without being judged.",
+        description="Honour a producer's header `dedup.bypass: true`: the record leaves as unique "
+        "without being judged.",
     )
     first_start: bool = Field(
         default=False,
-        description="Confirms that a partition without a committed offset is read from its beginning though it was begun "
-        "before: Kafka drops offsets after seven idle days. Without it the worker ends there with code 78. "
+        description="Confirms that a partition without a committed offset is read from its "
+        "beginning though it was begun "
+        "before: Kafka drops offsets after seven idle days. Without it the worker ends there with "
+        "code 78. "
         "Set it for one start only.",
     )
     trace: bool = Field(
         default=False,
-        description="Outputs say on `dedup.trace` when each passed which step, to find what a document waits for.",
+        description="Outputs say on `dedup.trace` when each passed which step, to find what a "
+        "document waits for.",
     )
     topic_prefix: Annotated[str, AfterValidator(normalise_prefix)] = Field(
         default="",
-        description="Put before every topic name (`crawl` gives `crawl.documents`). Changing it later starts an empty filter "
+        description="Put before every topic name (`crawl` gives `crawl.documents`). Changing it "
+        "later starts an empty filter "
         "beside the old one.",
     )
     group: Name = Field(
         default_factory=lambda data: data["topic_prefix"] + "stream-dedup",
         validate_default=True,
-        description="The filter's name: consumer group, first part of transactional ids, name of the state folder. Another "
-        "group reads all documents again and needs a `fingerprints` topic of its own. In shadow mode `-shadow` is "
+        description="The filter's name: consumer group, first part of transactional ids, name of "
+        "the state folder. Another "
+        "group reads all documents again and needs a `fingerprints` topic of its own. In shadow "
+        "mode `-shadow` is "
         "added.",
         json_schema_extra={"default_text": "`stream-dedup` behind the topic prefix"},
     )
     worker_id: Annotated[Name, Field(max_length=100)] | None = Field(
         default=None,
-        description="Stable name of this worker, unique in the group; without one it is made of the host name and kept in "
-        "`state_dir`. Two workers with one name fence each other off; one that changes at each start leaves "
+        description="Stable name of this worker, unique in the group; without one it is made of "
+        "the host name and kept in "
+        "`state_dir`. Two workers with one name fence each other off; one that changes at each "
+        "start leaves "
         "readers of `unique` waiting for a time-out.",
     )
     documents: TopicName | None = Field(
         default=None,
-        description="Whole name of the topic that is read. `topics apply` creates it where it is missing and never changes it;"
+        description="Whole name of the topic that is read. `topics apply` creates it where it is "
+        "missing and never changes it;"
         " `doctor` says whether it fits.",
         json_schema_extra={"default_text": "`documents` behind the topic prefix"},
     )
@@ -183,25 +206,32 @@ class Settings(BaseModel):
     )
     input_preset: Literal["raw", "nutch", "scrapy-cluster", "ache"] = Field(
         default="raw",
-        description="Defaults for a crawler's own records; explicit settings win. `nutch`: its JSON, every field an "
-        "array. `scrapy-cluster`: the page in `body` (with KAFKA_BASE_64_ENCODE set `text_encoding`). `ache`: "
+        description="Defaults for a crawler's own records; explicit settings win. `nutch`: its "
+        "JSON, every field an "
+        "array. `scrapy-cluster`: the page in `body` (with KAFKA_BASE_64_ENCODE set "
+        "`text_encoding`). `ache`: "
         "the page in `content`, as base64. The last two need `crawl-dedup[html]`.",
     )
     value_format: Literal["raw", "json", "confluent-json", "avro", "protobuf"] = Field(
         default="raw",
-        description="`raw`: the record's value is the text. `json`: the text stands at `text_field`. `confluent-json`: the "
-        "same behind the five bytes of Confluent's serializers. `avro`, `protobuf`: behind those bytes, read by "
+        description="`raw`: the record's value is the text. `json`: the text stands at "
+        "`text_field`. `confluent-json`: the "
+        "same behind the five bytes of Confluent's serializers. `avro`, `protobuf`: behind those "
+        "bytes, read by "
         "the schema that `registry_url` has; both need `crawl-dedup[registry]`.",
     )
     text_field: FieldPath = Field(
         default="text",
-        description="Dotted path of the text in a JSON value; a list there is joined. A document without it becomes a "
+        description="Dotted path of the text in a JSON value; a list there is joined. A document "
+        "without it becomes a "
         "dead letter. Not with `value_format` `raw`.",
     )
     text_at: TextPlace | None = Field(
         default=None,
-        description="Where a record names the address of its text (`https://`, `s3://`, `gs://`, `abfs://`, `file:///`): a "
-        "field's dotted path, or a header, as in `header:text-uri`. Needs `crawl-dedup[fetch]`, or the extra `s3`,"
+        description="Where a record names the address of its text (`https://`, `s3://`, `gs://`, "
+        "`abfs://`, `file:///`): a "
+        "field's dotted path, or a header, as in `header:text-uri`. Needs `crawl-dedup[fetch]`, or "
+        "the extra `s3`,"
         " `gs`, `abfs`.",
     )
     text_prefixes: TextPrefixes | None = Field(
@@ -211,7 +241,8 @@ class Settings(BaseModel):
     )
     text_bytes: Annotated[Size, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=10_000_000,
-        description="Most bytes of a text that is fetched, also unpacked; a larger one becomes a dead letter. The same "
+        description="Most bytes of a text that is fetched, also unpacked; a larger one becomes a "
+        "dead letter. The same "
         "for all workers of a group.",
         json_schema_extra={"default_text": "`10MB`"},
     )
@@ -225,7 +256,8 @@ class Settings(BaseModel):
         default=timedelta(minutes=10),
         ge=timedelta(seconds=1),
         le=timedelta(days=7),
-        description="How long a text may be away while its store answers for others; then its record becomes a dead letter, "
+        description="How long a text may be away while its store answers for others; then its "
+        "record becomes a dead letter, "
         "`GivenUp`.",
     )
     text_fetches: Annotated[int, Whole] = Field(
@@ -236,138 +268,173 @@ class Settings(BaseModel):
     )
     registry_url: str | None = Field(
         default=None,
-        description="Address of the schema registry for `avro` and `protobuf`, several with commas.",
+        description="Address of the schema registry for `avro` and `protobuf`, several with "
+        "commas.",
     )
     registry_credentials_file: Path | None = Field(
-        default=None, description="File with `user:password` for the schema registry's basic authentication."
+        default=None,
+        description="File with `user:password` for the schema registry's basic authentication.",
     )
     registry_ca_file: Path | None = Field(
-        default=None, description="PEM file of the authority that signed the schema registry's certificate."
+        default=None,
+        description="PEM file of the authority that signed the schema registry's certificate.",
     )
     reader_schema: int | None = Field(
         default=None,
         ge=1,
-        description="Id of the schema by which every value in Avro or Protobuf is read, so that a renamed field has one name.",
+        description="Id of the schema by which every value in Avro or Protobuf is read, so that a "
+        "renamed field has one name.",
     )
     text_is: Literal["text", "html"] = Field(
         default="text",
-        description="`html`: the text is a web page, and its main text is judged; needs `crawl-dedup[html]`. A page that "
+        description="`html`: the text is a web page, and its main text is judged; needs "
+        "`crawl-dedup[html]`. A page that "
         "breaks the extractor, or takes more CPU than `page_cpu`, becomes a dead letter.",
     )
     page_cpu: Duration = Field(
         default=timedelta(seconds=2),
         ge=timedelta(milliseconds=100),
         le=timedelta(minutes=1),
-        description="Most CPU for one page with `text_is` `html`; a page of 1 MB takes some 50 ms. The same for all "
+        description="Most CPU for one page with `text_is` `html`; a page of 1 MB takes some 50 ms. "
+        "The same for all "
         "workers of a group.",
     )
     text_encoding: Literal["plain", "base64"] = Field(
         default="plain",
-        description="`base64`: the text is base64 of UTF-8 (of a page in any encoding, with `text_is` `html`).",
+        description="`base64`: the text is base64 of UTF-8 (of a page in any encoding, with "
+        "`text_is` `html`).",
     )
     id_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's id in a JSON value; without it the record's key is the id.",
+        description="Dotted path of the document's id in a JSON value; without it the record's key "
+        "is the id.",
     )
     time_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's time (RFC 3339, or milliseconds since 1970) in a JSON value; without it the"
+        description="Dotted path of the document's time (RFC 3339, or milliseconds since 1970) in "
+        "a JSON value; without it the"
         " record's timestamp is used.",
     )
     scope_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of a site or tenant in a JSON value: documents are judged only against those with the "
+        description="Dotted path of a site or tenant in a JSON value: documents are judged only "
+        "against those with the "
         "same value.",
     )
     recipe: str = Field(
         default=_DEFAULT_RECIPE,
-        description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, `textrank`, `vector`, "
-        "one of these with a width (`chars:64`), or five stages (see `recipes.md`). A change needs a new "
-        "`fingerprints` topic; fewer than 128 bits need a plan of that width, such as `classic` for 64.",
+        description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, "
+        "`textrank`, `vector`, "
+        "one of these with a width (`chars:64`), or five stages (see `recipes.md`). A change needs "
+        "a new "
+        "`fingerprints` topic; fewer than 128 bits need a plan of that width, such as `classic` "
+        "for 64.",
     )
     plan: str | None = Field(
         default=None,
-        description="Which texts count as near. `bands`: by sketch and print, at a cost that does not grow. `blocks`: without "
-        "sketches, 128 bits in 8 blocks, within 17, lengths within 75 %. `classic`: the textbook's 64 bits in 4 "
-        "blocks, within 3. Or numbers, as in `128:8:0:19` (see `plans.md`). The first worker of an empty log takes"
+        description="Which texts count as near. `bands`: by sketch and print, at a cost that does "
+        "not grow. `blocks`: without "
+        "sketches, 128 bits in 8 blocks, within 17, lengths within 75 %. `classic`: the textbook's "
+        "64 bits in 4 "
+        "blocks, within 3. Or numbers, as in `128:8:0:19` (see `plans.md`). The first worker of an "
+        "empty log takes"
         " it; later `stream-dedup declare` changes it.",
-        json_schema_extra={"default_text": "`bands`; for recipes without sketches `blocks`, at 64 bits `classic`"},
+        json_schema_extra={
+            "default_text": "`bands`; for recipes without sketches `blocks`, at 64 bits `classic`"
+        },
     )
     similarity: str | None = Field(
         default=None,
-        description="From which similarity on two texts are near, in hundredths: `0.7` drops less than the `0.65` of `bands`; "
-        "`stream-dedup calibrate` proposes one. Only with a plan that compares sketches. Taken and changed like "
+        description="From which similarity on two texts are near, in hundredths: `0.7` drops less "
+        "than the `0.65` of `bands`; "
+        "`stream-dedup calibrate` proposes one. Only with a plan that compares sketches. Taken and "
+        "changed like "
         "`plan`.",
         json_schema_extra={"default_text": "the plan's own"},
     )
     window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(
         default=None,
-        description="How long, by the log's time, a kept document is compared with: `30d`. Older ones leave the index, and a "
+        description="How long, by the log's time, a kept document is compared with: `30d`. Older "
+        "ones leave the index, and a "
         "later copy is unique again. Taken and changed like `plan`.",
         json_schema_extra={"default_text": "none, for ever"},
     )
     window_refresh: bool = Field(
         default=False,
-        description="Count the window from the last duplicate: what is seen again and again stays a duplicate, and is written "
+        description="Count the window from the last duplicate: what is seen again and again stays "
+        "a duplicate, and is written "
         "anew once in a sixteenth of the window. Taken and changed like `plan`.",
     )
     better: Literal["longest", "newest", "authority"] = Field(
         default="longest",
-        description="Which copy beats the kept document and every copy before, as `dedup.better` says: `longest` has a tenth "
-        "more features, `newest` a later time, `authority` a host that stands higher in `host_ranks`. Taken and "
+        description="Which copy beats the kept document and every copy before, as `dedup.better` "
+        "says: `longest` has a tenth "
+        "more features, `newest` a later time, `authority` a host that stands higher in "
+        "`host_ranks`. Taken and "
         "changed like `plan`.",
     )
     host_ranks: ReadableFile | None = Field(
         default=None,
-        description="File of hosts for `better` `authority`: lines `RANK,HOST` as in Tranco's lists, or hosts alone, the "
-        "highest first. The same for all workers of a filter; after a change, `stream-dedup declare "
+        description="File of hosts for `better` `authority`: lines `RANK,HOST` as in Tranco's "
+        "lists, or hosts alone, the "
+        "highest first. The same for all workers of a filter; after a change, `stream-dedup "
+        "declare "
         "--reading`.",
     )
     count_copies: bool = Field(
         default=False,
-        description="Say on each duplicate how many copies there are with it, as `dedup.copies`; costs the index some 5 % of "
+        description="Say on each duplicate how many copies there are with it, as `dedup.copies`; "
+        "costs the index some 5 % of "
         "its CPU. It cannot change later.",
     )
     representatives: bool = Field(
         default=False,
-        description="The index keeps the compacted topic `representatives`: copies and best copy of each kept document, a "
+        description="The index keeps the compacted topic `representatives`: copies and best copy "
+        "of each kept document, a "
         "second or two behind.",
     )
     key_file: ReadableFile | None = Field(
         default=None,
-        description="File with the secret key of the feature hash, without which outsiders can craft documents that collide. "
+        description="File with the secret key of the feature hash, without which outsiders can "
+        "craft documents that collide. "
         "It is part of the recipe: losing or changing it needs a new `fingerprints` topic.",
     )
     log_ids: Literal["plain", "digest"] = Field(
         default="plain",
-        description="`digest`: log, index and `dedup.of.id` name documents by a digest under the recipe's key, so that no "
+        description="`digest`: log, index and `dedup.of.id` name documents by a digest under the "
+        "recipe's key, so that no "
         "address enters the log. It cannot change later.",
     )
     user_dictionary: ReadableFile | None = Field(
         default=None,
-        description="Words for jieba's cut of Han: a UTF-8 file with a line `word [frequency] [tag]` each. Part of the recipe:"
+        description="Words for jieba's cut of Han: a UTF-8 file with a line `word [frequency] "
+        "[tag]` each. Part of the recipe:"
         " a change needs a new `fingerprints` topic.",
     )
     stop_words: ReadableFile | None = Field(
         default=None,
-        description="Words that do not count: a UTF-8 file with a word a line, in any script; `#` begins a comment. Part "
+        description="Words that do not count: a UTF-8 file with a word a line, in any script; `#` "
+        "begins a comment. Part "
         "of the recipe, as `user_dictionary` is.",
     )
     segmenter: Literal["pairs", "icu"] = Field(
         default="pairs",
-        description="Where words are in scripts without spaces. `pairs`: every two neighbouring characters. `icu`: ICU's "
+        description="Where words are in scripts without spaces. `pairs`: every two neighbouring "
+        "characters. `icu`: ICU's "
         "dictionaries for Japanese, Thai, Lao, Khmer and Burmese, at a fifth of the speed; needs "
         "`crawl-dedup[segment]`. Part of the recipe.",
     )
     han_variants: Literal["distinct", "same"] = Field(
         default="distinct",
-        description="`same`: traditional Han is read as simplified, also for `exact`. Part of the recipe.",
+        description="`same`: traditional Han is read as simplified, also for `exact`. Part of the "
+        "recipe.",
     )
     batch_documents: Annotated[int, Whole] = Field(
         default=8000,
         ge=1,
         le=100_000,
-        description="Most documents in one transaction; fewer of large ones, as `worker_memory` allows. A lone document leaves"
+        description="Most documents in one transaction; fewer of large ones, as `worker_memory` "
+        "allows. A lone document leaves"
         " at once.",
     )
     batches_in_flight: Annotated[int, Whole] = Field(
@@ -378,30 +445,38 @@ class Settings(BaseModel):
     )
     worker_memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
         default=None,
-        description="Most memory that a worker may take, such as `1GiB`. Without it, the limit of the pod or container; "
+        description="Most memory that a worker may take, such as `1GiB`. Without it, the limit of "
+        "the pod or container; "
         "without that, a quarter of the machine, at most 1 GiB.",
         json_schema_extra={"default_text": "the pod's limit"},
     )
     index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
         default=None,
-        description="Most memory that the index may take, such as `8GB`; without it, what its entries need. The rest lies "
-        "in files in `index_dir`, which makes looking up slower; when what must be in memory does not fit (with `bands` a "
+        description="Most memory that the index may take, such as `8GB`; without it, what its "
+        "entries need. The rest lies "
+        "in files in `index_dir`, which makes looking up slower; when what must be in memory does "
+        "not fit (with `bands` a "
         "third), the index stops and says so.",
     )
     state_dir: Folder = Field(
         default_factory=lambda data: Path(platformdirs.user_state_dir(data["group"])),
-        description="Folder for what a role keeps between starts, such as the worker's name. Small.",
-        json_schema_extra={"default_text": "a folder named after the group, where the user's state lies"},
+        description="Folder for what a role keeps between starts, such as the worker's name. "
+        "Small.",
+        json_schema_extra={
+            "default_text": "a folder named after the group, where the user's state lies"
+        },
     )
     index_dir: Folder = Field(
         default_factory=lambda data: data["state_dir"] / "index",
-        description="Folder of the index's RocksDB, on a fast local disk, for one process. Losing it costs a rebuild from "
+        description="Folder of the index's RocksDB, on a fast local disk, for one process. Losing "
+        "it costs a rebuild from "
         "the log.",
         json_schema_extra={"default_text": "`index` in `state_dir`"},
     )
     search_dir: Folder = Field(
         default_factory=lambda data: data["state_dir"] / "search",
-        description="Folder of the engine of `run search`, for one process. It may be deleted at any time.",
+        description="Folder of the engine of `run search`, for one process. It may be deleted at "
+        "any time.",
         json_schema_extra={"default_text": "`search` in `state_dir`"},
     )
     http_host: Host = Field(
@@ -412,14 +487,17 @@ class Settings(BaseModel):
         default=8080,
         ge=0,
         le=65535,
-        description="Port of probes and metrics; 0 takes any free port and logs it. `run all` gives the index the next "
+        description="Port of probes and metrics; 0 takes any free port and logs it. `run all` "
+        "gives the index the next "
         "one, insights the one after, a search the third.",
     )
     http_allowed_hosts: str = Field(
         default="",
         pattern=HOSTS,
-        description="Further names under which pages and API may be asked for, separated by commas, such as a proxy's; "
-        "`*.example.org` stands for all below it, `*` for any. Others are refused, so that no page of another site"
+        description="Further names under which pages and API may be asked for, separated by "
+        "commas, such as a proxy's; "
+        "`*.example.org` stands for all below it, `*` for any. Others are refused, so that no page "
+        "of another site"
         " reads them; probes and metrics answer under any name.",
         json_schema_extra={"default_text": "none"},
     )
@@ -427,7 +505,8 @@ class Settings(BaseModel):
         default=timedelta(minutes=1),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="`/livez` fails when the role's loop has not turned for this long. Lag never fails it.",
+        description="`/livez` fails when the role's loop has not turned for this long. Lag never "
+        "fails it.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
@@ -435,13 +514,16 @@ class Settings(BaseModel):
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto",
-        description="`json`: one object a line, for collectors; `console`: for people; `auto`: console on a terminal, "
+        description="`json`: one object a line, for collectors; `console`: for people; `auto`: "
+        "console on a terminal, "
         "else JSON.",
     )
     snapshots: Place | None = Field(
         default=None,
-        description="Where the index keeps copies of its volume, and begins with the newest when its own folder is empty: "
-        "`s3://bucket/folder`, `gs://`, `abfs://` (extras and credentials as for texts), or a folder on another disk. Replicas "
+        description="Where the index keeps copies of its volume, and begins with the newest when "
+        "its own folder is empty: "
+        "`s3://bucket/folder`, `gs://`, `abfs://` (extras and credentials as for texts), or a "
+        "folder on another disk. Replicas "
         "share it.",
     )
     snapshots_every: Duration = Field(
@@ -451,56 +533,70 @@ class Settings(BaseModel):
         description="How old the newest snapshot may become before another is taken.",
     )
     snapshots_kept: Annotated[int, Whole] = Field(
-        default=2, ge=1, le=1000, description="How many snapshots of a log stay; older ones are removed."
+        default=2,
+        ge=1,
+        le=1000,
+        description="How many snapshots of a log stay; older ones are removed.",
     )
     search_texts: Literal["kafka", "engine"] = Field(
         default="kafka",
-        description="Where snippets come from. `kafka`: read by position, as long as the topics keep them. `engine`: kept "
+        description="Where snippets come from. `kafka`: read by position, as long as the topics "
+        "keep them. `engine`: kept "
         "in `search_dir`, which doubles it. A change needs an empty folder.",
     )
-    search_keep: Annotated[Duration, within("1m", "3660d", "at least 1 minute and at most 3660 days")] | None = Field(
+    search_keep: (
+        Annotated[Duration, within("1m", "3660d", "at least 1 minute and at most 3660 days")] | None
+    ) = Field(
         default=None,
-        description="How old a document may be, by its record's timestamp, before `run search` drops it: `90d`.",
+        description="How old a document may be, by its record's timestamp, before `run search` "
+        "drops it: `90d`.",
         json_schema_extra={"default_text": "none, for ever"},
     )
     search_bytes: Annotated[Size, Field(ge=1_000_000)] | None = Field(
         default=None,
-        description="Most of `search_dir` that documents may take, such as `20GB`, before the oldest are dropped. The "
+        description="Most of `search_dir` that documents may take, such as `20GB`, before the "
+        "oldest are dropped. The "
         "engine frees space late: give the volume two and a half times as much.",
         json_schema_extra={"default_text": "none, without bound"},
     )
     console_token_file: Path | None = Field(
         default=None,
-        description="File with the console's password (any user name), also taken as `Authorization: Bearer`. Without it, "
+        description="File with the console's password (any user name), also taken as "
+        "`Authorization: Bearer`. Without it, "
         "everyone who reaches the port reads the texts.",
     )
     console_prefix: str = Field(
         default="",
         pattern=WEB_PATH,
-        description="Path under which a proxy that does not cut it off asks for the console, such as `/dedup`.",
+        description="Path under which a proxy that does not cut it off asks for the console, such "
+        "as `/dedup`.",
     )
     console_index: str | None = Field(
         default=None,
         pattern=WEB_ADDRESS,
-        description="Where the index answers, such as `http://index:8080`, for the console's page about it.",
+        description="Where the index answers, such as `http://index:8080`, for the console's page "
+        "about it.",
     )
     insights: bool = Field(
         default=True,
-        description="The worker writes what the documents of each host did to the topic `insights`, for `run insights`: one "
+        description="The worker writes what the documents of each host did to the topic "
+        "`insights`, for `run insights`: one "
         "small record a second, after the commit.",
     )
     insights_host_header: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="Header of a record that names its host, as a name or a URL. Without it the host is that of the "
+        description="Header of a record that names its host, as a name or a URL. Without it the "
+        "host is that of the "
         "document's id, if this is an absolute URL.",
     )
     insights_window: Duration = Field(
         default=timedelta(hours=24),
         ge=timedelta(minutes=1),
         le=timedelta(days=366),
-        description="How far back a host's signals reach from its latest document. Changing it empties the windows.",
+        description="How far back a host's signals reach from its latest document. Changing it "
+        "empties the windows.",
     )
     insights_interval: Duration = Field(
         default=timedelta(seconds=10),
@@ -512,7 +608,8 @@ class Settings(BaseModel):
         default=timedelta(days=30),
         ge=timedelta(minutes=1),
         le=timedelta(days=3660),
-        description="A host that sent nothing for this long is forgotten: its record on `host-signals` becomes null.",
+        description="A host that sent nothing for this long is forgotten: its record on "
+        "`host-signals` becomes null.",
     )
     insights_hosts: Annotated[int, Whole] = Field(
         default=20_000,
@@ -529,13 +626,17 @@ class Settings(BaseModel):
         every = names.all()
         for name, setting in ((one, names.setting_of(one)) for one in every):
             if setting is not None and every.count(name) > 1:
-                raise ValueError(f"{PREFIX}{setting.upper()} is {name!r}, which is the name of another topic of this filter")
+                raise ValueError(
+                    f"{PREFIX}{setting.upper()} is {name!r}, which is the name of another topic of "
+                    "this filter"
+                )
         return self
 
     @field_validator("group")
     @classmethod
     def _keep_shadow_apart(cls, value: str, info: ValidationInfo) -> str:
-        # A shadow that committed for the group that delivers would make it skip what it never delivered.
+        # A shadow that committed for the group that delivers would make it skip what it never
+        # delivered.
         is_shadow = info.data.get("mode") == "shadow" and not value.endswith(_SHADOW_GROUP)
         return value + _SHADOW_GROUP if is_shadow else value
 
@@ -580,9 +681,14 @@ class Settings(BaseModel):
     @field_validator("text_at")
     @classmethod
     def _check_has_fields(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and not value.startswith(HEADER_PLACE) and info.data.get("value_format") == "raw":
+        if (
+            value is not None
+            and not value.startswith(HEADER_PLACE)
+            and info.data.get("value_format") == "raw"
+        ):
             raise ValueError(
-                f"needs {PREFIX}VALUE_FORMAT=json, or names a header as in header:text-uri: a raw value has no fields"
+                f"needs {PREFIX}VALUE_FORMAT=json, or names a header as in header:text-uri: a raw "
+                "value has no fields"
             )
         return value
 
@@ -590,7 +696,8 @@ class Settings(BaseModel):
     def _check_text_at_has_prefixes(self) -> Self:
         if self.text_at is not None and self.text_prefixes is None:
             raise ValueError(
-                f"{PREFIX}TEXT_AT is {self.text_at!r}, and nothing may be fetched: name what may be, as in "
+                f"{PREFIX}TEXT_AT is {self.text_at!r}, and nothing may be fetched: name what may "
+                "be, as in "
                 f"{PREFIX}TEXT_PREFIXES=s3://crawl/pages"
             )
         return self
@@ -619,19 +726,31 @@ class Settings(BaseModel):
 
     @property
     def judging_plan(self) -> Plan:
-        """The plan that the settings name, or else the one for their recipe, with their similarity in place of its own."""
+        """The plan that the settings name, or else the one for their recipe, with their similarity
+        in place of its own.
+        """
         plan = self._usual_plan if self.plan is None else parse_plan(self.plan)
-        return plan if self.similarity is None else plan.with_similarity(parse_similarity(self.similarity))
+        return (
+            plan
+            if self.similarity is None
+            else plan.with_similarity(parse_similarity(self.similarity))
+        )
 
     @property
     def topic_names(self) -> TopicNames:
         """The names of the topics that these settings speak of."""
-        given = {kind: name for kind, field in NAMED.items() if (name := getattr(self, field)) is not None}
+        given = {
+            kind: name
+            for kind, field in NAMED.items()
+            if (name := getattr(self, field)) is not None
+        }
         return TopicNames(self.topic_prefix, is_shadow=self.mode == "shadow", given=given)
 
     @property
     def origins(self) -> Mapping[str, Origin]:
-        """Where each value came from, by field name; a Kafka property is called `kafka.<property>`."""
+        """Where each value came from, by field name; a Kafka property is called
+        `kafka.<property>`.
+        """
         return self._origins
 
     def origin(self, name: str) -> Origin:

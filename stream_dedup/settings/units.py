@@ -1,4 +1,5 @@
-"""Values as people write them: times, sizes, names, folders; and what a setting's text must look like.
+"""Values as people write them: times, sizes, names, folders; and what a setting's text must look
+like.
 
 Invariant: a bare number is no time, because its unit would be a guess.
 """
@@ -11,13 +12,28 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, FilePath, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    FilePath,
+    TypeAdapter,
+    ValidationError,
+)
 
 from stream_dedup.ground.addresses import parse_prefixes
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+\Z")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_DURATION_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION_UNIT_MS = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
 BROKERS = r"^\s*[^\s,/]+:\d{1,5}\s*(,\s*[^\s,/]+:\d{1,5}\s*)*$"
 HOST = r"^[A-Za-z0-9.:_-]+$"
 HOSTS = r"^\s*(\*|(\*\.)?[A-Za-z0-9._-]+)(\s*,\s*(\*|(\*\.)?[A-Za-z0-9._-]+))*\s*$|^$"
@@ -46,7 +62,8 @@ def parse_duration(value: object) -> timedelta:
     """Return a time written like `250ms`, `15m`, `30d` or `1h30m`.
 
     Raises:
-        ValueError: it is not written so; a bare number is refused, because its unit would be a guess.
+        ValueError: it is not written so; a bare number is refused, because its unit would be a
+        guess.
     """
     if isinstance(value, timedelta):
         return value
@@ -55,13 +72,17 @@ def parse_duration(value: object) -> timedelta:
         raise ValueError("must be a time with its unit, such as 250ms, 30s, 15m, 12h or 30d")
     parts = _DURATION_PART.findall(text)
     try:
-        return timedelta(milliseconds=sum(float(count) * _DURATION_UNIT_MS[unit] for count, unit in parts))
+        return timedelta(
+            milliseconds=sum(float(count) * _DURATION_UNIT_MS[unit] for count, unit in parts)
+        )
     except OverflowError as error:
         raise ValueError("must be a time of at most 999999999d") from error
 
 
 def within(least: str, most: str, words: str) -> AfterValidator:
-    """Return the check that a time is in these limits; pydantic would tell those of an optional time as Python code."""
+    """Return the check that a time is in these limits; pydantic would tell those of an optional
+    time as Python code.
+    """
     low, high = parse_duration(least), parse_duration(most)
 
     def check(value: timedelta) -> timedelta:
@@ -73,7 +94,8 @@ def within(least: str, most: str, words: str) -> AfterValidator:
 
 
 def parse_size(value: object) -> int:
-    """Return a size in bytes, written like `500MB` (10^6) or `1GiB` (2^30), or as a number of bytes.
+    """Return a size in bytes, written like `500MB` (10^6) or `1GiB` (2^30), or as a number of
+    bytes.
 
     Raises:
         ValueError: it is not written so.
@@ -85,7 +107,9 @@ def parse_size(value: object) -> int:
 
 
 def format_duration(value: timedelta) -> str:
-    """Return a time as `parse_duration` reads it, in the largest unit that leaves a whole number."""
+    """Return a time as `parse_duration` reads it, in the largest unit that leaves a whole
+    number.
+    """
     total_ms = round(value.total_seconds() * 1000)
     for unit in ("w", "d", "h", "m", "s"):
         if total_ms and total_ms % _DURATION_UNIT_MS[unit] == 0:
@@ -117,7 +141,9 @@ def parse_place(value: str) -> str:
         return str(_expand(value))
     place, *more = parse_prefixes(value)
     if more or place.startswith(("http:", "https:", "file:")):
-        raise ValueError("must be a folder, or one address that begins with s3://, gs:// or abfs://")
+        raise ValueError(
+            "must be a folder, or one address that begins with s3://, gs:// or abfs://"
+        )
     return place
 
 
@@ -167,7 +193,9 @@ def check_brokers(value: str) -> str:
 def _topic(value: str) -> str:
     # Kafka's own rule.
     if value in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value):
-        raise ValueError("must be a topic's name: 1 to 249 letters, digits, dots, hyphens and underscores")
+        raise ValueError(
+            "must be a topic's name: 1 to 249 letters, digits, dots, hyphens and underscores"
+        )
     return value
 
 

@@ -1,8 +1,9 @@
-"""Which partitions are this worker's, and from where each is read: rebalances, committed offsets, stale records.
+"""Which partitions are this worker's, and from where each is read: rebalances, committed offsets,
+stale records.
 
-Invariants: what changes the flow drains first (`drain`), so that no batch is being prepared and no transaction runs; a
-partition is read from what the broker has committed for it, never from what was merely sent; before anything is read on, what
-must be read again is read again (`go_back`).
+Invariants: what changes the flow drains first (`drain`), so that no batch is being prepared and no
+transaction runs; a partition is read from what the broker has committed for it, never from what was
+merely sent; before anything is read on, what must be read again is read again (`go_back`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,24 @@ from typing import TypeVar
 
 from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, InvariantError, StreamDedupError
+from stream_dedup.ground.errors import (
+    BrokerError,
+    ConfigurationError,
+    FirstStartError,
+    InvariantError,
+    StreamDedupError,
+)
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.threads import SideThread
-from stream_dedup.kafka import Admin, Lives, OwnedOffset, RebalanceListener, SourceConsumer, TopicLives, is_another
+from stream_dedup.kafka import (
+    Admin,
+    Lives,
+    OwnedOffset,
+    RebalanceListener,
+    SourceConsumer,
+    TopicLives,
+    is_another,
+)
 from stream_dedup.kafka.source import generation
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
@@ -30,7 +45,8 @@ T = TypeVar("T")
 class Assignment:
     """The `RebalanceListener` of the worker's `source`.
 
-    `has_joined`: it is a member of its group, and has been told what it reads since it last gave anything up.
+    `has_joined`: it is a member of its group, and has been told what it reads since it last gave
+    anything up.
     """
 
     def __init__(
@@ -61,7 +77,9 @@ class Assignment:
         self._answers_id = cluster.answers_id
         self._output_partitions = cluster.output_partitions
         self._must_reread = False
-        self._unread: dict[TopicPartitionKey, int] = {}  # from where what was given back is read again
+        self._unread: dict[
+            TopicPartitionKey, int
+        ] = {}  # from where what was given back is read again
         self._unserved: set[TopicPartitionKey] = set()  # the outputs have no such partitions
         self.has_joined = self._has_partitions = False
         self.source = make_source(self)
@@ -82,9 +100,13 @@ class Assignment:
         self.source.restart_at(self._learn(self.source.committed(keys)))
 
     def go_back(self, read: Messages) -> bool:
-        """Go back to what must be read again; return whether anything must. What was just `read` is then to be dropped."""
+        """Go back to what must be read again; return whether anything must. What was just `read` is
+        then to be dropped.
+        """
         if self._must_reread:  # what was just read lies behind records that were dropped
-            if not self._stop.is_set():  # else the next owner reads them again; asking Kafka only delays the end
+            if (
+                not self._stop.is_set()
+            ):  # else the next owner reads them again; asking Kafka only delays the end
                 self._must_reread = False
                 self.reread(self._flow.owned())
             return True
@@ -96,7 +118,8 @@ class Assignment:
         return False
 
     def resolve_stale(self) -> None:
-        """Drop the partitions whose records the index calls stale, and read them again from their committed offsets.
+        """Drop the partitions whose records the index calls stale, and read them again from their
+        committed offsets.
 
         Raises:
             InvariantError: the index calls stale what nobody has committed.
@@ -106,11 +129,15 @@ class Assignment:
         if not keys:
             return  # what the transaction left behind is read again as a whole
         found = self.source.committed(keys)
-        known = {key: (owned.offset or 0, epochs.from_metadata(owned.metadata) or 0) for key, owned in found.items()}
+        known = {
+            key: (owned.offset or 0, epochs.from_metadata(owned.metadata) or 0)
+            for key, owned in found.items()
+        }
         try:
             self._flow.resolve_stale(known)
         except InvariantError:
-            self.check_topics()  # of a topic that was created again the index knows positions that nobody has committed
+            # of a topic that was created again the index knows positions that nobody has committed
+            self.check_topics()
             raise
         self._logger.warning(
             "stale records dropped; reading again from the committed offset",
@@ -120,14 +147,20 @@ class Assignment:
         self._no_longer_unread(found)
 
     def _no_longer_unread(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Forget where these partitions were to be read again: they are gone, or begin at their committed offsets."""
+        """Forget where these partitions were to be read again: they are gone, or begin at their
+        committed offsets.
+        """
         for key in keys:
             self._unread.pop(key, None)
 
     # -- committed offsets
 
-    def _learn(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> dict[TopicPartitionKey, int]:
-        """Take over what the broker has for each partition; a partition without a commit is begun."""
+    def _learn(
+        self, found: Mapping[TopicPartitionKey, OwnedOffset]
+    ) -> dict[TopicPartitionKey, int]:
+        """Take over what the broker has for each partition; a partition without a commit is
+        begun.
+        """
         starts: dict[TopicPartitionKey, int] = {}
         begun: dict[TopicPartitionKey, tuple[int, str]] = {}
         found = self.look_for_the_missing(found)
@@ -139,29 +172,41 @@ class Assignment:
                 begun[key] = (offset, epochs.to_metadata(epoch))
             elif epoch is None:
                 raise ConfigurationError(
-                    f"The committed offset {offset} of group {self._settings.group} for {key[0]}-{key[1]} carries no "
-                    "epoch, so it was not written by stream_dedup. Stop the workers and set it with: "
+                    f"The committed offset {offset} of group {self._settings.group} for "
+                    f"{key[0]}-{key[1]} carries no "
+                    "epoch, so it was not written by stream_dedup. Stop the workers and set it "
+                    "with: "
                     f"stream-dedup rewind {key[0]}-{key[1]}@{offset}"
                 )
             self._flow.assigned(key, self._cluster.source_id, offset, epoch)
             starts[key] = offset
         if begun and not self.source.commit_start(begun):
-            self._logger.warning("the group has gone on while partitions were begun; they are asked for anew")
+            self._logger.warning(
+                "the group has gone on while partitions were begun; they are asked for anew"
+            )
             self._must_reread = True  # before anything of them is read
             return starts
         if begun:
-            self._logger.info("partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun))
+            self._logger.info(
+                "partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun)
+            )
         self._insist(lambda: self._beginnings.note(part for _, part in found))
         return starts
 
     def _insist(self, do: Callable[[], T]) -> T:
-        """Return what `do` gives, which may be done again; it is, for as long as Kafka is away, and some times besides."""
+        """Return what `do` gives, which may be done again; it is, for as long as Kafka is away, and
+        some times besides.
+        """
         return self._patience.insist(_QUESTIONS, do, lambda error: isinstance(error, BrokerError))
 
-    def look_for_the_missing(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> Mapping[TopicPartitionKey, OwnedOffset]:
-        """Ask anew what was begun, which this worker may have known months ago, and then once more for the missing offsets.
+    def look_for_the_missing(
+        self, found: Mapping[TopicPartitionKey, OwnedOffset]
+    ) -> Mapping[TopicPartitionKey, OwnedOffset]:
+        """Ask anew what was begun, which this worker may have known months ago, and then once more
+        for the missing offsets.
 
-        Asked in the other order, a partition that another worker begins in between looks as if its offset had vanished.
+        Asked in the other order, a partition that another worker begins in between looks as if its
+        offset had vanished.
         """
         lacking = [key for key, owned in found.items() if owned.offset is None]
         if not lacking:
@@ -171,9 +216,12 @@ class Assignment:
 
     def _first_epoch(self, key: TopicPartitionKey) -> int:
         try:
-            return startup.first_epoch(self._settings, self._cluster, self._beginnings, key, self._beat)
+            return startup.first_epoch(
+                self._settings, self._cluster, self._beginnings, key, self._beat
+            )
         except FirstStartError:
-            self.check_topics()  # the offsets of a topic that was created again went with the old one
+            # the offsets of a topic that was created again went with the old one
+            self.check_topics()
             raise
 
     # -- RebalanceListener
@@ -184,7 +232,9 @@ class Assignment:
         self._no_longer_unread(keys)
         self._metrics.rebalanced()
         if not self._has_partitions:
-            self.check_topics()  # the topic may have been created again since this worker began, or while it owned nothing
+            # the topic may have been created again since this worker began, or while it owned
+            # nothing
+            self.check_topics()
         self._has_partitions = True
         starts = self._learn(self.source.committed(keys))
         lacking = [key for key in keys if key[1] >= self._output_partitions]
@@ -192,7 +242,8 @@ class Assignment:
             self._unserved.update(lacking)
             self.source.pause(lacking)
             self._logger.error(
-                "the output topics have fewer partitions than the source; these wait: grow the outputs with "
+                "the output topics have fewer partitions than the source; these wait: grow the "
+                "outputs with "
                 "`stream-dedup topics apply`",
                 partitions=[f"{topic}-{part}" for topic, part in lacking],
                 output_partitions=self._output_partitions,
@@ -207,7 +258,9 @@ class Assignment:
         self._flow.revoked(keys)
         self._no_longer_unread(keys)
         self._unserved.difference_update(keys)
-        self._has_partitions = bool(self._flow.owned())  # without any, the next assignment says whether it is a member
+        self._has_partitions = bool(
+            self._flow.owned()
+        )  # without any, the next assignment says whether it is a member
         self._logger.info("partitions revoked", partitions=sorted(part for _, part in keys))
 
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
@@ -235,7 +288,8 @@ class Assignment:
         return [key for key in self._flow.owned() if key not in self._unserved]
 
     def look_at_topics(self, *, soon: bool, is_deaf: bool) -> None:
-        """Check the topics every half minute, or `soon` or where outputs lack partitions, without waiting for the answer.
+        """Check the topics every half minute, or `soon` or where outputs lack partitions, without
+        waiting for the answer.
 
         `is_deaf`: answers cannot be read.
 
@@ -271,10 +325,14 @@ class Assignment:
 
     def _hold(self, found: Lives) -> None:
         names = self._cluster.names
-        for name, known in ((names.documents, self._cluster.source_id), (names.fingerprints, self._cluster.log_id)):
+        for name, known in (
+            (names.documents, self._cluster.source_id),
+            (names.fingerprints, self._cluster.log_id),
+        ):
             if is_another(found, name, known):
                 raise StreamDedupError(
-                    f"The topic {name} was deleted and created again; this worker ends so that a restart begins with what the "
+                    f"The topic {name} was deleted and created again; this worker ends so that a "
+                    "restart begins with what the "
                     "new topic holds."
                 )
 
@@ -284,4 +342,6 @@ class Assignment:
         if served:
             self._unserved -= served
             self.source.resume(served)
-            self._logger.info("the outputs have grown; reading on", partitions=sorted(part for _, part in served))
+            self._logger.info(
+                "the outputs have grown; reading on", partitions=sorted(part for _, part in served)
+            )

@@ -7,7 +7,8 @@ from typing import Final
 from stream_dedup.service.waits import Waits
 from stream_dedup.worker.flow import Flow
 
-# A replay after an index's restart is shorter as a rule; a document that waits for longer is late for its readers.
+# A replay after an index's restart is shorter as a rule; a document that waits for longer is late
+# for its readers.
 _PATIENCE_SECONDS: Final = 10.0
 _INDEX: Final = "an index"
 _ANSWERS: Final = "the topic of answers"
@@ -20,10 +21,11 @@ class Awaited:
         self._waits = waits
 
     def look(self, flow: Flow, deaf: str, now: float) -> float:
-        """Say that no index answers, once the oldest question is old; and that one does, once it is not.
+        """Say that no index answers, once the oldest question is old; and that one does, once it is
+        not.
 
-        `deaf` says why answers cannot be read, if they cannot. Returns how many seconds the oldest question has waited, 0 if
-        none does.
+        `deaf` says why answers cannot be read, if they cannot. Returns how many seconds the oldest
+        question has waited, 0 if none does.
         """
         if deaf:
             self._waits.on(_ANSWERS, deaf)
@@ -36,10 +38,15 @@ class Awaited:
                 self._waits.over(_INDEX)
             return waited
         at = flow.unanswered_offset
-        where = "they are not in the log yet" if at is None else f"log offset {at} is without an answer for {waited:.0f} s"
+        where = (
+            "they are not in the log yet"
+            if at is None
+            else f"log offset {at} is without an answer for {waited:.0f} s"
+        )
         self._waits.on(
             _INDEX,
-            f"{flow.documents_in_flight} documents wait for their verdicts: {where}. Does an index run (stream-dedup run "
+            f"{flow.documents_in_flight} documents wait for their verdicts: {where}. Does an index "
+            "run (stream-dedup run "
             "index), and is it ready?",
             since=oldest.taken,
         )

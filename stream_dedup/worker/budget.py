@@ -1,8 +1,8 @@
-"""How many bytes a worker may hold at once: of records that are read ahead, prepared, waiting for verdicts, in a transaction or
-in a queue of Kafka's client.
+"""How many bytes a worker may hold at once: of records that are read ahead, prepared, waiting for
+verdicts, in a transaction or in a queue of Kafka's client.
 
-The memory that the worker may take, less what it takes before it reads, is divided into parts. One batch may bring one part.
-What they are for, when batches of one part each are under way everywhere:
+The memory that the worker may take, less what it takes before it reads, is divided into parts. One
+batch may bring one part. What they are for, when batches of one part each are under way everywhere:
 
     6   records held: four batches in flight, one being prepared, one read ahead. Where texts lie elsewhere the records are
         small, and two of these parts are for texts that were fetched before their turn
@@ -11,8 +11,8 @@ What they are for, when batches of one part each are under way everywhere:
     3   records that are fetched and not yet read, compressed and not
     5   what the C library keeps of freed memory, and misjudged sizes
 
-Invariants: one record always fits, so a worker goes on for every size; nothing that was read is put back, because what comes
-beyond a part is bounded by what Kafka's client holds ready.
+Invariants: one record always fits, so a worker goes on for every size; nothing that was read is put
+back, because what comes beyond a part is bounded by what Kafka's client holds ready.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _STARTING_BYTES: Final = 64 << 20
 _LEAST_PART_BYTES: Final = 1 << 20
 _QUEUE_BYTES_MAX: Final = 32 << 20
 _FETCH_BYTES_MAX: Final = 8 << 20
-# Without a limit of its own a worker is held to what its manifest allows, or less on a small machine.
+# Without a limit of its own a worker is held to what its manifest allows, or less on a small
+# machine.
 _UNLIMITED_BYTES: Final = 1 << 30
 _MACHINE_SHARE: Final = 4
 
@@ -55,7 +56,9 @@ class WorkerBudget:
 
     @property
     def is_tight(self) -> bool:
-        """Whether there is no more than the least with which a worker goes on, and so perhaps too little."""
+        """Whether there is no more than the least with which a worker goes on, and so perhaps too
+        little.
+        """
         return self.part_bytes == _LEAST_PART_BYTES
 
     @property
@@ -74,7 +77,9 @@ class WorkerBudget:
         return self.part_bytes if fits or not held_bytes else 0
 
     def queues(self, record_bytes_max: int) -> dict[str, str]:
-        """Return the sizes of the queues of Kafka's clients, as librdkafka's properties; one record must fit into each."""
+        """Return the sizes of the queues of Kafka's clients, as librdkafka's properties; one record
+        must fit into each.
+        """
         queued = min(_QUEUE_BYTES_MAX, self.part_bytes)
         sent = max(2 * self.part_bytes, 2 * record_bytes_max)
         return {
@@ -89,23 +94,35 @@ class WorkerBudget:
 
 
 def limit_of(worker_memory: int | None, group_limit: int | None, machine_bytes: int) -> int:
-    """Return how many bytes a worker may take: what is set, what its control group allows, or a part of the machine."""
+    """Return how many bytes a worker may take: what is set, what its control group allows, or a
+    part of the machine.
+    """
     return worker_memory or group_limit or min(_UNLIMITED_BYTES, machine_bytes // _MACHINE_SHARE)
 
 
 def budget_of(settings: Settings, resident_bytes: int, logger: Any) -> WorkerBudget:
-    """Return what the worker may hold, from what it takes now that its dictionary is read; the log tells it."""
-    budget = WorkerBudget.of(limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes)
+    """Return what the worker may hold, from what it takes now that its dictionary is read; the log
+    tells it.
+    """
+    budget = WorkerBudget.of(
+        limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes
+    )
     sizes = {"limit_mib": budget.limit_bytes >> 20, "batch_mib": budget.part_bytes >> 20}
     if budget.is_tight:
-        logger.warning("memory is tight: raise the limit, or set STREAM_DEDUP_WORKER_MEMORY to what may be taken", **sizes)
+        logger.warning(
+            "memory is tight: raise the limit, or set STREAM_DEDUP_WORKER_MEMORY to what may be "
+            "taken",
+            **sizes,
+        )
     else:
         logger.info("memory is divided", **sizes)
     return budget
 
 
 class RecordSizes:
-    """What records take on average, from the last reads: how many of them to ask for where bytes are bounded."""
+    """What records take on average, from the last reads: how many of them to ask for where bytes
+    are bounded.
+    """
 
     def __init__(self) -> None:
         self._mean_bytes = 4096.0
@@ -116,5 +133,11 @@ class RecordSizes:
             self._mean_bytes = (self._mean_bytes + messages.held_bytes / len(messages)) / 2
 
     def records(self, most: int, room_bytes: int) -> int:
-        """Return how many records to ask for: `most` at most, one at least; 0 when there is no room."""
-        return min(most, max(1, int(room_bytes / self._mean_bytes))) if most > 0 and room_bytes > 0 else 0
+        """Return how many records to ask for: `most` at most, one at least; 0 when there is no
+        room.
+        """
+        return (
+            min(most, max(1, int(room_bytes / self._mean_bytes)))
+            if most > 0 and room_bytes > 0
+            else 0
+        )

@@ -1,15 +1,16 @@
 """The worker's transactions, one at a time, each in these steps:
 
- 1. choose: the oldest batches whose verdicts are in, as many as one transaction may carry (`Delivery.go_on`).
- 2. carry out, in a thread of its own: make the outputs, write them and the source offsets, commit. `kafka.transaction` numbers
+ 1. choose: the oldest batches whose verdicts are in, as many as one transaction may carry
+ (`Delivery.go_on`). 2. carry out, in a thread of its own: make the outputs, write them and the
+ source offsets, commit. `kafka.transaction` numbers
     the steps of that.
- 3. learn how it ended, and how long it took: so the next ones carry less or more.
- 4. committed: the flow moves the committed offsets on, and what was carried is counted.
- 5. not committed: a record that an output refuses for what it is is retracted in the log, so that it becomes a dead letter
+ 3. learn how it ended, and how long it took: so the next ones carry less or more. 4. committed: the
+ flow moves the committed offsets on, and what was carried is counted. 5. not committed: a record
+ that an output refuses for what it is is retracted in the log, so that it becomes a dead letter
     when it is read again; then `abort` drops all that is in flight.
 
-Invariants: the offsets and the group's metadata of a transaction are those of its batches, fixed when it begins; a retraction
-is durable before its record can be committed as a dead letter.
+Invariants: the offsets and the group's metadata of a transaction are those of its batches, fixed
+when it begins; a retraction is durable before its record can be committed as a dead letter.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Abort(Protocol):
     """What is done after a transaction that did not commit."""
 
     def __call__(self, *, rereads: bool) -> None:
-        """Drop all that is in flight; read the committed offsets again, now if it `rereads`, else before the next read."""
+        """Drop all that is in flight; read the committed offsets again, now if it `rereads`, else
+        before the next read.
+        """
 
 
 class _Transaction(NamedTuple):
@@ -65,7 +68,9 @@ class _Ended(NamedTuple):
 
 
 class Delivery:
-    """Runs the transactions. With `delivers` False they write no outputs, and commit the offsets alone."""
+    """Runs the transactions. With `delivers` False they write no outputs, and commit the offsets
+    alone.
+    """
 
     def __init__(
         self,
@@ -103,13 +108,17 @@ class Delivery:
         return self._running is not None
 
     def go_on(self) -> None:
-        """Take in how the transaction that runs has ended, if it has, and begin that of what is ready."""
+        """Take in how the transaction that runs has ended, if it has, and begin that of what is
+        ready.
+        """
         if self.wait_until_none_runs(0.0 if self._flow.awaits else _ANSWER_SECONDS):
             self._begin()
             self.wait_until_none_runs(0.0)
 
     def wait_until_none_runs(self, wait_seconds: float, *, rereads: bool = True) -> bool:
-        """Return whether no transaction runs, after at most `wait_seconds`, and taking in how it ended."""
+        """Return whether no transaction runs, after at most `wait_seconds`, and taking in how it
+        ended.
+        """
         if self._running is None:
             return True
         self._was_away = self._was_away or self._patience.is_silent()
@@ -123,14 +132,22 @@ class Delivery:
         return has_ended
 
     def retract_timed(self, batch: InFlight) -> None:
-        """Tell the log of what a limit of time made a dead letter: another worker may have had it judged, uncommitted."""
+        """Tell the log of what a limit of time made a dead letter: another worker may have had it
+        judged, uncommitted.
+        """
         decided = batch.decided_here()
-        timed = [batch.messages[row] for row, one in decided if isinstance(one, DeadLetter) and one.is_timed]
+        timed = [
+            batch.messages[row]
+            for row, one in decided
+            if isinstance(one, DeadLetter) and one.is_timed
+        ]
         if timed:
             self._send_retractions(timed)  # before the dead letters can be committed
 
     def leave(self) -> None:
-        """Wait no more for a transaction that runs: who reads on finds in the committed offsets how it ended."""
+        """Wait no more for a transaction that runs: who reads on finds in the committed offsets how
+        it ended.
+        """
         self._running = None
 
     def close(self) -> None:
@@ -156,16 +173,22 @@ class Delivery:
         """Run one transaction, in its own thread."""
         leaving = self._outputs.of(*transaction.batches, now_ms=round(self._clock.time() * 1000))
         began = self._clock.monotonic()
-        return _Ended(self._transact(leaving, transaction), leaving, self._clock.monotonic() - began)
+        return _Ended(
+            self._transact(leaving, transaction), leaving, self._clock.monotonic() - began
+        )
 
-    def _transact(self, leaving: EmittedBatch, transaction: _Transaction, *, one_by_one: bool = False) -> Result:
+    def _transact(
+        self, leaving: EmittedBatch, transaction: _Transaction, *, one_by_one: bool = False
+    ) -> Result:
         with self._metrics.stage("transaction"):
             return self._transactions.run(
                 leaving.outputs if self._delivers else [],
                 transaction.offsets,
                 transaction.stamp,
                 one_by_one=one_by_one,
-                reached=lambda step: self._failpoints.hit(f"worker.{step}", lambda: self._flow.in_flight),
+                reached=lambda step: self._failpoints.hit(
+                    f"worker.{step}", lambda: self._flow.in_flight
+                ),
             )
 
     def _end(self, transaction: _Transaction, *, rereads: bool) -> None:
@@ -195,7 +218,9 @@ class Delivery:
         self._abort(rereads=rereads)
 
     def _learn(self, result: Result, carried: Amount, seconds: float) -> None:
-        """Let the next transactions carry as much as can be written in time; while Kafka was away, no size would have been."""
+        """Let the next transactions carry as much as can be written in time; while Kafka was away,
+        no size would have been.
+        """
         if self._was_away:
             return
         if result.outcome is Outcome.COMMITTED:
@@ -204,7 +229,9 @@ class Delivery:
             self._allowance.was_late(carried)
 
     def _retract(self, leaving: EmittedBatch, transaction: _Transaction, result: Result) -> None:
-        """An output refused a record for what it is: find it, and tell the log that it represents nobody."""
+        """An output refused a record for what it is: find it, and tell the log that it represents
+        nobody.
+        """
         if len(result.refused) > 1:
             began = self._clock.monotonic()
             result = self._transact(leaving, transaction, one_by_one=True)
@@ -215,7 +242,8 @@ class Delivery:
             where = emitted.message.at
             if not emitted.is_judged:
                 raise ConfigurationError(
-                    f"The topic {emitted.output.topic} refuses the record {where}: {result.why} Correct the topic's "
+                    f"The topic {emitted.output.topic} refuses the record {where}: {result.why} "
+                    "Correct the topic's "
                     "settings with: stream-dedup topics apply"
                 )
             self._logger.error(
@@ -237,5 +265,7 @@ class Delivery:
             for first in range(0, len(named), records.DOCUMENTS_MAX):
                 some = named[first : first + records.DOCUMENTS_MAX]
                 fields = {"topic": topic, "topic_id": topic_id.hex(), "positions": some}
-                self._appender.send(records.encode_control(records.Control("retract", fields)), None, lambda _: None)
+                self._appender.send(
+                    records.encode_control(records.Control("retract", fields)), None, lambda _: None
+                )
         self._appender.flush(patience=self._patience)

@@ -1,4 +1,6 @@
-"""What a worker depends on: Kafka's clients, threads, the clock, chance, and what reads texts. A test hands in its own."""
+"""What a worker depends on: Kafka's clients, threads, the clock, chance, and what reads texts. A
+test hands in its own.
+"""
 
 from __future__ import annotations
 
@@ -57,11 +59,12 @@ class Clock(Protocol):
 class IntakePace:
     """How fast a worker reads and prepares.
 
-    A read waits `idle_seconds` where nothing comes. What comes after it is gathered for `gather_seconds`: each small batch
-    costs broker and index as much as a large one. A batch of fewer than `aside_records` is waited for: it is usually prepared
-    before the loop has turned. What is prepared after `slice_seconds` goes on its way, and the rest of the batch comes next;
-    where texts take long, the clock is looked at after each `slow_bytes` of values. A log record holds at most
-    `record_documents`.
+    A read waits `idle_seconds` where nothing comes. What comes after it is gathered for
+    `gather_seconds`: each small batch costs broker and index as much as a large one. A batch of
+    fewer than `aside_records` is waited for: it is usually prepared before the loop has turned.
+    What is prepared after `slice_seconds` goes on its way, and the rest of the batch comes next;
+    where texts take long, the clock is looked at after each `slow_bytes` of values. A log record
+    holds at most `record_documents`.
     """
 
     idle_seconds: float = 0.1
@@ -85,7 +88,9 @@ class WorkerDependencies:
     make_watch: Callable[[Settings, str, Waits], Watch] = Watch
     make_admin: Callable[[Settings], Admin] = Admin
     make_beginnings: Callable[[Settings, TopicNames, bytes, bytes], Beginnings] = Beginnings
-    make_source: Callable[[Settings, str, str, RebalanceListener, Patience], SourceConsumer] = SourceConsumer
+    make_source: Callable[[Settings, str, str, RebalanceListener, Patience], SourceConsumer] = (
+        SourceConsumer
+    )
     make_verdicts: Callable[[Settings, str, str], VerdictReader] = VerdictReader
     make_appender: Callable[[Settings, str, str], LogAppender] = LogAppender
     make_transactions: Callable[..., TransactionalOutput] = TransactionalOutput
@@ -100,12 +105,14 @@ class WorkerDependencies:
     @classmethod
     def of_process(cls, **more: Any) -> Self:
         """Return those of this process, some of them replaced."""
-        return cls(**{"failpoint": os.environ.get(VARIABLE), "make_fingerprinter": Fingerprinter} | more)
+        return cls(
+            **{"failpoint": os.environ.get(VARIABLE), "make_fingerprinter": Fingerprinter} | more
+        )
 
 
 class WorkerContext(NamedTuple):
-    """What all parts of one worker share. `stop` tells it to end; by `beat` it says that it is alive; with `patience` it waits
-    for a Kafka that is away.
+    """What all parts of one worker share. `stop` tells it to end; by `beat` it says that it is
+    alive; with `patience` it waits for a Kafka that is away.
     """
 
     flow: Flow

@@ -1,8 +1,9 @@
 """A worker's stable name, from which its `transactional.id` is made.
 
-Invariants: a worker that comes back has the name it had, so that `init_transactions` ends its predecessor's open
-transaction at once (a random name leaves readers of the outputs blocked until that transaction times out, up to 30 s);
-two workers that are alive on one machine never have the same name.
+Invariants: a worker that comes back has the name it had, so that `init_transactions` ends its
+predecessor's open transaction at once (a random name leaves readers of the outputs blocked until
+that transaction times out, up to 30 s); two workers that are alive on one machine never have the
+same name.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class WorkerIdentity:
 
 
 def claim(settings: Settings) -> WorkerIdentity:
-    """Return this worker's name: the one set, the pod's (a StatefulSet's is stable), or the first free slot here.
+    """Return this worker's name: the one set, the pod's (a StatefulSet's is stable), or the first
+    free slot here.
 
     Raises:
         ConfigurationError: the folder for the slots cannot be written.
@@ -55,10 +57,13 @@ def claim(settings: Settings) -> WorkerIdentity:
             return WorkerIdentity(f"{host}-{slot}", lock)
     except OSError as error:
         raise ConfigurationError(
-            f"The worker cannot keep its name in {folder}: {error}. Set STREAM_DEDUP_WORKER_ID to a name that no other "
+            f"The worker cannot keep its name in {folder}: {error}. Set STREAM_DEDUP_WORKER_ID to "
+            "a name that no other "
             "worker has, or STREAM_DEDUP_STATE_DIR to a folder that can be written."
         ) from error
-    raise ConfigurationError(f"All {_SLOTS} worker slots in {folder} are taken; set STREAM_DEDUP_WORKER_ID.")
+    raise ConfigurationError(
+        f"All {_SLOTS} worker slots in {folder} are taken; set STREAM_DEDUP_WORKER_ID."
+    )
 
 
 def _persisted_host(folder: Path) -> str:

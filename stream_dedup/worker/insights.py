@@ -1,7 +1,8 @@
-"""The worker's counts for `insights`: taken after a commit, sent once a second, never in the way of a document.
+"""The worker's counts for `insights`: taken after a commit, sent once a second, never in the way of
+a document.
 
-Invariants: only what was committed is counted, once; nothing here waits, and a failure costs counts and a log line;
-in shadow mode, where nothing is delivered, nothing is counted.
+Invariants: only what was committed is counted, once; nothing here waits, and a failure costs counts
+and a log line; in shadow mode, where nothing is delivered, nothing is counted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _REASONS = 256
 class HostCounter:
     """Counts committed batches by host. `sender` None: it does nothing."""
 
-    def __init__(self, worker: str, sender: InsightsSender | None, host_header: str | None = None) -> None:
+    def __init__(
+        self, worker: str, sender: InsightsSender | None, host_header: str | None = None
+    ) -> None:
         self._sender = sender
         self._header = host_header
         self._names = HostNames()
@@ -82,15 +85,27 @@ class HostCounter:
             counted &= messages.of_partitions(batch.live)
         rows = np.flatnonzero(counted)
         hosts = self._hosts_of(batch, rows.tolist())
-        # Documents of one host and reason are counted together: adding them one by one took the loop a fifth of its time.
+        # Documents of one host and reason are counted together: adding them one by one took the
+        # loop a fifth of its time.
         distinct = list(dict.fromkeys(hosts))
         numbers = {host: number for number, host in enumerate(distinct)}
-        kind = np.fromiter(map(numbers.__getitem__, hosts), np.int64, len(hosts)) * _REASONS + reasons[rows]
+        kind = (
+            np.fromiter(map(numbers.__getitem__, hosts), np.int64, len(hosts)) * _REASONS
+            + reasons[rows]
+        )
         kinds, which = table_of(kind)
-        documents, sizes = np.bincount(which).tolist(), np.bincount(which, messages.value_bytes[rows]).tolist()
+        documents, sizes = (
+            np.bincount(which).tolist(),
+            np.bincount(which, messages.value_bytes[rows]).tolist(),
+        )
         for one, count, size in zip(kinds.tolist(), documents, sizes, strict=True):
-            self._tally.add_alike(distinct[one // _REASONS], one % _REASONS, count, int(size), now_ms)
-        counted_as, every = (np.cumsum(counted) * counted).tolist(), reasons.tolist()  # its number among them, from 1, or 0
+            self._tally.add_alike(
+                distinct[one // _REASONS], one % _REASONS, count, int(size), now_ms
+            )
+        counted_as, every = (
+            (np.cumsum(counted) * counted).tolist(),
+            reasons.tolist(),
+        )  # its number among them, from 1, or 0
         for row, of in batch.duplicates():
             if counted_as[row]:
                 self._tally.add_named(hosts[counted_as[row] - 1], batch.ids[row], every[row], of)
@@ -102,7 +117,9 @@ class HostCounter:
         if self._header is None:
             return hosts
         given = batch.messages.headers
-        return [self._named(given.get(row, ())) or host for row, host in zip(rows, hosts, strict=True)]
+        return [
+            self._named(given.get(row, ())) or host for row, host in zip(rows, hosts, strict=True)
+        ]
 
     def _named(self, headers: Sequence[tuple[str, bytes | None]]) -> str:
         value = next((value for name, value in headers if name == self._header), None)
@@ -110,7 +127,8 @@ class HostCounter:
 
 
 def counter_of(settings: Settings, worker: str, report: Callable[[str], None]) -> HostCounter:
-    """Return the counter that the settings ask for; `report` is told `delivered` or `lost` of each record.
+    """Return the counter that the settings ask for; `report` is told `delivered` or `lost` of each
+    record.
 
     Without the topic, or the ACL to see it, it counts nothing, and a warning says so.
     """
@@ -120,7 +138,8 @@ def counter_of(settings: Settings, worker: str, report: Callable[[str], None]) -
     try:
         if topic not in Admin(settings).topic_ids([topic]):
             _logger.warning(
-                f"The topic {topic} does not exist, so nothing is counted per host; create it with: stream-dedup "
+                f"The topic {topic} does not exist, so nothing is counted per host; create it "
+                "with: stream-dedup "
                 "topics apply, or set STREAM_DEDUP_INSIGHTS=false."
             )
             return HostCounter(worker, None)

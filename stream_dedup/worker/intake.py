@@ -1,10 +1,13 @@
-"""What the worker reads, and how fast; batches are prepared aside, one at a time, while what lies behind is read.
+"""What the worker reads, and how fast; batches are prepared aside, one at a time, while what lies
+behind is read.
 
-A read goes this way: `source` -> being prepared, or read ahead of that -> `take_in`, which puts it in flight. Preparing is cut
-off after a slice of time: what is prepared goes on its way, and what is left comes next.
+A read goes this way: `source` -> being prepared, or read ahead of that -> `take_in`, which puts it
+in flight. Preparing is cut off after a slice of time: what is prepared goes on its way, and what is
+left comes next.
 
-Invariants: records go in flight in the order in which they were read; the thread that prepares touches neither the flow nor a
-client; while nothing may be read the source is polled all the same, so that the worker stays in its group.
+Invariants: records go in flight in the order in which they were read; the thread that prepares
+touches neither the flow nor a client; while nothing may be read the source is polled all the same,
+so that the worker stays in its group.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ _ASK_AGAIN_SECONDS = 2.0
 
 
 class Unprepared(NamedTuple):
-    """What was read, in one or more reads, and is not yet prepared; the stamp, and the time in ms, are those of the first."""
+    """What was read, in one or more reads, and is not yet prepared; the stamp, and the time in ms,
+    are those of the first.
+    """
 
     messages: list[Messages]
     sources: dict[TopicPartitionKey, records.Source]
@@ -47,7 +52,9 @@ class Unprepared(NamedTuple):
 
 
 class Intake:
-    """Reads and prepares. The loop calls `turn` and `rest`; what changes the flow calls `finish` or `forget` first."""
+    """Reads and prepares. The loop calls `turn` and `rest`; what changes the flow calls `finish` or
+    `forget` first.
+    """
 
     def __init__(
         self,
@@ -81,7 +88,9 @@ class Intake:
         self._prepared_bytes = 0  # of the batch that is being prepared
         self._hurries = hurries  # what prepares ends after the stretch in work
         self._left: Unprepared | None = None  # what preparing has not come to
-        self._ahead: Unprepared | None = None  # what was read behind that, and behind what is being prepared
+        self._ahead: Unprepared | None = (
+            None  # what was read behind that, and behind what is being prepared
+        )
         self._read_at = 0.0
         self._full_since: float | None = None
         self._is_paused = False
@@ -99,7 +108,9 @@ class Intake:
         return self._prepared_bytes if self._is_preparing else 0
 
     def wanted(self) -> int:
-        """Return how many records there is room for, beside what is being prepared and what was read ahead of it."""
+        """Return how many records there is room for, beside what is being prepared and what was
+        read ahead of it.
+        """
         most = self._flow.wants(1 if self._is_preparing or self._ahead is not None else 0)
         if not most:
             return 0
@@ -107,11 +118,17 @@ class Intake:
         left = 0 if self._left is None else self._left.amount.bytes
         room = self._budget.room(self._flow.held_bytes + self.prepared_bytes + left)
         ahead = Amount(0, 0) if self._ahead is None else self._ahead.amount
-        return self._sizes.records(min(most, allowed.documents) - ahead.documents, min(room, allowed.bytes) - ahead.bytes)
+        return self._sizes.records(
+            min(most, allowed.documents) - ahead.documents, min(room, allowed.bytes) - ahead.bytes
+        )
 
     def turn(self, *, reads: bool) -> None:
-        """Take in what is prepared, and read what there is room for, unless what comes is still gathered."""
-        none_prepares = self._wait_until_prepared(0.0 if self._flow.in_flight else _PREPARED_SECONDS)
+        """Take in what is prepared, and read what there is room for, unless what comes is still
+        gathered.
+        """
+        none_prepares = self._wait_until_prepared(
+            0.0 if self._flow.in_flight else _PREPARED_SECONDS
+        )
         wanted = self.wanted() if reads else 0
         if (none_prepares or wanted) and not self._seconds_to_gather():
             self._read(wanted)
@@ -126,7 +143,9 @@ class Intake:
         self._hurries.set()
 
     def finish(self) -> None:
-        """Take in what is prepared once the stretch in work is done; have what was read behind it read again."""
+        """Take in what is prepared once the stretch in work is done; have what was read behind it
+        read again.
+        """
         self._hurries.set()
         while self._is_preparing:
             self._beat()
@@ -139,7 +158,9 @@ class Intake:
         self._left = self._ahead = None
 
     def forget(self) -> None:
-        """Wait until no batch is being prepared, and forget the one that was, and what was read behind it."""
+        """Wait until no batch is being prepared, and forget the one that was, and what was read
+        behind it.
+        """
         self._hurries.set()
         while self._is_preparing:
             self._beat()
@@ -156,7 +177,9 @@ class Intake:
     # -- reading
 
     def _seconds_to_gather(self) -> float:
-        """Return how long what comes is still left to gather, because a batch was read a moment ago."""
+        """Return how long what comes is still left to gather, because a batch was read a moment
+        ago.
+        """
         return max(0.0, self._read_at + self._pace.gather_seconds - self._clock.monotonic())
 
     def _read(self, wanted: int) -> None:
@@ -167,7 +190,9 @@ class Intake:
                 self._is_paused = False
                 self._source.resume(self._assignment.served())
             is_busy = self._flow.in_flight or self._is_preparing
-            messages = self._source.take_messages(wanted, 0.0 if is_busy else self._pace.idle_seconds)
+            messages = self._source.take_messages(
+                wanted, 0.0 if is_busy else self._pace.idle_seconds
+            )
         else:
             messages = Messages.of([])
             self._poll_without_reading()
@@ -177,15 +202,23 @@ class Intake:
             if isinstance(unreadable, UnreadableHeaders):
                 continue  # like any other dead letter: a crawler may send many
             where = unreadable.at
-            self._logger.error("a record cannot be read; it becomes a dead letter", position=where, reason=unreadable.why)
+            self._logger.error(
+                "a record cannot be read; it becomes a dead letter",
+                position=where,
+                reason=unreadable.why,
+            )
         self._failpoints.hit("worker.consumed", self._flow.in_flight + 1)
         self._read_at = self._clock.monotonic()
         self._sizes.read_messages(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
-        self._prepare_or_keep(Unprepared([messages], sources, self._source.stamp(), round(self._clock.time() * 1000)))
+        self._prepare_or_keep(
+            Unprepared([messages], sources, self._source.stamp(), round(self._clock.time() * 1000))
+        )
 
     def _poll_without_reading(self) -> None:
-        """Poll without taking records in. What was fetched ahead is kept for a moment, then given up by a pause."""
+        """Poll without taking records in. What was fetched ahead is kept for a moment, then given
+        up by a pause.
+        """
         now = self._clock.monotonic()
         if self._full_since is None:
             self._full_since = now
@@ -197,7 +230,9 @@ class Intake:
         messages = self._source.take_messages(1, 0.0)
         if messages:
             # Read between our pause and its effect: it comes again.
-            self._source.restart_at({(one.topic, one.partition): one.offset for one in reversed(messages)})
+            self._source.restart_at(
+                {(one.topic, one.partition): one.offset for one in reversed(messages)}
+            )
 
     # -- preparing
 
@@ -225,8 +260,8 @@ class Intake:
     def _prepare(self, read: Unprepared) -> tuple[InFlight | None, Unprepared | None]:
         """Make a batch, and return what is left of the records once a slice of time is over.
 
-        While what they cannot be read without is away the records wait here, and the loop polls on; a hurried caller gets them
-        back. Nothing of the flow or a client may be touched in here.
+        While what they cannot be read without is away the records wait here, and the loop polls on;
+        a hurried caller gets them back. Nothing of the flow or a client may be touched in here.
         """
         messages = Messages.joined(read.messages)
         away: set[type[AwayError]] = set()
@@ -236,14 +271,20 @@ class Intake:
                 try:
                     with self._metrics.stage("prepare"):
                         batch = self._preparer.prepare(
-                            messages, read.sources, read.stamp, partial(self._is_over, until), self._hurries.is_set
+                            messages,
+                            read.sources,
+                            read.stamp,
+                            partial(self._is_over, until),
+                            self._hurries.is_set,
                         )
                 except AwayError as error:
                     if self._hurries.is_set():
                         return None, left_of(read, messages, 0)
                     kind = type(error)
                     if kind not in away:
-                        self._logger.warning(f"{kind.away} away; the records wait", reason=str(error))
+                        self._logger.warning(
+                            f"{kind.away} away; the records wait", reason=str(error)
+                        )
                     away.add(kind)
                     self._metrics.away(kind, True)
                     if self._hurries.wait(_ASK_AGAIN_SECONDS):
@@ -261,14 +302,16 @@ class Intake:
         return self._hurries.is_set() or self._clock.monotonic() >= until
 
     def _wait_until_prepared(self, wait_seconds: float) -> bool:
-        """Return whether no batch is being prepared, after at most `wait_seconds`; one that is done is taken in, and what was
-        left of it and read ahead comes next.
+        """Return whether no batch is being prepared, after at most `wait_seconds`; one that is done
+        is taken in, and what was left of it and read ahead comes next.
         """
         if self._is_preparing and self._thread.ended(wait_seconds):
             self._take_in_prepared()
         if not self._is_preparing and not self._stop.is_set():
             if self._left is not None:
-                if self._flow.has_room:  # what was read ahead has its room, and a batch that came in parts needs more
+                if (
+                    self._flow.has_room
+                ):  # what was read ahead has its room, and a batch that came in parts needs more
                     left, self._left = self._left, None
                     self._start(left)
             elif self._ahead is not None:

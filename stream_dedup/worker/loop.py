@@ -1,12 +1,13 @@
 """Role one, the worker: a loop that carries events from Kafka to `flow` and its decisions back.
 
-Its parts: `intake` reads and prepares, `questions` asks the log and hears the index, `delivery` runs the transactions,
-`assignment` knows which partitions are read and from where. What more than one part must do is done here: `drain`, an abort.
+Its parts: `intake` reads and prepares, `questions` asks the log and hears the index, `delivery`
+runs the transactions, `assignment` knows which partitions are read and from where. What more than
+one part must do is done here: `drain`, an abort.
 
 A batch passes these failpoints, in this order:
 
-    consumed -> appended -> append-acked -> verdict-in -> begin -> outputs -> flushed -> offsets -> before-commit
-    -> after-commit
+    consumed -> appended -> append-acked -> verdict-in -> begin -> outputs -> flushed -> offsets ->
+    before-commit -> after-commit
 
 States. Beside the batches in flight, whose states `flow` knows, four things are so or not:
 
@@ -24,9 +25,10 @@ States. Beside the batches in flight, whose states `flow` knows, four things are
     P  A  T  -   as much at once as there is
     -  -  -  R   nothing is in flight
 
-    The other combinations do not exist, but for two moments in which A is without P: the rest of a batch that was cut off waits
-    for room in flight, or the worker is to end. Else A begins to be prepared as soon as what came before it is in flight.
-    R is alone because what sets it drains or aborts first, which ends P, A and T, and drops what is in flight.
+    The other combinations do not exist, but for two moments in which A is without P: the rest of a
+    batch that was cut off waits for room in flight, or the worker is to end. Else A begins to be
+    prepared as soon as what came before it is in flight. R is alone because what sets it drains or
+    aborts first, which ends P, A and T, and drops what is in flight.
 
 Events, and what each does:
 
@@ -44,10 +46,11 @@ Events, and what each does:
     a stop                   P ends with the stretch in work; what is in flight is delivered, for a while; the rest, A and R are
                              left to the next owner
 
-    drain: wait until P and T have ended. If T does not commit then: -> R. What was in A is read again at the next read.
+    drain: wait until P and T have ended. If T does not commit then: -> R. What was in A is read
+    again at the next read.
 
-Invariants: one thread owns all clients but the producers of transactions. While the worker waits it keeps polling, so that it
-stays in its group. Nothing is committed but through `flow.ready`.
+Invariants: one thread owns all clients but the producers of transactions. While the worker waits it
+keeps polling, so that it stays in its group. Nothing is committed but through `flow.ready`.
 """
 
 from __future__ import annotations
@@ -92,7 +95,13 @@ class Worker:
     """One worker: `run` is its loop."""
 
     def __init__(
-        self, context: WorkerContext, parts: WorkerParts, running: RunningRole, around: WorkerDependencies, *, delivers: bool
+        self,
+        context: WorkerContext,
+        parts: WorkerParts,
+        running: RunningRole,
+        around: WorkerDependencies,
+        *,
+        delivers: bool,
     ) -> None:
         """`delivers`: the outputs are written; else documents are judged alone."""
         self._flow = context.flow
@@ -117,26 +126,35 @@ class Worker:
     # -- the loop
 
     def run(self) -> None:
-        """Turn until the worker is to stop; then deliver what is in flight, for a while, and leave the group."""
+        """Turn until the worker is to stop; then deliver what is in flight, for a while, and leave
+        the group.
+        """
         try:
             while not self._stop.is_set():
                 self._turn(reads=True)
             until = self._clock.monotonic() + self._around.drain_seconds
             self._intake.hurry()
-            while (self._intake.is_preparing or self._flow.in_flight) and self._clock.monotonic() < until:
+            while (
+                self._intake.is_preparing or self._flow.in_flight
+            ) and self._clock.monotonic() < until:
                 self._turn(reads=False)
             self._logger.info("worker stopped", dropped_in_flight=self._flow.in_flight)
         except BrokerError as error:
             if not (self._stop.is_set() and self._watch.is_silent()):
                 raise
-            self._logger.warning("worker stopped while Kafka was away; the next owner reads on", reason=str(error))
+            self._logger.warning(
+                "worker stopped while Kafka was away; the next owner reads on", reason=str(error)
+            )
         finally:
             seconds = self._around.close_seconds
             try:
-                # In a thread that can be left behind: leaving the group waits for a coordinator that may be gone.
+                # In a thread that can be left behind: leaving the group waits for a coordinator
+                # that may be gone.
                 self._around.make_thread("closing").call(self._close, seconds)
             except TimeoutError:
-                self._logger.warning("the clients did not close in time and are left behind", waited_seconds=seconds)
+                self._logger.warning(
+                    "the clients did not close in time and are left behind", waited_seconds=seconds
+                )
             finally:
                 self._identity.release()
 
@@ -153,12 +171,20 @@ class Worker:
             self._intake.rest()
 
     def _seconds_to_hear(self) -> float:
-        """Return how long answers are waited for: not at all if none is due, and longer if nothing else can be done."""
+        """Return how long answers are waited for: not at all if none is due, and longer if nothing
+        else can be done.
+        """
         is_running = self._delivery.is_running
-        is_due = self._flow.awaits if is_running else self._flow.in_flight and not self._flow.ready()
+        is_due = (
+            self._flow.awaits if is_running else self._flow.in_flight and not self._flow.ready()
+        )
         if not is_due:
             return 0.0
-        return _ANSWER_SECONDS if self._intake.wanted() or is_running or self._intake.is_preparing else _FULL_SECONDS
+        return (
+            _ANSWER_SECONDS
+            if self._intake.wanted() or is_running or self._intake.is_preparing
+            else _FULL_SECONDS
+        )
 
     def _close(self) -> None:
         self._delivery.leave()
@@ -171,7 +197,8 @@ class Worker:
     # -- what more than one part must do
 
     def drain(self) -> None:
-        """Wait until no batch is prepared and no transaction runs: the flow must not change under them.
+        """Wait until no batch is prepared and no transaction runs: the flow must not change under
+        them.
 
         What they leave to be read again is read later.
         """
@@ -191,9 +218,13 @@ class Worker:
             self._clock.sleep(_ABORT_PAUSE_SECONDS)
 
     def hear_anew(self) -> None:
-        """Answers come in another topic of the same name: what waits for one may have had it in the one that is gone."""
+        """Answers come in another topic of the same name: what waits for one may have had it in the
+        one that is gone.
+        """
         if self._questions.begin_anew():
-            self._logger.warning("the topic of answers was created again; what waits for one is asked anew")
+            self._logger.warning(
+                "the topic of answers was created again; what waits for one is asked anew"
+            )
             self.drain()
             self.abort(rereads=True)
 
@@ -210,7 +241,9 @@ class Worker:
         if now >= self._next_lag:
             self._next_lag = now + _LAG_SECONDS
             self._show(now)
-        self._assignment.look_at_topics(soon=self._questions.are_late, is_deaf=bool(self._questions.deaf))
+        self._assignment.look_at_topics(
+            soon=self._questions.are_late, is_deaf=bool(self._questions.deaf)
+        )
 
     def _show(self, now: float) -> None:
         """Set the gauges, and what the health pages say."""
@@ -219,14 +252,20 @@ class Worker:
             lag = self._assignment.source.lag(key, self._flow.committed_offset(key))
             if lag is not None:
                 self._metrics.lag(key[0], key[1], lag)
-        self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight, self._flow.held_bytes)
+        self._metrics.in_flight(
+            self._flow.in_flight, self._flow.documents_in_flight, self._flow.held_bytes
+        )
         self._metrics.allowed.set(self._allowance.now.documents)
         self._metrics.unemitted.set(self._flow.unemitted if self._delivers else 0)
         self._health.startup(1.0, "started")
         self._metrics.unanswered.set(self._awaited.look(self._flow, self._questions.deaf, now))
         if not self._assignment.has_joined:
-            self._health.ready(False, "joining the group, or waiting for it to say what is read here")
+            self._health.ready(
+                False, "joining the group, or waiting for it to say what is read here"
+            )
         elif owned:
-            self._health.ready(True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight")
+            self._health.ready(
+                True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight"
+            )
         else:
             self._health.ready(True, "a member of the group without partitions")

@@ -1,7 +1,7 @@
 """What a worker counts.
 
-Invariant: documents_total + dead_letters_total = records_total, the source records whose transaction committed, counted
-apart from each other; nothing is counted before.
+Invariant: documents_total + dead_letters_total = records_total, the source records whose
+transaction committed, counted apart from each other; nothing is counted before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,25 @@ from stream_dedup.ground.document import Reason, Stage
 from stream_dedup.service.metrics import BatchHistogram, DecodingMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 
-_LATENCY_BUCKETS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400)
+_LATENCY_BUCKETS_SECONDS = (
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    300,
+    1800,
+    3600,
+    21600,
+    86400,
+)
 _DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
 _SIMILARITY_BUCKETS = (0.25, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
@@ -29,18 +47,29 @@ class WorkerMetrics(DecodingMetrics):
         self.recipe(recipe)
         counter, gauge = self._counter, self._gauge
         histogram = partial(BatchHistogram, registry=self.registry)
-        self.records = counter("stream_dedup_records", "Source records whose transaction committed: what went in.")
-        self._documents = counter(
-            "stream_dedup_documents", "Documents that left with a verdict, by verdict and reason.", ["verdict", "reason"]
+        self.records = counter(
+            "stream_dedup_records", "Source records whose transaction committed: what went in."
         )
-        self._bytes = counter("stream_dedup_bytes", "Bytes of the values of those documents.", ["verdict"])
+        self._documents = counter(
+            "stream_dedup_documents",
+            "Documents that left with a verdict, by verdict and reason.",
+            ["verdict", "reason"],
+        )
+        self._bytes = counter(
+            "stream_dedup_bytes", "Bytes of the values of those documents.", ["verdict"]
+        )
         self._dead_letters = counter(
             "stream_dedup_dead_letters",
             "Documents that went to the dead letters, by the stage that could not go on.",
             ["stage"],
         )
-        self.transactions = counter("stream_dedup_transactions", "Transactions, by how they ended.", ["result"])
-        self._rebalances = counter("stream_dedup_rebalances", "Times that the group moved partitions to or from this worker.")
+        self.transactions = counter(
+            "stream_dedup_transactions", "Transactions, by how they ended.", ["result"]
+        )
+        self._rebalances = counter(
+            "stream_dedup_rebalances",
+            "Times that the group moved partitions to or from this worker.",
+        )
         self._lag = gauge(
             "stream_dedup_consumer_lag_records",
             "Records between the committed offset and the end of each partition of this worker.",
@@ -49,20 +78,28 @@ class WorkerMetrics(DecodingMetrics):
         self._batches_in_flight = gauge(
             "stream_dedup_batches_in_flight", "Batches that wait for the index or for their commit."
         )
-        self._documents_in_flight = gauge("stream_dedup_documents_in_flight", "Documents in those batches.")
-        self._bytes_in_flight = gauge("stream_dedup_bytes_in_flight", "Memory that those batches take, about.")
+        self._documents_in_flight = gauge(
+            "stream_dedup_documents_in_flight", "Documents in those batches."
+        )
+        self._bytes_in_flight = gauge(
+            "stream_dedup_bytes_in_flight", "Memory that those batches take, about."
+        )
         self.allowed = gauge(
             "stream_dedup_transaction_documents_max",
             "Documents that one transaction may carry now: fewer when outputs are written slowly.",
         )
         self.unemitted = gauge(
-            "stream_dedup_unemitted_representatives", "Representatives that this worker has not committed to the output yet."
+            "stream_dedup_unemitted_representatives",
+            "Representatives that this worker has not committed to the output yet.",
         )
         self.unanswered = gauge(
-            "stream_dedup_unanswered_seconds", "Age of the oldest question to the index without an answer; 0 if none is."
+            "stream_dedup_unanswered_seconds",
+            "Age of the oldest question to the index without an answer; 0 if none is.",
         )
         self._distance = histogram(
-            "stream_dedup_distance_bits", "Distance of duplicates from the document they name.", _DISTANCE_BUCKETS_BITS
+            "stream_dedup_distance_bits",
+            "Distance of duplicates from the document they name.",
+            _DISTANCE_BUCKETS_BITS,
         )
         self._similarity = histogram(
             "stream_dedup_similarity",
@@ -75,7 +112,9 @@ class WorkerMetrics(DecodingMetrics):
             _LATENCY_BUCKETS_SECONDS,
         )
         self._insights = counter(
-            "stream_dedup_insights_sent", "Records with counts per host, by whether Kafka took them.", ["result"]
+            "stream_dedup_insights_sent",
+            "Records with counts per host, by whether Kafka took them.",
+            ["result"],
         )
         for result in ("delivered", "lost"):
             self._insights.labels(result)

@@ -1,16 +1,20 @@
 """A decided record becomes the record that leaves: topic, headers, and what the metrics count.
 
-Invariants: key, value bytes, timestamp and foreign headers leave as they came; the output partition is the source
-partition, so order within a partition is kept; a record leaves on exactly one of the three topics. The one exception to
-"as they came": a dead letter that its topic could not hold is cut (`fit`), and headers say what of it.
+Invariants: key, value bytes, timestamp and foreign headers leave as they came; the output partition
+is the source partition, so order within a partition is kept; a record leaves on exactly one of the
+three topics. The one exception to "as they came": a dead letter that its topic could not hold is
+cut (`fit`), and headers say what of it.
 
-What the index judged and came without headers, nearly all there is, lies in columns and is written from there; what leaves of
-it is by definition what the long way says of one record (`Leavings.__getitem__`), and a test compares them.
+What the index judged and came without headers, nearly all there is, lies in columns and is written
+from there; what leaves of it is by definition what the long way says of one record
+(`Leavings.__getitem__`), and a test compares them.
 
-What a dead letter holds when its topic cannot hold all of its record, in this order. Of more headers than can be read with ours
-(`headers.FOREIGN_HEADERS_MAX`) the largest are left out. If key and headers alone are too large, the key is cut to a quarter of
-the room, and headers are left out, the largest first, until key and headers take no more than half of it. The value gets what
-is left. Sizes are those of `headers.record_bytes`, uncompressed, so no codec or broker makes a letter larger.
+What a dead letter holds when its topic cannot hold all of its record, in this order. Of more
+headers than can be read with ours (`headers.FOREIGN_HEADERS_MAX`) the largest are left out. If key
+and headers alone are too large, the key is cut to a quarter of the room, and headers are left out,
+the largest first, until key and headers take no more than half of it. The value gets what is left.
+Sizes are those of `headers.record_bytes`, uncompressed, so no codec or broker makes a letter
+larger.
 """
 
 from __future__ import annotations
@@ -24,7 +28,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import DeadLetter, Headers, Message, Mode, Position, Reason, UnreadableHeaders, Verdict
+from stream_dedup.ground.document import (
+    DeadLetter,
+    Headers,
+    Message,
+    Mode,
+    Position,
+    Reason,
+    UnreadableHeaders,
+    Verdict,
+)
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.lazy import Item, Lazy
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
@@ -66,7 +79,9 @@ def fit(message: Message, most: int) -> Fitted:
 
 
 def _smallest(given: Headers, room: int) -> Headers:
-    """Return the headers that are left, in their order, when the largest are left out until the others fit and can be read."""
+    """Return the headers that are left, in their order, when the largest are left out until the
+    others fit and can be read.
+    """
     sizes = [headers.header_bytes(*one) for one in given]
     total = sum(sizes)
     left_out: set[int] = set()
@@ -81,8 +96,10 @@ def _smallest(given: Headers, room: int) -> Headers:
 _REFUSED = DeadLetter(
     "size",
     "Refused",
-    "When this record was first judged, an output topic refused it, or its page took too long; it was retracted and represents "
-    "no other document. See max.message.bytes and the timestamp bounds of the output topics, and STREAM_DEDUP_PAGE_CPU.",
+    "When this record was first judged, an output topic refused it, or its page took too long; it "
+    "was retracted and represents "
+    "no other document. See max.message.bytes and the timestamp bounds of the output topics, and "
+    "STREAM_DEDUP_PAGE_CPU.",
 )
 
 
@@ -103,10 +120,11 @@ _REASONS = max(Reason) + 1
 
 
 class EmittedCounts(NamedTuple):
-    """What left, in numbers: documents and bytes of values by number of the reason; dead letters by stage.
+    """What left, in numbers: documents and bytes of values by number of the reason; dead letters by
+    stage.
 
-    `distances` (duplicates,), `similarities` (duplicates whose sketches were compared, 0 to 1) and `timestamps_ms` (records
-    that have one,) are in no order.
+    `distances` (duplicates,), `similarities` (duplicates whose sketches were compared, 0 to 1) and
+    `timestamps_ms` (records that have one,) are in no order.
     """
 
     documents: NDArray[np.int64]
@@ -144,7 +162,9 @@ class EmittedCounts(NamedTuple):
 
 
 def _similarities(similarity: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return the similarities, as shares, of those whose sketches were compared, given in per cent."""
+    """Return the similarities, as shares, of those whose sketches were compared, given in per
+    cent.
+    """
     similarities: NDArray[np.float64] = similarity[similarity != NOT_COMPARED] / 100
     return similarities
 
@@ -159,8 +179,9 @@ def warm_up() -> None:
 class OutputWriter:
     """Writes the headers, and says where each record goes.
 
-    `unique`, `duplicates` and `dead` are names of topics; in mode `annotate` duplicates go to `unique` too. What leaves in
-    mode `shadow` is for the metrics: nobody writes it. With `traces` each tells what it waited for.
+    `unique`, `duplicates` and `dead` are names of topics; in mode `annotate` duplicates go to
+    `unique` too. What leaves in mode `shadow` is for the metrics: nobody writes it. With `traces`
+    each tells what it waited for.
     """
 
     def __init__(
@@ -184,26 +205,36 @@ class OutputWriter:
         self._traces = traces
 
     def of(self, *batches: InFlight, now_ms: int = 0) -> EmittedBatch:
-        """Return what leaves at `now_ms` for batches whose records are all decided, in the order in which they were read.
+        """Return what leaves at `now_ms` for batches whose records are all decided, in the order in
+        which they were read.
 
         Raises:
-            InvariantError: when it is asked for: a record has no verdict, or one that is no outcome.
+            InvariantError: when it is asked for: a record has no verdict, or one that is no
+            outcome.
         """
         traces = [batch.trace(now_ms) for batch in batches] if self._traces else None
-        return EmittedBatch(batches, self._leaving, self._recipe, (self._unique, self._duplicates), traces)
+        return EmittedBatch(
+            batches, self._leaving, self._recipe, (self._unique, self._duplicates), traces
+        )
 
-    def _leaving(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> EmittedRecord:
+    def _leaving(
+        self, message: Message, decided: Decided | None, fingerprint: bytes | None
+    ) -> EmittedRecord:
         output, outcome = self._output(message, decided, fingerprint)
         return EmittedRecord(output, message, outcome)
 
-    def _output(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> tuple[Output, Decided]:
+    def _output(
+        self, message: Message, decided: Decided | None, fingerprint: bytes | None
+    ) -> tuple[Output, Decided]:
         passed = headers.passed_on(message.headers) if message.headers else []
         position = Position(message.topic, b"", message.partition, message.offset)
         if isinstance(decided, Judgement):
             reason, place, distance, of, *told = decided
             if reason is Reason.RETRACTED:
                 return self._dead_letter(message, position, _REFUSED), _REFUSED
-            own = headers.of_verdict(position, reason, self._recipe, fingerprint, place, distance, of, *told)
+            own = headers.of_verdict(
+                position, reason, self._recipe, fingerprint, place, distance, of, *told
+            )
             topic = self._duplicates if reason.verdict is Verdict.DUPLICATE else self._unique
         elif isinstance(decided, Reason):
             own = headers.of_verdict(position, decided, self._recipe, None, None)
@@ -214,7 +245,9 @@ class OutputWriter:
             raise InvariantError(f"The record {message.at} is to be written without a verdict.")
         if passed:
             own = passed + own
-        return Output(topic, message.partition, message.key, message.value, message.timestamp_ms, own), decided
+        return Output(
+            topic, message.partition, message.key, message.value, message.timestamp_ms, own
+        ), decided
 
     def _dead_letter(self, message: Message, position: Position, letter: DeadLetter) -> Output:
         own = headers.of_dead_letter(letter, position, self._group, message.timestamp_ms)
@@ -222,7 +255,9 @@ class OutputWriter:
             own.append((headers.ERROR_HEADERS_UNREADABLE, message.name.encode()))
         fitted = fit(message, self._dead_bytes_max)
         written = headers.passed_on(fitted.headers) + own + fitted.said
-        return Output(self._dead, message.partition, fitted.key, fitted.value, message.timestamp_ms, written)
+        return Output(
+            self._dead, message.partition, fitted.key, fitted.value, message.timestamp_ms, written
+        )
 
 
 class _EmittedColumns(Lazy[Output], PackedOutputs):
@@ -243,9 +278,11 @@ class _EmittedColumns(Lazy[Output], PackedOutputs):
 
 
 class EmittedBatch(Lazy[EmittedRecord]):
-    """What leaves for some batches: each record by itself, when it is asked for; in columns, most of all of them.
+    """What leaves for some batches: each record by itself, when it is asked for; in columns, most
+    of all of them.
 
-    `topics` are those for documents that are kept and for duplicates, `traces` what each batch waited for.
+    `topics` are those for documents that are kept and for duplicates, `traces` what each batch
+    waited for.
     """
 
     def __init__(
@@ -276,13 +313,19 @@ class EmittedBatch(Lazy[EmittedRecord]):
 
     @cached_property
     def columns(self) -> RecordColumns:
-        """All of them as columns, in which only those are packed that the index judged and that came without headers."""
+        """All of them as columns, in which only those are packed that the index judged and that
+        came without headers.
+        """
         messages, prints, verdicts = self._messages, self._prints, self._verdicts
         packed = verdicts.are_outcomes
         packed[list(messages.headers)] = False
-        digits = max((len(one) for one in prints[:1] if one), default=0) or max((len(one or b"") for one in prints), default=0)
+        digits = max((len(one) for one in prints[:1] if one), default=0) or max(
+            (len(one or b"") for one in prints), default=0
+        )
         nothing = bytes(digits)
-        written = np.frombuffer(b"".join([one or nothing for one in prints]), np.uint8).reshape(len(messages), digits)
+        written = np.frombuffer(b"".join([one or nothing for one in prints]), np.uint8).reshape(
+            len(messages), digits
+        )
         return RecordColumns(
             topics=self._topics,
             topic=verdicts.names_another.astype(np.uint8),
@@ -298,7 +341,9 @@ class EmittedBatch(Lazy[EmittedRecord]):
                 packed,
                 None
                 if self._traces is None
-                else np.frombuffer(b"".join(self._traces), np.uint8).reshape(len(self._traces), -1)[self._batch_of],
+                else np.frombuffer(b"".join(self._traces), np.uint8).reshape(len(self._traces), -1)[
+                    self._batch_of
+                ],
             ),
             packed=packed,
         )
@@ -329,7 +374,9 @@ class EmittedBatch(Lazy[EmittedRecord]):
     def _messages(self) -> Messages:
         return Messages.joined(
             [
-                batch.messages if len(rows) == len(batch.messages) else Messages.of([batch.messages[row] for row in rows])
+                batch.messages
+                if len(rows) == len(batch.messages)
+                else Messages.of([batch.messages[row] for row in rows])
                 for batch, rows in zip(self._batches, self._rows, strict=True)
             ]
         )
@@ -352,7 +399,10 @@ class EmittedBatch(Lazy[EmittedRecord]):
     @cached_property
     def _verdicts(self) -> Verdicts:
         """The index's verdicts on all of them; where there is none the reason is 0."""
-        found = [_verdicts_of(batch, len(rows)) for batch, rows in zip(self._batches, self._rows, strict=True)]
+        found = [
+            _verdicts_of(batch, len(rows))
+            for batch, rows in zip(self._batches, self._rows, strict=True)
+        ]
         return found[0] if len(found) == 1 else Verdicts.joined(found)
 
     def _item(self, place: int) -> EmittedRecord:
@@ -361,7 +411,9 @@ class EmittedBatch(Lazy[EmittedRecord]):
             made = self._leaving(self._messages[place], self._decisions[place], self._prints[place])
             if self._traces is not None and not isinstance(made.decided, DeadLetter):
                 trace = (headers.TRACE, self._traces[self._batch_of[place]])
-                made = made._replace(output=made.output._replace(headers=[*made.output.headers, trace]))
+                made = made._replace(
+                    output=made.output._replace(headers=[*made.output.headers, trace])
+                )
             self._made[place] = made
         return made
 
@@ -369,11 +421,17 @@ class EmittedBatch(Lazy[EmittedRecord]):
 def _live_rows(batch: InFlight) -> Sequence[int]:
     """Return which records of a batch may leave."""
     rows = range(len(batch.messages))
-    return rows if batch.is_whole else np.flatnonzero(batch.messages.of_partitions(batch.live)).tolist()
+    return (
+        rows
+        if batch.is_whole
+        else np.flatnonzero(batch.messages.of_partitions(batch.live)).tolist()
+    )
 
 
 def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
-    """Return the index's verdicts on a batch of which `count` records leave; if not all do, none: they go one by one."""
+    """Return the index's verdicts on a batch of which `count` records leave; if not all do, none:
+    they go one by one.
+    """
     verdicts = Verdicts.of_nothing(count)
     if count < len(batch.messages):
         return verdicts
@@ -381,5 +439,7 @@ def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
     for places, told in parts:
         for name in VERDICT_COLUMNS:
             getattr(verdicts, name)[places] = getattr(told, name)
-    verdicts.named = NamedRepresentatives.joined([NamedRepresentatives.of(told.named) for _, told in parts])
+    verdicts.named = NamedRepresentatives.joined(
+        [NamedRepresentatives.of(told.named) for _, told in parts]
+    )
     return verdicts

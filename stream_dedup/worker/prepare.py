@@ -1,8 +1,9 @@
 """A batch of source records becomes log records: decode, fingerprint all at once, pack.
 
-Invariants: a record that can be judged gets exactly one place in exactly one log record; a record that cannot is decided
-here, as a pure function of the record, the input settings and the outputs' limits; documents keep the order in which
-they were read, so those of one partition stand in offset order.
+Invariants: a record that can be judged gets exactly one place in exactly one log record; a record
+that cannot is decided here, as a pure function of the record, the input settings and the outputs'
+limits; documents keep the order in which they were read, so those of one partition stand in offset
+order.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ import xxhash
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, as_vector, format_prints
-from stream_dedup.ground.document import DeadLetter, Message, Mode, Reason, Representative, TopicPartitionKey, digest_id
+from stream_dedup.ground.document import (
+    DeadLetter,
+    Message,
+    Mode,
+    Reason,
+    Representative,
+    TopicPartitionKey,
+    digest_id,
+)
 from stream_dedup.ground.errors import AwayError, StreamDedupError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.unforeseen import Unforeseen
@@ -27,16 +36,20 @@ from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.log.frame import table_of
 from stream_dedup.worker.ranks import HostRanks
 
-# Bytes of values that are prepared before the clock is looked at: as many as take a second at most, and the usual batch of
-# what one kernel does at once is not cut.
+# Bytes of values that are prepared before the clock is looked at: as many as take a second at most,
+# and the usual batch of what one kernel does at once is not cut.
 _QUICK_BYTES = 16 << 20
 SLOW_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 20
 
 # A text and a vector that no recipe can take amiss.
-_OURS: Final[Mapping[bool, list[Content]]] = {False: ["a text of ours"], True: [as_vector([1.0, 2.0])]}
+_OURS: Final[Mapping[bool, list[Content]]] = {
+    False: ["a text of ours"],
+    True: [as_vector([1.0, 2.0])],
+}
 
-# Read by the worker, asked of the log, acknowledged by it, answered by the index (the broker's clock), heard, being written.
+# Read by the worker, asked of the log, acknowledged by it, answered by the index (the broker's
+# clock), heard, being written.
 STEPS: Final = ("read", "asked", "logged", "answered", "heard", "writing")
 
 Decided: TypeAlias = DeadLetter | Reason | Judgement
@@ -44,10 +57,11 @@ Decided: TypeAlias = DeadLetter | Reason | Judgement
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One log record of a batch: its number, its bytes, and which of the batch's records its documents are.
+    """One log record of a batch: its number, its bytes, and which of the batch's records its
+    documents are.
 
-    `verdicts` are the index's; an answered part without any was let pass. `passed` says when it passed which `STEPS`, in
-    milliseconds since 1970.
+    `verdicts` are the index's; an answered part without any was let pass. `passed` says when it
+    passed which `STEPS`, in milliseconds since 1970.
     """
 
     number: int
@@ -63,10 +77,10 @@ class Part:
 class InFlight:
     """A batch on its way: what was read, what is known of each record, and what the log was asked.
 
-    `decided[i]` is what was decided of record i, unless the index did: then it is None, and its part has the verdict. `live`
-    are the partitions whose records may still be committed.
-    `taken` is when it was read, in seconds of the monotonic clock. `ids` are the documents' own ids, no digests;
-    the key where there is no document. `passed` is as a part's.
+    `decided[i]` is what was decided of record i, unless the index did: then it is None, and its
+    part has the verdict. `live` are the partitions whose records may still be committed. `taken` is
+    when it was read, in seconds of the monotonic clock. `ids` are the documents' own ids, no
+    digests; the key where there is no document. `passed` is as a part's.
     """
 
     messages: Messages
@@ -97,14 +111,23 @@ class InFlight:
     @property
     def live_records(self) -> int:
         """How many records a commit of this batch moves past."""
-        return len(self.messages) if self.is_whole else int(self.messages.of_partitions(self.live).sum())
+        return (
+            len(self.messages)
+            if self.is_whole
+            else int(self.messages.of_partitions(self.live).sum())
+        )
 
     def trace(self, writing_ms: int) -> bytes:
-        """Return when it passed each of the `STEPS`, the last of its parts each, as a `dedup.trace` says it.
+        """Return when it passed each of the `STEPS`, the last of its parts each, as a `dedup.trace`
+        says it.
 
-        `writing_ms`: now. What it did not pass, as of a batch of which the log was asked nothing, is 0.
+        `writing_ms`: now. What it did not pass, as of a batch of which the log was asked nothing,
+        is 0.
         """
-        passed = {step: max((part.passed.get(step, 0) for part in self.parts), default=0) for step in STEPS}
+        passed = {
+            step: max((part.passed.get(step, 0) for part in self.parts), default=0)
+            for step in STEPS
+        }
         passed |= self.passed | {STEPS[-1]: writing_ms}
         return " ".join(f"{step}={passed[step]:013}" for step in STEPS).encode()
 
@@ -129,13 +152,19 @@ class InFlight:
         """Yield which records are duplicates, and of what."""
         for part in self.parts:
             if part.verdicts is not None:
-                yield from zip(np.array(part.places)[part.verdicts.names_another].tolist(), part.verdicts.named, strict=True)
+                yield from zip(
+                    np.array(part.places)[part.verdicts.names_another].tolist(),
+                    part.verdicts.named,
+                    strict=True,
+                )
         for row, decided in self.decided_here():
             if isinstance(decided, Judgement) and decided.of is not None:
                 yield row, decided.of
 
     def decided_here(self) -> Iterable[tuple[int, Decided]]:
-        """Return which records were decided by anything but the index's verdict, and how: nearly always none."""
+        """Return which records were decided by anything but the index's verdict, and how: nearly
+        always none.
+        """
         if self.decided.count(None) == len(self.decided):
             return ()
         return ((row, decided) for row, decided in enumerate(self.decided) if decided is not None)
@@ -148,11 +177,13 @@ class InFlight:
 
 
 class Preparer:
-    """Turns records into batches, for one worker process; `nonce` (16 bytes) tells its log records from all others.
+    """Turns records into batches, for one worker process; `nonce` (16 bytes) tells its log records
+    from all others.
 
-    With `digests_ids` the log gets keyed digests instead of ids. `encode` makes a log record of a batch, of at most
-    `record_documents`. Where texts take long, the clock is looked at after each `slow_bytes` of values. Of texts that lie
-    elsewhere at most `ahead_bytes` are held before their turn. `ranks`, where there are some, go into the log.
+    With `digests_ids` the log gets keyed digests instead of ids. `encode` makes a log record of a
+    batch, of at most `record_documents`. Where texts take long, the clock is looked at after each
+    `slow_bytes` of values. Of texts that lie elsewhere at most `ahead_bytes` are held before their
+    turn. `ranks`, where there are some, go into the log.
     """
 
     def __init__(
@@ -196,10 +227,12 @@ class Preparer:
         is_over: Callable[[], bool] = lambda: False,
         is_hurried: Callable[[], bool] = lambda: False,
     ) -> InFlight:
-        """Return the batch for these records, or for the first of them; `sources` has one entry for each partition among them.
+        """Return the batch for these records, or for the first of them; `sources` has one entry for
+        each partition among them.
 
-        Once `is_over`, what is in work is finished, and the records behind it are left out. So are those behind one that lacks
-        something which is away. A caller who `is_hurried` waits for no text that lies elsewhere.
+        Once `is_over`, what is in work is finished, and the records behind it are left out. So are
+        those behind one that lacks something which is away. A caller who `is_hurried` waits for no
+        text that lies elsewhere.
 
         Raises:
             AwayError: what the first record cannot be read without is away.
@@ -218,7 +251,14 @@ class Preparer:
                 ids[place] = identifier
         keys = set(messages.last_offsets())
         batch = InFlight(
-            messages, decided, [None] * len(messages), [], stamp, {key: sources[key].epoch for key in keys}, keys, ids=ids
+            messages,
+            decided,
+            [None] * len(messages),
+            [],
+            stamp,
+            {key: sources[key].epoch for key in keys},
+            keys,
+            ids=ids,
         )
         if prints is not None:
             self._pack(batch, documents, prints, sources)
@@ -227,7 +267,9 @@ class Preparer:
     def _read(
         self, messages: Messages, is_over: Callable[[], bool], is_hurried: Callable[[], bool]
     ) -> tuple[Documents, Prints | None, int]:
-        """Decode and fingerprint records, stretch by stretch, until it `is_over`; return how many of them that were."""
+        """Decode and fingerprint records, stretch by stretch, until it `is_over`; return how many
+        of them that were.
+        """
         found: list[tuple[int, Documents]] = []
         prints: list[Prints] = []
         start = 0
@@ -237,11 +279,14 @@ class Preparer:
                 stretch = messages.part(start, stop)
                 skipped = frozenset(place - start for place in large if start <= place < stop)
                 documents = self._decoder.decode_all(stretch, skipped, fetched)
-                documents.passed_over.update((place, self._too_large(stretch[place])) for place in skipped)
+                documents.passed_over.update(
+                    (place, self._too_large(stretch[place])) for place in skipped
+                )
                 if documents.texts:
                     documents, made = self._fingerprinted(documents, stretch)
                     prints.append(made)
-                    documents.texts.clear()  # they are not needed again, and are as large as the records
+                    # they are not needed again, and are as large as the records
+                    documents.texts.clear()
                 found.append((start, documents))
                 fetched.clear()
                 start = stop
@@ -253,13 +298,17 @@ class Preparer:
         return Documents.joined(found), Prints.joined(prints) if prints else None, start
 
     def _fingerprinted(self, documents: Documents, stretch: Messages) -> tuple[Documents, Prints]:
-        """Return prints, and the documents that have one: a text that leads to an error is a dead letter and costs no other."""
+        """Return prints, and the documents that have one: a text that leads to an error is a dead
+        letter and costs no other.
+        """
         try:
             return documents, self._fingerprinter.fingerprint(documents.texts)
         except (StreamDedupError, MemoryError):
             raise
         except Exception:  # noqa: BLE001 - each text is looked at by itself
-            self._fingerprinter.fingerprint(_OURS[self._recipe.method.takes_vectors])  # else no text is at fault
+            self._fingerprinter.fingerprint(
+                _OURS[self._recipe.method.takes_vectors]
+            )  # else no text is at fault
         rows: list[int] = []
         prints = [self._fingerprinter.fingerprint([])]
         for row, place in enumerate(documents.places):
@@ -281,7 +330,9 @@ class Preparer:
         return left, Prints.joined(prints)
 
     def _stretches(self, messages: Messages) -> Iterator[int]:
-        """Yield where each stretch of records ends that is worked on before anybody looks at the clock."""
+        """Yield where each stretch of records ends that is worked on before anybody looks at the
+        clock.
+        """
         most = self._stretch_bytes
         if int(messages.value_bytes.sum()) <= most:
             yield len(messages)
@@ -296,7 +347,8 @@ class Preparer:
     def _fetched(
         self, messages: Messages, skipped: Set[int], is_hurried: Callable[[], bool]
     ) -> Iterator[tuple[int, dict[int, Fetched]]]:
-        """Yield where each stretch of records ends, and the texts of those whose text lies elsewhere, by place in the stretch.
+        """Yield where each stretch of records ends, and the texts of those whose text lies
+        elsewhere, by place in the stretch.
 
         Raises:
             AwayError: what the record behind the last stretch cannot be read without is away.
@@ -313,8 +365,18 @@ class Preparer:
             else:
                 most = min(self._stretch_bytes, self._ahead_bytes // 2)
                 texts = self._decoder.fetch(addresses, taken, most, self._ahead_bytes, is_hurried)
-                stop = places[taken + len(texts)] if taken + len(texts) < len(places) else len(messages)
-            yield stop, {place - start: text for place, text in zip(places[taken : taken + len(texts)], texts, strict=True)}
+                stop = (
+                    places[taken + len(texts)]
+                    if taken + len(texts) < len(places)
+                    else len(messages)
+                )
+            yield (
+                stop,
+                {
+                    place - start: text
+                    for place, text in zip(places[taken : taken + len(texts)], texts, strict=True)
+                },
+            )
             start = stop
             taken += len(texts)
 
@@ -327,19 +389,26 @@ class Preparer:
             return DeadLetter(
                 "size",
                 "TooManyHeaders",
-                f"The record has {len(message.headers)} headers. With ours they would be more than the 100,000 that librdkafka "
-                f"reads, so at most {headers.FOREIGN_HEADERS_MAX} are passed on. Have the crawler send fewer.",
+                f"The record has {len(message.headers)} headers. With ours they would be more than "
+                "the 100,000 that librdkafka "
+                f"reads, so at most {headers.FOREIGN_HEADERS_MAX} are passed on. Have the crawler "
+                "send fewer.",
             )
         size = headers.record_bytes(message.key, message.value, message.headers)
         return DeadLetter(
             "size",
             "TooLarge",
-            f"The record needs up to {size} bytes with our headers, and an output topic takes {self._record_bytes_max}; "
+            f"The record needs up to {size} bytes with our headers, and an output topic takes "
+            f"{self._record_bytes_max}; "
             "raise max.message.bytes of the output topics, then redrive it.",
         )
 
     def _pack(
-        self, batch: InFlight, documents: Documents, prints: Prints, sources: Mapping[TopicPartitionKey, records.Source]
+        self,
+        batch: InFlight,
+        documents: Documents,
+        prints: Prints,
+        sources: Mapping[TopicPartitionKey, records.Source],
     ) -> None:
         """Make log records of what was found."""
         written: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
@@ -354,8 +423,14 @@ class Preparer:
                 batch.prints[place] = one
         rows = np.flatnonzero(~prints.empty)
         judged = places[rows]
-        own_ids = documents.ids if len(rows) == len(documents.ids) else [documents.ids[row] for row in rows.tolist()]
-        ids = [digest_id(one, self._recipe.key) for one in own_ids] if self._digests_ids else own_ids
+        own_ids = (
+            documents.ids
+            if len(rows) == len(documents.ids)
+            else [documents.ids[row] for row in rows.tolist()]
+        )
+        ids = (
+            [digest_id(one, self._recipe.key) for one in own_ids] if self._digests_ids else own_ids
+        )
         ranks = None if self._ranks is None else self._ranks.of(own_ids)
         messages = batch.messages
         start = 0
@@ -377,11 +452,15 @@ class Preparer:
                     mode=self._mode,
                     nonce=self._nonce,
                     number=self._number,
-                    sources=tuple(sources[messages.topic, partition] for partition in partitions.tolist()),
+                    sources=tuple(
+                        sources[messages.topic, partition] for partition in partitions.tolist()
+                    ),
                     source=source.astype(np.uint16),
                     offset=messages.offsets[asked],
                     value_digest=np.fromiter(
-                        map(value_digest, map(messages.values.__getitem__, asked.tolist())), np.uint64, count
+                        map(value_digest, map(messages.values.__getitem__, asked.tolist())),
+                        np.uint64,
+                        count,
                     ),
                     text_digest=prints.digests[chosen],
                     prints=prints.prints[chosen],
@@ -397,8 +476,10 @@ class Preparer:
 
 
 def value_digest(value: bytes | None) -> int:
-    """Return XXH3-64 of a raw value: it tells a redelivery from another document at the same position.
+    """Return XXH3-64 of a raw value: it tells a redelivery from another document at the same
+    position.
 
-    Two values that collide would have to come to one offset of one topic, so this is no place for an attack.
+    Two values that collide would have to come to one offset of one topic, so this is no place for
+    an attack.
     """
     return xxhash.xxh3_64_intdigest(value or b"")

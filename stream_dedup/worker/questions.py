@@ -19,17 +19,20 @@ _LATE_SECONDS = 3.0
 
 
 class WrittenFormat:
-    """In which format batches are written: the one in force, as the log declared it first, or as answers tell since.
+    """In which format batches are written: the one in force, as the log declared it first, or as
+    answers tell since.
 
-    An answer is written in the format in force at its record. Until the first one comes after an order to raise it, batches go
-    on in the format before, which the index reads for ever.
+    An answer is written in the format in force at its record. Until the first one comes after an
+    order to raise it, batches go on in the format before, which the index reads for ever.
     """
 
     def __init__(self, declared: int = FIRST_FORMAT) -> None:
         self.number = declared
 
     def heard(self, number: int) -> None:
-        """Take note of the format of an answer. Those of another replica may be late: it is never lowered."""
+        """Take note of the format of an answer. Those of another replica may be late: it is never
+        lowered.
+        """
         self.number = max(self.number, number)
 
     def encode(self, batch: Batch) -> bytes:
@@ -40,8 +43,9 @@ class WrittenFormat:
 class Questions:
     """Appends the log records of what is taken in flight, and gives the flow their answers.
 
-    With `fail_open_seconds` documents leave unjudged once the oldest question has waited for that time. `deaf` says why answers
-    cannot be read, as after their topic was deleted; then, and while they are late, somebody should `begin_anew` soon.
+    With `fail_open_seconds` documents leave unjudged once the oldest question has waited for that
+    time. `deaf` says why answers cannot be read, as after their topic was deleted; then, and while
+    they are late, somebody should `begin_anew` soon.
     """
 
     def __init__(
@@ -80,12 +84,16 @@ class Questions:
     def are_late(self) -> bool:
         """Whether answers take longer than they do as a rule, or cannot be read."""
         oldest = self._flow.oldest_unanswered
-        return bool(self.deaf) or (oldest is not None and self._clock.monotonic() - oldest.taken > _LATE_SECONDS)
+        return bool(self.deaf) or (
+            oldest is not None and self._clock.monotonic() - oldest.taken > _LATE_SECONDS
+        )
 
     def begin_anew(self) -> bool:
-        """Read the answers of another topic of the same name, from its end; return whether that can be read already.
+        """Read the answers of another topic of the same name, from its end; return whether that can
+        be read already.
 
-        What was asked before may have had its answer in the topic that is gone: it must be dropped, and asked anew.
+        What was asked before may have had its answer in the topic that is gone: it must be dropped,
+        and asked anew.
         """
         try:
             verdicts = self._make_verdicts()
@@ -114,7 +122,10 @@ class Questions:
             self._written.heard(format_of(message.value or b""))
             if isinstance(answer, answers.Announce):
                 for part in self._flow.announced(answer):
-                    self._logger.warning("asking again: a replica will not answer an older record", number=part.number)
+                    self._logger.warning(
+                        "asking again: a replica will not answer an older record",
+                        number=part.number,
+                    )
                     self._append(part)
             elif answered := self._flow.answered(answer):
                 answered.passed |= {"answered": message.timestamp_ms or 0, "heard": self._now_ms()}
@@ -157,5 +168,7 @@ class Questions:
         passed = self._flow.fail_open()
         if passed:
             self._logger.error(
-                "the index is silent: documents leave as unique, unjudged", documents=passed, waited_seconds=patience
+                "the index is silent: documents leave as unique, unjudged",
+                documents=passed,
+                waited_seconds=patience,
             )

@@ -1,9 +1,12 @@
-"""How high the host of each document stands in a file of ranks, for the rule `authority` of what is better.
+"""How high the host of each document stands in a file of ranks, for the rule `authority` of what is
+better.
 
-A line is `RANK,HOST` as in Tranco's lists, or a host alone, whose rank is then the number of its line; 1 is the highest. A
-host that is not in the file has the rank of the nearest domain above it that is: `news.example.org` that of `example.org`.
+A line is `RANK,HOST` as in Tranco's lists, or a host alone, whose rank is then the number of its
+line; 1 is the highest. A host that is not in the file has the rank of the nearest domain above it
+that is: `news.example.org` that of `example.org`.
 
-Invariants: a pure function of the file's bytes and the id; of a host that stands twice the higher rank counts.
+Invariants: a pure function of the file's bytes and the id; of a host that stands twice the higher
+rank counts.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ class HostRanks:
         try:
             raw = path.read_bytes()
         except OSError as error:
-            raise ConfigurationError(f"The file of ranks {path} cannot be read: {error.strerror}.") from error
+            raise ConfigurationError(
+                f"The file of ranks {path} cannot be read: {error.strerror}."
+            ) from error
         ranks: dict[str, int] = {}
         for number, line in enumerate(raw.splitlines(), 1):
             text = line.strip()
@@ -53,14 +58,17 @@ class HostRanks:
             rank = int(first) if comma and first.isdigit() else 0 if comma else number
             if not host or not 0 < rank <= RANK_MAX:
                 raise ConfigurationError(
-                    f"Line {number} of the file of ranks {path} is {text[:60]!r}, and must be RANK,HOST with a rank of 1 to "
+                    f"Line {number} of the file of ranks {path} is {text[:60]!r}, and must be "
+                    "RANK,HOST with a rank of 1 to "
                     f"{RANK_MAX}, or a host alone."
                 )
             ranks[host] = min(rank, ranks.get(host, rank))
         return cls(ranks)
 
     def of(self, identifiers: Sequence[bytes]) -> NDArray[np.uint32]:
-        """Return the rank of each document's host, by the documents' ids; `UNRANKED` where there is none."""
+        """Return the rank of each document's host, by the documents' ids; `UNRANKED` where there is
+        none.
+        """
         if len(self._known) > _CACHED_MAX:
             self._known.clear()
         known, hosts = self._known, self._names.of_many(identifiers)

@@ -1,4 +1,6 @@
-"""Role one, the worker: how it is put together. Its loop, with the table of its states, is in `worker.loop`."""
+"""Role one, the worker: how it is put together. Its loop, with the table of its states, is in
+`worker.loop`.
+"""
 
 # ruff: noqa: PLW0108 - a part is given what the worker does, and the worker is made from its parts
 
@@ -36,7 +38,9 @@ from stream_dedup.worker.ranks import HostRanks
 from stream_dedup.worker.startup import SourceCluster
 
 
-def run(settings: Settings, stop: threading.Event, dependencies: WorkerDependencies | None = None) -> None:
+def run(
+    settings: Settings, stop: threading.Event, dependencies: WorkerDependencies | None = None
+) -> None:
     """Run a worker until `stop` is set; what is in flight is finished first.
 
     Raises:
@@ -54,16 +58,27 @@ def run(settings: Settings, stop: threading.Event, dependencies: WorkerDependenc
         failpoint=around.failpoint,
         make_watch=around.make_watch,
     )
-    run_role(settings, stop, frame, lambda running: build_worker(running, recipe, metrics, around).run)
+    run_role(
+        settings, stop, frame, lambda running: build_worker(running, recipe, metrics, around).run
+    )
 
 
-def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, around: WorkerDependencies) -> Worker:
-    """Look at the topics, load the recipe, make Kafka's clients and the parts that use them, and return the worker.
+def build_worker(
+    running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, around: WorkerDependencies
+) -> Worker:
+    """Look at the topics, load the recipe, make Kafka's clients and the parts that use them, and
+    return the worker.
 
     Raises:
         ConfigurationError, BrokerError: the topics, the folder or a client are not as they must be.
     """
-    settings, health, watch, stop, logger = running.settings, running.health, running.watch, running.stop, around.logger
+    settings, health, watch, stop, logger = (
+        running.settings,
+        running.health,
+        running.watch,
+        running.stop,
+        around.logger,
+    )
     names = settings.topic_names
     patience = Patience(watch.is_silent, stop, health.beat)
     cluster = watch.begin(stop, lambda: around.inspect(settings, names, recipe))
@@ -78,14 +93,20 @@ def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, a
     claimed = identity.claim(settings)
     client = claimed.name
     nonce = around.random_bytes(NONCE_BYTES)
-    flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce, around.pace.record_documents)
+    flow = Flow(
+        settings.batches_in_flight, settings.batch_documents, nonce, around.pace.record_documents
+    )
     failpoints = Failpoints(around.failpoint)
-    context = WorkerContext(flow, stop, health.beat, metrics, failpoints, around.clock, logger, patience)
+    context = WorkerContext(
+        flow, stop, health.beat, metrics, failpoints, around.clock, logger, patience
+    )
     warm_up()
 
     clients = _open_clients(running, settings, client, around)
     hosts = counter_of(settings, client, metrics.insights)
-    worker: Worker  # what more than one part must do is the worker's, which exists once its parts do
+    worker: (
+        Worker  # what more than one part must do is the worker's, which exists once its parts do
+    )
     assignment = Assignment(
         context,
         settings,
@@ -123,8 +144,12 @@ def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, a
     )
     memory = FreedMemory(budget.limit_bytes, budget.part_bytes)
     fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
-    questions = Questions(context, clients.appender, clients.hear, clients.verdicts, memory, fail_open, written)
-    parts = WorkerParts(assignment, intake, questions, delivery, allowance, hosts, Awaited(running.waits), claimed)
+    questions = Questions(
+        context, clients.appender, clients.hear, clients.verdicts, memory, fail_open, written
+    )
+    parts = WorkerParts(
+        assignment, intake, questions, delivery, allowance, hosts, Awaited(running.waits), claimed
+    )
     worker = Worker(context, parts, running, around, delivers=delivers)
     what = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}
     logger.info("worker started", name=client, recipe=recipe.id, plan=cluster.plan.id, **what)
@@ -138,8 +163,12 @@ class _Clients(NamedTuple):
     transactions: TransactionalOutput
 
 
-def _open_clients(running: RunningRole, settings: Settings, client: str, around: WorkerDependencies) -> _Clients:
-    """Make what asks the log, hears the index and writes the outputs; `client` is the worker's name."""
+def _open_clients(
+    running: RunningRole, settings: Settings, client: str, around: WorkerDependencies
+) -> _Clients:
+    """Make what asks the log, hears the index and writes the outputs; `client` is the worker's
+    name.
+    """
     names = settings.topic_names
 
     def hear() -> VerdictReader:
@@ -147,7 +176,9 @@ def _open_clients(running: RunningRole, settings: Settings, client: str, around:
 
     return _Clients(
         hear,
-        running.watch.begin(running.stop, hear),  # their end is read before anything is asked, so that no answer can be missed
+        running.watch.begin(
+            running.stop, hear
+        ),  # their end is read before anything is asked, so that no answer can be missed
         around.make_appender(settings, names.fingerprints, f"{client}-log"),
         around.make_transactions(
             settings,
@@ -159,7 +190,9 @@ def _open_clients(running: RunningRole, settings: Settings, client: str, around:
     )
 
 
-def _open_beginnings(settings: Settings, cluster: SourceCluster, around: WorkerDependencies) -> Beginnings:
+def _open_beginnings(
+    settings: Settings, cluster: SourceCluster, around: WorkerDependencies
+) -> Beginnings:
     """Read what was begun, and write down what stands there once; made again it is the same."""
     found = around.make_beginnings(settings, cluster.names, cluster.log_id, cluster.source_id)
     found.open(cluster.source_partitions)

@@ -1,7 +1,8 @@
-"""What a worker checks before it reads its first record; what would endanger documents is a refusal with a remedy.
+"""What a worker checks before it reads its first record; what would endanger documents is a refusal
+with a remedy.
 
-Invariant: nothing is read or written before the topics, the log's settings and its declaration (`declaration`) were found
-to be what they must be.
+Invariant: nothing is read or written before the topics, the log's settings and its declaration
+(`declaration`) were found to be what they must be.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from stream_dedup.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class SourceCluster:
-    """What the cluster's topics are and allow, as read at start; `format` is that in which the log was begun."""
+    """What the cluster's topics are and allow, as read at start; `format` is that in which the log
+    was begun.
+    """
 
     names: TopicNames
     log_id: bytes
@@ -45,18 +48,27 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
     """Read the topics' settings and the log's declaration; declare, if the log is empty.
 
     Raises:
-        ConfigurationError: a topic is missing, a setting endangers documents, the log was begun with another recipe
+        ConfigurationError: a topic is missing, a setting endangers documents, the log was begun
+        with another recipe
             or for another group, or the group works for another filter.
         BrokerError: Kafka does not answer.
     """
     admin = Admin(settings)
     topics = hold("worker", settings, names, admin)
-    report([*check_key(recipe), *check_group(settings, names.documents, admin.group_topics(settings.group))])
+    report(
+        [
+            *check_key(recipe),
+            *check_group(settings, names.documents, admin.group_topics(settings.group)),
+        ]
+    )
     outputs = names.outputs
     declared = declaration.follow(settings, names, recipe, begins=True)
     report(check_declaration(settings, recipe, declared))
     output_partitions = min(topics[name].partitions for name in outputs)
-    limits = [int(topics[name].config.get("max.message.bytes", 1_048_588)) - FRAMING_BYTES for name in outputs]
+    limits = [
+        int(topics[name].config.get("max.message.bytes", 1_048_588)) - FRAMING_BYTES
+        for name in outputs
+    ]
     return SourceCluster(
         names,
         topics[names.fingerprints].topic_id,
@@ -72,13 +84,18 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
 
 
 def first_epoch(
-    settings: Settings, cluster: SourceCluster, beginnings: Beginnings, key: TopicPartitionKey, beat: Callable[[], None]
+    settings: Settings,
+    cluster: SourceCluster,
+    beginnings: Beginnings,
+    key: TopicPartitionKey,
+    beat: Callable[[], None],
 ) -> int:
-    """Return the epoch with which a partition without a committed offset is read from its beginning.
+    """Return the epoch with which a partition without a committed offset is read from its
+    beginning.
 
-    It is 0 if the partition was never begun. If it was, and an operator said that all is to be read again, it is one more than
-    the highest of the log: below the index's watermark everything would be stale. The whole log is read for that, and `beat`
-    called meanwhile.
+    It is 0 if the partition was never begun. If it was, and an operator said that all is to be read
+    again, it is one more than the highest of the log: below the index's watermark everything would
+    be stale. The whole log is read for that, and `beat` called meanwhile.
 
     Raises:
         FirstStartError: the partition's offset has vanished, and nobody said what to do.
@@ -86,12 +103,18 @@ def first_epoch(
     if not beginnings.has(key[1]):
         return 0
     if settings.first_start:
-        marks = read_marks(settings, cluster.names, cluster.source_id, lambda *_: beat()).by_partition
+        marks = read_marks(
+            settings, cluster.names, cluster.source_id, lambda *_: beat()
+        ).by_partition
         return marks[key[1]][0] + 1 if key[1] in marks else 0
     raise FirstStartError(
-        f"The group {settings.group} has no committed offset for {key[0]}-{key[1]}, though {cluster.names.begun} says that "
-        "this partition was begun: its offset has vanished (Kafka forgets a group's offsets after seven idle days), or was "
-        "deleted. Reading from the beginning gives every document that the topic still holds to the outputs again. To do so, "
-        "start once with STREAM_DEDUP_FIRST_START=true; to go on from a known place, restore the offsets with: "
+        f"The group {settings.group} has no committed offset for {key[0]}-{key[1]}, though "
+        f"{cluster.names.begun} says that "
+        "this partition was begun: its offset has vanished (Kafka forgets a group's offsets after "
+        "seven idle days), or was "
+        "deleted. Reading from the beginning gives every document that the topic still holds to "
+        "the outputs again. To do so, "
+        "start once with STREAM_DEDUP_FIRST_START=true; to go on from a known place, restore the "
+        "offsets with: "
         "stream-dedup rewind"
     )

@@ -1,4 +1,5 @@
-"""The benches are for who measures, and promise users nothing: `make test` leaves this folder to `make test-all`."""
+"""The benches are for who measures, and promise users nothing: `make test` leaves this folder to
+`make test-all`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A peer process for the tests: takes pairs of texts with equal first letters; can fail, babble or fall silent."""
+"""A peer process for the tests: takes pairs of texts with equal first letters; can fail, babble or
+fall silent."""
 
 import itertools
 import json
@@ -20,7 +21,13 @@ def say(reply: object) -> None:
 
 
 MISSING = {"absent": "ModuleNotFoundError: No module named 'absent'"}
-say({"versions": {"fake": "1.0"}, "missing": MISSING, "methods": METHODS if MODE == "mixed" else METHODS[:1]})
+say(
+    {
+        "versions": {"fake": "1.0"},
+        "missing": MISSING,
+        "methods": METHODS if MODE == "mixed" else METHODS[:1],
+    }
+)
 for line in sys.stdin:
     question = json.loads(line)
     if MODE == "babbling":
@@ -35,8 +42,11 @@ for line in sys.stdin:
         sys.exit(3)
     else:
         texts = question["texts"]
-        # Larger place first, and each with itself: order and such pairs are not the peer's to get right.
+        # Larger place first, and each with itself: order and such pairs are not the peer's to get
+        # right.
         near = [
-            (b, a) for a, b in itertools.combinations_with_replacement(range(len(texts)), 2) if texts[a][:1] == texts[b][:1]
+            (b, a)
+            for a, b in itertools.combinations_with_replacement(range(len(texts)), 2)
+            if texts[a][:1] == texts[b][:1]
         ]
         say({"pairs": near})

@@ -1,4 +1,5 @@
-"""`bench files`, `bench find` and the edits: their texts are what they are said to be, and what is planted is found."""
+"""`bench files`, `bench find` and the edits: their texts are what they are said to be, and what is
+planted is found."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from stream_dedup.search.texts import TextIndex
 
 
 def test_the_file_has_the_copies_that_it_is_said_to_have(tmp_path: Path) -> None:
-    """The same numbers make the same file; copies are like an earlier text, others are not; all copies are found."""
+    """The same numbers make the same file; copies are like an earlier text, others are not; all
+    copies are found."""
     truth = write_file(tmp_path / "a.jsonl", 1000, 1100, 3)
     assert write_file(tmp_path / "b.jsonl", 1000, 1100, 3) == truth
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
@@ -48,7 +50,9 @@ OTHER = [" ".join(f"other{sentence}x{word}" for word in range(12)) + "." for sen
 def test_each_kind_of_edit_is_what_it_says() -> None:
     dice = np.random.default_rng(1)
 
-    agency, abridged, scanned = (edited(kind, TEXT, OTHER, dice) for kind in ("agency", "abridged", "scanned"))
+    agency, abridged, scanned = (
+        edited(kind, TEXT, OTHER, dice) for kind in ("agency", "abridged", "scanned")
+    )
 
     assert agency == " ".join([OTHER[0], *TEXT[1:-2], *OTHER[-2:]])
     assert abridged.split() == " ".join(TEXT).split()[:144]
@@ -76,17 +80,35 @@ def test_every_clue_finds_its_text_and_the_scan_agrees() -> None:
         (code, tokens, change) for code in LANGUAGES for tokens in TOKENS for change in CHANGES
     ]
     assert {one["asked"] for one in figures["cells"]} == {4}
-    assert {one["recall"] for one in figures["cells"] if one["change"] == "whole" and one["language"] == "en"} == {1.0}
-    assert [(one["tokens"], one["asked"]) for one in figures["scans"]] == [(tokens, 9) for tokens in TOKENS]
+    assert {
+        one["recall"]
+        for one in figures["cells"]
+        if one["change"] == "whole" and one["language"] == "en"
+    } == {1.0}
+    assert [(one["tokens"], one["asked"]) for one in figures["scans"]] == [
+        (tokens, 9) for tokens in TOKENS
+    ]
     assert figures["bytes_in_engine"] > 300
-    assert min(figures["loaded_per_second"], figures["load_cpu_us"], figures["median_ms"], figures["ask_cpu_ms"]) > 0
+    assert (
+        min(
+            figures["loaded_per_second"],
+            figures["load_cpu_us"],
+            figures["median_ms"],
+            figures["ask_cpu_ms"],
+        )
+        > 0
+    )
 
 
-def test_an_engine_that_overlooks_a_document_is_complained_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_overlooks_a_document_is_complained_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its recall says so, and the scan names the clue."""
     ask = TextIndex.find
 
-    def overlook(self: TextIndex, clue: Clue, limit: int, least: float | None = None) -> list[FoundText]:
+    def overlook(
+        self: TextIndex, clue: Clue, limit: int, least: float | None = None
+    ) -> list[FoundText]:
         return ask(self, clue, limit, least)[1:]
 
     monkeypatch.setattr(TextIndex, "find", overlook)
@@ -97,9 +119,22 @@ def test_an_engine_that_overlooks_a_document_is_complained_of(monkeypatch: pytes
     assert (cell["recall"], cell["listed"]) == (0.0, 1.0)
 
 
-def test_the_command_says_its_seed_and_writes_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_its_seed_and_writes_tables_and_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / "figures.json"
-    arguments = ["--documents", "60", "--clues", "2", "--scans", "3", "--seed", "5", "--json", str(target)]
+    arguments = [
+        "--documents",
+        "60",
+        "--clues",
+        "2",
+        "--scans",
+        "3",
+        "--seed",
+        "5",
+        "--json",
+        str(target),
+    ]
     assert main(["find", *arguments]) == 0
 
     shown = capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""The guard against losing speed: what a document costs, beside a yardstick of the same documents on the same machine."""
+"""The guard against losing speed: what a document costs, beside a yardstick of the same documents
+on the same machine."""
 
 from __future__ import annotations
 
@@ -42,11 +43,14 @@ def _collector_as_in_a_role() -> Iterator[None]:
 
 
 class Path:
-    """A worker and an index without Kafka and without a disk; each call takes one batch all the way."""
+    """A worker and an index without Kafka and without a disk; each call takes one batch all the
+    way."""
 
     def __init__(self) -> None:
         recipe, nonce = Recipe(), bytes(16)
-        self._preparer = Preparer(Decoder(load_settings({}, environ={})), Fingerprinter(recipe), nonce, 1_000_000)
+        self._preparer = Preparer(
+            Decoder(load_settings({}, environ={})), Fingerprinter(recipe), nonce, 1_000_000
+        )
         self._outputs = OutputWriter("unique", "duplicates", "dead", "group", recipe.id, 1_000_000)
         self._flow = Flow(1, DOCUMENTS, nonce)
         self._index = LogIndex(MemoryStore())
@@ -58,11 +62,15 @@ class Path:
     def take(self, messages: list[Message]) -> dict[str, float]:
         """Return the CPU seconds of each role."""
         began = time.thread_time()
-        batch = self._preparer.prepare(messages, {("documents", 0): self._flow.source(("documents", 0))}, b"")
+        batch = self._preparer.prepare(
+            messages, {("documents", 0): self._flow.source(("documents", 0))}, b""
+        )
         parts = self._flow.admit(batch)
         worker = time.thread_time() - began
         began = time.thread_time()
-        said = self._index.apply([(self._log_offset + at, 1, part.raw) for at, part in enumerate(parts)])
+        said = self._index.apply(
+            [(self._log_offset + at, 1, part.raw) for at, part in enumerate(parts)]
+        )
         index = time.thread_time() - began
         self._log_offset += len(parts)
         began = time.thread_time()
@@ -79,16 +87,23 @@ class Path:
 
 
 def yardstick(messages: list[Message]) -> float:
-    """Return the CPU seconds of work that this project cannot change, half of it Python's and half compiled."""
+    """Return the CPU seconds of work that this project cannot change, half of it Python's and half
+    compiled."""
     began = time.thread_time()
     for _ in range(2):
         for message in messages:
-            json.loads(json.dumps({"key": (message.key or b"").decode(), "value": (message.value or b"").decode()}))
+            json.loads(
+                json.dumps(
+                    {"key": (message.key or b"").decode(), "value": (message.value or b"").decode()}
+                )
+            )
             hashlib.sha256(message.value or b"").digest()
     return time.thread_time() - began
 
 
-def measured(take: Callable[[list[Message]], dict[str, float]], batches: list[list[Message]]) -> dict[str, float]:
+def measured(
+    take: Callable[[list[Message]], dict[str, float]], batches: list[list[Message]]
+) -> dict[str, float]:
     """Return the median over some batches of each role's time divided by the yardstick's."""
     found: dict[str, list[float]] = {}
     for batch in batches:
@@ -99,9 +114,21 @@ def measured(take: Callable[[list[Message]], dict[str, float]], batches: list[li
 
 
 def test_a_document_costs_about_what_it_did() -> None:
-    """No role takes twice the recorded share of the yardstick's time, in the best of three tries."""
-    pages = list(endless(1, DOCUMENTS * (1 + TRIES * ROUNDS), size_bytes=1000, duplicate_share=0.3, languages=("en",)))
-    messages = [Message("documents", 0, at, page.key, page.value, 1_700_000_000_000 + at, []) for at, page in enumerate(pages)]
+    """No role takes twice the recorded share of the yardstick's time, in the best of three
+    tries."""
+    pages = list(
+        endless(
+            1,
+            DOCUMENTS * (1 + TRIES * ROUNDS),
+            size_bytes=1000,
+            duplicate_share=0.3,
+            languages=("en",),
+        )
+    )
+    messages = [
+        Message("documents", 0, at, page.key, page.value, 1_700_000_000_000 + at, [])
+        for at, page in enumerate(pages)
+    ]
     batches = [messages[first : first + DOCUMENTS] for first in range(0, len(messages), DOCUMENTS)]
     path = Path()
     path.take(batches[0])
@@ -112,4 +139,7 @@ def test_a_document_costs_about_what_it_did() -> None:
         if all(tries[-1][role] <= LOSS * ratio for role, ratio in RECORDED.items()):
             return
 
-    pytest.fail(f"A document costs more than {LOSS} times what was recorded, {RECORDED} of the yardstick: now {tries}.")
+    pytest.fail(
+        f"A document costs more than {LOSS} times what was recorded, {RECORDED} of the yardstick: "
+        f"now {tries}."
+    )

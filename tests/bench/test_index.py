@@ -1,4 +1,5 @@
-"""The bench of the index, over a few thousand documents: what it checks, and what it holds ours against."""
+"""The bench of the index, over a few thousand documents: what it checks, and what it holds ours
+against."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from stream_dedup.log.answers import Judgement, LogAnswer, Rejected, decode, enc
 
 
 def test_a_stream_is_a_function_of_its_numbers() -> None:
-    """The same bytes again, also from the middle; copies are of earlier originals, and so many bits off."""
+    """The same bytes again, also from the middle; copies are of earlier originals, and so many bits
+    off."""
     stream = PrintStream(PLANS["blocks"], 6000, 0.3, 15, seed=4)
     records = list(stream.records())
 
@@ -35,24 +37,52 @@ def test_a_stream_is_a_function_of_its_numbers() -> None:
     assert 0.15 * 6000 < len(copies) < 0.3 * 6000
     assert (originals[copies] < copies).all()
     assert (originals[originals[copies]] < 0).all()
-    assert set(np.bitwise_count(prints[copies] ^ prints[originals[copies]]).sum(axis=1).tolist()) == {15}
+    assert set(
+        np.bitwise_count(prints[copies] ^ prints[originals[copies]]).sum(axis=1).tolist()
+    ) == {15}
 
 
 def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> None:
-    """All copies found, the same volume after each; a copy that was not found would be a complaint."""
+    """All copies found, the same volume after each; a copy that was not found would be a
+    complaint."""
     target = tmp_path / "figures.json"
-    code = main(["index", "--documents", "6000", "--plan", "classic", "--folder", str(tmp_path), "--json", str(target)])
+    code = main(
+        [
+            "index",
+            "--documents",
+            "6000",
+            "--plan",
+            "classic",
+            "--folder",
+            str(tmp_path),
+            "--json",
+            str(target),
+        ]
+    )
     (said,) = json.loads(target.read_text(encoding="utf-8"))["runs"]
 
     assert code == 0
     assert said["planted_found"] > 300
     assert (said["planted_missed"], said["complaints"]) == (0, [])
-    steps = [said[step] for step in ("filled", "open_after_kill", "open_after_close", "restored", "rebuilt", "decided")]
+    steps = [
+        said[step]
+        for step in (
+            "filled",
+            "open_after_kill",
+            "open_after_close",
+            "restored",
+            "rebuilt",
+            "decided",
+        )
+    ]
     assert len({step["chain"] for step in steps}) == 1
     assert {step["statistics"]["entries"] for step in steps} == {6000 - said["planted_found"]}
     assert said["disk_bytes_per_representative"]["total"] > 50
     assert said["restored_entries_per_second"] > 0
-    assert (said["decided"]["statistics"]["candidates"], said["rebuild_decided_documents_per_second"] > 0) == (0, True)
+    assert (
+        said["decided"]["statistics"]["candidates"],
+        said["rebuild_decided_documents_per_second"] > 0,
+    ) == (0, True)
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
@@ -66,7 +96,8 @@ def judged(stream: PrintStream) -> Iterator[tuple[StreamRecord, bytes]]:
 
 
 def test_a_wrong_answer_is_no_chance() -> None:
-    """A verdict on an original that names what it is not near to ends the run; on a copy it counts as missed."""
+    """A verdict on an original that names what it is not near to ends the run; on a copy it counts
+    as missed."""
     stream = PrintStream(PLANS["classic"], 3000, 0.3, 3)
     (first, _), (record, raw), *_ = judged(stream)
     answer = decode(raw)
@@ -93,20 +124,31 @@ def test_a_wrong_answer_is_no_chance() -> None:
         Truth(stream).compare(first, encode(Rejected(1, bytes(16), 0, "why"), bytes(16))[0])
 
 
-# `python -m bench index --corpus CORPORA --plan bands --plan classic`, 2026-11-26, 2,318 distinct texts.
+# `python -m bench index --corpus CORPORA --plan bands --plan classic`, 2026-11-26, 2,318 distinct
+# texts.
 REAL = {"bands": 0.003, "classic": 0.112}
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_documents_are_as_near_as_real_texts(name: str) -> None:
     """As many entries are looked up for each as for real ones, within a fifth."""
-    assert candidates(PLANS[name], generated(PLANS[name], 2_318, seed=1)) == pytest.approx(REAL[name], rel=0.2, abs=0.003)
+    assert candidates(PLANS[name], generated(PLANS[name], 2_318, seed=1)) == pytest.approx(
+        REAL[name], rel=0.2, abs=0.003
+    )
 
 
 def test_what_a_kill_left_is_opened_with_other_memory_and_judged_on(tmp_path: Path) -> None:
     """Every copy planted in what comes then is found, of originals from before the kill too."""
     said: list[str] = []
-    options = IndexOptions(4_000, PLANS["bands"], 0.3, seed=4, folder=tmp_path, judging_only=True, reopen_bytes=600 << 20)
+    options = IndexOptions(
+        4_000,
+        PLANS["bands"],
+        0.3,
+        seed=4,
+        folder=tmp_path,
+        judging_only=True,
+        reopen_bytes=600 << 20,
+    )
     report = run_index(options, said.append)
     found = report.as_json()
 

@@ -1,4 +1,5 @@
-"""The comparison of the whole path with a plain copy: what is computed from readings, and a tiny run on a real Kafka."""
+"""The comparison of the whole path with a plain copy: what is computed from readings, and a tiny
+run on a real Kafka."""
 
 from __future__ import annotations
 
@@ -20,11 +21,23 @@ def reading(seconds: float, committed: int) -> PathReading:
 
 def sample(variant: str, number: int, per_second: float | None, **balance: int) -> Sample:
     documents, seconds = (1000, 1000 / per_second) if per_second else (0, 0.0)
-    return Sample(variant, number, documents, seconds, 1.0, {"worker": 0.05}, {}, {"worker": 2.0}, {"worker": 7}, balance)
+    return Sample(
+        variant,
+        number,
+        documents,
+        seconds,
+        1.0,
+        {"worker": 0.05},
+        {},
+        {"worker": 2.0},
+        {"worker": 7},
+        balance,
+    )
 
 
 def test_the_window_begins_at_5_percent_and_ends_when_all_is_committed() -> None:
-    """What was committed before is start-up, and the window's first documents are those after its first reading."""
+    """What was committed before is start-up, and the window's first documents are those after its
+    first reading."""
     readings = [reading(1, 10), reading(2, 49), reading(3, 60), reading(4, 500), reading(5, 1000)]
 
     first, last = window(readings, 1000)
@@ -34,16 +47,20 @@ def test_the_window_begins_at_5_percent_and_ends_when_all_is_committed() -> None
 
 
 def test_the_window_waits_for_all_workers() -> None:
-    """What one worker did before the others had joined is start-up; if they joined too late there is no figure."""
+    """What one worker did before the others had joined is start-up; if they joined too late there
+    is no figure."""
     early = [replace(reading(1, 100), is_complete=False), reading(2, 300), reading(3, 1000)]
-    late = [replace(reading(at, at * 100), is_complete=False) for at in range(1, 7)] + [reading(7, 1000)]
+    late = [replace(reading(at, at * 100), is_complete=False) for at in range(1, 7)] + [
+        reading(7, 1000)
+    ]
 
     assert [one.seconds for one in window(early, 1000)] == [2, 3]
     assert [one.seconds for one in window(late, 1000)] == [7, 7]
 
 
 def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
-    """The median of paired ratios, not the ratio of medians; a round without a figure has no ratio."""
+    """The median of paired ratios, not the ratio of medians; a round without a figure has no
+    ratio."""
     rounds: dict[str, list[float | None]] = {
         "copy": [100.0, 400.0, 50.0, None],
         "bands": [20.0, 30.0, 40.0, 50.0],
@@ -52,7 +69,9 @@ def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
     }
     report = PathReport(PathOptions(), {})
     report.samples = [
-        sample(variant, number, rounds[variant][number - 1]) for number in (1, 2, 3, 4) for variant in order(number, VARIANTS)
+        sample(variant, number, rounds[variant][number - 1])
+        for number in (1, 2, 3, 4)
+        for variant in order(number, VARIANTS)
     ]
 
     assert report.ratios("blocks") == pytest.approx([0.5, 0.25, 0.8])
@@ -71,7 +90,10 @@ def test_what_is_lost_or_doubled_is_a_complaint() -> None:
     report.samples.append(sample("classic", 2, 100.0, **{**fields, "unique": 5}))
 
     assert len(report.complaints) == 1
-    assert "In round 2 of classic, 10 documents went in and 5 unique, 3 duplicates, 1 dead_letters" in report.complaints[0]
+    assert (
+        "In round 2 of classic, 10 documents went in and 5 unique, 3 duplicates, 1 dead_letters"
+        in report.complaints[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +104,11 @@ def test_what_is_lost_or_doubled_is_a_complaint() -> None:
         (["--duplicates", "1"], 1, "leaves no originals"),
         (["--workers", "5"], 1, "Of 5 workers only 4 would have a partition; give --partitions 5"),
         (["--languages", "en,xx"], 1, "There are no texts in xx"),
-        (["--json", "no/such/folder/x.json"], 1, "The results cannot be written to no/such/folder/x.json"),
+        (
+            ["--json", "no/such/folder/x.json"],
+            1,
+            "The results cannot be written to no/such/folder/x.json",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused_at_once(
@@ -97,8 +123,19 @@ def test_what_cannot_be_measured_is_refused_at_once(
 @pytest.mark.broker
 @pytest.mark.long
 def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each variant is measured once and balanced: the copy copies all, and each plan judges all, a fifth at least twice."""
-    arguments = ["--documents", "2000", "--rounds", "1", "--no-latency", "--broker", bootstrap, "--json", "-"]
+    """Each variant is measured once and balanced: the copy copies all, and each plan judges all, a
+    fifth at least twice."""
+    arguments = [
+        "--documents",
+        "2000",
+        "--rounds",
+        "1",
+        "--no-latency",
+        "--broker",
+        bootstrap,
+        "--json",
+        "-",
+    ]
 
     code = main(["path", *arguments])
     out, err = capsys.readouterr()
@@ -109,7 +146,9 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert result["documents"]["count"] == 2000
     assert result["machine"]["cores"] >= 1
     assert list(result["variants"]) == list(VARIANTS)
-    assert [(one["variant"], one["round"]) for one in result["samples"]] == [(name, 1) for name in VARIANTS]
+    assert [(one["variant"], one["round"]) for one in result["samples"]] == [
+        (name, 1) for name in VARIANTS
+    ]
     copied, *judged = (one["balance"] for one in result["samples"])
     assert copied == {"in": 2000, "copies": 2000}
     for balance in judged:
@@ -135,9 +174,12 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.broker
 @pytest.mark.long
 def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -> None:
-    """Each program that is here copies what it is given, from the first document to the last, with nothing of ours in it."""
+    """Each program that is here copies what it is given, from the first document to the last, with
+    nothing of ours in it."""
     found, missing = find_peers()
-    bench = Bench(PathOptions(documents=2000), BenchCluster(bootstrap), tmp_path, lambda _: None, found)
+    bench = Bench(
+        PathOptions(documents=2000), BenchCluster(bootstrap), tmp_path, lambda _: None, found
+    )
 
     assert set(found) | set(missing) == {"plain", "quix"}
     assert "plain" in found
@@ -150,12 +192,23 @@ def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -
 
 
 @pytest.mark.broker
-def test_a_tiny_latency_run(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every record that is sent to the observed one of four partitions comes out once and is counted, however old it is."""
+def test_a_tiny_latency_run(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every record that is sent to the observed one of four partitions comes out once and is
+    counted, however old it is."""
     monkeypatch.setattr("bench.latency._WARM_UP_DOCUMENTS", 50)
-    bench = Bench(PathOptions(documents=2000, rates=(40.0, 400.0)), BenchCluster(bootstrap), tmp_path, lambda _: None)
+    bench = Bench(
+        PathOptions(documents=2000, rates=(40.0, 400.0)),
+        BenchCluster(bootstrap),
+        tmp_path,
+        lambda _: None,
+    )
 
     found = bench.latency("blocks", seconds=0.5)
 
-    assert [(one.documents_per_second, len(one.ages_ms)) for one in found] == [(40.0, 5), (400.0, 50)]
+    assert [(one.documents_per_second, len(one.ages_ms)) for one in found] == [
+        (40.0, 5),
+        (400.0, 50),
+    ]
     assert all(age > 0 for one in found for age in one.ages_ms)

@@ -1,4 +1,5 @@
-"""The quality bench: its counts against ten-line models, its corpora and template pages, the command on a tiny corpus."""
+"""The quality bench: its counts against ten-line models, its corpora and template pages, the
+command on a tiny corpus."""
 
 from __future__ import annotations
 
@@ -32,37 +33,61 @@ def texts(code: str, count: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one set: in English and Chinese six articles each, two of them once more with a word changed."""
+    """A folder with one set: in English and Chinese six articles each, two of them once more with a
+    word changed."""
     folder = tmp_path_factory.mktemp("corpus")
     documents = []
     for code in ("en", "zh"):
         own = texts(code, 6)
-        documents += [CorpusDocument(f"{code}{number}", text, code) for number, text in enumerate(own)]
         documents += [
-            CorpusDocument(f"{code}{number}b", f"{own[number]} {('Amen', '完')[code == 'zh']}", code) for number in (1, 4)
+            CorpusDocument(f"{code}{number}", text, code) for number, text in enumerate(own)
+        ]
+        documents += [
+            CorpusDocument(
+                f"{code}{number}b", f"{own[number]} {('Amen', '完')[code == 'zh']}", code
+            )
+            for number in (1, 4)
         ]
     known = {(one.earlier, one.later): one for one in truth.pairs(documents)}
     names = {"exact": "exact", "duplicate": "dup", "grey": "grey", "different": "diff"}
-    lines = [json.dumps({"id": one.id, "text": one.text, "lang": one.language, "src": "made"}) for one in documents]
+    lines = [
+        json.dumps({"id": one.id, "text": one.text, "lang": one.language, "src": "made"})
+        for one in documents
+    ]
     (folder / "tiny.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     rows = [
-        f"{documents[a].id}\t{documents[b].id}\t-\t{names[one.verdict]}\t{one.jaccard:.4f}" for (a, b), one in known.items()
+        f"{documents[a].id}\t{documents[b].id}\t-\t{names[one.verdict]}\t{one.jaccard:.4f}"
+        for (a, b), one in known.items()
     ]
-    (folder / "tiny.pairs.tsv").write_text("\n".join(["id_a\tid_b\tlabel\tverdict\tjaccard", *rows]) + "\n", encoding="utf-8")
+    (folder / "tiny.pairs.tsv").write_text(
+        "\n".join(["id_a\tid_b\tlabel\tverdict\tjaccard", *rows]) + "\n", encoding="utf-8"
+    )
     return folder
 
 
 def test_a_scan_takes_what_the_plan_takes() -> None:
-    """The pairs found are exactly those of the plan's own predicate over all pairs at or above the floor."""
+    """The pairs found are exactly those of the plan's own predicate over all pairs at or above the
+    floor."""
     seed = int(os.environ["TEST_SEED"])
     dice = random.Random(seed)
     print("TEST_SEED", seed)
     base = dice.getrandbits(128)
-    numbers = [base ^ sum(1 << dice.randrange(128) for _ in range(dice.randrange(16))) for _ in range(60)]
+    numbers = [
+        base ^ sum(1 << dice.randrange(128) for _ in range(dice.randrange(16))) for _ in range(60)
+    ]
     features = [dice.choice([10, 47, 48, 100, 200, 400]) for _ in numbers]
-    sketches = np.array([[3 if dice.random() < 0.85 else dice.randrange(256) for _ in range(120)] for _ in numbers], np.uint8)
+    sketches = np.array(
+        [[3 if dice.random() < 0.85 else dice.randrange(256) for _ in range(120)] for _ in numbers],
+        np.uint8,
+    )
     told = [sketch.tobytes() for sketch in sketches]
-    prints = np.array([[one & (1 << 64) - 1, one >> 64] for one in (number & (1 << 128) - 1 for number in numbers)], np.uint64)
+    prints = np.array(
+        [
+            [one & (1 << 64) - 1, one >> 64]
+            for one in (number & (1 << 128) - 1 for number in numbers)
+        ],
+        np.uint64,
+    )
 
     for plan in (
         Plan(128, 8, 1, 19),
@@ -75,14 +100,17 @@ def test_a_scan_takes_what_the_plan_takes() -> None:
             (a, b)
             for a, b in itertools.combinations(range(60), 2)
             if min(features[a], features[b]) >= 48
-            and plan.within_reach(numbers[a], numbers[b], (features[a], features[b]), (told[a], told[b]))
+            and plan.within_reach(
+                numbers[a], numbers[b], (features[a], features[b]), (told[a], told[b])
+            )
         }
         assert expected
         assert near_pairs(prints, np.array(features, np.uint32), sketches, 48, plan) == expected
 
 
 def test_template_pages_are_negatives_and_share_their_boilerplate() -> None:
-    """No two pages reach a Jaccard of 0.5, most share a good part, and the pairs listed are the exact measure's."""
+    """No two pages reach a Jaccard of 0.5, most share a good part, and the pairs listed are the
+    exact measure's."""
     made = template_pages("fr", 7, 40)
 
     assert template_pages.__wrapped__("fr", 7, 40) == made
@@ -94,7 +122,8 @@ def test_template_pages_are_negatives_and_share_their_boilerplate() -> None:
 
 
 def test_the_bench_finds_the_copies_and_drops_nothing_else(tiny: Path) -> None:
-    """On a set with one word changed in four copies: all found, with every key, in both groups; classic counts apart."""
+    """On a set with one word changed in four copies: all found, with every key, in both groups;
+    classic counts apart."""
     report = run_quality(QualityOptions(tiny, keys=2), None, lambda _: None)
     lines = {(line.name, line.plan): line for line in report.summaries()}
 
@@ -102,7 +131,8 @@ def test_the_bench_finds_the_copies_and_drops_nothing_else(tiny: Path) -> None:
         counts = lines[name, "blocks"].counts
         assert (counts.found, counts.dup, counts.false_pairs) == (dup, dup, 0)
         assert lines[name, "blocks"].recall_min == 1.0
-    # Two keys; 16 documents without the four copies, and 100 template pages in each of two languages.
+    # Two keys; 16 documents without the four copies, and 100 template pages in each of two
+    # languages.
     assert lines["all", "blocks"].counts.distinct == 2 * (12 + 200)
     assert lines["all", "blocks"].counts.false_drops <= 2
     assert ("all", "classic") in lines
@@ -122,7 +152,8 @@ def test_peers_are_measured_beside(tiny: Path) -> None:
 
 
 def test_a_peer_that_fails_costs_its_own_figures_only(tiny: Path) -> None:
-    """The failed method is named with the set and the reason; the methods after it are asked of a new child."""
+    """The failed method is named with the set and the reason; the methods after it are asked of a
+    new child."""
     with Peers([sys.executable, str(FAKE), "mixed"]) as peers:
         report = run_quality(QualityOptions(tiny, plans=()), peers, lambda _: None)
 
@@ -132,11 +163,16 @@ def test_a_peer_that_fails_costs_its_own_figures_only(tiny: Path) -> None:
 
 
 def test_recall_of_the_default_on_real_texts(corpora: Path) -> None:
-    """At least 0.95 of the near-duplicates in each language group, at most 5 false pairs per million, none below 0.3."""
-    report = run_quality(QualityOptions(corpora, plans=(quality.PLANS["bands"],)), None, lambda _: None)
+    """At least 0.95 of the near-duplicates in each language group, at most 5 false pairs per
+    million, none below 0.3."""
+    report = run_quality(
+        QualityOptions(corpora, plans=(quality.PLANS["bands"],)), None, lambda _: None
+    )
     lines = {line.name: line for line in report.summaries()}
 
-    assert {group: lines[group].counts.recall >= 0.95 for group in GROUPS} == dict.fromkeys(GROUPS, True)  # type: ignore[operator]
+    assert {group: lines[group].counts.recall >= 0.95 for group in GROUPS} == dict.fromkeys(
+        GROUPS, True
+    )  # type: ignore[operator]
     assert lines["all"].counts.false_per_million <= 5  # type: ignore[operator]
     assert lines["all"].counts.far_pairs == 0
 
@@ -154,11 +190,20 @@ def test_pairs_are_of_two_texts_the_smaller_place_first() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "said"),
-    [("failing", "no such thing"), ("babbling", "no answer: 'what"), ("ending", "ended without"), ("silent", "within 1 s")],
+    [
+        ("failing", "no such thing"),
+        ("babbling", "no answer: 'what"),
+        ("ending", "ended without"),
+        ("silent", "within 1 s"),
+    ],
 )
 def test_a_peer_that_fails_is_a_sentence(mode: str, said: str) -> None:
-    """A peer's error, a line that is no answer, an end and a silence are errors that say so; the child is gone afterwards."""
-    with fake(mode, 1.0 if mode == "silent" else 60.0) as peers, pytest.raises(StreamDedupError, match=said):
+    """A peer's error, a line that is no answer, an end and a silence are errors that say so; the
+    child is gone afterwards."""
+    with (
+        fake(mode, 1.0 if mode == "silent" else 60.0) as peers,
+        pytest.raises(StreamDedupError, match=said),
+    ):
         peers.near_pairs(peers.methods[0], ["a", "b"], ["en", "en"])
 
     assert peers._child.poll() is not None

@@ -1,4 +1,5 @@
-"""Made-up sites: the pages and their exact Jaccards, and what the bench counts against a loop over the public index."""
+"""Made-up sites: the pages and their exact Jaccards, and what the bench counts against a loop over
+the public index."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ def test_jaccards_are_those_of_every_pair() -> None:
     seed = int(os.environ["TEST_SEED"])
     dice = random.Random(seed)
     print("TEST_SEED", seed)
-    sets = [frozenset({"all", f"own {n}", *(f"w{dice.randrange(30)}" for _ in range(20))}) for n in range(25)]
+    sets = [
+        frozenset({"all", f"own {n}", *(f"w{dice.randrange(30)}" for _ in range(20))})
+        for n in range(25)
+    ]
 
     found = jaccards(sets)
 
@@ -35,8 +39,11 @@ def test_jaccards_are_those_of_every_pair() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_pages_of_a_site_share_their_template_and_copies_are_as_near_as_wanted(language: str) -> None:
-    """Two pages with 70 % of their words in common are .50 to .57 alike, those of two sites next to nothing."""
+def test_pages_of_a_site_share_their_template_and_copies_are_as_near_as_wanted(
+    language: str,
+) -> None:
+    """Two pages with 70 % of their words in common are .50 to .57 alike, those of two sites next to
+    nothing."""
     pages = SitePages(language, 70, 12, SMALL)
     again = SitePages(language, 70, 12, SMALL)
 
@@ -53,19 +60,26 @@ def test_pages_of_a_site_share_their_template_and_copies_are_as_near_as_wanted(l
             assert exact < 0.1
     assert [copy.level for copy in pages.copies] == [0] * 6 + [1] * 6 + [2] * 6
     for copy in pages.copies:
-        assert jaccard(shingles(copy.text, language), own[copy.of]) == pytest.approx(LEVELS[copy.level], abs=0.015)
+        assert jaccard(shingles(copy.text, language), own[copy.of]) == pytest.approx(
+            LEVELS[copy.level], abs=0.015
+        )
 
 
 @pytest.mark.parametrize("template", [60, 75, 92])
 def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
     pages = SitePages("ja", template, 12, SMALL)
-    known = KnownPrints(fingerprinter_of("words", 0), [*pages.texts, *(copy.text for copy in pages.copies)])
+    known = KnownPrints(
+        fingerprinter_of("words", 0), [*pages.texts, *(copy.text for copy in pages.copies)]
+    )
     finding = judge_site(pages, known, PLANS["bands"], "words", 0)
 
     index, kept, bands, worst = Index(), [], [], {0: 0, 1: 0}
     for place in pages.order:
         own = shingles(pages.texts[place], "ja")
-        nearest = max((jaccard(own, shingles(pages.texts[k], "ja")) for k in kept if k // 12 == place // 12), default=0.0)
+        nearest = max(
+            (jaccard(own, shingles(pages.texts[k], "ja")) for k in kept if k // 12 == place // 12),
+            default=0.0,
+        )
         is_dropped = index.add(str(place), pages.texts[place]).is_duplicate
         bands.append((nearest, is_dropped))
         worst[place // 12] += is_dropped and nearest < 0.5
@@ -83,15 +97,36 @@ def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
         assert finding.bands.documents[0] == 2  # the first of each site
     if template == 60:
         assert sum(finding.bands.dropped) == 0
-        assert (finding.copies[0].planted, finding.copies[0].found, finding.copies[0].misnamed) == (6, 6, 0)
+        assert (finding.copies[0].planted, finding.copies[0].found, finding.copies[0].misnamed) == (
+            6,
+            6,
+            0,
+        )
 
 
-def test_the_command_measures_made_up_sites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_measures_made_up_sites(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`bench quality --sites` needs no corpora; the JSON holds a finding of each kind."""
     target = tmp_path / "figures.json"
     chosen = ["--language", "ar", "--template", "50", "--site-pages", "5", "--pages", "10"]
 
-    assert main(["quality", "--sites", *chosen, "--preset", "words", "--plan", "bands", "--json", str(target)]) == 0
+    assert (
+        main(
+            [
+                "quality",
+                "--sites",
+                *chosen,
+                "--preset",
+                "words",
+                "--plan",
+                "bands",
+                "--json",
+                str(target),
+            ]
+        )
+        == 0
+    )
 
     shown = capsys.readouterr().out
     assert "words bands" in shown

@@ -24,7 +24,9 @@ class Authority:
         certificate = (
             _builder(self._name, self._name, self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
+            )
             .sign(self._key, hashes.SHA256())
         )
         self._pem = certificate.public_bytes(serialization.Encoding.PEM)
@@ -32,20 +34,28 @@ class Authority:
         self.path.write_bytes(self._pem)
 
     def sign(self, name: str, address: str | None = None) -> tuple[Path, Path]:
-        """Return (certificate with the CA's, private key) for a name, and for an address if it is a server's."""
+        """Return (certificate with the CA's, private key) for a name, and for an address if it is a
+        server's."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self._name, key).add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+            critical=False,
         )
         if address is not None:
-            alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+            alternative = x509.SubjectAlternativeName(
+                [x509.IPAddress(ipaddress.ip_address(address))]
+            )
             builder = builder.add_extension(alternative, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         chain, private = self._folder / f"{name}.crt", self._folder / f"{name}.key"
         chain.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + self._pem)
         private.touch(0o600)
         private.write_bytes(
-            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
         )
         return chain, private
 
@@ -54,7 +64,9 @@ def _name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()

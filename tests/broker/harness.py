@@ -1,4 +1,5 @@
-"""A filter on a real Apache Kafka: topics of its own, roles as child processes, and the checker that reads only Kafka."""
+"""A filter on a real Apache Kafka: topics of its own, roles as child processes, and the checker
+that reads only Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
@@ -97,7 +105,10 @@ class Role:
     def says(self, text: str, seconds: float = WAIT_SECONDS) -> None:
         def said() -> bool:
             if self.process.poll() is not None and text not in self.log:
-                raise AssertionError(f"{self.name} ended with {self.process.returncode} before saying {text!r}:\n{self.log}")
+                raise AssertionError(
+                    f"{self.name} ended with {self.process.returncode} before saying "
+                    f"{text!r}:\n{self.log}"
+                )
             return text in self.log
 
         wait_until(said, f"{self.name} says {text!r}", seconds)
@@ -111,7 +122,8 @@ class Role:
         return f"http://127.0.0.1:{found[-1]}"
 
     def get(self, path: str) -> str:
-        """Return what it answers to a path; raises OSError while it does not, and where it refuses."""
+        """Return what it answers to a path; raises OSError while it does not, and where it
+        refuses."""
         with urllib.request.urlopen(f"{self.address()}{path}", timeout=10) as answer:  # noqa: S310 - our own address
             return str(answer.read().decode())
 
@@ -132,28 +144,40 @@ class Role:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGUSR1)  # a role of the nursery writes down where each thread is
+            self.process.send_signal(
+                signal.SIGUSR1
+            )  # a role of the nursery writes down where each thread is
             time.sleep(1.0)
             self.kill()
-            raise AssertionError(f"{self.name} did not stop within {seconds} s of SIGTERM:\n{self.log[-6000:]}") from None
+            raise AssertionError(
+                f"{self.name} did not stop within {seconds} s of SIGTERM:\n{self.log[-6000:]}"
+            ) from None
 
     def wait(self, seconds: float = WAIT_SECONDS) -> int:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} did not end within {seconds} s:\n{self.log[-3000:]}") from None
+            raise AssertionError(
+                f"{self.name} did not end within {seconds} s:\n{self.log[-3000:]}"
+            ) from None
 
 
 _FINGERPRINTERS: dict[str, Fingerprinter] = {}
 
 
 def fingerprinter(recipe: Recipe) -> Fingerprinter:
-    """Return one fingerprinter for a recipe, however many workers ask: its dictionary takes seconds to load."""
-    return _FINGERPRINTERS.setdefault(recipe.id, _FINGERPRINTERS.get(recipe.id) or Fingerprinter(recipe))
+    """Return one fingerprinter for a recipe, however many workers ask: its dictionary takes seconds
+    to load."""
+    return _FINGERPRINTERS.setdefault(
+        recipe.id, _FINGERPRINTERS.get(recipe.id) or Fingerprinter(recipe)
+    )
 
 
-def run_in_process(name: str, settings: Settings, stop: threading.Event, **dependencies: Any) -> StreamDedupError | None:
-    """Run a role in this process, which spares a start of Python and of the kernels; return what ended it, if not `stop`.
+def run_in_process(
+    name: str, settings: Settings, stop: threading.Event, **dependencies: Any
+) -> StreamDedupError | None:
+    """Run a role in this process, which spares a start of Python and of the kernels; return what
+    ended it, if not `stop`.
 
     `dependencies` are a worker's, where they differ from those of a process.
     """
@@ -161,7 +185,11 @@ def run_in_process(name: str, settings: Settings, stop: threading.Event, **depen
     try:
         if name == "worker":
             worker_role.run(
-                settings, stop, WorkerDependencies.of_process(**{"make_fingerprinter": fingerprinter} | dependencies)
+                settings,
+                stop,
+                WorkerDependencies.of_process(
+                    **{"make_fingerprinter": fingerprinter} | dependencies
+                ),
             )
         else:
             indexer.run(settings, stop)
@@ -199,12 +227,17 @@ class Filter:
             "STREAM_DEDUP_STATE_DIR": str(folder / "state"),
             "STREAM_DEDUP_HTTP_PORT": "0",
             "STREAM_DEDUP_LOG_FORMAT": "console",
-            # A killed worker's partitions move after the session's end: short, so that tests need not wait for 45 s.
+            # A killed worker's partitions move after the session's end: short, so that tests need
+            # not wait for 45 s.
             "STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS": "3000",
             "STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS": "300",
         }
-        self.environment |= {f"STREAM_DEDUP_{name.upper()}": str(value) for name, value in settings.items()}
-        self.settings = Settings(kafka_bootstrap_servers=bootstrap, topic_prefix=prefix, group=group)
+        self.environment |= {
+            f"STREAM_DEDUP_{name.upper()}": str(value) for name, value in settings.items()
+        }
+        self.settings = Settings(
+            kafka_bootstrap_servers=bootstrap, topic_prefix=prefix, group=group
+        )
         self.names = topics.TopicNames(prefix)
         self.roles: list[Role] = []
         self.sent = 0  # to `documents`
@@ -213,19 +246,27 @@ class Filter:
         self._reader: Consumer | None = None
         self._producers: dict[str, Producer] = {}
 
-    def create_topics(self, names: topics.TopicNames | None = None, *, documents_bytes_max: int | None = None) -> None:
+    def create_topics(
+        self, names: topics.TopicNames | None = None, *, documents_bytes_max: int | None = None
+    ) -> None:
         """Create the topics from the files in `topics/`, as `topics apply` does."""
         declared = topics.fit_to_brokers(
-            topics.with_partitions(topics.read_topics(names or self.names), self.partitions), self.replicas
+            topics.with_partitions(topics.read_topics(names or self.names), self.partitions),
+            self.replicas,
         )
         existing = self.admin.describe([topic.name for topic in declared])
         topics.apply(topics.plan(declared, existing), self.admin)
-        # Tests write records of times of their own, which Kafka would delete half a minute after its start, and every five.
+        # Tests write records of times of their own, which Kafka would delete half a minute after
+        # its start, and every five.
         self.admin.set_config(self.names.documents, {"retention.ms": "-1"})
         if documents_bytes_max is not None:
-            self.admin.set_config(self.names.documents, {"max.message.bytes": str(documents_bytes_max)})
+            self.admin.set_config(
+                self.names.documents, {"max.message.bytes": str(documents_bytes_max)}
+            )
             for name in self.names.outputs:
-                self.admin.set_config(name, {"max.message.bytes": str(documents_bytes_max + 100_000)})
+                self.admin.set_config(
+                    name, {"max.message.bytes": str(documents_bytes_max + 100_000)}
+                )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and wait until it is gone."""
@@ -234,7 +275,9 @@ class Filter:
 
     def start(self, name: str, **environment: str) -> Role:
         """Start a role."""
-        role = Role(name, {**self.environment, **environment}, self.folder / f"{name}-{len(self.roles)}.log")
+        role = Role(
+            name, {**self.environment, **environment}, self.folder / f"{name}-{len(self.roles)}.log"
+        )
         self.roles.append(role)
         return role
 
@@ -242,11 +285,16 @@ class Filter:
         """Start an index and a worker."""
         return self.start("index"), self.start("worker")
 
-    def command(self, *words: object, code: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of ours with the filter's settings, in a process that must end with `code` unless that is None."""
+    def command(
+        self, *words: object, code: int | None = 0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of ours with the filter's settings, in a process that must end with `code`
+        unless that is None."""
         line = [sys.executable, "-m", "stream_dedup", *map(str, words)]
         around = child_environment({}) | self.environment | environment
-        done = subprocess.run(line, env=around, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+        done = subprocess.run(
+            line, env=around, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+        )
         assert code in (None, done.returncode), done.stdout + done.stderr
         return done
 
@@ -260,7 +308,10 @@ class Filter:
         for role in self.roles:
             if role.process.poll() is None:
                 role.kill()
-            print(f"--- {role.log_path.name} (ended with {role.process.returncode})\n{role.log[-3000:]}")
+            print(
+                f"--- {role.log_path.name} (ended with "
+                f"{role.process.returncode})\n{role.log[-3000:]}"
+            )
 
     def produce(
         self,
@@ -269,13 +320,22 @@ class Filter:
         topic: str = "",
         **properties: Any,
     ) -> int:
-        """Write (partition, key, value, headers) to `documents` or another topic; return how many."""
+        """Write (partition, key, value, headers) to `documents` or another topic; return how
+        many."""
         failures: list[KafkaError] = []
         producer = self._producer_with(properties)
         count = 0
         for partition, key, value, headers in documents:
             if has_latin1(headers):
-                write_latin1(producer, topic or self.names.documents, partition, key, value, timestamp_ms or 0, headers)
+                write_latin1(
+                    producer,
+                    topic or self.names.documents,
+                    partition,
+                    key,
+                    value,
+                    timestamp_ms or 0,
+                    headers,
+                )
                 count += 1
                 continue
             while True:
@@ -299,7 +359,8 @@ class Filter:
         return count
 
     def _producer_with(self, properties: dict[str, Any]) -> Producer:
-        """Return one producer for all calls with the same properties: a new one takes half a second to connect."""
+        """Return one producer for all calls with the same properties: a new one takes half a second
+        to connect."""
         key = repr(sorted(properties.items()))
         if key not in self._producers:
             self._producers[key] = Producer(
@@ -317,7 +378,11 @@ class Filter:
     def _uncommitted(self) -> Consumer:
         if self._asker is None:
             self._asker = Consumer(
-                {"bootstrap.servers": self.bootstrap, "group.id": self.settings.group, "isolation.level": "read_uncommitted"},
+                {
+                    "bootstrap.servers": self.bootstrap,
+                    "group.id": self.settings.group,
+                    "isolation.level": "read_uncommitted",
+                },
                 logger=_QUIET,
             )
         return self._asker
@@ -325,13 +390,15 @@ class Filter:
     def committed_by_partition(self) -> dict[int, int]:
         """Return the group's committed offsets; nothing for a moment while the coordinator is away.
 
-        Asked through a consumer, because the administrator's question can crash librdkafka when the coordinator moves
-        (librdkafka #5040), and brokers are killed here.
+        Asked through a consumer, because the administrator's question can crash librdkafka when the
+        coordinator moves (librdkafka #5040), and brokers are killed here.
         """
         asker = self._uncommitted()
         try:
             topic = asker.list_topics(self.names.documents, timeout=5).topics[self.names.documents]
-            found = asker.committed([TopicPartition(topic.topic, part) for part in topic.partitions], timeout=5)
+            found = asker.committed(
+                [TopicPartition(topic.topic, part) for part in topic.partitions], timeout=5
+            )
         except KafkaException:
             return {}
         return {one.partition: one.offset for one in found if one.error is None and one.offset >= 0}
@@ -347,7 +414,10 @@ class Filter:
             role.says("index started")
 
         def level() -> bool:
-            return all("stream_dedup_representatives_behind_records 0.0" in role.get("/metrics") for role in index)
+            return all(
+                "stream_dedup_representatives_behind_records 0.0" in role.get("/metrics")
+                for role in index
+            )
 
         wait_until(level, "representatives holds all that it is owed", seconds)
 
@@ -357,13 +427,16 @@ class Filter:
         def done() -> bool:
             for role in self.roles:
                 if role.process.poll() not in (None, 0, -signal.SIGKILL):
-                    raise AssertionError(f"{role.name} ended with {role.process.returncode}:\n{role.log[-3000:]}")
+                    raise AssertionError(
+                        f"{role.name} ended with {role.process.returncode}:\n{role.log[-3000:]}"
+                    )
             return self.committed() >= documents
 
         wait_until(done, f"{documents} records are committed", seconds)
 
     def outcome(self) -> Outcome:
-        """Wait until all is committed that was sent; return what came out, of which every invariant holds."""
+        """Wait until all is committed that was sent; return what came out, of which every invariant
+        holds."""
         self.wait_until_committed(self.sent)
         found = Outcome(self)
         found.check()
@@ -381,7 +454,8 @@ class Filter:
                 "auto.offset.reset": "earliest",
                 "fetch.queue.backoff.ms": 10,
                 "fetch.wait.max.ms": 10,  # the end of a partition is told when this has passed
-                # The checker reads what the filter cannot: damaged batches, and any that expands beyond all measure.
+                # The checker reads what the filter cannot: damaged batches, and any that expands
+                # beyond all measure.
                 "check.crcs": False,
                 "receive.message.max.bytes": 2_000_000_000,
             },
@@ -389,15 +463,21 @@ class Filter:
         )
         partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
         open_partitions = set(partitions)
-        # A commit is acknowledged before its markers are in the outputs; until then the committed view ends in front of it.
+        # A commit is acknowledged before its markers are in the outputs; until then the committed
+        # view ends in front of it.
         asker = self._uncommitted()
         asker.list_topics(topic, timeout=20)  # or it would not know of partitions that are new
-        ends = {part: asker.get_watermark_offsets(TopicPartition(topic, part), timeout=20)[1] for part in partitions}
+        ends = {
+            part: asker.get_watermark_offsets(TopicPartition(topic, part), timeout=20)[1]
+            for part in partitions
+        }
         consumer.assign([TopicPartition(topic, part, OFFSET_BEGINNING) for part in partitions])
         found = []
         until = time.monotonic() + WAIT_SECONDS
         while open_partitions:
-            assert time.monotonic() < until, f"{topic} could not be read to its end: a transaction is left open"
+            assert time.monotonic() < until, (
+                f"{topic} could not be read to its end: a transaction is left open"
+            )
             for raw in consumer.consume(5000, 0.05):
                 error = raw.error()
                 if error is None:
@@ -415,7 +495,8 @@ class Filter:
 def own_filter(
     folder: Path, *, heap_mb: int = 384, documents_bytes_max: int | None = None, **settings: Any
 ) -> Iterator[tuple[LocalBroker, Filter]]:
-    """Run a broker that may be killed, with a filter whose topics exist; both end with the block."""
+    """Run a broker that may be killed, with a filter whose topics exist; both end with the
+    block."""
     with LocalBroker(folder / "kafka", heap_mb=heap_mb) as broker:
         crawl = Filter(broker.bootstrap, folder, **settings)
         crawl.create_topics(documents_bytes_max=documents_bytes_max)
@@ -425,12 +506,14 @@ def own_filter(
             crawl.stop()
 
 
-# A plain scan compares every document with every representative: bearable for so many. The compiled one is held equal to it.
+# A plain scan compares every document with every representative: bearable for so many. The compiled
+# one is held equal to it.
 PLAIN_MAX = 2_000
 
 
 class Outcome:
-    """What came out, beside what went in; `check` holds the invariants. What the verdicts must be the proof's fold says."""
+    """What came out, beside what went in; `check` holds the invariants. What the verdicts must be
+    the proof's fold says."""
 
     def __init__(self, crawl: Filter) -> None:
         names = self.names = crawl.names
@@ -466,7 +549,9 @@ class Outcome:
             self._check_representatives()
         ends = self.committed
         for part, offset in Counter(one.partition for one in self.source).items():
-            assert ends[part] == offset, f"partition {part} is committed up to {ends[part]} of {offset}"
+            assert ends[part] == offset, (
+                f"partition {part} is committed up to {ends[part]} of {offset}"
+            )
 
     def _check_representatives(self) -> None:
         """The compacted topic ends with the fold of the log."""
@@ -478,7 +563,10 @@ class Outcome:
     def _check_by_audit(self) -> None:
         """What operators have finds nothing either, and has another way to match what left."""
         ends = {one.partition: one.offset + 1 for one in self.source}
-        spans = {part: Span(0, ends.get(part, 0), end) for part, end in {**ends, **self.committed}.items()}
+        spans = {
+            part: Span(0, ends.get(part, 0), end)
+            for part, end in {**ends, **self.committed}.items()
+        }
         findings = Findings(5)
         names = (self.names.unique, self.names.duplicates, self.names.dead_letters)
         ledger = AuditLedger(self.outline, self.names.documents, self.topic_id, spans, {}, findings)
@@ -498,9 +586,14 @@ class Outcome:
             if header(one, "dedup.error.class") == "Unreadable"
         }
         for one in self.source:
-            # As the audit's own reader sees it, which checks what it reads; this one had to see what was sent.
+            # As the audit's own reader sees it, which checks what it reads; this one had to see
+            # what was sent.
             is_lost = (one.partition, one.offset) in unreadable
-            seen = Unreadable(one.topic, one.partition, one.offset, None, None, None, []) if is_lost else one
+            seen = (
+                Unreadable(one.topic, one.partition, one.offset, None, None, None, [])
+                if is_lost
+                else one
+            )
             ledger.source(one, content.of_source(seen))
         for one in (*self.unique, *self.duplicates, *self.dead):
             outputs.take_message(one)
@@ -509,37 +602,52 @@ class Outcome:
         assert [one.sentence for one in findings.shown] == []
 
     def _check_once_and_in_order(self) -> None:
-        """In = unique + duplicates + dead letters, each exactly once, per partition in order, bytes as they came."""
+        """In = unique + duplicates + dead letters, each exactly once, per partition in order, bytes
+        as they came."""
         by_partition: dict[int, list[Message]] = defaultdict(list)
         for one in self.source:
             by_partition[one.partition].append(one)
         expected = {
-            part: [fingerprint_of(one) for one in sorted(ones, key=lambda m: m.offset)] for part, ones in by_partition.items()
+            part: [fingerprint_of(one) for one in sorted(ones, key=lambda m: m.offset)]
+            for part, ones in by_partition.items()
         }
         source_at = {(one.partition, one.offset): one for one in self.source}
         total = len(self.unique) + len(self.duplicates) + len(self.dead)
-        places = Counter(header(one, "dedup.position") for one in (*self.unique, *self.duplicates, *self.dead))
+        places = Counter(
+            header(one, "dedup.position") for one in (*self.unique, *self.duplicates, *self.dead)
+        )
         more = [
             f"{one.at} {dict(one.headers)}"
             for one in (*self.unique, *self.duplicates, *self.dead)
             if places[header(one, "dedup.position")] > 1
         ]
-        assert len(self.source) == total, f"{len(self.source)} went in and {total} came out; more than once: {more!r:.4000}"
+        assert len(self.source) == total, (
+            f"{len(self.source)} went in and {total} came out; more than once: {more!r:.4000}"
+        )
         for part, sources in expected.items():
             unique, duplicates, dead = (
                 sorted((one for one in topic if one.partition == part), key=lambda one: one.offset)
                 for topic in (self.unique, self.duplicates, self.dead)
             )
-            dead = [_whole(one, source_at) for one in dead]  # ordered by where the letters lie, not by where their sources do
-            came = Counter(fingerprint_of(one) for topic in (unique, duplicates, dead) for one in topic)
+            dead = [
+                _whole(one, source_at) for one in dead
+            ]  # ordered by where the letters lie, not by where their sources do
+            came = Counter(
+                fingerprint_of(one) for topic in (unique, duplicates, dead) for one in topic
+            )
             lost, added = list(Counter(sources) - came), list(came - Counter(sources))
-            assert (lost, added) == ([], []), f"partition {part}: lost {lost!r:.600}, came from nowhere {added!r:.600}"
+            assert (lost, added) == ([], []), (
+                f"partition {part}: lost {lost!r:.600}, came from nowhere {added!r:.600}"
+            )
             for topic in (unique, duplicates, dead):
                 rest = iter(sources)
-                assert all(fingerprint_of(one) in rest for one in topic), f"partition {part}: the order was not kept"
+                assert all(fingerprint_of(one) in rest for one in topic), (
+                    f"partition {part}: the order was not kept"
+                )
 
     def _check_verdicts(self) -> None:
-        """Every verdict equals the plain fold of the log, and every duplicate's representative is in `unique`."""
+        """Every verdict equals the plain fold of the log, and every duplicate's representative is
+        in `unique`."""
         unique_at = {self._log_source(one) for one in self.unique if header(one, "dedup.log")}
         for one in (*self.unique, *self.duplicates):
             log = header(one, "dedup.log")
@@ -554,7 +662,9 @@ class Outcome:
             if reason == "fail-open":
                 continue  # nobody had judged it when it left; the index's own verdict may be any
             expected = self.outline.judged[offset][place]
-            assert expected.reason.label == reason, f"log {log}: expected {expected.reason.label}, found {reason}"
+            assert expected.reason.label == reason, (
+                f"log {log}: expected {expected.reason.label}, found {reason}"
+            )
             if expected.of is not None:
                 topic, topic_id, partition, source_offset = expected.of.position
                 if ((topic, topic_id, partition), source_offset) in self.outline.elsewhere:
@@ -562,8 +672,13 @@ class Outcome:
                 assert topic_id == self.topic_id
                 found = (header(one, "dedup.of.position"), header(one, "dedup.distance"))
                 named = (f"{topic}-{partition}@{source_offset}", str(expected.distance))
-                assert found == named, f"log {log}, {reason}: the fold of the log names {named}, and the header {found}"
-                assert (partition, source_offset) in unique_at, f"log {log} names a document that is not in unique"
+                assert found == named, (
+                    f"log {log}, {reason}: the fold of the log names {named}, and the header "
+                    f"{found}"
+                )
+                assert (partition, source_offset) in unique_at, (
+                    f"log {log} names a document that is not in unique"
+                )
 
     def _log_source(self, one: Message) -> tuple[int, int]:
         offset, place = map(int, header(one, "dedup.log").split("/"))
@@ -572,20 +687,34 @@ class Outcome:
 
 
 def _whole(dead: Message, source_at: dict[tuple[int, int], Message]) -> Message:
-    """Return the source record of a dead letter that is cut, or that nobody could read; any other letter as it is."""
+    """Return the source record of a dead letter that is cut, or that nobody could read; any other
+    letter as it is."""
     is_unreadable = header(dead, "dedup.error.class") == "Unreadable"
-    sizes = [header(dead, f"dedup.error.{name}") for name in ("key.truncated", "truncated", "headers.dropped")]
+    sizes = [
+        header(dead, f"dedup.error.{name}")
+        for name in ("key.truncated", "truncated", "headers.dropped")
+    ]
     if not any(sizes) and not is_unreadable:
         return dead
-    source = source_at[int(header(dead, "__dlq.errors.partition")), int(header(dead, "__dlq.errors.offset"))]
+    source = source_at[
+        int(header(dead, "__dlq.errors.partition")), int(header(dead, "__dlq.errors.offset"))
+    ]
     if is_unreadable:
         assert (dead.key, dead.value) == (None, None)
         return source
-    for was, left, size in zip((source.key, source.value), (dead.key, dead.value), sizes, strict=False):
-        assert left == was if not size else (len(was or b""), (was or b"").startswith(left or b"")) == (int(size), True)
+    for was, left, size in zip(
+        (source.key, source.value), (dead.key, dead.value), sizes, strict=False
+    ):
+        assert (
+            left == was
+            if not size
+            else (len(was or b""), (was or b"").startswith(left or b"")) == (int(size), True)
+        )
     rest = iter(source.headers)
     kept = fingerprint_of(dead)[3]
-    assert all(one in rest for one in kept), "the headers that are left are some of those that came, in their order"
+    assert all(one in rest for one in kept), (
+        "the headers that are left are some of those that came, in their order"
+    )
     assert len(source.headers) - len(kept) == int(sizes[2] or "0")
     return source
 
@@ -600,8 +729,13 @@ def header(message: Message, name: str) -> str:
 
 def fingerprint_of(one: Message) -> tuple[Any, ...]:
     """What must not change between input and output: key, value, timestamp, foreign headers."""
-    foreign = tuple((name, value) for name, value in one.headers if not name.startswith(("dedup.", "__dlq.errors.")))
-    # A dead letter has its timestamp in a header: its topic stamps anew, because it keeps records for days only.
+    foreign = tuple(
+        (name, value)
+        for name, value in one.headers
+        if not name.startswith(("dedup.", "__dlq.errors."))
+    )
+    # A dead letter has its timestamp in a header: its topic stamps anew, because it keeps records
+    # for days only.
     is_dead = any(name == "dedup.error.timestamp" for name, _ in one.headers)
     timestamp = header(one, "dedup.error.timestamp") if is_dead else str(one.timestamp_ms or "")
     return one.key, one.value, timestamp, foreign
@@ -615,7 +749,9 @@ _WORDS = [
 ]
 
 
-def large_documents(count: int, size: int, seed: int, *, partitions: int) -> Iterator[tuple[int, bytes, bytes, Headers]]:
+def large_documents(
+    count: int, size: int, seed: int, *, partitions: int
+) -> Iterator[tuple[int, bytes, bytes, Headers]]:
     """Yield documents of some bytes each, which compressed take half of them; none is a copy."""
     generator = random.Random(seed)
     letters = b"abcdefghijklmnopqrstuvwxyz"
@@ -643,13 +779,16 @@ def peak_bytes(one: Role) -> int:
         status = Path(f"/proc/{one.process.pid}/status").read_text()
     except OSError:
         return 0
-    return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0)
+    return next(
+        (int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0
+    )
 
 
 def synthetic(
     count: int, seed: int, *, partitions: int, duplicate_share: float = 0.3
 ) -> list[tuple[int, bytes, bytes, Headers]]:
-    """Return documents of some 60 random words; a share of them are near copies of earlier ones, on any partition."""
+    """Return documents of some 60 random words; a share of them are near copies of earlier ones, on
+    any partition."""
     generator = random.Random(seed)
     texts: list[list[str]] = []
     documents: list[tuple[int, bytes, bytes, Headers]] = []
@@ -662,5 +801,12 @@ def synthetic(
             words = generator.choices(_WORDS, k=60)
             texts.append(words)
         url = f"https://site-{number % 17}.example/{number}".encode()
-        documents.append((generator.randrange(partitions), url, " ".join(words).encode(), [("n", b"%d" % number)]))
+        documents.append(
+            (
+                generator.randrange(partitions),
+                url,
+                " ".join(words).encode(),
+                [("n", b"%d" % number)],
+            )
+        )
     return documents

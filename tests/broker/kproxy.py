@@ -1,12 +1,15 @@
-"""A proxy that reads Kafka's frames, so that a test can hold, drop, delay or cut exactly the request that it means.
+"""A proxy that reads Kafka's frames, so that a test can hold, drop, delay or cut exactly the
+request that it means.
 
-A frame is a length (4 bytes), then for a request the API key (2), its version (2) and a correlation id (4), and for an
-answer the correlation id. Answers that tell clients where brokers are get the proxy's port written over the broker's
-own: the address `127.0.0.1` is followed by the port (4 bytes) in every version of Metadata, FindCoordinator and
-DescribeCluster, and the length does not change. So clients stay behind the proxy without a listener of its own.
+A frame is a length (4 bytes), then for a request the API key (2), its version (2) and a correlation
+id (4), and for an answer the correlation id. Answers that tell clients where brokers are get the
+proxy's port written over the broker's own: the address `127.0.0.1` is followed by the port (4
+bytes) in every version of Metadata, FindCoordinator and DescribeCluster, and the length does not
+change. So clients stay behind the proxy without a listener of its own.
 
-Invariants: frames of one connection keep their order; a connection whose request is held stays open towards the broker
-though its client goes away, for only then can the request arrive late; rules are consumed one request each.
+Invariants: frames of one connection keep their order; a connection whose request is held stays open
+towards the broker though its client goes away, for only then can the request arrive late; rules are
+consumed one request each.
 """
 
 from __future__ import annotations
@@ -33,9 +36,9 @@ Action = Literal["hold", "strand", "lose-answer", "cut", "delay"]
 class Rule:
     """What happens to the next request with an API key.
 
-    `hold`: it waits until `release`, whatever becomes of its client. `strand`: so it does, and its client's connection is cut
-    at once. `lose-answer`: the broker gets it, and the connection is cut instead of the answer. `cut`: the broker never gets
-    it. `delay`: it waits for `seconds`.
+    `hold`: it waits until `release`, whatever becomes of its client. `strand`: so it does, and its
+    client's connection is cut at once. `lose-answer`: the broker gets it, and the connection is cut
+    instead of the answer. `cut`: the broker never gets it. `delay`: it waits for `seconds`.
     """
 
     api_key: int
@@ -167,12 +170,16 @@ class KafkaProxy:
             upstream.write(len(frame).to_bytes(4, "big") + frame)
             await upstream.drain()
             if rule is not None and rule.action in ("hold", "strand", "lose-answer"):
-                # The client is gone or will be; the broker's answer is what says that it has done it.
+                # The client is gone or will be; the broker's answer is what says that it has done
+                # it.
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(asyncio.shield(answers), 10)
 
     async def _answers(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, tuple[int, Rule | None]]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        asked: dict[int, tuple[int, Rule | None]],
     ) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
@@ -187,7 +194,10 @@ class KafkaProxy:
                     return
                 if api_key in _TELL_ADDRESSES:
                     address = HOST.encode()
-                    frame = frame.replace(address + self._port.to_bytes(4, "big"), address + self._told_port.to_bytes(4, "big"))
+                    frame = frame.replace(
+                        address + self._port.to_bytes(4, "big"),
+                        address + self._told_port.to_bytes(4, "big"),
+                    )
                 writer.write(len(frame).to_bytes(4, "big") + frame)
                 await writer.drain()
 

@@ -1,4 +1,5 @@
-"""Records with headers whose names are not UTF-8, as clients other than confluent-kafka write them."""
+"""Records with headers whose names are not UTF-8, as clients other than confluent-kafka write
+them."""
 
 from __future__ import annotations
 
@@ -27,9 +28,16 @@ def has_latin1(headers: Headers) -> bool:
 
 
 def write_latin1(
-    producer: Producer, topic: str, partition: int, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers
+    producer: Producer,
+    topic: str,
+    partition: int,
+    key: bytes | None,
+    value: bytes | None,
+    timestamp_ms: int,
+    headers: Headers,
 ) -> None:
-    """Write one record; it has no delivery report. A header without a value is written with an empty one."""
+    """Write one record; it has no delivery report. A header without a value is written with an
+    empty one."""
     values = [given or b"" for _, given in headers]
     columns = HeaderColumns(
         [name for name, _ in headers],
@@ -40,7 +48,14 @@ def write_latin1(
     )
     one, none = np.array([partition], np.int32), np.zeros(1, np.uint8)
     record = RecordColumns(
-        [topic], none, one, [key], [value], np.array([timestamp_ms], np.int64), columns, np.ones(1, np.bool_)
+        [topic],
+        none,
+        one,
+        [key],
+        [value],
+        np.array([timestamp_ms], np.int64),
+        columns,
+        np.ones(1, np.bool_),
     )
     writer = BulkWriter.of(producer, record)
     assert writer is not None

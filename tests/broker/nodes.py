@@ -1,4 +1,5 @@
-"""Apache Kafka for tests that need more than one plain node: listeners with TLS and SASL, several nodes, ports of their own."""
+"""Apache Kafka for tests that need more than one plain node: listeners with TLS and SASL, several
+nodes, ports of their own."""
 
 from __future__ import annotations
 
@@ -21,11 +22,13 @@ _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2_000_000_000
 
 
-def with_listeners(port: int, controller_port: int, more: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+def with_listeners(
+    port: int, controller_port: int, more: Mapping[str, tuple[int, int]]
+) -> dict[str, str]:
     """Return the settings of a lone node that has more listeners than the plain one.
 
-    `more` is name -> (port it listens on, port it tells clients), the name being its security protocol too, unless it is
-    not one of Kafka's: then it is a plain one.
+    `more` is name -> (port it listens on, port it tells clients), the name being its security
+    protocol too, unless it is not one of Kafka's: then it is a plain one.
     """
     settings = node_settings(1, port, controller_port, {1: controller_port})
     kinds = {name: name if name in ("SSL", "SASL_SSL") else "PLAINTEXT" for name in more}
@@ -35,16 +38,21 @@ def with_listeners(port: int, controller_port: int, more: Mapping[str, tuple[int
         "listeners": ",".join([settings["listeners"], *listening]),
         "advertised.listeners": ",".join([settings["advertised.listeners"], *telling]),
         "listener.security.protocol.map": ",".join(
-            [settings["listener.security.protocol.map"], *(f"{name}:{kind}" for name, kind in kinds.items())]
+            [
+                settings["listener.security.protocol.map"],
+                *(f"{name}:{kind}" for name, kind in kinds.items()),
+            ]
         ),
     }
 
 
 @contextlib.contextmanager
 def _in_memory(otherwise: Path) -> Iterator[Path]:
-    """Make a folder whose writes wait for no disk, where the system has room for one: a kill -9 leaves it as it is.
+    """Make a folder whose writes wait for no disk, where the system has room for one: a kill -9
+    leaves it as it is.
 
-    Beside a program that writes and syncs, three nodes on the same disk were seen not to answer for 20 s.
+    Beside a program that writes and syncs, three nodes on the same disk were seen not to answer for
+    20 s.
     """
     if not os.access(_MEMORY, os.W_OK) or shutil.disk_usage(_MEMORY).free < _MEMORY_BYTES:
         yield otherwise
@@ -54,21 +62,29 @@ def _in_memory(otherwise: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def three_nodes(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[list[LocalBroker]]:
-    """Run three nodes, each broker and controller in one, with small heaps; `settings` beside or instead of the usual ones.
+def three_nodes(
+    folder: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[list[LocalBroker]]:
+    """Run three nodes, each broker and controller in one, with small heaps; `settings` beside or
+    instead of the usual ones.
 
     They lie in memory, or in `folder` where there is no room.
     """
     free = free_ports(6)  # at once: those of two questions might be the same
     ports, controllers = free[:3], dict(enumerate(free[3:], 1))
     cluster_id = new_cluster_id()
-    with _in_memory(folder) as place, contextlib.ExitStack() as stopped, ThreadPoolExecutor(3) as threads:
+    with (
+        _in_memory(folder) as place,
+        contextlib.ExitStack() as stopped,
+        ThreadPoolExecutor(3) as threads,
+    ):
         nodes = [
             LocalBroker(
                 place / f"node-{number}",
                 port=port,
                 heap_mb=256,
-                settings=node_settings(number, port, controllers[number], controllers) | dict(settings or {}),
+                settings=node_settings(number, port, controllers[number], controllers)
+                | dict(settings or {}),
                 cluster_id=cluster_id,
             )
             for number, port in enumerate(ports, 1)

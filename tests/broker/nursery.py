@@ -1,12 +1,15 @@
-"""Roles as processes of their own, forked from one that has loaded everything: a start costs a fork, not five seconds of CPU.
+"""Roles as processes of their own, forked from one that has loaded everything: a start costs a
+fork, not five seconds of CPU.
 
-What is left out is what a role does before it reads its first argument (importing, loading kernels and dictionary); the tests
-of the command line, of the image and of a fresh machine start roles the long way. All that a role does is done in the child:
-it has its own environment, log, signals and exit code, and is killed like any process.
+What is left out is what a role does before it reads its first argument (importing, loading kernels
+and dictionary); the tests of the command line, of the image and of a fresh machine start roles the
+long way. All that a role does is done in the child: it has its own environment, log, signals and
+exit code, and is killed like any process.
 
 It needs Linux (`pidfd_open`); elsewhere roles are started the long way.
 
-Invariants: no thread and no client is started before a fork; children end with the nursery, and the nursery with its owner.
+Invariants: no thread and no client is started before a fork; children end with the nursery, and the
+nursery with its owner.
 """
 
 from __future__ import annotations
@@ -76,12 +79,18 @@ class Nursery:
         self._process: subprocess.Popen[str] | None = None
         self._count = 0
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str], log_path: Path) -> Forked:
-        """Fork a child that runs a command of stream-dedup, with both its outputs at the end of a file."""
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], log_path: Path
+    ) -> Forked:
+        """Fork a child that runs a command of stream-dedup, with both its outputs at the end of a
+        file."""
         with self._lock:
             if self._process is None:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.broker.nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                    [sys.executable, "-m", "tests.broker.nursery"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
                 )
                 atexit.register(self._process.kill)
             assert self._process.stdin is not None
@@ -89,7 +98,11 @@ class Nursery:
             self._count += 1
             log_path.touch()  # it may be read before the child has written
             ended_path = log_path.with_suffix(f".{os.getpid()}-{self._count}.ended")
-            order = {"arguments": list(arguments), "environment": dict(environment), "log": str(log_path)}
+            order = {
+                "arguments": list(arguments),
+                "environment": dict(environment),
+                "log": str(log_path),
+            }
             self._process.stdin.write(json.dumps(order | {"ended": str(ended_path)}) + "\n")
             self._process.stdin.flush()
             answer = self._process.stdout.readline()
@@ -116,7 +129,8 @@ def _load() -> None:
 
 
 def _main() -> int:
-    """Take orders, one JSON object a line, until standard input ends; return the exit code of the child that this became."""
+    """Take orders, one JSON object a line, until standard input ends; return the exit code of the
+    child that this became."""
     _load()
     orders, answers = sys.stdin.buffer, os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,5 @@
-"""Client quotas of a broker, which no client library sets: one request of Kafka's protocol (AlterClientQuotas, version 0)."""
+"""Client quotas of a broker, which no client library sets: one request of Kafka's protocol
+(AlterClientQuotas, version 0)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def producer_quota(bootstrap: str, client_id: str, bytes_per_second: float) -> I
 def alter_quota(bootstrap: str, client_id: str, bytes_per_second: float | None) -> None:
     """Set how many bytes a second a producer may write, or remove its quota."""
     entity = struct.pack(">i", 1) + _text("client-id") + _text(client_id)
-    change = _text("producer_byte_rate") + struct.pack(">d?", bytes_per_second or 0.0, bytes_per_second is None)
+    change = _text("producer_byte_rate") + struct.pack(
+        ">d?", bytes_per_second or 0.0, bytes_per_second is None
+    )
     body = struct.pack(">i", 1) + entity + struct.pack(">i", 1) + change + b"\0"
     head = struct.pack(">hhi", _ALTER_CLIENT_QUOTAS, _VERSION, 1) + _text("tests")
     host, _, port = bootstrap.partition(",")[0].rpartition(":")
@@ -34,7 +37,9 @@ def alter_quota(bootstrap: str, client_id: str, bytes_per_second: float | None) 
             (size,) = struct.unpack(">i", answers.read(4))
             answer = answers.read(size)
     _, _, entries, error = struct.unpack_from(">iiih", answer)
-    assert (entries, error) == (1, 0), f"the broker refused the quota of {client_id} with error {error}"
+    assert (entries, error) == (1, 0), (
+        f"the broker refused the quota of {client_id} with error {error}"
+    )
 
 
 def _text(text: str) -> bytes:

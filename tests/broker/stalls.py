@@ -29,13 +29,18 @@ class _Strike:
 
 
 class Stalls:
-    """Looks at how far the group has come, in a thread, and gives each stall to the fault that began before it.
+    """Looks at how far the group has come, in a thread, and gives each stall to the fault that
+    began before it.
 
-    `committed` and `sent` say how many records; while all that was sent is committed nothing stands still.
+    `committed` and `sent` say how many records; while all that was sent is committed nothing stands
+    still.
     """
 
     def __init__(
-        self, committed: Callable[[], int], sent: Callable[[], int], now_seconds: Callable[[], float] = time.monotonic
+        self,
+        committed: Callable[[], int],
+        sent: Callable[[], int],
+        now_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._committed = committed
         self._sent = sent
@@ -57,7 +62,8 @@ class Stalls:
     def strikes(self, fault: str, *, anew: bool = False) -> None:
         """Say which fault is about to happen; what stands still already stays with the one before.
 
-        With `anew` the stall begins now: what a fault itself took, such as an hour without a broker, is not counted.
+        With `anew` the stall begins now: what a fault itself took, such as an hour without a
+        broker, is not counted.
         """
         self._strikes.append(_Strike(fault))
         now = self._now_seconds()
@@ -76,7 +82,8 @@ class Stalls:
             self._blamed.seconds = max(self._blamed.seconds, now - self._since)
 
     def table(self) -> dict[str, Recovery]:
-        """Return the recoveries by fault, those of the longest first; a fault that nothing stood still for took 0 s."""
+        """Return the recoveries by fault, those of the longest first; a fault that nothing stood
+        still for took 0 s."""
         by_fault: dict[str, list[float]] = {}
         for one in self._strikes:
             by_fault.setdefault(one.fault, []).append(one.seconds)

@@ -37,11 +37,14 @@ LARGE = (
 
 
 def send_strange(produce: Callable[..., int], dice: random.Random, partitions: int) -> int:
-    """Write one of the small ones, and seldom a large one, each with a text of its own; return how many."""
+    """Write one of the small ones, and seldom a large one, each with a text of its own; return how
+    many."""
     chosen = [dice.choice(SMALL)] + ([dice.choice(LARGE)] if dice.random() < 0.1 else [])
     sent = 0
     for one in chosen:
         text = " ".join(f"{dice.getrandbits(40):x}" for _ in range(40)).encode()
         more = {} if one.codec == "none" else {"compression.type": one.codec}
-        sent += produce([(dice.randrange(partitions), one.key, text, one.headers)], one.timestamp_ms, **more)
+        sent += produce(
+            [(dice.randrange(partitions), one.key, text, one.headers)], one.timestamp_ms, **more
+        )
     return sent

@@ -1,4 +1,5 @@
-"""`audit` on a real Apache Kafka: clean on a live system, and each kind of damage named where it is."""
+"""`audit` on a real Apache Kafka: clean on a live system, and each kind of damage named where it
+is."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ def judge(make_filter: Callable[..., Filter], count: int = 1500, **settings: Any
         (part, key, json.dumps({"text": text.decode()}).encode(), found)
         for part, key, text, found in synthetic(count, 5, partitions=3)
     ]
-    documents[10:10] = [(1, b"empty", b'{"text": ""}', [("dedup.verdict", b"forged")]), (2, b"broken", b"{", [])] * 2
+    documents[10:10] = [
+        (1, b"empty", b'{"text": ""}', [("dedup.verdict", b"forged")]),
+        (2, b"broken", b"{", []),
+    ] * 2
     crawl.produce(documents)
     crawl.start("index")
     crawl.start("worker")
@@ -41,14 +45,22 @@ def write(crawl: Filter, *records: Output) -> None:
 
 def again(message: Message, topic: str | None = None, **changes: bytes) -> Output:
     """Return a record of an output as one to write, with headers and value (`value=`) changed."""
-    found: Headers = [(name, changes.get(name.replace(".", "_"), value)) for name, value in message.headers]
+    found: Headers = [
+        (name, changes.get(name.replace(".", "_"), value)) for name, value in message.headers
+    ]
     return Output(
-        topic or message.topic, message.partition, message.key, changes.get("value", message.value), message.timestamp_ms, found
+        topic or message.topic,
+        message.partition,
+        message.key,
+        changes.get("value", message.value),
+        message.timestamp_ms,
+        found,
     )
 
 
 def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
-    """While documents come and go the audit finds nothing; at rest it agrees with the tests' own look at the outputs."""
+    """While documents come and go the audit finds nothing; at rest it agrees with the tests' own
+    look at the outputs."""
     crawl = judge(make_filter, 3000, count_copies=True, representatives=True)
     crawl.wait_until_committed(1000)
     live = audit.examine(crawl.settings)
@@ -69,8 +81,11 @@ def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
     assert (at_rest.published.compared > 100, at_rest.published.on_their_way) == (True, 0)
 
 
-def test_replay_gives_what_was_given(make_filter: Callable[..., Filter], capsys: pytest.CaptureFixture[str]) -> None:
-    """The log judged again gives every verdict and answer; another plan changes some, and nothing on Kafka."""
+def test_replay_gives_what_was_given(
+    make_filter: Callable[..., Filter], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log judged again gives every verdict and answer; another plan changes some, and nothing
+    on Kafka."""
     crawl = judge(make_filter)
     crawl.wait_until_committed(1504)
 
@@ -82,15 +97,23 @@ def test_replay_gives_what_was_given(make_filter: Callable[..., Filter], capsys:
     code, verified = result(lambda: replay.run_verify(crawl.settings, None, 5, as_json=True))
     assert (code, verified["differences"], verified["headers_compared"]) == (0, 0, 1500)
     assert verified["answers_compared"] > 0
-    code, classic = result(lambda: replay.show_diff(crawl.settings, ["plan=classic"], None, 5, as_json=True))
+    code, classic = result(
+        lambda: replay.show_diff(crawl.settings, ["plan=classic"], None, 5, as_json=True)
+    )
     assert (code, classic["plan"], classic["documents"]) == (0, "64:4:0:3", 1500)
     assert classic["changes"]["duplicate to unique"] > 0
     sample = next(one for one in classic["samples"] if one["change"] == "duplicate to unique")
     assert sample["position"].startswith(f"{crawl.names.documents}-")
     assert sample["was"]["reason"] == "near"
-    code, same = result(lambda: replay.show_diff(crawl.settings, ["threshold=28", "similarity=0.65"], None, 5, as_json=True))
+    code, same = result(
+        lambda: replay.show_diff(
+            crawl.settings, ["threshold=28", "similarity=0.65"], None, 5, as_json=True
+        )
+    )
     assert (same["plan"], same["changed"]) == ("128:4:0:28~16:65%:64:40%", 0)
-    near = next(one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near")
+    near = next(
+        one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near"
+    )
     write(crawl, again(near, dedup_distance=b"3,5"))
     code, damaged = result(lambda: replay.run_verify(crawl.settings, None, 5, as_json=True))
     assert (code, damaged["differences"]) == (1, 1)
@@ -98,9 +121,12 @@ def test_replay_gives_what_was_given(make_filter: Callable[..., Filter], capsys:
 
 
 def test_dead_letters_go_back_once(
-    make_filter: Callable[..., Filter], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    make_filter: Callable[..., Filter],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Shown, sent back as they came, never twice; what a filter passed over is sent later; each is judged anew."""
+    """Shown, sent back as they came, never twice; what a filter passed over is sent later; each is
+    judged anew."""
     crawl = make_filter(partitions=1, value_format="json", allow_bypass="true")
     crawl.start("index")
     crawl.start("worker")
@@ -127,8 +153,12 @@ def test_dead_letters_go_back_once(
         ("field", "b", False),
         ("decode", None, False),
     ]
-    assert [one["source"] for one in shown] == [f"{crawl.names.documents}-0@{offset}" for offset in range(3)]
-    assert [one["key"] for one in run("dlq", "show", "--stage", "field", "--contains", "text")] == ["b"]
+    assert [one["source"] for one in shown] == [
+        f"{crawl.names.documents}-0@{offset}" for offset in range(3)
+    ]
+    assert [one["key"] for one in run("dlq", "show", "--stage", "field", "--contains", "text")] == [
+        "b"
+    ]
     assert run("dlq", "redrive")[0] | {"sources": 0} == {
         "letters": 3,
         "sent": False,
@@ -144,7 +174,8 @@ def test_dead_letters_go_back_once(
     assert [(one.key, one.value, one.timestamp_ms, one.headers) for one in back[4:]] == [
         (back[at].key, back[at].value, back[at].timestamp_ms, back[at].headers) for at in (0, 2)
     ]
-    # The two came back as letters, since nothing was corrected; only those and the one passed over are left to send.
+    # The two came back as letters, since nothing was corrected; only those and the one passed over
+    # are left to send.
     assert run("dlq", "redrive", "--stage", "field", "--yes")[0]["letters"] == 1
     again_all = run("dlq", "redrive", "--class", shown[0]["class"], "--yes")[0]
     assert (again_all["letters"], again_all["sent_before"]) == (2, 3)

@@ -1,4 +1,5 @@
-"""Roles wait for a Kafka that is away, and for each other, and say so; what a killed worker had is taken over in seconds."""
+"""Roles wait for a Kafka that is away, and for each other, and say so; what a killed worker had is
+taken over in seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.broker.harness import Filter, Role, own_filter, synthetic, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
-# The worker says that no index answers after 10 s; each wait is told once, and once more a minute later.
+# The worker says that no index answers after 10 s; each wait is told once, and once more a minute
+# later.
 LINES_MAX = 40
 # A session of 10 s, a heartbeat to learn of the new assignment in, and the documents themselves.
 TAKEN_OVER_SECONDS = 20.0
@@ -40,11 +42,17 @@ def found_by(search: Role, document: tuple[int, bytes, bytes, Headers]) -> list[
 
 
 def says(role: Role, *words: str) -> None:
-    wait_until(lambda: all(word in readiness(role) for word in words), f"{role.name} says {words}; it says {readiness(role)}")
+    wait_until(
+        lambda: all(word in readiness(role) for word in words),
+        f"{role.name} says {words}; it says {readiness(role)}",
+    )
 
 
-def test_roles_wait_for_kafka_and_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody ends, each says what it waits for and that it is over, and documents flow as soon as they can."""
+def test_roles_wait_for_kafka_and_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody ends, each says what it waits for and that it is over, and documents flow as soon as
+    they can."""
     documents = synthetic(3000, 5, partitions=2)
     with own_filter(tmp_path, partitions=2) as (broker, crawl):
         sent = crawl.produce(documents[:1000])
@@ -64,7 +72,10 @@ def test_roles_wait_for_kafka_and_for_each_other(tmp_path: Path, monkeypatch: py
         says(index, "ready: applied")
         assert ("roles", "ok") in {(one.check, one.state.value) for one in examine(load_settings())}
         search = crawl.start("search")
-        wait_until(lambda: readiness(search).startswith("ready: ") and found_by(search, documents[0]), "it has what left")
+        wait_until(
+            lambda: readiness(search).startswith("ready: ") and found_by(search, documents[0]),
+            "it has what left",
+        )
         held = found_by(search, documents[0])
         assert search.stop() == 0
 
@@ -89,8 +100,11 @@ def test_roles_wait_for_kafka_and_for_each_other(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_a_workers_partitions_are_taken_over_in_seconds(make_filter: Callable[..., Filter], how: str) -> None:
-    """With the settings that a worker has unless told otherwise; one that stops in good order leaves its group at once."""
+def test_a_workers_partitions_are_taken_over_in_seconds(
+    make_filter: Callable[..., Filter], how: str
+) -> None:
+    """With the settings that a worker has unless told otherwise; one that stops in good order
+    leaves its group at once."""
     crawl = make_filter(partitions=4)
     for name in ("SESSION_TIMEOUT_MS", "HEARTBEAT_INTERVAL_MS"):
         crawl.environment.pop(f"STREAM_DEDUP_KAFKA_{name}")
@@ -107,5 +121,7 @@ def test_a_workers_partitions_are_taken_over_in_seconds(make_filter: Callable[..
     sent += crawl.produce(documents[1000:])
     crawl.wait_until_committed(sent)
 
-    assert time.monotonic() - began < (TAKEN_OVER_SECONDS if how == "killed" else TAKEN_OVER_SECONDS / 2)
+    assert time.monotonic() - began < (
+        TAKEN_OVER_SECONDS if how == "killed" else TAKEN_OVER_SECONDS / 2
+    )
     says(second, "ready: 4 partitions")

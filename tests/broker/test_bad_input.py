@@ -1,4 +1,5 @@
-"""Bad input on the real path: each record ends in exactly one topic, with a clear reason, and the stream goes on."""
+"""Bad input on the real path: each record ends in exactly one topic, with a clear reason, and the
+stream goes on."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ from confluent_kafka import KafkaError, Producer
 from stream_dedup.cli.audit import examine
 from stream_dedup.ground.document import Headers
 from stream_dedup.proof.letters import letter_of
-from tests.broker.harness import Filter, Outcome, fingerprint_of, header, own_filter, peak_bytes, wait_until
+from tests.broker.harness import (
+    Filter,
+    Outcome,
+    fingerprint_of,
+    header,
+    own_filter,
+    peak_bytes,
+    wait_until,
+)
 from tests.broker.latin1 import Latin1
 from tests.broker.test_main_path import LONG
 
@@ -70,7 +79,12 @@ def table() -> list[Row]:
         Row("empty value", b"", "dead", "decode"),
         Row("empty text", text(""), "unique", "empty"),
         Row("white space only", text(" \n\t\u3000"), "unique", "empty"),
-        Row("zero-width and tag characters only", text("\u200b\u200d\ufeff\U000e0041"), "unique", "empty"),
+        Row(
+            "zero-width and tag characters only",
+            text("\u200b\u200d\ufeff\U000e0041"),
+            "unique",
+            "empty",
+        ),
         Row("fewer features than the floor", text("two words"), "unique", "too-short"),
         Row("other short text", text("other words"), "unique", "too-short"),
         Row("the same short text", text("two words"), "duplicates", "exact"),
@@ -78,17 +92,49 @@ def table() -> list[Row]:
         Row("a megabyte of one letter", text("a" * 1_000_000), "unique", "too-short"),
         Row("the same megabyte", text("a" * 1_000_000), "duplicates", "exact"),
         Row("invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', "unique", "new"),
-        Row("the same invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', "duplicates", "exact"),
-        Row("a byte order mark", b"\xef\xbb\xbf" + text("caf\ufffd " + LONG), "duplicates", "exact"),
-        Row("zero-width characters inserted", text("caf\ufffd " + LONG.replace("stone", "st\u200bone")), "duplicates", "exact"),
-        Row("homoglyphs", text("caf\ufffd " + LONG.replace("harbour", "h\u0430rbour")), "duplicates", "near"),
+        Row(
+            "the same invalid UTF-8",
+            b'{"text": "caf\xe9 ' + LONG.encode() + b'"}',
+            "duplicates",
+            "exact",
+        ),
+        Row(
+            "a byte order mark", b"\xef\xbb\xbf" + text("caf\ufffd " + LONG), "duplicates", "exact"
+        ),
+        Row(
+            "zero-width characters inserted",
+            text("caf\ufffd " + LONG.replace("stone", "st\u200bone")),
+            "duplicates",
+            "exact",
+        ),
+        Row(
+            "homoglyphs",
+            text("caf\ufffd " + LONG.replace("harbour", "h\u0430rbour")),
+            "duplicates",
+            "near",
+        ),
         Row("right-to-left override", text("caf\ufffd \u202e" + LONG), "duplicates", "exact"),
-        Row("another encoding", b'{"text": "' + ("Совет закрыл причал. " * 9).encode("cp1251") + b'"}', "dead", "decode"),
-        Row("a character cut in the middle", b'{"text": "' + "é".encode()[:1] + b'"}', "unique", "too-short"),
+        Row(
+            "another encoding",
+            b'{"text": "' + ("Совет закрыл причал. " * 9).encode("cp1251") + b'"}',
+            "dead",
+            "decode",
+        ),
+        Row(
+            "a character cut in the middle",
+            b'{"text": "' + "é".encode()[:1] + b'"}',
+            "unique",
+            "too-short",
+        ),
         Row("overlong bytes", b'{"text": "\xc0\xaf\xe0\x80\xaf and words"}', "unique", "too-short"),
         Row("UTF-16 instead of UTF-8", utf_16, "dead", "decode"),
         Row("a lone surrogate", b'{"text": "\\ud800 lone"}', "unique", "too-short"),
-        Row("a NUL and control characters", b'{"text": "\\u0000\\u0007\\u202e"}', "unique", "too-short"),
+        Row(
+            "a NUL and control characters",
+            b'{"text": "\\u0000\\u0007\\u202e"}',
+            "unique",
+            "too-short",
+        ),
         Row("100,000 combining marks", text("a" + "\u0300\u0323" * 50_000), "unique", "too-short"),
         Row("what expands eighteenfold", text("\ufdfa" * 100_000), "unique", "too-short"),
         Row("10 MB of one letter", text("a" * 10_000_000), "unique", "too-short"),
@@ -99,49 +145,157 @@ def table() -> list[Row]:
         Row("a megabyte of digits", text("0123456789" * 100_000), "unique", "too-short"),
         Row("broken JSON", b'{"text": "never closed', "dead", "decode"),
         Row("JSON nested too deep", b"[" * 200_000, "dead", "decode"),
-        Row("a whole number of 5,000 digits", b'{"text": "words", "n": ' + b"7" * 5000 + b"}", "dead", "decode"),
+        Row(
+            "a whole number of 5,000 digits",
+            b'{"text": "words", "n": ' + b"7" * 5000 + b"}",
+            "dead",
+            "decode",
+        ),
         Row("not a number", b'{"text": "some words here", "n": NaN}', "unique", "too-short"),
-        Row("the same key twice", b'{"text": "first", "text": "the second wins"}', "unique", "too-short"),
+        Row(
+            "the same key twice",
+            b'{"text": "first", "text": "the second wins"}',
+            "unique",
+            "too-short",
+        ),
         Row("no text field", b'{"title": "x"}', "dead", "field"),
         Row("text is a number", b'{"text": 7}', "dead", "field"),
         Row("text is null", b'{"text": null}', "dead", "field"),
-        Row("text is a list of texts", b'{"text": ["one part", "and another"]}', "unique", "too-short"),
+        Row(
+            "text is a list of texts",
+            b'{"text": ["one part", "and another"]}',
+            "unique",
+            "too-short",
+        ),
         Row("text is a list of anything", b'{"text": ["one part", 7]}', "dead", "field"),
         Row("not an object", b"[1, 2]", "dead", "field"),
         Row("forged headers", text("quite another text " * 3), "unique", "too-short", FORGED),
-        Row("ten thousand headers", text("many headers"), "unique", "too-short", [("h", b"1")] * 10_000),
-        Row("a header of a megabyte", text("large header"), "unique", "too-short", [("h", b"x" * 1_000_000)]),
-        Row("a header with line breaks", text("broken lines"), "unique", "too-short", [("x\r\n", b"a\r\nb: c\xff\x1b[2J")]),
         Row(
-            "headers without a value, and one name twice", text("odd headers"), "unique", "too-short", [("a", None), ("a", b"")]
+            "ten thousand headers",
+            text("many headers"),
+            "unique",
+            "too-short",
+            [("h", b"1")] * 10_000,
+        ),
+        Row(
+            "a header of a megabyte",
+            text("large header"),
+            "unique",
+            "too-short",
+            [("h", b"x" * 1_000_000)],
+        ),
+        Row(
+            "a header with line breaks",
+            text("broken lines"),
+            "unique",
+            "too-short",
+            [("x\r\n", b"a\r\nb: c\xff\x1b[2J")],
+        ),
+        Row(
+            "headers without a value, and one name twice",
+            text("odd headers"),
+            "unique",
+            "too-short",
+            [("a", None), ("a", b"")],
         ),
         Row("an empty key", text("the key is empty"), "unique", "too-short", key=b""),
-        Row("a binary key", text("the key is binary"), "unique", "too-short", key=b"\xff\x00\x1b[31m\n"),
+        Row(
+            "a binary key",
+            text("the key is binary"),
+            "unique",
+            "too-short",
+            key=b"\xff\x00\x1b[31m\n",
+        ),
         Row("a huge key", text("the key is huge"), "unique", "too-short", key=b"k" * 100_000),
-        Row("a time far in the future", text("from the future"), "unique", "too-short", timestamp_ms=253_402_300_800_000),
+        Row(
+            "a time far in the future",
+            text("from the future"),
+            "unique",
+            "too-short",
+            timestamp_ms=253_402_300_800_000,
+        ),
         Row("no time", text("without a time"), "unique", "too-short", timestamp_ms=-1),
-        Row("a time before all times", text("from before all times"), "unique", "too-short", timestamp_ms=-5),
+        Row(
+            "a time before all times",
+            text("from before all times"),
+            "unique",
+            "too-short",
+            timestamp_ms=-5,
+        ),
         Row("a dead letter without a time", b"no JSON", "dead", "decode", timestamp_ms=-1),
-        Row("a header's name that is not UTF-8", text("Latin-1"), "dead", "decode", [("a", b"1"), (LATIN1, b"x")]),
+        Row(
+            "a header's name that is not UTF-8",
+            text("Latin-1"),
+            "dead",
+            "decode",
+            [("a", b"1"), (LATIN1, b"x")],
+        ),
         Row("many such names", text("many"), "dead", "decode", [(LATIN1, b"")] * 200),
         Row("the same without a value", None, "dead", "decode", [(LATIN1, b"x")]),
-        Row("the same, no JSON", b"{", "dead", "decode", [(LATIN1, b"x" * 100_000)], key=b"k" * 100_000),
-        Row("no name, and a long one", text("odd names"), "unique", "too-short", [("", b"1"), ("n" * 100_000, b"")]),
+        Row(
+            "the same, no JSON",
+            b"{",
+            "dead",
+            "decode",
+            [(LATIN1, b"x" * 100_000)],
+            key=b"k" * 100_000,
+        ),
+        Row(
+            "no name, and a long one",
+            text("odd names"),
+            "unique",
+            "too-short",
+            [("", b"1"), ("n" * 100_000, b"")],
+        ),
         Row("a time long ago", text("from long ago"), "unique", "too-short", timestamp_ms=1),
-        # 250 MB in 243 kB: no setting of a broker or a client limits what gzip expands to, only the topic's size of a batch.
-        Row("one record that gzip made a thousandth", b"\0" * EXPANDED_BYTES, "dead", "size", codec="gzip"),
-        # It fills a fetch: what follows is expanded in another one, or the memory of both would be measured at once.
+        # 250 MB in 243 kB: no setting of a broker or a client limits what gzip expands to, only the
+        # topic's size of a batch.
+        Row(
+            "one record that gzip made a thousandth",
+            b"\0" * EXPANDED_BYTES,
+            "dead",
+            "size",
+            codec="gzip",
+        ),
+        # It fills a fetch: what follows is expanded in another one, or the memory of both would be
+        # measured at once.
         Row("larger than the outputs take", text("b" * 11_900_000), "dead", "size"),
-        Row("ten of 5 MB in one batch", text("c" * 5_000_000), "unique", "too-short", codec="gzip", copies=10),
+        Row(
+            "ten of 5 MB in one batch",
+            text("c" * 5_000_000),
+            "unique",
+            "too-short",
+            codec="gzip",
+            copies=10,
+        ),
         # More than receive.message.max.bytes, which librdkafka does hold zstd to.
-        Row("one record that zstd made a thousandth", b"\0" * 150_000_000, "dead", "decode", codec="zstd"),
-        Row("three records of a damaged batch", text("damaged"), "dead", "decode", damaged=True, copies=3),
-        Row("a last good one", text("caf\ufffd " + LONG.replace("stone", "brick")), "duplicates", "near"),
+        Row(
+            "one record that zstd made a thousandth",
+            b"\0" * 150_000_000,
+            "dead",
+            "decode",
+            codec="zstd",
+        ),
+        Row(
+            "three records of a damaged batch",
+            text("damaged"),
+            "dead",
+            "decode",
+            damaged=True,
+            copies=3,
+        ),
+        Row(
+            "a last good one",
+            text("caf\ufffd " + LONG.replace("stone", "brick")),
+            "duplicates",
+            "near",
+        ),
     ]
 
 
 def large_table() -> list[Row]:
-    """Return rows for a topic that takes 1 MB: under zstd or gzip that holds what no output and no letter can."""
+    """Return rows for a topic that takes 1 MB: under zstd or gzip that holds what no output and no
+    letter can."""
     return [
         Row(
             "a header larger than a letter",
@@ -151,7 +305,15 @@ def large_table() -> list[Row]:
             [("a", b"1"), ("b", b"x" * 3_000_000), ("c", b"")],
             codec="zstd",
         ),
-        Row("a key larger than a letter", text("k"), "dead", "size", [("a", b"1")], key=b"k" * 10_000_000, codec="gzip"),
+        Row(
+            "a key larger than a letter",
+            text("k"),
+            "dead",
+            "size",
+            [("a", b"1")],
+            key=b"k" * 10_000_000,
+            codec="gzip",
+        ),
         Row(
             "all of it larger than a letter",
             text("c" * 3_000_000),
@@ -161,13 +323,48 @@ def large_table() -> list[Row]:
             key=b"k" * 3_000_000,
             codec="zstd",
         ),
-        Row("a tombstone with a huge header", None, "dead", "size", [("h", b"x" * 3_000_000)], codec="zstd"),
-        Row("a large header with a name that is not UTF-8", b"{", "dead", "decode", [(LATIN1, b"x" * 3_000_000)], codec="zstd"),
-        Row("a large value beside such a name", text("c" * 3_000_000), "dead", "size", [(LATIN1, b"")], codec="zstd"),
-        Row("all headers that leave room for ours", text("so many"), "unique", "too-short", [("", b"")] * 99_980),
-        Row("all headers that the client reads", text("more"), "dead", "size", [("", b"")] * 100_000),
+        Row(
+            "a tombstone with a huge header",
+            None,
+            "dead",
+            "size",
+            [("h", b"x" * 3_000_000)],
+            codec="zstd",
+        ),
+        Row(
+            "a large header with a name that is not UTF-8",
+            b"{",
+            "dead",
+            "decode",
+            [(LATIN1, b"x" * 3_000_000)],
+            codec="zstd",
+        ),
+        Row(
+            "a large value beside such a name",
+            text("c" * 3_000_000),
+            "dead",
+            "size",
+            [(LATIN1, b"")],
+            codec="zstd",
+        ),
+        Row(
+            "all headers that leave room for ours",
+            text("so many"),
+            "unique",
+            "too-short",
+            [("", b"")] * 99_980,
+        ),
+        Row(
+            "all headers that the client reads", text("more"), "dead", "size", [("", b"")] * 100_000
+        ),
         # What the client does not say nobody knows: see docs/reference/headers.md.
-        Row("more headers than the client reads", text("most"), "unique", "too-short", [("", b"")] * 100_001),
+        Row(
+            "more headers than the client reads",
+            text("most"),
+            "unique",
+            "too-short",
+            [("", b"")] * 100_001,
+        ),
         Row("a last good one", text("the last one"), "unique", "too-short"),
     ]
 
@@ -177,10 +374,13 @@ UNREADABLE = ("one record that zstd made a thousandth", "three records of a dama
 
 
 def produce_table(crawl: Filter, table: list[Row]) -> tuple[list[str], list[int]]:
-    """Write the table into one partition; return the row's name of each offset, and the offsets of damaged batches."""
+    """Write the table into one partition; return the row's name of each offset, and the offsets of
+    damaged batches."""
     names: list[str] = []
     damaged: list[int] = []
-    for codec, rows in itertools.groupby(table, lambda row: row if row.codec != "none" or row.damaged else "none"):
+    for codec, rows in itertools.groupby(
+        table, lambda row: row if row.codec != "none" or row.damaged else "none"
+    ):
         for (timestamp_ms, _), some in itertools.groupby(
             rows, lambda row: (row.timestamp_ms, row.name if row.copies > 1 else "")
         ):
@@ -198,7 +398,9 @@ def produce_table(crawl: Filter, table: list[Row]) -> tuple[list[str], list[int]
                     "batch.size": 500_000_000,
                 }
             )
-            crawl.produce(((0, row.key, row.value, row.headers) for row in written), timestamp_ms, **more)
+            crawl.produce(
+                ((0, row.key, row.value, row.headers) for row in written), timestamp_ms, **more
+            )
             names += [row.name for row in written]
     return names, damaged
 
@@ -213,27 +415,34 @@ def damage(folder: Path, topic: str, offset: int) -> None:
             if base == offset:
                 break
             file.seek(length, os.SEEK_CUR)
-        file.seek(length - 3, os.SEEK_CUR)  # the last record ends with its value and a zero count of headers
+        file.seek(
+            length - 3, os.SEEK_CUR
+        )  # the last record ends with its value and a zero count of headers
         (byte,) = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte ^ 1]))
 
 
 def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
-    """One record of every kind, in one partition, in one pass: each leaves once, where the table says and with the reason, the
-    last one still leaves, and the worker's memory grows by no more than three times the largest batch."""
+    """One record of every kind, in one partition, in one pass: each leaves once, where the table
+    says and with the reason, the last one still leaves, and the worker's memory grows by no more
+    than three times the largest batch."""
     settings = {"partitions": 1, "value_format": "json"}
-    with own_filter(tmp_path, heap_mb=768, documents_bytes_max=12_000_000, **settings) as (_, crawl):
+    with own_filter(tmp_path, heap_mb=768, documents_bytes_max=12_000_000, **settings) as (
+        _,
+        crawl,
+    ):
         for name in crawl.names.outputs[:2]:
             crawl.admin.set_config(name, {"max.message.bytes": "11500000"})
         crawl.start("index")
-        # It is stopped for many seconds below. A session that ends meanwhile would let it fetch the batch anew beside the
-        # one that it holds, and the memory of both would be measured.
+        # It is stopped for many seconds below. A session that ends meanwhile would let it fetch the
+        # batch anew beside the one that it holds, and the memory of both would be measured.
         worker = crawl.start("worker", STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS="60000")
         worker.says("worker started")
         # A stranger may write to the log too; none of this is a record of ours.
         crawl.produce(
-            [(0, None, junk, []) for junk in (b"", b"not a record", b"SDLG" + bytes(40), None)], topic=crawl.names.fingerprints
+            [(0, None, junk, []) for junk in (b"", b"not a record", b"SDLG" + bytes(40), None)],
+            topic=crawl.names.fingerprints,
         )
         for topic in (crawl.names.fingerprints, crawl.names.verdicts):
             crawl.produce([(0, None, b"not a record", [(LATIN1, b"")])], topic=topic)
@@ -241,9 +450,12 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
         crawl.wait_until_committed(1)
         before = peak_bytes(worker)
         crawl.admin.set_config(
-            crawl.names.documents, {"max.message.bytes": "30000000", "message.timestamp.after.max.ms": str(2**63 - 1)}
+            crawl.names.documents,
+            {"max.message.bytes": "30000000", "message.timestamp.after.max.ms": str(2**63 - 1)},
         )
-        worker.process.send_signal(signal.SIGSTOP)  # or it would read the batch before it is damaged
+        worker.process.send_signal(
+            signal.SIGSTOP
+        )  # or it would read the batch before it is damaged
         names, damaged = produce_table(crawl, table())
         for offset in damaged:
             damage(tmp_path / "kafka", crawl.names.documents, offset + 1)
@@ -252,7 +464,10 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
         crawl.wait_until_committed(1 + len(names))
         seconds = time.monotonic() - began
         grown = peak_bytes(worker) - before
-        print(f"{len(names)} bad records in {seconds:.1f} s, peak RSS {before / 1e6:.0f} MB and {grown / 1e6:.0f} MB more")
+        print(
+            f"{len(names)} bad records in {seconds:.1f} s, peak RSS {before / 1e6:.0f} MB and "
+            f"{grown / 1e6:.0f} MB more"
+        )
 
         outcome = Outcome(crawl)
 
@@ -262,44 +477,63 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
         assert audited.records[crawl.names.documents] == len(outcome.source)
         assert ends_of(outcome, names) == expected_ends(names, table())
         for one in outcome.dead:
-            assert header(one, "__dlq.errors.message").endswith((".", ")")), "the header says why in a sentence"
-        assert worker.log.count("a record cannot be read") == sum(name in UNREADABLE for name in names)
+            assert header(one, "__dlq.errors.message").endswith((".", ")")), (
+                "the header says why in a sentence"
+            )
+        assert worker.log.count("a record cannot be read") == sum(
+            name in UNREADABLE for name in names
+        )
         assert worker.process.poll() is None
         assert grown < 3 * EXPANDED_BYTES
 
 
 @pytest.mark.thorough
 def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., Filter]) -> None:
-    """Keys, values and headers that are larger, and more headers than clients read: each record leaves once, `audit` agrees,
-    each letter says what it lacks, and `dlq redrive` sends none of them back."""
+    """Keys, values and headers that are larger, and more headers than clients read: each record
+    leaves once, `audit` agrees, each letter says what it lacks, and `dlq redrive` sends none of
+    them back."""
     crawl = make_filter(partitions=1, value_format="json")
     for name in crawl.names.outputs[:2]:
-        crawl.admin.set_config(name, {"max.message.bytes": "2500000"})  # by our upper bound a header takes 22 bytes at least
+        crawl.admin.set_config(
+            name, {"max.message.bytes": "2500000"}
+        )  # by our upper bound a header takes 22 bytes at least
     _, worker = crawl.start_both()
     crawl.produce([(0, b"warm", text("the first good one"), [])])
     names, _ = produce_table(crawl, large_table())
     outcome = crawl.outcome()
     assert [one.sentence for one in examine(crawl.settings, finished=True).findings.shown] == []
     assert ends_of(outcome, names) == expected_ends(names, large_table())
-    assert "a record cannot be read" not in worker.log  # a line for each would be as many as a crawler sends
-    letters = {names[int(header(one, "__dlq.errors.offset")) - 1]: letter_of(one) for one in outcome.dead}
+    assert (
+        "a record cannot be read" not in worker.log
+    )  # a line for each would be as many as a crawler sends
+    letters = {
+        names[int(header(one, "__dlq.errors.offset")) - 1]: letter_of(one) for one in outcome.dead
+    }
     assert all(one.is_cut for one in letters.values())
     assert letters["a header larger than a letter"].message.headers[:2] == [("a", b"1"), ("c", b"")]
     beside = letters["a large value beside such a name"].message
     assert header(beside, "dedup.error.headers.unreadable") == r"r\xe9f\xe9rent"
     lost = [one for one in outcome.unique if one.value == text("most")]
-    assert [name for name, _ in lost[0].headers][:3] == ["dedup.verdict", "dedup.reason", "dedup.recipe"]
+    assert [name for name, _ in lost[0].headers][:3] == [
+        "dedup.verdict",
+        "dedup.reason",
+        "dedup.recipe",
+    ]
 
 
 @pytest.mark.thorough
 def test_a_timestamp_of_zero_is_none(make_filter: Callable[..., Filter]) -> None:
-    """librdkafka cannot write it, and other clients do: the record leaves without a timestamp, and `audit` finds nothing."""
+    """librdkafka cannot write it, and other clients do: the record leaves without a timestamp, and
+    `audit` finds nothing."""
     crawl = make_filter(partitions=1)
     crawl.start_both()
     asyncio.run(send_with_times(crawl, [0, 1]))
     crawl.wait_until_committed(2)
     outcome = crawl.outcome()
-    assert sorted((one.value, one.timestamp_ms) for one in outcome.unique) == [(b"words 0", None), (b"words 1", 1)]
+    assert sorted((one.value, one.timestamp_ms) for one in outcome.unique) == [
+        (b"words 0", None),
+        (b"words 1", 1),
+    ]
     assert [one.sentence for one in examine(crawl.settings, finished=True).findings.shown] == []
 
 
@@ -313,7 +547,8 @@ async def send_with_times(crawl: Filter, times_ms: list[int]) -> None:
 
 
 def ends_of(outcome: Outcome, names: list[str]) -> list[tuple[str, str, str]]:
-    """Return (row's name, topic, reason or stage) in the order of the source; the first record is no row's."""
+    """Return (row's name, topic, reason or stage) in the order of the source; the first record is
+    no row's."""
     by_source: dict[int, tuple[str, str]] = {}
     source = {fingerprint_of(one): one.offset for one in outcome.source}
     places = {
@@ -324,7 +559,10 @@ def ends_of(outcome: Outcome, names: list[str]) -> list[tuple[str, str, str]]:
     for topic in ("unique", "duplicates", "dead"):
         for one in getattr(outcome, topic):
             if topic == "dead":
-                by_source[int(header(one, "__dlq.errors.offset"))] = (topic, header(one, "dedup.error.stage"))
+                by_source[int(header(one, "__dlq.errors.offset"))] = (
+                    topic,
+                    header(one, "dedup.error.stage"),
+                )
                 continue
             log = header(one, "dedup.log")
             offset = places[tuple(map(int, log.split("/")))] if log else source[fingerprint_of(one)]  # type: ignore[index]
@@ -346,7 +584,8 @@ def expected_ends(names: list[str], table: list[Row]) -> list[tuple[str, str, st
 
 
 def wait_until_refused(crawl: Filter, topic: str, value: bytes) -> None:
-    """Wait until a topic takes no record so large: the controller acknowledges a new limit before the broker goes by it.
+    """Wait until a topic takes no record so large: the controller acknowledges a new limit before
+    the broker goes by it.
 
     Each try is in a transaction that is aborted, so no reader of what is committed sees it.
     """
@@ -356,7 +595,9 @@ def wait_until_refused(crawl: Filter, topic: str, value: bytes) -> None:
     def is_refused() -> bool:
         outcomes: list[KafkaError | None] = []
         producer.begin_transaction()
-        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: outcomes.append(error))
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: outcomes.append(error)
+        )
         assert producer.flush(60) == 0
         producer.abort_transaction(60)
         return [error and error.code() for error in outcomes] == [KafkaError.MSG_SIZE_TOO_LARGE]
@@ -366,11 +607,16 @@ def wait_until_refused(crawl: Filter, topic: str, value: bytes) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("refusing", ["unique", "duplicates"])
-def test_a_record_that_an_output_refuses_is_retracted(make_filter: Callable[..., Filter], refusing: str) -> None:
-    """An output that takes less than it said at start: the record becomes a dead letter and represents nobody."""
+def test_a_record_that_an_output_refuses_is_retracted(
+    make_filter: Callable[..., Filter], refusing: str
+) -> None:
+    """An output that takes less than it said at start: the record becomes a dead letter and
+    represents nobody."""
     crawl = make_filter(partitions=1)
     _, worker = crawl.start_both()
-    generator = random.Random(1)  # random letters, so that compression cannot help the large one through
+    generator = random.Random(
+        1
+    )  # random letters, so that compression cannot help the large one through
     large = " ".join(f"{generator.getrandbits(64):x}" for _ in range(4000)).encode()
     small = " ".join(f"{generator.getrandbits(64):x}" for _ in range(300)).encode()
     before = [(b"before", LONG.encode())] + ([(b"kept", large)] if refusing == "duplicates" else [])
@@ -378,7 +624,12 @@ def test_a_record_that_an_output_refuses_is_retracted(make_filter: Callable[...,
     crawl.wait_until_committed(len(before))
     crawl.admin.set_config(getattr(crawl.names, refusing), {"max.message.bytes": "20000"})
     wait_until_refused(crawl, getattr(crawl.names, refusing), large)
-    after = [(b"small", small), (b"large", large), (b"large again", large), (b"after", LONG.encode())]
+    after = [
+        (b"small", small),
+        (b"large", large),
+        (b"large again", large),
+        (b"after", LONG.encode()),
+    ]
     crawl.produce((0, key, value, []) for key, value in after)
     outcome = crawl.outcome()
     assert "is retracted" in worker.log

@@ -1,4 +1,5 @@
-"""Records written in bulk are those that one call for each would have written, and what fails says so as then."""
+"""Records written in bulk are those that one call for each would have written, and what fails says
+so as then."""
 
 from __future__ import annotations
 
@@ -66,7 +67,10 @@ def outputs(crawl: Filter, count: int, chance: random.Random) -> list[Output]:
     made = []
     for at in range(count):
         headers: Headers = [
-            (chance.choice(["dedup.verdict", "größe"]), chance.choice([b"", b"new", bytes(range(256))]))
+            (
+                chance.choice(["dedup.verdict", "größe"]),
+                chance.choice([b"", b"new", bytes(range(256))]),
+            )
             for _ in range(chance.randrange(4))
         ]
         made.append(
@@ -87,17 +91,23 @@ def transactions_of(crawl: Filter, **properties: str) -> TransactionalOutput:
     return TransactionalOutput(settings, f"{crawl.settings.group}-bulk", "bulk")
 
 
-def as_read(crawl: Filter, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None, int | None, Headers]]]:
+def as_read(
+    crawl: Filter, topic: str
+) -> dict[int, list[tuple[bytes | None, bytes | None, int | None, Headers]]]:
     found: dict[int, list[tuple[bytes | None, bytes | None, int | None, Headers]]] = {}
     for one in crawl.read(topic):
-        found.setdefault(one.partition, []).append((one.key, one.value, one.timestamp_ms, one.headers))
+        found.setdefault(one.partition, []).append(
+            (one.key, one.value, one.timestamp_ms, one.headers)
+        )
     return found
 
 
 @pytest.mark.parametrize(("share", "room"), [(1.0, "100000"), (0.7, "100000"), (1.0, "7")])
-def test_what_is_read_is_what_was_written(make_filter: Callable[..., Filter], share: float, room: str) -> None:
-    """Keys, values, timestamps, headers and the order within a partition; also among records that are written one by one, and
-    through a queue that takes seven."""
+def test_what_is_read_is_what_was_written(
+    make_filter: Callable[..., Filter], share: float, room: str
+) -> None:
+    """Keys, values, timestamps, headers and the order within a partition; also among records that
+    are written one by one, and through a queue that takes seven."""
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -118,19 +128,26 @@ def test_what_is_read_is_what_was_written(make_filter: Callable[..., Filter], sh
         for partition in range(2):
             expected = [one for one in written if (one.topic, one.partition) == (topic, partition)]
             assert len(found.get(partition, [])) == len(expected)
-            for (key, value, time_ms, headers), one in zip(found.get(partition, []), expected, strict=True):
+            for (key, value, time_ms, headers), one in zip(
+                found.get(partition, []), expected, strict=True
+            ):
                 assert (key, value, headers) == (one.key, one.value, one.headers)
                 assert time_ms == one.timestamp_ms
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_record_refused_while_others_are_written_is_named_too(make_filter: Callable[..., Filter], packed: bool) -> None:
-    """librdkafka takes no more of a transaction once it has heard of a refusal; that ends the transaction, not the process."""
+def test_a_record_refused_while_others_are_written_is_named_too(
+    make_filter: Callable[..., Filter], packed: bool
+) -> None:
+    """librdkafka takes no more of a transaction once it has heard of a refusal; that ends the
+    transaction, not the process."""
     crawl = make_filter(partitions=1)
     transactions = transactions_of(crawl, **{"compression.type": "none"})
     topic = crawl.names.unique
-    large, small = (Output(topic, 0, b"k", value, NOW_MS, []) for value in (bytes(12_000_000), b"small"))
+    large, small = (
+        Output(topic, 0, b"k", value, NOW_MS, []) for value in (bytes(12_000_000), b"small")
+    )
 
     class Hearing(Packed):
         def __getitem__(self, place: Any) -> Any:
@@ -147,13 +164,29 @@ def test_a_record_refused_while_others_are_written_is_named_too(make_filter: Cal
 
 
 def test_this_client_is_known() -> None:
-    """The client that is installed is one whose layout was read; whoever takes a newer one reads `struct Handle` first, and
-    says so in `bulk._KNOWN`. The handle that was found names itself as the producer does."""
-    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "client.id": "named-here", "log_level": 0})
+    """The client that is installed is one whose layout was read; whoever takes a newer one reads
+    `struct Handle` first, and says so in `bulk._KNOWN`. The handle that was found names itself as
+    the producer does."""
+    producer = Producer(
+        {"bootstrap.servers": "127.0.0.1:1", "client.id": "named-here", "log_level": 0}
+    )
     none = Messages.of([])
-    no_headers = HeaderColumns([], np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8))
+    no_headers = HeaderColumns(
+        [],
+        np.zeros(0, np.uint8),
+        np.zeros(0, np.int64),
+        np.zeros(0, np.int64),
+        np.zeros(0, np.uint8),
+    )
     columns = RecordColumns(
-        ["t"], np.zeros(0, np.uint8), none.partitions, [], [], none.timestamps_ms, no_headers, np.zeros(0, np.bool_)
+        ["t"],
+        np.zeros(0, np.uint8),
+        none.partitions,
+        [],
+        [],
+        none.timestamps_ms,
+        no_headers,
+        np.zeros(0, np.bool_),
     )
     writer = bulk.BulkWriter.of(producer, columns)
 
@@ -165,10 +198,12 @@ def test_this_client_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "known"), [("2.0.2", True), ("2.16.1rc2", True), ("2.17.0", False), ("3rc1", False), ("1.9.2", False)]
+    ("version", "known"),
+    [("2.0.2", True), ("2.16.1rc2", True), ("2.17.0", False), ("3rc1", False), ("1.9.2", False)],
 )
 def test_versions(monkeypatch: pytest.MonkeyPatch, version: str, known: bool) -> None:
-    """Only a client between the oldest and the newest whose layout was read is written with in bulk."""
+    """Only a client between the oldest and the newest whose layout was read is written with in
+    bulk."""
     monkeypatch.setattr(bulk.metadata, "version", lambda _: version)
     bulk._is_known.cache_clear()
     try:
@@ -177,7 +212,9 @@ def test_versions(monkeypatch: pytest.MonkeyPatch, version: str, known: bool) ->
         bulk._is_known.cache_clear()
 
 
-def test_an_unknown_client_writes_one_by_one(make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_client_writes_one_by_one(
+    make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a client whose layout nobody has read, everything is written as by any program."""
     monkeypatch.setattr(bulk, "_is_known", lambda: False)
     crawl = make_filter(partitions=2)

@@ -1,4 +1,5 @@
-"""What is lost for good, and the commands of docs/how-to/disaster.md that bring the filter back, on a real Apache Kafka."""
+"""What is lost for good, and the commands of docs/how-to/disaster.md that bring the filter back, on
+a real Apache Kafka."""
 
 from __future__ import annotations
 
@@ -30,10 +31,18 @@ def make_topic(crawl: Filter, name: str, partitions: int, **config: str) -> None
 
 
 def copy_to(crawl: Filter, topic: str, messages: list[Message]) -> None:
-    """Write records as MirrorMaker does: partition, key, value, headers and timestamp as they were."""
+    """Write records as MirrorMaker does: partition, key, value, headers and timestamp as they
+    were."""
     producer = Producer({"bootstrap.servers": crawl.bootstrap, "linger.ms": 5})
     for one in sorted(messages, key=lambda one: (one.partition, one.offset)):
-        producer.produce(topic, one.value, one.key, one.partition, timestamp=one.timestamp_ms or 0, headers=one.headers)
+        producer.produce(
+            topic,
+            one.value,
+            one.key,
+            one.partition,
+            timestamp=one.timestamp_ms or 0,
+            headers=one.headers,
+        )
     assert producer.flush(30) == 0
 
 
@@ -45,13 +54,17 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filt
     wait_until(lambda: crawl.committed() >= count // 4, "a part is committed")
     worker.kill()
     wait_until(lambda: not crawl.admin.group_members(crawl.settings.group), "the session has ended")
-    wait_until(lambda: len(crawl.admin.committed(crawl.settings.group)) == 3, "no transaction is open")
+    wait_until(
+        lambda: len(crawl.admin.committed(crawl.settings.group)) == 3, "no transaction is open"
+    )
     forget_group(crawl)
 
     shown = json.loads(crawl.command("rewind", "--from-outputs", "--dry-run", "--json").stdout)
     done = json.loads(crawl.command("rewind", "--from-outputs", "--json").stdout)
 
-    assert [(one["offset"], one["epoch"]) for one in shown] == [(one["offset"], one["epoch"]) for one in done]
+    assert [(one["offset"], one["epoch"]) for one in shown] == [
+        (one["offset"], one["epoch"]) for one in done
+    ]
     assert [one["warning"] for one in done] == [None] * 3
     assert sum(one["offset"]["wanted"] for one in done) >= count // 4
     following = crawl.start("worker", STREAM_DEDUP_WORKER_ID="next")
@@ -62,9 +75,12 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: Callable[..., Filt
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
-def test_a_log_from_a_mirror_keeps_its_window(make_filter: Callable[..., Filter], stamps: str) -> None:
-    """Copied into a topic that keeps the records' times, and stamps its own only then, it leads to the same state, times and
-    generations included. Copied into one that stamps them, its window would begin anew."""
+def test_a_log_from_a_mirror_keeps_its_window(
+    make_filter: Callable[..., Filter], stamps: str
+) -> None:
+    """Copied into a topic that keeps the records' times, and stamps its own only then, it leads to
+    the same state, times and generations included. Copied into one that stamps them, its window
+    would begin anew."""
     crawl = make_filter(partitions=1, batch_documents=100, window="1h")
     count = crawl.produce(synthetic(500, 34, partitions=1))
     index, worker = crawl.start_both()
@@ -83,7 +99,9 @@ def test_a_log_from_a_mirror_keeps_its_window(make_filter: Callable[..., Filter]
     crawl.command("topics", "apply", "--fit-brokers", **own)
 
     def digest(**environment: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(crawl.command("index", "stats", "--json", **environment).stdout)
+        found: dict[str, Any] = json.loads(
+            crawl.command("index", "stats", "--json", **environment).stdout
+        )
         return {key: found[key] for key in ("applied", "state_digest")}
 
     there = crawl.start("index", **own)
@@ -96,9 +114,11 @@ def test_a_log_from_a_mirror_keeps_its_window(make_filter: Callable[..., Filter]
 
 @pytest.mark.thorough
 def test_another_region_takes_over(make_filter: Callable[..., Filter]) -> None:
-    """Of the first region come its documents and, a part behind, what it kept; the second is seeded with that and reads all.
+    """Of the first region come its documents and, a part behind, what it kept; the second is seeded
+    with that and reads all.
 
-    What the first delivered is known; what it did not, or what did not come over in time, is kept here; nothing is lost.
+    What the first delivered is known; what it did not, or what did not come over in time, is kept
+    here; nothing is lost.
     """
     first = make_filter(partitions=2, batch_documents=100)
     count = first.produce(synthetic(1200, 35, partitions=2))

@@ -1,4 +1,5 @@
-"""A group's offsets vanish, and the log's first records are of no document of this topic: nothing leaves twice."""
+"""A group's offsets vanish, and the log's first records are of no document of this topic: nothing
+leaves twice."""
 
 from __future__ import annotations
 
@@ -23,18 +24,24 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def seed_many(crawl: Filter) -> None:
-    """Begin the log with a seed, and with more records of no document than anybody would look at one by one."""
+    """Begin the log with a seed, and with more records of no document than anybody would look at
+    one by one."""
     pages = crawl.folder / "pages.txt"
     pages.write_text("\n".join(value.decode() for _, _, value, _ in synthetic(60, 9, partitions=1)))
     assert told(crawl, "seed", str(pages), "--format", "lines")["seeded"] == 60
     appender = LogAppender(crawl.settings, crawl.names.fingerprints, "many")
     for _ in range(60):
-        appender.send(records.encode_control(records.Control("forget", {"ids": [b"nobody".hex()]})), None, lambda _: None)
+        appender.send(
+            records.encode_control(records.Control("forget", {"ids": [b"nobody".hex()]})),
+            None,
+            lambda _: None,
+        )
     appender.flush()
 
 
 def documents(count: int, seed: int) -> list[tuple[int, bytes | None, bytes | None, Headers]]:
-    """Return documents for partition 0, and what becomes dead letters for partition 1: of that the log says nothing."""
+    """Return documents for partition 0, and what becomes dead letters for partition 1: of that the
+    log says nothing."""
     found: list[tuple[int, bytes | None, bytes | None, Headers]] = [
         (0, key, json.dumps({"text": value.decode()}).encode(), more)
         for _, key, value, more in synthetic(count, seed, partitions=1)
@@ -66,7 +73,10 @@ def refuses(crawl: Filter, partition: int) -> None:
     """A worker that starts now ends with 78 and says why."""
     worker = crawl.start("worker")
     assert worker.wait() == 78, worker.log[-3000:]
-    assert f"no committed offset for {crawl.names.documents}-{partition}, though {crawl.names.begun} says" in worker.log
+    assert (
+        f"no committed offset for {crawl.names.documents}-{partition}, though {crawl.names.begun} "
+        "says" in worker.log
+    )
     assert "STREAM_DEDUP_FIRST_START=true" in worker.log
     crawl.roles.remove(worker)
 
@@ -80,21 +90,27 @@ def work(crawl: Filter, total: int) -> None:
 
 
 def test_behind_many_seeds_nothing_leaves_twice(make_filter: Callable[..., Filter]) -> None:
-    """Seeds are no documents: the first worker begins. Later it does not, and doctor says so before; restored, it goes on."""
+    """Seeds are no documents: the first worker begins. Later it does not, and doctor says so
+    before; restored, it goes on."""
     crawl = make_filter(partitions=2, value_format="json")
     seed_many(crawl)
     crawl.start("index")
     total = crawl.produce(documents(300, 10))
     work(crawl, total)
     once = left(crawl)
-    ends = {key[1]: offset for key, (offset, _) in crawl.admin.committed(crawl.settings.group).items()}
+    ends = {
+        key[1]: offset for key, (offset, _) in crawl.admin.committed(crawl.settings.group).items()
+    }
     settings = load_settings(environ=crawl.environment)
     assert [one.sentence for one in examine(settings) if one.state is CheckState.REFUSED] == []
     forget_offsets(crawl)
 
     (found,) = [one for one in examine(settings) if one.state is CheckState.REFUSED]
     assert found.check == "offsets"
-    assert f"no committed offset for {crawl.names.documents}-0, {crawl.names.documents}-1, though" in found.sentence
+    assert (
+        f"no committed offset for {crawl.names.documents}-0, {crawl.names.documents}-1, though"
+        in found.sentence
+    )
     refuses(crawl, 0)
     assert left(crawl) == once
 
@@ -108,11 +124,18 @@ def test_behind_many_seeds_nothing_leaves_twice(make_filter: Callable[..., Filte
 
 
 def test_a_topic_created_again_begins_once(make_filter: Callable[..., Filter]) -> None:
-    """The new topic's documents leave once, however many of the old one stand in the log before them."""
+    """The new topic's documents leave once, however many of the old one stand in the log before
+    them."""
     crawl = make_filter(partitions=2, value_format="json", batch_documents=4)
     crawl.start("index")
     work(crawl, crawl.produce(documents(300, 12)))
-    assert sum(isinstance(records.decode(one.value), records.Batch) for one in crawl.read(crawl.names.fingerprints)) > 50
+    assert (
+        sum(
+            isinstance(records.decode(one.value), records.Batch)
+            for one in crawl.read(crawl.names.fingerprints)
+        )
+        > 50
+    )
     make_again(crawl, crawl.names.documents)
     again = documents(200, 13)
     work(crawl, crawl.produce(again))

@@ -1,4 +1,5 @@
-"""Insights on a real Apache Kafka: what the workers count arrives, and goes on after kills of the role and of the broker."""
+"""Insights on a real Apache Kafka: what the workers count arrives, and goes on after kills of the
+role and of the broker."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def own(tmp_path: Path) -> Iterator[tuple[LocalBroker, Filter]]:
 def signals_of(crawl: Filter) -> dict[str, Any]:
     """Return the latest record of each host, as a frontier reads them."""
     found = crawl.read(crawl.names.host_signals)
-    return {(one.key or b"").decode(): one.value and json.loads(one.value) for one in sorted(found, key=lambda one: one.offset)}
+    return {
+        (one.key or b"").decode(): one.value and json.loads(one.value)
+        for one in sorted(found, key=lambda one: one.offset)
+    }
 
 
 def hung(role: Role) -> bool:
@@ -61,30 +65,44 @@ def wait_for(crawl: Filter, documents: int) -> dict[str, Any]:
         return dict(wait_until(there, f"the signals of {HOST} count {documents} documents"))
     except AssertionError as error:
         records = [(one.offset, one.value) for one in crawl.read(crawl.names.insights)]
-        raise AssertionError(f"{error}; the workers had sent {records}, the signals are {signals_of(crawl)}") from None
+        raise AssertionError(
+            f"{error}; the workers had sent {records}, the signals are {signals_of(crawl)}"
+        ) from None
 
 
 def pages(first: int, count: int, text: str) -> list[tuple[int, bytes, bytes, Headers]]:
-    return [(0, f"https://{HOST}/{number}".encode(), text.encode(), []) for number in range(first, first + count)]
+    return [
+        (0, f"https://{HOST}/{number}".encode(), text.encode(), [])
+        for number in range(first, first + count)
+    ]
 
 
 def as_the_page_says(crawl: Filter) -> str:
     """Return what the page's kcat line prints; without kcat, what its topic and format would."""
-    line = next(line for line in PAGE.read_text().splitlines() if line.startswith("kcat") and "host-signals" in line)
+    line = next(
+        line
+        for line in PAGE.read_text().splitlines()
+        if line.startswith("kcat") and "host-signals" in line
+    )
     words = shlex.split(line)
     assert words[words.index("-t") + 1] == "host-signals"
     assert words[words.index("-f") + 1] == "%k %s\\n"
     if shutil.which("kcat") is None:
         found = sorted(crawl.read(crawl.names.host_signals), key=lambda one: one.offset)
-        return "".join(f"{(one.key or b'').decode()} {(one.value or b'').decode()}\n" for one in found)
+        return "".join(
+            f"{(one.key or b'').decode()} {(one.value or b'').decode()}\n" for one in found
+        )
     words[words.index("-t") + 1] = crawl.names.host_signals
     words[words.index("-b") + 1] = crawl.bootstrap
     return subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
-def test_signals_survive_kills_of_the_role_and_of_the_broker(own: tuple[LocalBroker, Filter]) -> None:
-    """Each document counts once: before, after a SIGKILL of the role, after a take-over by a second one, and after a SIGKILL
-    of the broker; the records follow their schemas, the console shows them, and metrics name no host."""
+def test_signals_survive_kills_of_the_role_and_of_the_broker(
+    own: tuple[LocalBroker, Filter],
+) -> None:
+    """Each document counts once: before, after a SIGKILL of the role, after a take-over by a second
+    one, and after a SIGKILL of the broker; the records follow their schemas, the console shows
+    them, and metrics name no host."""
     broker, crawl = own
     index, worker, first = crawl.start("index"), crawl.start("worker"), crawl.start("insights")
     crawl.produce([*pages(0, 40, LONG), *pages(0, 10, LONG), (0, b"no-url", b"some words", [])])
@@ -128,15 +146,25 @@ def test_signals_survive_kills_of_the_role_and_of_the_broker(own: tuple[LocalBro
     assert any(role.name == "insights" and role.process.poll() is None for role in crawl.roles)
 
     folder = topic_folder() / "schemas"
-    for topic, name in ((crawl.names.insights, "insights"), (crawl.names.host_signals, "host-signals")):
-        check = Draft202012Validator(json.loads((folder / f"{name}.schema.json").read_text()), format_checker=FormatChecker())
+    for topic, name in (
+        (crawl.names.insights, "insights"),
+        (crawl.names.host_signals, "host-signals"),
+    ):
+        check = Draft202012Validator(
+            json.loads((folder / f"{name}.schema.json").read_text()), format_checker=FormatChecker()
+        )
         found = crawl.read(topic)
         assert found
         for one in found:
             check.validate(json.loads(one.value or b""))
     counted = Counter[str]()
     for one in crawl.read(crawl.names.insights):
-        counted.update({host: body["documents"] for host, body in json.loads(one.value or b"")["hosts"].items()})
+        counted.update(
+            {
+                host: body["documents"]
+                for host, body in json.loads(one.value or b"")["hosts"].items()
+            }
+        )
     assert counted == {HOST: 65}
 
 
@@ -148,9 +176,11 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.mark.parametrize("committed", [0, 1])
-def test_what_faust_threw_away_is_read_again(make_filter: Callable[..., Filter], committed: int) -> None:
-    """What Faust reads while partitions move it throws away, and goes back to the committed offset: it must do so too while
-    the group has none, or these records wait until the next start."""
+def test_what_faust_threw_away_is_read_again(
+    make_filter: Callable[..., Filter], committed: int
+) -> None:
+    """What Faust reads while partitions move it throws away, and goes back to the committed offset:
+    it must do so too while the group has none, or these records wait until the next start."""
     crawl = make_filter(partitions=1)
     producer = Producer({"bootstrap.servers": crawl.bootstrap})
     for number in range(RECORDS):
@@ -158,24 +188,34 @@ def test_what_faust_threw_away_is_read_again(make_filter: Callable[..., Filter],
     assert producer.flush(20) == 0
 
     async def run() -> list[int]:
-        first, second = (HostStream(crawl.settings, crawl.names, name) for name in ("first", "second"))
+        first, second = (
+            HostStream(crawl.settings, crawl.names, name) for name in ("first", "second")
+        )
 
         async def throw_away(_app: Any, assigned: Any, **_: Any) -> None:
-            await first.app.consumer.seek_wait({one: RECORDS for one in assigned if one.topic == crawl.names.insights})
+            await first.app.consumer.seek_wait(
+                {one: RECORDS for one in assigned if one.topic == crawl.names.insights}
+            )
 
         try:
             await first.start()
             await until(lambda: first.owns and first.waiting == RECORDS, "all records are read")
             if committed:
                 first.acknowledge(first.take_rows()[:committed])
-                await until(lambda: committed in first.app.consumer._committed_offset.values(), "Faust commits")
+                await until(
+                    lambda: committed in first.app.consumer._committed_offset.values(),
+                    "Faust commits",
+                )
             connect: Any = first.app.on_partitions_assigned.connect
             connect(throw_away)
             generation = first.generation
             await second.start()
             await until(lambda: first.generation > generation + 1, "the other one joins")
             await second.stop()
-            await until(lambda: first.owns and first.waiting == RECORDS - committed, "what was read comes again")
+            await until(
+                lambda: first.owns and first.waiting == RECORDS - committed,
+                "what was read comes again",
+            )
             return [one.stamp.offset for one in first.take_rows()]
         finally:
             await first.stop()

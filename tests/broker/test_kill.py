@@ -1,4 +1,5 @@
-"""The power is pulled in mid-stream: nothing lost, nothing twice, and every verdict is still the log's."""
+"""The power is pulled in mid-stream: nothing lost, nothing twice, and every verdict is still the
+log's."""
 
 from __future__ import annotations
 
@@ -19,13 +20,14 @@ pytestmark = pytest.mark.broker
 
 DOCUMENTS_MOST = 150_000
 LOT = 15_000
-# An index takes 16 records at a time: with three times as many there is something left to rebuild after the first.
+# An index takes 16 records at a time: with three times as many there is something left to rebuild
+# after the first.
 REBUILT_RECORDS = 48
 FAILPOINT = "STREAM_DEDUP_FAILPOINT"
 VOLUME = "STREAM_DEDUP_INDEX_DIR"
 
-# Every step of both roles, each killed once; behind the colon, how often a step is reached first. Two workers side by side
-# take half the time, and each sees the other's partitions come and go.
+# Every step of both roles, each killed once; behind the colon, how often a step is reached first.
+# Two workers side by side take half the time, and each sees the other's partitions come and go.
 PLANS = {
     "worker one": [
         "worker.append-acked:3",
@@ -34,7 +36,13 @@ PLANS = {
         "worker.appended:4",
         "worker.flushed:2",
     ],
-    "worker two": ["worker.offsets:2", "worker.before-commit:2", "worker.begin:2", "worker.outputs:2", "worker.after-commit:2"],
+    "worker two": [
+        "worker.offsets:2",
+        "worker.before-commit:2",
+        "worker.begin:2",
+        "worker.outputs:2",
+        "worker.after-commit:2",
+    ],
     "index": [
         "index.after-write:3",
         "index.in-flush:1",
@@ -48,7 +56,11 @@ PLANS = {
 
 def log_end(crawl: Filter) -> int:
     """Return how many records the log has."""
-    return int(crawl._uncommitted().get_watermark_offsets(TopicPartition(crawl.names.fingerprints, 0), timeout=20)[1])
+    return int(
+        crawl._uncommitted().get_watermark_offsets(
+            TopicPartition(crawl.names.fingerprints, 0), timeout=20
+        )[1]
+    )
 
 
 def was_killed_in_mid_stream(role: Role, plan: str) -> bool:
@@ -64,12 +76,14 @@ def was_killed_in_mid_stream(role: Role, plan: str) -> bool:
 
 def test_the_plans_name_every_step() -> None:
     """A step that is added to the product is killed here too."""
-    assert sorted(plan.partition(":")[0] for plans in PLANS.values() for plan in plans) == sorted(STEPS)
+    assert sorted(plan.partition(":")[0] for plans in PLANS.values() for plan in plans) == sorted(
+        STEPS
+    )
 
 
 def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -> None:
-    """Documents in one run, workers killed at each of their ten steps and the index at each of its six, always with two batches
-    in flight: nothing lost, nothing twice, every verdict the log's.
+    """Documents in one run, workers killed at each of their ten steps and the index at each of its
+    six, always with two batches in flight: nothing lost, nothing twice, every verdict the log's.
 
     Documents come until each kill has happened: a fixed number was always too few on some machine.
     """
@@ -98,7 +112,9 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
         start(name)
 
     def unfired() -> list[str]:
-        return [plan for plans in left.values() for plan in plans] + [plan for _, plan in running.values() if plan]
+        return [plan for plans in left.values() for plan in plans] + [
+            plan for _, plan in running.values() if plan
+        ]
 
     def all_committed() -> bool:
         nonlocal count
@@ -124,7 +140,8 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
 
 
 def test_a_broker_killed_in_mid_stream(tmp_path: Path) -> None:
-    """The broker is killed while batches are in flight and comes back: nobody ends, nothing is lost or doubled."""
+    """The broker is killed while batches are in flight and comes back: nobody ends, nothing is lost
+    or doubled."""
     with own_filter(tmp_path, partitions=4, batch_documents=500) as (broker, crawl):
         documents = synthetic(8000, 10, partitions=4)
         index, worker = crawl.start("index"), crawl.start("worker")

@@ -1,7 +1,8 @@
-"""What arrives too late must change nothing: a commit's request that was held, a worker that lost its partitions, an answer.
+"""What arrives too late must change nothing: a commit's request that was held, a worker that lost
+its partitions, an answer.
 
-Each guard is also taken away, in a child or by a patch that no setting can reach, and then the damage must show: a test
-that stays green without the guard would prove nothing.
+Each guard is also taken away, in a child or by a patch that no setting can reach, and then the
+damage must show: a test that stays green without the guard would prove nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +41,18 @@ def proxy(bootstrap: str) -> Iterator[KafkaProxy]:
 @pytest.mark.parametrize("guard", ["kept", "removed"])
 @pytest.mark.parametrize("action", ["hold", "strand"])
 def test_a_late_end_of_a_transaction_does_not_end_the_next(
-    make_filter: Callable[..., Filter], proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch, guard: str, action: kproxy.Action
+    make_filter: Callable[..., Filter],
+    proxy: KafkaProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    guard: str,
+    action: kproxy.Action,
 ) -> None:
-    """KAFKA-17754: a commit's request is held in the network, its repetition succeeds, and the first arrives inside the next
-    transaction. The producer was thrown away, so it ends nothing; with the producer kept, readers see what was aborted.
+    """KAFKA-17754: a commit's request is held in the network, its repetition succeeds, and the
+    first arrives inside the next transaction. The producer was thrown away, so it ends nothing;
+    with the producer kept, readers see what was aborted.
 
-    A request that is only late is repeated after the socket's time-out; one whose connection broke at once."""
+    A request that is only late is repeated after the socket's time-out; one whose connection broke
+    at once."""
     crawl = make_filter(partitions=1)
     settings = Settings(
         kafka_bootstrap_servers=proxy.bootstrap,
@@ -74,10 +81,13 @@ def test_a_late_end_of_a_transaction_does_not_end_the_next(
             raise AbortableError("This transaction is given up.")
 
     try:
-        second = transactions.run([output(b"never")], [(crawl.names.documents, 0, 2, "")], stamp, reached=release)
+        second = transactions.run(
+            [output(b"never")], [(crawl.names.documents, 0, 2, "")], stamp, reached=release
+        )
         assert second.outcome is Ended.ABORTED or guard == "removed"
     except BrokerError:
-        # Without the guard the client may also find that the transaction which it aborts is none any more.
+        # Without the guard the client may also find that the transaction which it aborts is none
+        # any more.
         assert guard == "removed"
     transactions.close()
     member.close()
@@ -87,7 +97,8 @@ def test_a_late_end_of_a_transaction_does_not_end_the_next(
 
 
 def zombie(crawl: Filter, guard: str) -> tuple[subprocess.Popen[bytes], Path, Path]:
-    """Start a worker that will be held before its transaction; return it, its log and the file that lets it go on."""
+    """Start a worker that will be held before its transaction; return it, its log and the file that
+    lets it go on."""
     log_path, go_on = crawl.folder / f"zombie-{guard}.log", crawl.folder / "go-on"
     with log_path.open("ab") as log:
         process = subprocess.Popen(
@@ -101,8 +112,9 @@ def zombie(crawl: Filter, guard: str) -> tuple[subprocess.Popen[bytes], Path, Pa
 
 
 def test_a_zombie_commits_nothing(make_filter: Callable[..., Filter]) -> None:
-    """A worker hangs before its transaction until another has one of its partitions and has committed it: its own commit is
-    refused, because the group's metadata came with the batch. Read at the commit, it would commit what it lost, doubled."""
+    """A worker hangs before its transaction until another has one of its partitions and has
+    committed it: its own commit is refused, because the group's metadata came with the batch. Read
+    at the commit, it would commit what it lost, doubled."""
     filters = {guard: make_filter(partitions=2) for guard in ("kept", "removed")}
     documents = synthetic(300, 12, partitions=2)
     sizes = Counter(part for part, *_ in documents)
@@ -114,16 +126,25 @@ def test_a_zombie_commits_nothing(make_filter: Callable[..., Filter]) -> None:
             children[guard] = zombie(crawl, guard)
         for guard, crawl in filters.items():
             _, log_path, _ = children[guard]
-            wait_until(lambda path=log_path: "held before its transaction" in path.read_text(), "the worker is held")
+            wait_until(
+                lambda path=log_path: "held before its transaction" in path.read_text(),
+                "the worker is held",
+            )
             crawl.start("worker")
         for guard, crawl in filters.items():
             wait_until(
-                lambda one=crawl: any(sizes[part] == offset for part, offset in one.committed_by_partition().items()),
+                lambda one=crawl: any(
+                    sizes[part] == offset for part, offset in one.committed_by_partition().items()
+                ),
                 "the other worker has committed a partition",
             )
             children[guard][2].touch()
         filters["kept"].wait_until_committed(len(documents))
-        wait_until(lambda: delivered(filters["removed"]) > len(documents), "the zombie without its guard has committed", 60)
+        wait_until(
+            lambda: delivered(filters["removed"]) > len(documents),
+            "the zombie without its guard has committed",
+            60,
+        )
         assert "a transaction did not commit" in children["kept"][1].read_text()
     finally:
         for process, log_path, _ in children.values():
@@ -153,15 +174,20 @@ ANSWERS = {
 
 @pytest.mark.thorough
 def test_lost_answers_change_nothing(make_filter: Callable[..., Filter], proxy: KafkaProxy) -> None:
-    """The broker has done what was asked and its answer is lost, at every kind of request that a transaction consists of, and
-    requests that never arrive: all leave once."""
+    """The broker has done what was asked and its answer is lost, at every kind of request that a
+    transaction consists of, and requests that never arrive: all leave once."""
     crawl = make_filter(partitions=2, batch_documents=200)
     documents = synthetic(4000, 13, partitions=2)
-    behind = {"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": proxy.bootstrap, "STREAM_DEDUP_KAFKA_SOCKET_TIMEOUT_MS": "4000"}
+    behind = {
+        "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": proxy.bootstrap,
+        "STREAM_DEDUP_KAFKA_SOCKET_TIMEOUT_MS": "4000",
+    }
     crawl.start("index")
     worker: Role = crawl.start("worker", **behind)
     worker.says("partitions assigned")
-    rules = [proxy.add(key, action) for key in ANSWERS.values() for action in ("lose-answer", "cut")]  # type: ignore[arg-type]
+    rules = [
+        proxy.add(key, action) for key in ANSWERS.values() for action in ("lose-answer", "cut")
+    ]  # type: ignore[arg-type]
     count = crawl.produce(documents)
     crawl.wait_until_committed(count)
 

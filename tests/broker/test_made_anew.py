@@ -1,4 +1,5 @@
-"""Topics that are not there when roles start, and topics that are deleted and created again under them."""
+"""Topics that are not there when roles start, and topics that are deleted and created again under
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 LOT = 500
 
 
-def test_answers_that_their_topic_lost_are_asked_for_anew(make_filter: Callable[..., Filter]) -> None:
+def test_answers_that_their_topic_lost_are_asked_for_anew(
+    make_filter: Callable[..., Filter],
+) -> None:
     """Deleted and created again while questions wait: the worker sees it and asks again."""
     crawl = make_filter(partitions=2, batch_documents=100)
     documents = list(synthetic(3 * LOT, 21, partitions=2))
@@ -23,7 +26,9 @@ def test_answers_that_their_topic_lost_are_asked_for_anew(make_filter: Callable[
     index.kill()
     asked = crawl.admin.end_offset(crawl.names.fingerprints, 0)
     count += crawl.produce(documents[LOT:])
-    wait_until(lambda: crawl.admin.end_offset(crawl.names.fingerprints, 0) > asked, "the worker has asked")
+    wait_until(
+        lambda: crawl.admin.end_offset(crawl.names.fingerprints, 0) > asked, "the worker has asked"
+    )
 
     crawl.delete_topic(crawl.names.verdicts)
     crawl.create_topics()
@@ -32,7 +37,10 @@ def test_answers_that_their_topic_lost_are_asked_for_anew(make_filter: Callable[
     crawl.wait_until_committed(count)
     assert worker.process.poll() is None
     assert "what waits for one is asked anew" in worker.log
-    wait_until(lambda: "stream_dedup_unanswered_seconds 0.0" in worker.get("/metrics"), "nothing waits any more")
+    wait_until(
+        lambda: "stream_dedup_unanswered_seconds 0.0" in worker.get("/metrics"),
+        "nothing waits any more",
+    )
     Outcome(crawl).check()
 
 
@@ -55,8 +63,11 @@ def test_roles_wait_for_topics_that_are_not_there_yet(make_filter: Callable[...,
 
 
 def test_topics_that_grow_end_no_role(make_filter: Callable[..., Filter]) -> None:
-    """With twice the partitions documents of the new ones leave too, and both workers are the ones that began."""
-    crawl = make_filter(partitions=2, batch_documents=100, kafka_topic_metadata_refresh_interval_ms=2000)
+    """With twice the partitions documents of the new ones leave too, and both workers are the ones
+    that began."""
+    crawl = make_filter(
+        partitions=2, batch_documents=100, kafka_topic_metadata_refresh_interval_ms=2000
+    )
     workers = [crawl.start("worker", STREAM_DEDUP_WORKER_ID=f"worker-{at}") for at in range(2)]
     crawl.start("index")
     count = crawl.produce(synthetic(LOT, 23, partitions=2))
@@ -64,8 +75,13 @@ def test_topics_that_grow_end_no_role(make_filter: Callable[..., Filter]) -> Non
 
     for name in (crawl.names.documents, *crawl.names.outputs):
         crawl.admin.add_partitions(name, 4)
-    wait_until(lambda: crawl.admin.topic_ids([crawl.names.documents])[crawl.names.documents][1] == 4, "all have grown")
-    count += crawl.produce(synthetic(LOT, 24, partitions=4), **{"linger.ms": 6})  # the old client does not know of them
+    wait_until(
+        lambda: crawl.admin.topic_ids([crawl.names.documents])[crawl.names.documents][1] == 4,
+        "all have grown",
+    )
+    count += crawl.produce(
+        synthetic(LOT, 24, partitions=4), **{"linger.ms": 6}
+    )  # the old client does not know of them
 
     crawl.wait_until_committed(count)
     assert [one.process.poll() for one in workers] == [None, None]

@@ -13,17 +13,23 @@ from tests.broker.harness import Filter, header
 pytestmark = pytest.mark.broker
 
 LONG = (
-    "the harbour wall was built of grey stone and the fishermen of the town mend their nets there every morning while "
-    "the gulls wait for the boats that come back from the northern banks with cod and herring before the market opens "
+    "the harbour wall was built of grey stone and the fishermen of the town mend their nets there "
+    "every morning while "
+    "the gulls wait for the boats that come back from the northern banks with cod and herring "
+    "before the market opens "
     "at seven and the cooks of the three inns argue about prices with the oldest of the captains"
 )
 
 
-def test_the_same_text_on_twelve_partitions_gives_one_unique(make_filter: Callable[..., Filter]) -> None:
+def test_the_same_text_on_twelve_partitions_gives_one_unique(
+    make_filter: Callable[..., Filter],
+) -> None:
     """Copies on every partition find each other: one leaves as unique, the rest name it."""
     crawl = make_filter(partitions=12)
     crawl.start_both()
-    crawl.produce((part, f"https://m{part}.example/".encode(), LONG.encode(), []) for part in range(12))
+    crawl.produce(
+        (part, f"https://m{part}.example/".encode(), LONG.encode(), []) for part in range(12)
+    )
     outcome = crawl.outcome()
     assert outcome.reasons() == {"new": 1, "exact": 11}
     kept = header(outcome.unique[0], "dedup.log")
@@ -36,7 +42,11 @@ def test_a_chain_names_the_first_that_was_kept(make_filter: Callable[..., Filter
     crawl = make_filter(partitions=1)
     crawl.start_both()
     words = LONG.split()
-    texts = [" ".join(words), " ".join([*words[:-1], "fishwives"]), " ".join([*words[:-2], "younger", "fishwives"])]
+    texts = [
+        " ".join(words),
+        " ".join([*words[:-1], "fishwives"]),
+        " ".join([*words[:-2], "younger", "fishwives"]),
+    ]
     crawl.produce((0, b"%d" % index, text.encode(), []) for index, text in enumerate(texts))
     outcome = crawl.outcome()
     assert outcome.reasons()["near"] == 2
@@ -64,7 +74,9 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
     crawl.produce((0, key, text.encode(), []) for key, text in events)
     crawl.produce([(0, b"f", None, [])])
     outcome = crawl.outcome()
-    in_order = sorted((*outcome.unique, *outcome.duplicates), key=lambda one: (one.timestamp_ms or 0, one.offset))
+    in_order = sorted(
+        (*outcome.unique, *outcome.duplicates), key=lambda one: (one.timestamp_ms or 0, one.offset)
+    )
     assert len(in_order) == 13
     assert outcome.reasons() == {
         "new": 1,
@@ -81,13 +93,16 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
 
 @pytest.mark.thorough
 def test_corpora_leave_as_they_should(make_filter: Callable[..., Filter], corpora: Path) -> None:
-    """Real texts in many languages: nothing lost, and nearly every pair with Jaccard >= 0.8 is caught."""
+    """Real texts in many languages: nothing lost, and nearly every pair with Jaccard >= 0.8 is
+    caught."""
     crawl = make_filter(partitions=3, value_format="json", documents_bytes_max=4_000_000)
     crawl.start_both()
     lines = []
     for name in ("en_versions", "ja_books", "multi_guides", "zh_translations"):
         lines += (corpora / f"{name}.jsonl").read_bytes().splitlines()
-    documents = [(index % 3, json.loads(line)["id"].encode(), line, []) for index, line in enumerate(lines)]
+    documents = [
+        (index % 3, json.loads(line)["id"].encode(), line, []) for index, line in enumerate(lines)
+    ]
     crawl.produce(documents)
     outcome = crawl.outcome()
     duplicate = {(one.key or b"").decode() for one in outcome.duplicates}

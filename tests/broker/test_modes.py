@@ -1,4 +1,5 @@
-"""What happens to duplicates, and to documents when the index is silent, as the settings say; on a real broker."""
+"""What happens to duplicates, and to documents when the index is silent, as the settings say; on a
+real broker."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def test_annotating_first_and_enforcing_later(make_filter: Callable[..., Filter]) -> None:
-    """A filter that only annotates puts all on `unique`; enforced from the next start on, it goes on with the same log."""
+    """A filter that only annotates puts all on `unique`; enforced from the next start on, it goes
+    on with the same log."""
     crawl = make_filter(partitions=2)
     crawl.start("index")
     worker = crawl.start("worker", STREAM_DEDUP_MODE="annotate")
@@ -35,7 +37,8 @@ def test_annotating_first_and_enforcing_later(make_filter: Callable[..., Filter]
 
 
 def test_a_shadow_leaves_no_trace_where_documents_go(make_filter: Callable[..., Filter]) -> None:
-    """A shadow beside a filter that delivers judges everything on its own log, and changes nothing of the other's."""
+    """A shadow beside a filter that delivers judges everything on its own log, and changes nothing
+    of the other's."""
     crawl = make_filter(partitions=2)
     names = TopicNames(crawl.names.prefix, is_shadow=True)
     crawl.create_topics(names)
@@ -52,14 +55,19 @@ def test_a_shadow_leaves_no_trace_where_documents_go(make_filter: Callable[..., 
 
     def judged() -> int:
         batches = (records.decode(one.value) for one in crawl.read(names.fingerprints))
-        return sum(len(batch) for batch in batches if isinstance(batch, records.Batch) and batch.mode is Mode.SHADOW)
+        return sum(
+            len(batch)
+            for batch in batches
+            if isinstance(batch, records.Batch) and batch.mode is Mode.SHADOW
+        )
 
     wait_until(lambda: judged() == count, "the shadow has asked for every document")
     Outcome(crawl).check()
 
 
 def test_a_silent_index_keeps_nobody_waiting(make_filter: Callable[..., Filter]) -> None:
-    """With FAIL_OPEN documents leave as unique when the index is silent; copies of them are found once it is back."""
+    """With FAIL_OPEN documents leave as unique when the index is silent; copies of them are found
+    once it is back."""
     crawl = make_filter(partitions=2, fail_open="3s")
     index = crawl.start("index")
     index.says("index started")
@@ -72,7 +80,9 @@ def test_a_silent_index_keeps_nobody_waiting(make_filter: Callable[..., Filter])
     worker.says("the index is silent")
     index.process.send_signal(signal.SIGCONT)
     wait_until(
-        lambda: worker.log.count("the index answers again") == worker.log.count("the index is silent"),
+        lambda: (
+            worker.log.count("the index answers again") == worker.log.count("the index is silent")
+        ),
         "the worker waits for verdicts again",
     )
     third = crawl.produce(synthetic(500, 14, partitions=2))

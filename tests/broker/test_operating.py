@@ -1,4 +1,5 @@
-"""What an operator sees of a filter at work on a real Apache Kafka: metrics, `top`, `stats`, `doctor`, refusals at start."""
+"""What an operator sees of a filter at work on a real Apache Kafka: metrics, `top`, `stats`,
+`doctor`, refusals at start."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.broker.harness import Filter, Role, wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 COPIES, OTHERS, BROKEN = 30, 40, 3
-# The contract's list, as far as the roles of this test move it; an aborted or evicted one has tests of its own.
+# The contract's list, as far as the roles of this test move it; an aborted or evicted one has tests
+# of its own.
 WORKER = (
     "build_info",
     "records_total",
@@ -31,7 +33,13 @@ WORKER = (
     "transactions_total",
     "rebalances_total",
 )
-INDEX = ("build_info", "candidates_count", "index_entries", "index_size_bytes", "index_applied_offset")
+INDEX = (
+    "build_info",
+    "candidates_count",
+    "index_entries",
+    "index_size_bytes",
+    "index_applied_offset",
+)
 
 
 def reading(role: Role) -> RoleReading:
@@ -46,16 +54,23 @@ def documents() -> Any:
     for number in range(OTHERS):
         yield number % 2, f"u{number}".encode(), json.dumps({"text": text(number)}).encode(), []
     for number in range(COPIES):
-        yield number % 2, f"c{number}".encode(), json.dumps({"text": text(number) + " more"}).encode(), []
+        yield (
+            number % 2,
+            f"c{number}".encode(),
+            json.dumps({"text": text(number) + " more"}).encode(),
+            [],
+        )
     for _ in range(BROKEN):
         yield 0, b"b", b"{broken", []
 
 
 def test_a_filter_at_work_is_seen_by_its_operators(
-    make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make_filter: Callable[..., Filter],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Every metric of the contract moves and in is out; top, stats and doctor agree with it; what endangers the log is
-    refused."""
+    """Every metric of the contract moves and in is out; top, stats and doctor agree with it; what
+    endangers the log is refused."""
     crawl = make_filter(partitions=2, value_format="json")
     for name, value in crawl.environment.items():
         monkeypatch.setenv(name, value)
@@ -72,20 +87,29 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         return found
 
     # Before the first start: nothing is refused, and what is not there yet is not called well.
-    assert [one.sentence for one in examine(load_settings()) if one.state is CheckState.REFUSED] == []
+    assert [
+        one.sentence for one in examine(load_settings()) if one.state is CheckState.REFUSED
+    ] == []
     before = states()
     assert before["declaration"] == before["volume"] == {CheckState.NOT_CHECKED}
     assert before["topics"] == before["log"] == before["offsets"] == {CheckState.OK}
 
     index = crawl.start("index")
-    index.says("index started")  # else the worker may ask what this new index leaves to others, and asks it once more
+    index.says(
+        "index started"
+    )  # else the worker may ask what this new index leaves to others, and asks it once more
     worker = crawl.start("worker")
     total = crawl.produce(documents())
     crawl.wait_until_committed(total)
 
     # Metrics: read once they have settled, because they follow the commit.
-    wait_until(lambda: reading(worker).total("records_total") == total, "the worker has counted all records")
-    wait_until(lambda: reading(index).total("index_entries") == OTHERS, "the index has set its gauges")
+    wait_until(
+        lambda: reading(worker).total("records_total") == total,
+        "the worker has counted all records",
+    )
+    wait_until(
+        lambda: reading(index).total("index_entries") == OTHERS, "the index has set its gauges"
+    )
     wait_until(lambda: reading(worker).total("consumer_lag_records") == 0, "the worker has no lag")
     ours, theirs = reading(worker), reading(index)
     assert {name: ours.total(name) for name in WORKER if not ours.total(name)} == {}
@@ -99,16 +123,28 @@ def test_a_filter_at_work_is_seen_by_its_operators(
 
     # A replica with an empty volume beside an answered log says so.
     second = crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(crawl.folder / "second"))
-    wait_until(lambda: reading(second).total("index_restored_empty_total") == 1, "the second index says that it began empty")
+    wait_until(
+        lambda: reading(second).total("index_restored_empty_total") == 1,
+        "the second index says that it began empty",
+    )
     assert theirs.total("index_restored_empty_total") == 0
-    wait_until(lambda: (reading(second).total("decisions_applied_total") or 0) > 0, "it applies what the first one decided")
+    wait_until(
+        lambda: (reading(second).total("decisions_applied_total") or 0) > 0,
+        "it applies what the first one decided",
+    )
     assert "contradicts" not in second.log
 
     code, shown = run("top", worker.address(), index.address(), "--once", "--interval", "0.2")
     assert (code, [row["role"] for row in shown["roles"]]) == (0, ["worker", "index"])
-    # A worker whose session ended meanwhile, because the machine stood still, has no lag to tell until it has partitions again.
+    # A worker whose session ended meanwhile, because the machine stood still, has no lag to tell
+    # until it has partitions again.
     wait_until(
-        lambda: run("top", worker.address(), index.address(), "--once", "--interval", "0.2")[1]["roles"][0]["lag_records"] == 0,
+        lambda: (
+            run("top", worker.address(), index.address(), "--once", "--interval", "0.2")[1][
+                "roles"
+            ][0]["lag_records"]
+            == 0
+        ),
         "top shows no lag",
     )
     assert shown["roles"][1]["representatives"] == OTHERS
@@ -117,7 +153,9 @@ def test_a_filter_at_work_is_seen_by_its_operators(
     assert (code, len(saved["workers"])) == (0, 1)
     assert (saved["total"]["documents"], saved["total"]["duplicates"]) == (OTHERS + COPIES, COPIES)
     assert saved["total"]["reasons"] == {"near": COPIES, "new": OTHERS}
-    assert saved["total"]["bytes"] == sum(len(value) for _, _, value, _ in documents() if value != b"{broken")
+    assert saved["total"]["bytes"] == sum(
+        len(value) for _, _, value, _ in documents() if value != b"{broken"
+    )
 
     working = states()
     assert not any(CheckState.REFUSED in one for one in working.values()), working

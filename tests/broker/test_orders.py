@@ -1,4 +1,5 @@
-"""What operators tell the log, on a real Apache Kafka: seeds, take-downs, releases, and a window that passes."""
+"""What operators tell the log, on a real Apache Kafka: seeds, take-downs, releases, and a window
+that passes."""
 
 from __future__ import annotations
 
@@ -27,10 +28,15 @@ TEXTS = [value.decode() for _, _, value, _ in synthetic(8, 77, partitions=1, dup
 
 
 def run(crawl: Filter, *arguments: str, code: int = 0) -> tuple[str, str]:
-    """Run a command with the filter's settings in this process; it must end with `code`. Return (output, errors)."""
+    """Run a command with the filter's settings in this process; it must end with `code`. Return
+    (output, errors)."""
     out, err = io.StringIO(), io.StringIO()
     environment = child_environment({}) | crawl.environment
-    with mock.patch.dict(os.environ, environment, clear=True), redirect_stdout(out), redirect_stderr(err):
+    with (
+        mock.patch.dict(os.environ, environment, clear=True),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
         ended = main(arguments)
     assert ended == code, out.getvalue() + err.getvalue()
     return out.getvalue(), err.getvalue()
@@ -49,7 +55,8 @@ def told(crawl: Filter, *arguments: str) -> dict[str, Any]:
 
 
 def test_seeds_count_as_kept(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
-    """Before the first worker: a file and a topic are seeded, once however often it is asked; copies of them are dropped."""
+    """Before the first worker: a file and a topic are seeded, once however often it is asked;
+    copies of them are dropped."""
     crawl, other = make_filter(partitions=1), make_filter(partitions=2)
     other.produce([(1, b"other", TEXTS[2].encode(), []), (1, b"empty", b" ", [])])
     pages = tmp_path / "pages.txt"
@@ -67,27 +74,47 @@ def test_seeds_count_as_kept(make_filter: Callable[..., Filter], tmp_path: Path)
     crawl.produce((0, b"%d" % number, text.encode(), []) for number, text in enumerate(TEXTS[:4]))
     outcome = crawl.outcome()
     found = {one.key: header(one, "dedup.of.position") for one in outcome.duplicates}
-    assert found == {b"0": "seed:pages.txt-0@0", b"1": "seed:pages.txt-0@1", b"2": f"{other.names.documents}-1@0"}
-    assert {header(one, "dedup.of.id") for one in outcome.duplicates} == {"pages.txt:1", "pages.txt:2", "other"}
+    assert found == {
+        b"0": "seed:pages.txt-0@0",
+        b"1": "seed:pages.txt-0@1",
+        b"2": f"{other.names.documents}-1@0",
+    }
+    assert {header(one, "dedup.of.id") for one in outcome.duplicates} == {
+        "pages.txt:1",
+        "pages.txt:2",
+        "other",
+    }
 
     own = run(crawl, "seed", crawl.names.documents, code=78)
     nothing = run(crawl, "seed", "nowhere", code=1)
     foreign = run(crawl, "seed", str(pages), "--set", "log_ids=digest", code=78)
     assert "its documents are judged anyway" in own[1]
     assert "neither a file nor a topic 'nowhere'" in nothing[1]
-    assert "The log was begun with STREAM_DEDUP_LOG_IDS=plain, and the setting is digest" in foreign[1]
+    assert (
+        "The log was begun with STREAM_DEDUP_LOG_IDS=plain, and the setting is digest" in foreign[1]
+    )
 
 
 def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> None:
-    """Its copy is unique again; with digests no id is in the log at all; what nobody knows is refused.
+    """Its copy is unique again; with digests no id is in the log at all; what nobody knows is
+    refused.
 
-    The index comes late, so the worker has to ask again: the log has each document more than once, and it counts once.
+    The index comes late, so the worker has to ask again: the log has each document more than once,
+    and it counts once.
     """
     crawl = make_filter(partitions=1, log_ids="digest")
     worker = crawl.start("worker")
     url = b"https://secret.example/page"
-    crawl.produce([(0, url, TEXTS[0].encode(), []), (0, b"copy", TEXTS[0].encode(), []), (0, url, TEXTS[0].encode(), [])])
-    wait_until(lambda: len(crawl.read(crawl.names.fingerprints)) > 1, "the worker has asked for verdicts")
+    crawl.produce(
+        [
+            (0, url, TEXTS[0].encode(), []),
+            (0, b"copy", TEXTS[0].encode(), []),
+            (0, url, TEXTS[0].encode(), []),
+        ]
+    )
+    wait_until(
+        lambda: len(crawl.read(crawl.names.fingerprints)) > 1, "the worker has asked for verdicts"
+    )
     crawl.start("index")
     crawl.wait_until_committed(3)
     worker.says("asking again")
@@ -101,7 +128,12 @@ def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> Non
 
     assert (said["documents"], said["since_forgotten"]) == (2, 2)
     stays = {one["where"]: one for one in said["stays"]}
-    assert {crawl.names.documents, *crawl.names.outputs, crawl.names.fingerprints, crawl.names.verdicts} <= set(stays)
+    assert {
+        crawl.names.documents,
+        *crawl.names.outputs,
+        crawl.names.fingerprints,
+        crawl.names.verdicts,
+    } <= set(stays)
     assert stays[crawl.names.fingerprints]["until"] == "for ever"
     assert "digest" in stays[crawl.names.fingerprints]["what"]
     assert (again["log_offset"], again["forgotten_at"]) == (None, said["log_offset"])
@@ -119,27 +151,52 @@ def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> Non
 def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[..., Filter]) -> None:
     crawl = make_filter(partitions=2)
     crawl.start_both()
-    crawl.produce([(number % 2, b"https://a.example/%d" % number, text.encode(), []) for number, text in enumerate(TEXTS[:4])])
+    crawl.produce(
+        [
+            (number % 2, b"https://a.example/%d" % number, text.encode(), [])
+            for number, text in enumerate(TEXTS[:4])
+        ]
+    )
     crawl.wait_until_committed(4)
     near = {
-        b"https://Shop.example:443/%d" % number: (number % 2, " ".join([*TEXTS[number // 2].split()[:-1], f"other{number}"]))
+        b"https://Shop.example:443/%d" % number: (
+            number % 2,
+            " ".join([*TEXTS[number // 2].split()[:-1], f"other{number}"]),
+        )
         for number in range(6)
     }
     other = " ".join([*TEXTS[3].split()[:-1], "otherwise"])
-    crawl.produce([(part, key, text.encode(), [("kept", b"yes")]) for key, (part, text) in near.items()])
-    crawl.produce([(0, b"https://shop.example/exact", TEXTS[0].encode(), []), (1, b"https://b.example/", other.encode(), [])])
+    crawl.produce(
+        [(part, key, text.encode(), [("kept", b"yes")]) for key, (part, text) in near.items()]
+    )
+    crawl.produce(
+        [
+            (0, b"https://shop.example/exact", TEXTS[0].encode(), []),
+            (1, b"https://b.example/", other.encode(), []),
+        ]
+    )
     crawl.wait_until_committed(12)
     shop = ("release", "--host", "shop.example")
 
     dry = told(crawl, *shop, "--dry-run")
-    assert (dry["found"], dry["would_be_written"], dry["written"], dry["hosts"]) == (6, 6, 0, {"shop.example": 6})
+    assert (dry["found"], dry["would_be_written"], dry["written"], dry["hosts"]) == (
+        6,
+        6,
+        0,
+        {"shop.example": 6},
+    )
     assert len(dry["examples"]) == 6
     assert told(crawl, *shop, "--below", "0.3", "--dry-run")["found"] == 0
     assert told(crawl, *shop, "--reason", "exact", "--dry-run")["found"] == 1
     for step in ("appended", "before-commit", "after-commit"):
         killed(crawl, f"release.{step}", *shop)
     again = told(crawl, *shop)
-    assert (again["found"], again["released_before"], again["written"], again["refused"]) == (6, 6, 0, {})
+    assert (again["found"], again["released_before"], again["written"], again["refused"]) == (
+        6,
+        6,
+        0,
+        {},
+    )
     assert told(crawl, "release", "https://Shop.example:443/3")["written"] is False
     of_one = told(crawl, "release", "--of", "https://a.example/3", "--below", "100%")
     assert (of_one["found"], of_one["written"]) == (1, 1)
@@ -152,9 +209,14 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[...,
     outcome = Outcome(crawl)
     outcome._check_verdicts()
     dropped = {one.key: one for one in outcome.duplicates}
-    assert header(dropped[b"again"], "dedup.of.id") == "https://Shop.example:443/0", "what is released represents itself"
+    assert header(dropped[b"again"], "dedup.of.id") == "https://Shop.example:443/0", (
+        "what is released represents itself"
+    )
     released = [one for one in outcome.unique if header(one, "dedup.reason") == "released"]
-    assert all(header(one, "dedup.fingerprint") == header(dropped[one.key], "dedup.fingerprint") for one in released)
+    assert all(
+        header(one, "dedup.fingerprint") == header(dropped[one.key], "dedup.fingerprint")
+        for one in released
+    )
     assert {one.key: (one.partition, (one.value or b"").decode()) for one in released} == near | {
         b"https://b.example/": (1, other)
     }
@@ -175,7 +237,10 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[...,
 def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) -> None:
     crawl = make_filter(partitions=2)
     crawl.start_both()
-    copies = [(1, key, TEXTS[0].encode(), []) for key in (b"a", b"https://b.example/", b"c", b"twice", b"twice")]
+    copies = [
+        (1, key, TEXTS[0].encode(), [])
+        for key in (b"a", b"https://b.example/", b"c", b"twice", b"twice")
+    ]
     crawl.wait_until_committed(crawl.produce([*copies, (0, b"c", TEXTS[1].encode(), [])]))
     documents, duplicates = crawl.names.documents, crawl.names.duplicates
     tapped, _ = run(crawl, "tap", "--only", "duplicates", "--from-beginning", "--limit", "1")
@@ -185,15 +250,27 @@ def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) 
     found = [told(crawl, "release", one) for one in (command[1], "c", "https://b.example/")]
     outcome = Outcome(crawl)
 
-    assert [one["position"] for one in found] == [f"{documents}-1@1", f"{documents}-1@2", f"{documents}-1@1"]
+    assert [one["position"] for one in found] == [
+        f"{documents}-1@1",
+        f"{documents}-1@2",
+        f"{documents}-1@1",
+    ]
     assert [one["written"] for one in found] == [True, True, False]
     outcome._check_verdicts()
-    assert Counter(one.key for one in outcome.unique if header(one, "dedup.reason") == "released") == {
+    assert Counter(
+        one.key for one in outcome.unique if header(one, "dedup.reason") == "released"
+    ) == {
         b"https://b.example/": 1,
         b"c": 1,
     }
     for text, why in (
-        ("twice", f"2 documents with the id 'twice' were dropped: {documents}-1@3, {documents}-1@4. Name one of them."),
+        (
+            "twice",
+            (
+                f"2 documents with the id 'twice' were dropped: {documents}-1@3, {documents}-1@4. Name "
+                "one of them."
+            ),
+        ),
         ("a", f"No document with the id 'a' is in {duplicates}"),
         (f"{duplicates}-0@0", "does not exist yet: the partition ends at 0"),
     ):
@@ -201,7 +278,8 @@ def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) 
 
 
 def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Filter]) -> None:
-    """`declare --similarity` changes that of the plan in force and nothing else; a plan without sketches refuses it.
+    """`declare --similarity` changes that of the plan in force and nothing else; a plan without
+    sketches refuses it.
 
     `declare --better` changes the rule of what is better, likewise.
     """
@@ -227,7 +305,8 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
 
 
 def test_what_a_newer_program_orders_stops_the_others(make_filter: Callable[..., Filter]) -> None:
-    """An index and every command end with 78 at a format that they do not know, also after a restart, and write nothing."""
+    """An index and every command end with 78 at a format that they do not know, also after a
+    restart, and write nothing."""
     crawl = make_filter(partitions=1)
     index, _ = crawl.start_both()
     crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
@@ -249,7 +328,8 @@ def test_what_a_newer_program_orders_stops_the_others(make_filter: Callable[...,
 
 
 def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None:
-    """A kept document is named until the window has passed, then a copy is unique; `declare` shows and ends the window."""
+    """A kept document is named until the window has passed, then a copy is unique; `declare` shows
+    and ends the window."""
     crawl = make_filter(partitions=1, window="2s")
     index, worker = crawl.start_both()
     sent = 0
@@ -265,7 +345,11 @@ def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None
     shown = told(crawl, "declare", "--window", "none")
     assert shown["window"] == {"begun_with": "2s", "in_force": "2s", "becomes": "for ever"}
     assert shown["log_offset"] is not None
-    assert told(crawl, "declare")["window"] == {"begun_with": "2s", "in_force": "for ever", "becomes": "for ever"}
+    assert told(crawl, "declare")["window"] == {
+        "begun_with": "2s",
+        "in_force": "for ever",
+        "becomes": "for ever",
+    }
     assert worker.stop() == 0
     crawl.start("worker", STREAM_DEDUP_WINDOW="1h").says("what the log says is in force")
     assert index.stop() == 0

@@ -1,4 +1,5 @@
-"""More than can be judged, or nobody who judges: the group holds together, the log does not fill, memory stays flat."""
+"""More than can be judged, or nobody who judges: the group holds together, the log does not fill,
+memory stays flat."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def members(crawl: Filter) -> set[str]:
 
 
 def shares(crawl: Filter) -> list[int]:
-    """Return how many partitions each member has, once no rebalance is under way: one would drop what is in flight."""
+    """Return how many partitions each member has, once no rebalance is under way: one would drop
+    what is in flight."""
     group = described(crawl)
     if group.state is not ConsumerGroupState.STABLE:
         return []
@@ -36,11 +38,15 @@ def shares(crawl: Filter) -> list[int]:
 
 
 def test_an_index_that_is_away_changes_nothing(make_filter: Callable[..., Filter]) -> None:
-    """Three minutes are longer than a session of 45 s; here the index is away for longer than a session of 12 s, and than the
-    poll interval, in mid-stream: both workers stay the same members, nothing is appended meanwhile, nothing twice after."""
+    """Three minutes are longer than a session of 45 s; here the index is away for longer than a
+    session of 12 s, and than the poll interval, in mid-stream: both workers stay the same members,
+    nothing is appended meanwhile, nothing twice after."""
     session_ms, interval_ms = 12_000, 14_000
     crawl = make_filter(
-        partitions=4, batch_documents=250, kafka_session_timeout_ms=session_ms, kafka_max_poll_interval_ms=interval_ms
+        partitions=4,
+        batch_documents=250,
+        kafka_session_timeout_ms=session_ms,
+        kafka_max_poll_interval_ms=interval_ms,
     )
     documents = synthetic(12_000, 15, partitions=4)
     index = crawl.start("index")

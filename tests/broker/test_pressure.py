@@ -1,4 +1,5 @@
-"""A worker under pressure, of large documents and of slow outputs: it keeps within its memory, and goes on."""
+"""A worker under pressure, of large documents and of slow outputs: it keeps within its memory, and
+goes on."""
 
 from __future__ import annotations
 
@@ -18,8 +19,12 @@ QUOTA_BYTES = 250_000
 AS_CRAWLERS_SEND = {"compression.type": "lz4"}
 
 
-@pytest.mark.parametrize(("size", "count"), [(100, 300_000), (12_000, 20_000), (58_000, 4_000), (1_000_000, 250)])
-def test_a_backlog_is_carried_within_the_memory_limit(make_filter: Callable[..., Filter], size: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "count"), [(100, 300_000), (12_000, 20_000), (58_000, 4_000), (1_000_000, 250)]
+)
+def test_a_backlog_is_carried_within_the_memory_limit(
+    make_filter: Callable[..., Filter], size: int, count: int
+) -> None:
     """Whatever the size of its documents, a worker takes no more memory than it was given."""
     crawl = make_filter(partitions=4, documents_bytes_max=2_000_000, worker_memory=MEMORY_BYTES)
     crawl.produce(large_documents(count, size, 1, partitions=4), **AS_CRAWLERS_SEND)
@@ -33,8 +38,11 @@ def test_a_backlog_is_carried_within_the_memory_limit(make_filter: Callable[...,
     assert worker.stop() == 0
 
 
-def test_slow_outputs_are_carried_in_smaller_transactions_within_the_memory_limit(make_filter: Callable[..., Filter]) -> None:
-    """Under a quota of 250 kB/s no transaction ends in time that fills what memory allows; smaller ones do."""
+def test_slow_outputs_are_carried_in_smaller_transactions_within_the_memory_limit(
+    make_filter: Callable[..., Filter],
+) -> None:
+    """Under a quota of 250 kB/s no transaction ends in time that fills what memory allows; smaller
+    ones do."""
     crawl = make_filter(partitions=4, worker_memory=MEMORY_BYTES)
     count = crawl.produce(large_documents(10_000, 12_000, 2, partitions=4), **AS_CRAWLERS_SEND)
     crawl.start("index")

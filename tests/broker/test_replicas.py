@@ -1,4 +1,5 @@
-"""Replicas on a real Kafka: a snapshot of a running one makes another, both answer alike, and one that differs is noticed."""
+"""Replicas on a real Kafka: a snapshot of a running one makes another, both answer alike, and one
+that differs is noticed."""
 
 from __future__ import annotations
 
@@ -30,13 +31,17 @@ def json_of(ended: subprocess.CompletedProcess[str]) -> Any:
 
 
 def stats_when_level(crawl: Filter, *volumes: Path) -> list[Any]:
-    """Return what `index stats` prints of volumes, beside the roles that write them, once all stand at the log's end."""
+    """Return what `index stats` prints of volumes, beside the roles that write them, once all stand
+    at the log's end."""
     found: list[Any] = []
 
     def level() -> bool:
         # What was committed is confirmed to the log a little later.
         end = max(message.offset for message in crawl.read(crawl.names.fingerprints)) + 1
-        found[:] = [json_of(crawl.command("index", "stats", volume, "--json", code=None)) for volume in volumes]
+        found[:] = [
+            json_of(crawl.command("index", "stats", volume, "--json", code=None))
+            for volume in volumes
+        ]
         return all(one["applied"] == end for one in found)
 
     wait_until(level, "all volumes stand at the log's end")
@@ -44,17 +49,24 @@ def stats_when_level(crawl: Filter, *volumes: Path) -> list[Any]:
 
 
 def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filter]) -> None:
-    """Snapshot while running: a new replica begins with it and reads on, its answers are byte for byte those of the first, its
-    state digest too, and folding the log again finds nothing in either. So does the first, killed and without its volume."""
+    """Snapshot while running: a new replica begins with it and reads on, its answers are byte for
+    byte those of the first, its state digest too, and folding the log again finds nothing in
+    either. So does the first, killed and without its volume."""
     crawl = make_filter(partitions=2, batch_documents=500)
-    one, two, taken = crawl.folder / "volume-1", crawl.folder / "volume-2", crawl.folder / "snapshots"
+    one, two, taken = (
+        crawl.folder / "volume-1",
+        crawl.folder / "volume-2",
+        crawl.folder / "snapshots",
+    )
     keeps = {"STREAM_DEDUP_SNAPSHOTS": str(taken)}
     documents = synthetic(8000, 11, partitions=2)
     first = crawl.start("index", **{VOLUME: str(one), **keeps})
     worker = crawl.start("worker")
     crawl.produce(documents[:3000])
     crawl.wait_until_committed(1000)
-    manifest = json_of(crawl.command("index", "snapshot", taken, "--volume", one, "--json", code=None))
+    manifest = json_of(
+        crawl.command("index", "snapshot", taken, "--volume", one, "--json", code=None)
+    )
     crawl.wait_until_committed(3000)
     assert manifest["applied"] > 0
     second = crawl.start("index", **{VOLUME: str(two), **keeps})
@@ -76,23 +88,35 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
         else:
             given[answer.log_offset].append(message.value or b"")
     both = [found for offset, found in given.items() if offset >= announced[-1]]
-    assert manifest["applied"] <= announced[-1] < max(given)  # nothing that was answered long ago is answered again
+    assert (
+        manifest["applied"] <= announced[-1] < max(given)
+    )  # nothing that was answered long ago is answered again
     assert len(both) > 3
     assert all(len(found) == 2 and found[0] == found[1] for found in both)
     assert all(len(found) == 1 for offset, found in given.items() if offset < announced[-1])
 
-    kept = crawl.read(crawl.names.unique)[0]  # of two alike on two partitions, the one that was judged first
+    kept = crawl.read(crawl.names.unique)[
+        0
+    ]  # of two alike on two partitions, the one that was judged first
     text = (kept.value or b"").decode()
-    by_http = json_of(crawl.command("similar", text, "--index", second.address(), "--json", code=None))
+    by_http = json_of(
+        crawl.command("similar", text, "--index", second.address(), "--json", code=None)
+    )
     by_volume = json_of(crawl.command("similar", text, "--volume", one, "--json", code=None))
     assert by_http == by_volume
     assert by_http["found"][0]["id"] == (kept.key or b"").decode()
-    explained = json_of(crawl.command("explain", by_http["found"][0]["position"].split("-")[-1], "0@0", "--json", code=None))
+    explained = json_of(
+        crawl.command(
+            "explain", by_http["found"][0]["position"].split("-")[-1], "0@0", "--json", code=None
+        )
+    )
     assert explained["distance"] >= 0
 
     for extra in ((), ("--snapshots", taken), ("--to", manifest["applied"])):
         verified = crawl.command("index", "verify", two, *extra, code=None)
-        assert (verified.returncode, verified.stderr.count("differences")) == (0, 0), verified.stderr + verified.stdout
+        assert (verified.returncode, verified.stderr.count("differences")) == (0, 0), (
+            verified.stderr + verified.stdout
+        )
     first.kill()
     shutil.rmtree(one)
     first = crawl.start("index", **{VOLUME: str(one), **keeps})
@@ -107,7 +131,8 @@ def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filt
 
 
 def spoil(volume: Path) -> None:
-    """Let a volume forget what its first representatives are: their digests and prints become others."""
+    """Let a volume forget what its first representatives are: their digests and prints become
+    others."""
     store = RocksStore(volume)
     (raw,) = store.get_many([layout.page_key(0)])
     assert raw is not None
@@ -116,14 +141,16 @@ def spoil(volume: Path) -> None:
     spoilt = layout.decode_columns(rows, count, kind)
     spoilt["text_digest"] ^= 0xFF
     spoilt["print"] ^= np.uint64(0xFFFF0000FFFF0000)
-    store.write({layout.page_key(0): layout.encode_rows(layout.encode_parts(spoilt, 1)[0], count, ids)}, [])
+    store.write(
+        {layout.page_key(0): layout.encode_rows(layout.encode_parts(spoilt, 1)[0], count, ids)}, []
+    )
     store.close()
 
 
 @pytest.mark.thorough
 def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -> None:
-    """A replica whose volume holds something else gives another answer: the worker ends and says what to do, and what it
-    tells to run finds the volume."""
+    """A replica whose volume holds something else gives another answer: the worker ends and says
+    what to do, and what it tells to run finds the volume."""
     crawl = make_filter(partitions=2, batch_documents=500)
     one, two = crawl.folder / "volume-1", crawl.folder / "volume-2"
     crawl.start("index", **{VOLUME: str(one)})
@@ -143,7 +170,8 @@ def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -
     assert "stream-dedup index verify" in worker.log
     verified = crawl.command("index", "verify", two, code=1)
     assert re.search(
-        r"representative \d+/\d+ .*text_digest [0-9a-f]{32} in the volume, [0-9a-f]{32} in the fold", verified.stdout
+        r"representative \d+/\d+ .*text_digest [0-9a-f]{32} in the volume, [0-9a-f]{32} in the fold",
+        verified.stdout,
     )
     assert re.search(r"\d+ differences from what the log gives", verified.stderr)
     sound = crawl.command("index", "verify", one)

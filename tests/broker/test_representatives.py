@@ -1,4 +1,5 @@
-"""The topic `representatives` on a real Kafka: exact after kills at each step, beside another index, and after it was away."""
+"""The topic `representatives` on a real Kafka: exact after kills at each step, beside another
+index, and after it was away."""
 
 from __future__ import annotations
 
@@ -20,16 +21,21 @@ VOLUME = "STREAM_DEDUP_INDEX_DIR"
 
 
 def test_killed_at_each_step_it_ends_as_the_log_says(make_filter: Callable[..., Filter]) -> None:
-    """Killed within a transaction, in front of its commit and behind it, twice each; then another index takes over."""
+    """Killed within a transaction, in front of its commit and behind it, twice each; then another
+    index takes over."""
     crawl = make_filter(partitions=2, batch_documents=250, count_copies=True, representatives=True)
     # As many as it takes until each kill: how many those are depends on the machine.
-    documents = itertools.chain.from_iterable(synthetic(10 * LOT, seed, partitions=2) for seed in itertools.count(11))
+    documents = itertools.chain.from_iterable(
+        synthetic(10 * LOT, seed, partitions=2) for seed in itertools.count(11)
+    )
     count = crawl.produce(itertools.islice(documents, LOT))
     crawl.start("worker")
     volume = str(crawl.folder / "volume-0")
     for step in REPRESENTATIVES_STEPS:
         for times in (1, 2):
-            index = crawl.start("index", **{VOLUME: volume, "STREAM_DEDUP_FAILPOINT": f"{step}:{times}"})
+            index = crawl.start(
+                "index", **{VOLUME: volume, "STREAM_DEDUP_FAILPOINT": f"{step}:{times}"}
+            )
 
             def is_killed(index: Role = index) -> bool:
                 nonlocal count
@@ -54,9 +60,11 @@ def test_killed_at_each_step_it_ends_as_the_log_says(make_filter: Callable[..., 
     Outcome(crawl).check()
 
 
-def test_documents_do_not_wait_for_a_topic_that_is_not_there(make_filter: Callable[..., Filter]) -> None:
-    """Without the topic there is a warning, and every document gets its verdict; created, it has everything. The audit says
-    nothing of it until it is there, and then what in it is wrong.
+def test_documents_do_not_wait_for_a_topic_that_is_not_there(
+    make_filter: Callable[..., Filter],
+) -> None:
+    """Without the topic there is a warning, and every document gets its verdict; created, it has
+    everything. The audit says nothing of it until it is there, and then what in it is wrong.
     """
     crawl = make_filter(partitions=2, batch_documents=250, count_copies=True, representatives=True)
     crawl.delete_topic(crawl.names.representatives)
@@ -66,7 +74,9 @@ def test_documents_do_not_wait_for_a_topic_that_is_not_there(make_filter: Callab
     crawl.wait_until_committed(count)
 
     index.says("does not exist; create it with")
-    assert 'stream_dedup_representatives_transactions_total{result="failed"} 0.0' not in index.get("/metrics")
+    assert 'stream_dedup_representatives_transactions_total{result="failed"} 0.0' not in index.get(
+        "/metrics"
+    )
     without = examine(crawl.settings)
     assert (without.is_clean, without.published) == (True, None)
     crawl.create_topics()

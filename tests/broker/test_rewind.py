@@ -30,9 +30,15 @@ def done(crawl: Filter, *arguments: str) -> list[dict[str, Any]]:
 
 def committed(crawl: Filter) -> dict[int, tuple[int, int | None]]:
     """Return (committed offset, epoch) by partition, once no transaction moves them."""
-    wait_until(lambda: len(crawl.admin.committed(crawl.settings.group)) == crawl.partitions, "all offsets are stable")
+    wait_until(
+        lambda: len(crawl.admin.committed(crawl.settings.group)) == crawl.partitions,
+        "all offsets are stable",
+    )
     found = crawl.admin.committed(crawl.settings.group)
-    return {part: (offset, epochs.from_metadata(metadata)) for (_, part), (offset, metadata) in found.items()}
+    return {
+        part: (offset, epochs.from_metadata(metadata))
+        for (_, part), (offset, metadata) in found.items()
+    }
 
 
 def run_to(crawl: Filter, count: int) -> None:
@@ -55,7 +61,14 @@ def by_id(messages: list[Message]) -> dict[bytes | None, list[Message]]:
     return found
 
 
-VERDICT = ("dedup.verdict", "dedup.reason", "dedup.distance", "dedup.of.position", "dedup.of.id", "dedup.fingerprint")
+VERDICT = (
+    "dedup.verdict",
+    "dedup.reason",
+    "dedup.distance",
+    "dedup.of.position",
+    "dedup.of.id",
+    "dedup.fingerprint",
+)
 
 
 def test_documents_come_out_again_with_their_verdicts(make_filter: Callable[..., Filter]) -> None:
@@ -116,7 +129,10 @@ def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter])
     wrong = crawl.command("rewind", "0@5", f"1@{before[1][0] + 1}", "2@0", "--json", code=None)
 
     assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert f"{crawl.names.documents}-1@{before[1][0] + 1} lies above the committed offset {before[1][0]}" in wrong.stderr
+    assert (
+        f"{crawl.names.documents}-1@{before[1][0] + 1} lies above the committed offset "
+        f"{before[1][0]}" in wrong.stderr
+    )
     assert f"{crawl.names.documents}-2 does not exist" in wrong.stderr
     assert "Nothing was written." in wrong.stderr
 
@@ -125,7 +141,10 @@ def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter])
         future.result(20)
     below = crawl.command("rewind", "0@9", code=1)
 
-    assert f"{crawl.names.documents}-0@9 lies below 10, the first offset that the topic still holds" in below.stderr
+    assert (
+        f"{crawl.names.documents}-0@9 lies below 10, the first offset that the topic still holds"
+        in below.stderr
+    )
 
     (row,) = done(crawl, "0@10", "--dry-run")
     shown = crawl.command("rewind", "0@10", "--dry-run", code=None)
@@ -138,12 +157,19 @@ def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter])
 
 @pytest.mark.thorough
 def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -> None:
-    """What a killed worker left open holds the offsets; whether it will count is unknown, so nothing is written."""
+    """What a killed worker left open holds the offsets; whether it will count is unknown, so
+    nothing is written."""
     crawl = make_filter(partitions=1)
     crawl.produce(synthetic(10, 24, partitions=1))
     topic, group = crawl.names.documents, crawl.settings.group
     crawl.admin.write_committed(group, topic, {0: (8, epochs.to_metadata(3))})
-    producer = Producer({"bootstrap.servers": crawl.bootstrap, "transactional.id": group, "transaction.timeout.ms": 60_000})
+    producer = Producer(
+        {
+            "bootstrap.servers": crawl.bootstrap,
+            "transactional.id": group,
+            "transaction.timeout.ms": 60_000,
+        }
+    )
     producer.init_transactions(20)
     producer.begin_transaction()
     member = Consumer({"bootstrap.servers": crawl.bootstrap, "group.id": group})
@@ -152,7 +178,10 @@ def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -
 
     held = crawl.command("rewind", "0@5", code=1)
 
-    assert f"A transaction is open that will move the committed offsets of group {group} for {topic}-0" in held.stderr
+    assert (
+        f"A transaction is open that will move the committed offsets of group {group} for {topic}-0"
+        in held.stderr
+    )
     producer.commit_transaction(20)
     member.close()
     assert committed(crawl) == {0: (9, 3)}, "something was written beside the transaction"
@@ -162,7 +191,8 @@ def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -
 
 @pytest.mark.thorough
 def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter]) -> None:
-    """A worker that came and went between the look and the write makes the plan void; nothing is written."""
+    """A worker that came and went between the look and the write makes the plan void; nothing is
+    written."""
     crawl = make_filter(partitions=1)
     crawl.produce(synthetic(10, 28, partitions=1))
     topic, group = crawl.names.documents, crawl.settings.group
@@ -175,17 +205,22 @@ def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter]) 
             return found
 
     with pytest.raises(BrokerError, match="changed meanwhile, so a worker was running"):
-        rewind_group(crawl.settings, ["0@2"], OrderDependencies(make_admin=LookedWhileItMoves), dry_run=False)
+        rewind_group(
+            crawl.settings, ["0@2"], OrderDependencies(make_admin=LookedWhileItMoves), dry_run=False
+        )
 
     assert committed(crawl) == {0: (8, 3)}
 
 
 @pytest.mark.thorough
 def test_an_offset_set_by_another_tool_is_repaired(make_filter: Callable[..., Filter]) -> None:
-    """A worker refuses an offset without an epoch and names the command; that finds an epoch above all in the log."""
+    """A worker refuses an offset without an epoch and names the command; that finds an epoch above
+    all in the log."""
     crawl = make_filter(partitions=2)
     count = crawl.produce(synthetic(300, 25, partitions=2))
-    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, {0: (0, epochs.to_metadata(6))})
+    crawl.admin.write_committed(
+        crawl.settings.group, crawl.names.documents, {0: (0, epochs.to_metadata(6))}
+    )
     crawl.start("index")
     run_to(crawl, count)
     ends = committed(crawl)

@@ -1,4 +1,5 @@
-"""Values by a schema registry on a live broker: what Confluent's clients write leaves once, with its verdict and its bytes."""
+"""Values by a schema registry on a live broker: what Confluent's clients write leaves once, with
+its verdict and its bytes."""
 
 from __future__ import annotations
 
@@ -25,16 +26,27 @@ AWAY, UNKNOWN, LATER, COPY, NO_TEXT = 30, 11, 40, 45, 50
 ANYBODY = b"\x00\x7f\xff\xff\xff"  # the frame of a schema that nobody has registered
 
 PAGE = 'syntax = "proto3"; package crawl; message Page { string url = 1; Body body = 2; } message Body { string text = 1; }'
-LATER_PAGE = PAGE.replace("message Page {", "message Page { optional string host = 7; repeated string tags = 9;")
+LATER_PAGE = PAGE.replace(
+    "message Page {", "message Page { optional string host = 7; repeated string tags = 9;"
+)
 RECORD = {
     "type": "record",
     "name": "Page",
     "fields": [
         {"name": "url", "type": "string"},
-        {"name": "body", "type": {"type": "record", "name": "Body", "fields": [{"name": "text", "type": "string"}]}},
+        {
+            "name": "body",
+            "type": {
+                "type": "record",
+                "name": "Body",
+                "fields": [{"name": "text", "type": "string"}],
+            },
+        },
     ],
 }
-LATER_RECORD = RECORD | {"fields": [*RECORD["fields"], {"name": "host", "type": "string", "default": ""}]}  # type: ignore[misc]
+LATER_RECORD = RECORD | {
+    "fields": [*RECORD["fields"], {"name": "host", "type": "string", "default": ""}]
+}  # type: ignore[misc]
 
 
 class Writer(Protocol):
@@ -61,7 +73,8 @@ def protobuf_writer(address: str, subject: str, folder: Path) -> Writer:
     def value(url: str, text: str, *, later: bool = False) -> bytes:
         more = {"host": "h", "tags": ["a", "b"]} if later else {}
         raw = writers[later](
-            kinds[later](url=url, body={"text": text}, **more), SerializationContext(subject, MessageField.VALUE)
+            kinds[later](url=url, body={"text": text}, **more),
+            SerializationContext(subject, MessageField.VALUE),
         )
         assert raw is not None
         return raw
@@ -71,10 +84,15 @@ def protobuf_writer(address: str, subject: str, folder: Path) -> Writer:
 
 def avro_writer(address: str, subject: str, _: Path) -> Writer:
     client = SchemaRegistryClient({"url": address, "timeout": 10})
-    writers = [AvroSerializer(client, Schema(json.dumps(schema), "AVRO")) for schema in (RECORD, LATER_RECORD)]
+    writers = [
+        AvroSerializer(client, Schema(json.dumps(schema), "AVRO"))
+        for schema in (RECORD, LATER_RECORD)
+    ]
 
     def value(url: str, text: str, *, later: bool = False) -> bytes:
-        fields: dict[str, Any] = {"url": url, "body": {"text": text}} | ({"host": "h"} if later else {})
+        fields: dict[str, Any] = {"url": url, "body": {"text": text}} | (
+            {"host": "h"} if later else {}
+        )
         raw = writers[later](fields, SerializationContext(subject, MessageField.VALUE))
         assert raw is not None
         return raw
@@ -84,12 +102,21 @@ def avro_writer(address: str, subject: str, _: Path) -> Writer:
 
 @pytest.mark.parametrize(("form", "writer"), [("protobuf", protobuf_writer), ("avro", avro_writer)])
 def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
-    make_filter: Callable[..., Filter], registry: str, tmp_path: Path, form: str, writer: Callable[..., Writer]
+    make_filter: Callable[..., Filter],
+    registry: str,
+    tmp_path: Path,
+    form: str,
+    writer: Callable[..., Writer],
 ) -> None:
-    """Over a kill of the worker: copies are found across the schema's two versions; what names no schema, or is no message, or
-    has no text, goes aside with the reason, and the rest goes on."""
+    """Over a kill of the worker: copies are found across the schema's two versions; what names no
+    schema, or is no message, or has no text, goes aside with the reason, and the rest goes on."""
     crawl = make_filter(
-        partitions=2, value_format=form, registry_url=registry, text_field="body.text", id_field="url", log_level="info"
+        partitions=2,
+        value_format=form,
+        registry_url=registry,
+        text_field="body.text",
+        id_field="url",
+        log_level="info",
     )
     write = writer(registry, crawl.names.documents, tmp_path)
     values = [write(f"u{number}", text(number), later=number >= LATER) for number in range(COUNT)]
@@ -115,11 +142,16 @@ def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
     assert [(one.key, header(one, "dedup.of.id"), one.value) for one in outcome.duplicates] == [
         (b"%d" % COPY, "u3", values[COPY])
     ]
-    assert {one.key: one.value for one in outcome.dead} == {b"%d" % place: values[place] for place in (UNKNOWN, UNKNOWN + 1)}
+    assert {one.key: one.value for one in outcome.dead} == {
+        b"%d" % place: values[place] for place in (UNKNOWN, UNKNOWN + 1)
+    }
 
 
-def test_a_registry_that_is_away_holds_the_records(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
-    """Nothing is judged and nothing goes aside meanwhile, over a restart too; what has a schema that is known goes on."""
+def test_a_registry_that_is_away_holds_the_records(
+    make_filter: Callable[..., Filter], tmp_path: Path
+) -> None:
+    """Nothing is judged and nothing goes aside meanwhile, over a restart too; what has a schema
+    that is known goes on."""
     with registry_server.serving() as stand:
         crawl = make_filter(
             partitions=1,
@@ -130,7 +162,9 @@ def test_a_registry_that_is_away_holds_the_records(make_filter: Callable[..., Fi
             log_level="info",
         )
         write = protobuf_writer(stand.url, crawl.names.documents, tmp_path)
-        values = [write(f"u{number}", text(number), later=number >= AWAY) for number in range(COUNT)]
+        values = [
+            write(f"u{number}", text(number), later=number >= AWAY) for number in range(COUNT)
+        ]
         records = [(0, b"%d" % number, value, []) for number, value in enumerate(values)]
         crawl.start("index")
         worker = crawl.start("worker")

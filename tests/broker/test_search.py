@@ -1,4 +1,5 @@
-"""The role search on a real broker: it has what left exactly once, whenever it is killed, and says whether it does its work."""
+"""The role search on a real broker: it has what left exactly once, whenever it is killed, and says
+whether it does its work."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def is_ready(role: Role) -> bool:
 
 @pytest.mark.parametrize("step", ["search.before-commit", "search.after-commit"])
 def test_what_is_forgotten_is_found_no_more(step: str, make_filter: Callable[..., Filter]) -> None:
-    """Through worker, index and the command `forget`: at once, killed on the way, filled anew; crawled anew it is found."""
+    """Through worker, index and the command `forget`: at once, killed on the way, filled anew;
+    crawled anew it is found."""
     crawl = make_filter(partitions=1)
     folder = crawl.folder / "state" / "search"
     text, other = (value for _, _, value, _ in synthetic(2, 5, partitions=1, duplicate_share=0.0))
@@ -38,7 +40,14 @@ def test_what_is_forgotten_is_found_no_more(step: str, make_filter: Callable[...
 
     crawl.start("index")
     crawl.start("worker")
-    crawl.produce([(0, b"kept", text, []), (0, b"copy", text, []), (0, b"mirror", text, []), (0, b"other", other, [])])
+    crawl.produce(
+        [
+            (0, b"kept", text, []),
+            (0, b"copy", text, []),
+            (0, b"mirror", text, []),
+            (0, b"other", other, []),
+        ]
+    )
     crawl.wait_until_committed(4)
     search = crawl.start("search", STREAM_DEDUP_FAILPOINT=f"{step}:2:1")
     every = {("document", name) for name in ("kept", "copy", "mirror")} | {("group", "kept")}
@@ -47,7 +56,10 @@ def test_what_is_forgotten_is_found_no_more(step: str, make_filter: Callable[...
     assert search.wait() == -signal.SIGKILL, search.log
 
     search = crawl.start("search")
-    wait_until(lambda: shown(search) == {("document", "copy"), ("document", "mirror"), ("group", "")}, "it is gone")
+    wait_until(
+        lambda: shown(search) == {("document", "copy"), ("document", "mirror"), ("group", "")},
+        "it is gone",
+    )
     run(crawl, "forget", "copy")
     wait_until(lambda: shown(search) == {("document", "mirror"), ("group", "")}, "the copy is gone")
     assert search.stop() == 0
@@ -62,7 +74,11 @@ def test_what_is_forgotten_is_found_no_more(step: str, make_filter: Callable[...
     raised.value.close()
     opened = search.asked(f"/decision.json?at={crawl.names.duplicates}-0@1")
     assert (opened["own"]["id"], opened["own"]["text"]) == ("mirror", text.decode())
-    assert (opened["kept"]["is_forgotten"], opened["kept"]["text"], opened["decision"]["of_id"]) == (True, "", "")
+    assert (
+        opened["kept"]["is_forgotten"],
+        opened["kept"]["text"],
+        opened["decision"]["of_id"],
+    ) == (True, "", "")
     assert search.asked("/v1/groups")["groups"][0]["copies"] == 1
     crawl.produce([(0, b"kept", text, [])])
     crawl.wait_until_committed(5)

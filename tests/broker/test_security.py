@@ -1,4 +1,5 @@
-"""TLS, SASL and ACLs on a real broker that enforces them: what the roles need, and what they say when it is not there."""
+"""TLS, SASL and ACLs on a real broker that enforces them: what the roles need, and what they say
+when it is not there."""
 
 from __future__ import annotations
 
@@ -52,15 +53,27 @@ def acls_of(user: str) -> list[Acl]:
     """Return the ACLs of a file in `topics/users`, one for each operation."""
     declared = yaml.safe_load((USERS / f"{user}.yaml").read_text())
     return [
-        (acl["resource"]["type"], acl["resource"]["name"], acl["resource"]["patternType"], operation)
+        (
+            acl["resource"]["type"],
+            acl["resource"]["name"],
+            acl["resource"]["patternType"],
+            operation,
+        )
         for acl in declared["spec"]["authorization"]["acls"]
         for operation in acl["operations"]
     ]
 
 
 def binding(user: str, acl: Acl) -> AclBinding:
-    kinds = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactionalId": ResourceType.TRANSACTIONAL_ID}
-    operations = {"DescribeConfigs": AclOperation.DESCRIBE_CONFIGS, "AlterConfigs": AclOperation.ALTER_CONFIGS}
+    kinds = {
+        "topic": ResourceType.TOPIC,
+        "group": ResourceType.GROUP,
+        "transactionalId": ResourceType.TRANSACTIONAL_ID,
+    }
+    operations = {
+        "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+        "AlterConfigs": AclOperation.ALTER_CONFIGS,
+    }
     kind, name, pattern, operation = acl
     return AclBinding(
         kinds[kind],
@@ -75,7 +88,8 @@ def binding(user: str, acl: Acl) -> AclBinding:
 
 @dataclass
 class Secured:
-    """A broker with an authoriser: the plain listener is the super-user's, the two others let nobody in without proof."""
+    """A broker with an authoriser: the plain listener is the super-user's, the two others let
+    nobody in without proof."""
 
     crawl: Filter
     authority: Authority
@@ -134,8 +148,17 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with LocalBroker(folder / "kafka", port=port, settings=settings) as broker:
         crawl = Filter(broker.bootstrap, folder, partitions=2, prefix="", value_format="json")
         crawl.create_topics()
-        one = Secured(crawl, authority, other, scram_port, mutual_port, AdminClient({"bootstrap.servers": broker.bootstrap}))
-        users = [f"stream-dedup-{name}" for name in ("worker", "index", "insights", "search", "crawler")]
+        one = Secured(
+            crawl,
+            authority,
+            other,
+            scram_port,
+            mutual_port,
+            AdminClient({"bootstrap.servers": broker.bootstrap}),
+        )
+        users = [
+            f"stream-dedup-{name}" for name in ("worker", "index", "insights", "search", "crawler")
+        ]
         for user in users:
             one.grant(user, acls_of(user.removeprefix("stream-dedup-")))
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -154,7 +177,10 @@ def environment(port: int, properties: dict[str, str], folder: Path) -> dict[str
     """Return the environment of a role that connects so; its password comes from a file."""
     password = folder / "password"
     password.write_text(PASSWORD)
-    found = {f"STREAM_DEDUP_KAFKA_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
+    found = {
+        f"STREAM_DEDUP_KAFKA_{name.upper().replace('.', '_')}": value
+        for name, value in properties.items()
+    }
     if found.pop("STREAM_DEDUP_KAFKA_SASL_PASSWORD", None):
         found["STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE"] = str(password)
     return found | {"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": f"{HOST}:{port}"}
@@ -164,17 +190,27 @@ def document(text: str) -> bytes:
     return json.dumps({"text": text}).encode()
 
 
-def test_the_roles_work_with_exactly_the_acls_in_topics_users(secured: Secured, tmp_path: Path) -> None:
-    """Index by certificate, worker by password, crawler too, each with its file's ACLs and no more: all that goes in comes out,
-    and no log shows the password."""
+def test_the_roles_work_with_exactly_the_acls_in_topics_users(
+    secured: Secured, tmp_path: Path
+) -> None:
+    """Index by certificate, worker by password, crawler too, each with its file's ACLs and no more:
+    all that goes in comes out, and no log shows the password."""
     crawl = secured.crawl
-    connection = environment(secured.mutual_port, secured.by_certificate("stream-dedup-index"), tmp_path)
+    connection = environment(
+        secured.mutual_port, secured.by_certificate("stream-dedup-index"), tmp_path
+    )
     index = crawl.start("index", STREAM_DEDUP_REPRESENTATIVES="true", **connection)
-    connection = environment(secured.scram_port, secured.by_password("stream-dedup-worker"), tmp_path)
+    connection = environment(
+        secured.scram_port, secured.by_password("stream-dedup-worker"), tmp_path
+    )
     worker = crawl.start("worker", STREAM_DEDUP_COUNT_COPIES="true", **connection)
-    as_crawler = secured.by_password("stream-dedup-crawler") | {"bootstrap.servers": f"{HOST}:{secured.scram_port}"}
+    as_crawler = secured.by_password("stream-dedup-crawler") | {
+        "bootstrap.servers": f"{HOST}:{secured.scram_port}"
+    }
     values = [document(LONG), document(LONG), b"{broken", document("another text of some words")]
-    crawl.produce(((at // 2, b"k%d" % (at // 2), value, []) for at, value in enumerate(values)), **as_crawler)
+    crawl.produce(
+        ((at // 2, b"k%d" % (at // 2), value, []) for at, value in enumerate(values)), **as_crawler
+    )
     outcome = crawl.outcome()
     assert outcome.reasons() == {"new": 1, "unchanged": 1, "dead:decode": 1, "too-short": 1}
     index.says("this index writes the topic")
@@ -186,11 +222,16 @@ def test_the_roles_work_with_exactly_the_acls_in_topics_users(secured: Secured, 
 
 
 def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_path: Path) -> None:
-    """Faust gets the same properties, by password and by certificate, and needs no more than its file's ACLs."""
+    """Faust gets the same properties, by password and by certificate, and needs no more than its
+    file's ACLs."""
     crawl = secured.crawl
     counts = InsightsRecord("w", {"a.example": HostCounts(ReasonCounts(3, exact=1))})
-    by_password = environment(secured.scram_port, secured.by_password("stream-dedup-insights"), tmp_path)
-    by_certificate = environment(secured.mutual_port, secured.by_certificate("stream-dedup-insights"), tmp_path)
+    by_password = environment(
+        secured.scram_port, secured.by_password("stream-dedup-insights"), tmp_path
+    )
+    by_certificate = environment(
+        secured.mutual_port, secured.by_certificate("stream-dedup-insights"), tmp_path
+    )
     for number, connection in enumerate((by_password, by_certificate), start=1):
         crawl.produce([(0, None, encode(counts), [])], topic=crawl.names.insights)
         role = crawl.start("insights", STREAM_DEDUP_INSIGHTS_INTERVAL="1s", **connection)
@@ -206,7 +247,8 @@ def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_
 
 
 def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: Path) -> None:
-    """By password, with its file's ACLs and no more: it is ready, finds what left, and the console's pages lack nothing."""
+    """By password, with its file's ACLs and no more: it is ready, finds what left, and the
+    console's pages lack nothing."""
     crawl = secured.crawl
     if not any(one.name == "index" and one.process.poll() is None for one in crawl.roles):
         crawl.start("index")
@@ -214,8 +256,15 @@ def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: P
     worker = crawl.start("worker", STREAM_DEDUP_COUNT_COPIES="true", STREAM_DEDUP_INSIGHTS="false")
     text = " ".join(f"harbour{number}" for number in range(60))
     crawl.produce((0, b"%d" % at, document(text), []) for at in range(2))
-    connection = environment(secured.scram_port, secured.by_password("stream-dedup-search"), tmp_path)
-    search = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(tmp_path / "search"), STREAM_DEDUP_HTTP_PORT="0", **connection)
+    connection = environment(
+        secured.scram_port, secured.by_password("stream-dedup-search"), tmp_path
+    )
+    search = crawl.start(
+        "search",
+        STREAM_DEDUP_SEARCH_DIR=str(tmp_path / "search"),
+        STREAM_DEDUP_HTTP_PORT="0",
+        **connection,
+    )
     base = search.address()
 
     def asked(path: str) -> Any:
@@ -268,14 +317,21 @@ NEEDED = [
     (user, acl)
     for user in ("worker", "index")
     for acl in acls_of(user)
-    if acl[3] != "Describe" and acl[1] != "insights" and (user, acl[3]) != ("index", "DescribeConfigs")
+    if acl[3] != "Describe"
+    and acl[1] != "insights"
+    and (user, acl[3]) != ("index", "DescribeConfigs")
     if "representatives" not in acl[1] and acl[1] != "decisions"
 ]
 
 
-@pytest.mark.parametrize(("user", "lacking"), NEEDED, ids=lambda one: one if isinstance(one, str) else f"{one[3]}-{one[1]}")
+@pytest.mark.parametrize(
+    ("user", "lacking"),
+    NEEDED,
+    ids=lambda one: one if isinstance(one, str) else f"{one[3]}-{one[1]}",
+)
 def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> None:
-    """Each ACL of a role taken away alone: the role ends with a sentence that names the operation and the resource."""
+    """Each ACL of a role taken away alone: the role ends with a sentence that names the operation
+    and the resource."""
     crawl = secured.crawl
     if not any(one.name == "index" and one.process.poll() is None for one in crawl.roles):
         crawl.start("index")
@@ -284,9 +340,14 @@ def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> No
         make_again(crawl, name)  # nothing is written there once all partitions are begun
     lacks = f"lacks-{user}-{operation}-{name}".lower()
     secured.grant(lacks, [acl for acl in acls_of(user) if acl != lacking])
-    dice = random.Random(lacks)  # no text is near another case's: the first of each must leave as unique
+    dice = random.Random(
+        lacks
+    )  # no text is near another case's: the first of each must leave as unique
     text = " ".join(f"{dice.getrandbits(32):x}" for _ in range(60))
-    crawl.produce((0, b"%d" % at, value, []) for at, value in enumerate([document(text), document(text), b"{"]))
+    crawl.produce(
+        (0, b"%d" % at, value, [])
+        for at, value in enumerate([document(text), document(text), b"{"])
+    )
 
     ended = run_role(user, settings_of(secured, lacks))
 
@@ -302,7 +363,9 @@ def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> No
     + [acl for acl in acls_of("index") if acl[1] == "decisions" and acl[3] != "DescribeConfigs"],
     ids=lambda one: f"{one[3]}-{one[1]}",
 )
-def test_a_missing_acl_of_what_no_document_waits_for_is_a_warning(secured: Secured, lacking: Acl, tmp_path: Path) -> None:
+def test_a_missing_acl_of_what_no_document_waits_for_is_a_warning(
+    secured: Secured, lacking: Acl, tmp_path: Path
+) -> None:
     crawl, (kind, name, _, operation) = secured.crawl, lacking
     if not crawl.read(crawl.names.duplicates):  # an index writes there once copies are counted
         crawl.start("index")
@@ -313,19 +376,28 @@ def test_a_missing_acl_of_what_no_document_waits_for_is_a_warning(secured: Secur
     for role in crawl.roles:
         if role.name == "index" and role.process.poll() is None:
             role.kill()
-    make_again(crawl, name if (name, operation) == ("decisions", "Write") else crawl.names.representatives)
+    make_again(
+        crawl, name if (name, operation) == ("decisions", "Write") else crawl.names.representatives
+    )
     if name == "decisions" and operation == "Describe":
-        lacking_too = [acl for acl in acls_of("index") if acl[1] == name]  # what may be read or written may be described
+        lacking_too = [
+            acl for acl in acls_of("index") if acl[1] == name
+        ]  # what may be read or written may be described
     else:
         lacking_too = [lacking]
     lacks = f"lacks-index-{operation}-{name}".lower()
     secured.grant(lacks, [acl for acl in acls_of("index") if acl not in lacking_too])
     connection = environment(secured.mutual_port, secured.by_certificate(lacks), tmp_path)
-    more = {"STREAM_DEDUP_REPRESENTATIVES": "true", "STREAM_DEDUP_INDEX_DIR": str(tmp_path / "index")}
+    more = {
+        "STREAM_DEDUP_REPRESENTATIVES": "true",
+        "STREAM_DEDUP_INDEX_DIR": str(tmp_path / "index"),
+    }
 
     index = crawl.start("index", **more, **connection)
 
-    index.says(f"the topic {name} cannot be" if name == "decisions" else "the topic cannot be written")
+    index.says(
+        f"the topic {name} cannot be" if name == "decisions" else "the topic cannot be written"
+    )
     assert operation in index.log
     assert f"on {kind} {name}" in index.log
     assert index.process.poll() is None, index.log
@@ -339,29 +411,44 @@ def refusal(settings: Settings) -> str:
 
 
 def test_a_broker_that_cannot_be_trusted_is_not_spoken_to(secured: Secured) -> None:
-    """Another CA's certificate, or one for another host: a sentence with the reason and the setting, and no connection."""
-    properties = secured.by_password("stream-dedup-worker", ssl_ca_location=str(secured.other_authority.path))
-    said = refusal(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}", kafka=properties))
+    """Another CA's certificate, or one for another host: a sentence with the reason and the
+    setting, and no connection."""
+    properties = secured.by_password(
+        "stream-dedup-worker", ssl_ca_location=str(secured.other_authority.path)
+    )
+    said = refusal(
+        Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}", kafka=properties)
+    )
     assert "cannot be trusted" in said
     assert "STREAM_DEDUP_KAFKA_SSL_CA_LOCATION" in said
 
     properties = secured.by_password("stream-dedup-worker")
-    said = refusal(Settings(kafka_bootstrap_servers=f"localhost:{secured.scram_port}", kafka=properties))
+    said = refusal(
+        Settings(kafka_bootstrap_servers=f"localhost:{secured.scram_port}", kafka=properties)
+    )
     assert "is not for localhost" in said
     assert "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" in said
 
 
-def test_a_broker_that_does_not_trust_us_is_named(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_trust_us_is_named(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     properties = secured.by_password("stream-dedup-worker", sasl_password="wrong-guess")  # noqa: S106 - it is wrong
-    said = refusal(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}", kafka=properties))
+    said = refusal(
+        Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}", kafka=properties)
+    )
     assert "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE" in said
     assert "wrong-guess" not in said
 
     properties = {"security.protocol": "SSL", "ssl.ca.location": str(secured.authority.path)}
-    said = refusal(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.mutual_port}", kafka=properties))
+    said = refusal(
+        Settings(kafka_bootstrap_servers=f"{HOST}:{secured.mutual_port}", kafka=properties)
+    )
     assert "STREAM_DEDUP_KAFKA_SSL_CERTIFICATE_LOCATION" in said
 
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 3.0)
     with pytest.raises(BrokerError) as caught:
-        Admin(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}")).topic_ids(["documents"])
+        Admin(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}")).topic_ids(
+            ["documents"]
+        )
     assert "TLS and SASL settings" in str(caught.value)

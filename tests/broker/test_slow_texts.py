@@ -1,4 +1,5 @@
-"""Texts that take long to prepare: the worker lives and stays in its group, and gets further whenever it ends."""
+"""Texts that take long to prepare: the worker lives and stays in its group, and gets further
+whenever it ends."""
 
 from __future__ import annotations
 
@@ -20,15 +21,17 @@ from tests.broker.test_operating import text
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 LIVEZ_SECONDS = 3
-# The extractor's work grows with the square of the depth: this page would keep it busy for a quarter of a minute. It is given
-# two seconds of CPU; eight such pages take more than one interval, and one takes less on a machine that is five times too busy.
+# The extractor's work grows with the square of the depth: this page would keep it busy for a
+# quarter of a minute. It is given two seconds of CPU; eight such pages take more than one interval,
+# and one takes less on a machine that is five times too busy.
 HANGS = "<div>" * 15_000
 HANGS_POLL_MS = 12_000
 
 
 @contextmanager
 def probed(worker: Role) -> Iterator[list[int]]:
-    """Ask the worker ten times a second whether it lives, as Kubernetes would; gives the answers' status codes."""
+    """Ask the worker ten times a second whether it lives, as Kubernetes would; gives the answers'
+    status codes."""
     answers: list[int] = []
     is_over = threading.Event()
     url = f"{worker.address()}/livez"
@@ -89,5 +92,7 @@ def test_pages_that_hang_the_extractor_end_no_worker(make_filter: Callable[..., 
     assert set(answers + more) == {200}
     assert outcome.reasons() == {"dead:fingerprint": 8, "new": 8}
     log = [records.decode(one.value) for one in crawl.read(crawl.names.fingerprints)]
-    orders = [one.fields for one in log if isinstance(one, records.Control) and one.type == "retract"]
+    orders = [
+        one.fields for one in log if isinstance(one, records.Control) and one.type == "retract"
+    ]
     assert sum(len(fields["positions"]) for fields in orders) >= 8

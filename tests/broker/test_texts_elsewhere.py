@@ -1,4 +1,5 @@
-"""Texts that lie on a web server: each record leaves once with its verdict, whatever the server and the worker do meanwhile."""
+"""Texts that lie on a web server: each record leaves once with its verdict, whatever the server and
+the worker do meanwhile."""
 
 from __future__ import annotations
 
@@ -46,10 +47,14 @@ def record(number: int, uri: str) -> tuple[int, bytes, bytes, list[Any]]:
 
 
 def measured(role: Role, name: str) -> str:
-    return next(line.split()[1] for line in role.get("/metrics").splitlines() if line.startswith(f"{name} "))
+    return next(
+        line.split()[1] for line in role.get("/metrics").splitlines() if line.startswith(f"{name} ")
+    )
 
 
-def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callable[..., Filter], pages: Pages) -> None:
+def test_one_that_is_away_holds_and_every_record_leaves_once(
+    make_filter: Callable[..., Filter], pages: Pages
+) -> None:
     crawl = elsewhere(make_filter, pages)
     for number in range(COUNT):
         pages.by_path[f"/pages/{number}"] = Reply(gzip.compress(text(number).encode()))
@@ -76,8 +81,13 @@ def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callab
     outcome.check()
 
     assert outcome.reasons() == {"new": COUNT - 3, "near": 1, "dead:fetch": 2}
-    assert [(one.key, header(one, "dedup.of.id")) for one in outcome.duplicates] == [(b"%d" % COPY, "0")]
-    assert {one.key: header(one, "dedup.error.class") for one in outcome.dead} == {b"11": "NotFound", b"12": "AddressRefused"}
+    assert [(one.key, header(one, "dedup.of.id")) for one in outcome.duplicates] == [
+        (b"%d" % COPY, "0")
+    ]
+    assert {one.key: header(one, "dedup.error.class") for one in outcome.dead} == {
+        b"11": "NotFound",
+        b"12": "AddressRefused",
+    }
     assert all(pages.url in header(one, "__dlq.errors.message") for one in outcome.dead)
     assert "/secret" not in pages.asked
 
@@ -85,8 +95,8 @@ def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callab
 def test_one_that_never_comes_holds_nobody_and_comes_by_redrive(
     make_filter: Callable[..., Filter], pages: Pages, tmp_path: Path
 ) -> None:
-    """One address answers 401 and one drips, among others that come: their records are dead letters, those behind them leave,
-    and a search has all of it, also what was sent back."""
+    """One address answers 401 and one drips, among others that come: their records are dead
+    letters, those behind them leave, and a search has all of it, also what was sent back."""
     crawl = elsewhere(make_filter, pages, text_patience="3s")
     for number in range(COUNT):
         pages.by_path[f"/pages/{number}"] = Reply(text(number).encode())
@@ -96,7 +106,10 @@ def test_one_that_never_comes_holds_nobody_and_comes_by_redrive(
     _, worker = crawl.start_both()
     outcome = crawl.outcome()
     assert outcome.reasons() == {"new": COUNT - 2, "dead:fetch": 2}
-    assert {one.key: header(one, "dedup.error.class") for one in outcome.dead} == {b"7": "GivenUp", b"30": "GivenUp"}
+    assert {one.key: header(one, "dedup.error.class") for one in outcome.dead} == {
+        b"7": "GivenUp",
+        b"30": "GivenUp",
+    }
     assert worker.process.poll() is None
 
     for number in (7, 30):
@@ -106,12 +119,18 @@ def test_one_that_never_comes_holds_nobody_and_comes_by_redrive(
     sent = json.loads(run(crawl, "dlq", "redrive", "--class", "GivenUp", "--yes", "--json")[0])
     assert sent["letters"] == 2
     crawl.wait_until_committed(count + 2)
-    wait_until(lambda: measured(search, "stream_dedup_search_documents") == f"{COUNT}.0", "the search has what was sent back")
+    wait_until(
+        lambda: measured(search, "stream_dedup_search_documents") == f"{COUNT}.0",
+        "the search has what was sent back",
+    )
     assert measured(search, "stream_dedup_search_without_text_total") == "0.0"
 
 
-def test_large_texts_stay_within_the_worker_s_memory(make_filter: Callable[..., Filter], pages: Pages) -> None:
-    """160 MB of texts, packed so that they come much faster than they are read, and a bomb among them."""
+def test_large_texts_stay_within_the_worker_s_memory(
+    make_filter: Callable[..., Filter], pages: Pages
+) -> None:
+    """160 MB of texts, packed so that they come much faster than they are read, and a bomb among
+    them."""
     crawl = elsewhere(make_filter, pages, worker_memory=str(MEMORY_BYTES), text_bytes="5MB")
     for number in range(40):
         content = " ".join(f"{number}word{place}" for place in range(300_000))[:4_000_000]

@@ -1,4 +1,5 @@
-"""Three brokers: a leader, a coordinator, each node in turn, and two at once go away; the filter goes on when they are back."""
+"""Three brokers: a leader, a coordinator, each node in turn, and two at once go away; the filter
+goes on when they are back."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.broker.nodes import three_nodes
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
-HEALED_SECONDS = 30.0  # the promise: progress within this long after the cluster is whole, or able to write, again
+# the promise: progress within this long after the cluster is whole, or able to write, again
+HEALED_SECONDS = 30.0
 STEP = 500
 
 
@@ -45,12 +47,16 @@ class Cluster:
 
     def leader(self, topic: str, partition: int = 0) -> LocalBroker:
         """Return the node that leads a partition now."""
-        return self.nodes[self._admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader]
+        return self.nodes[
+            self._admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
+        ]
 
     def coordinator(self) -> LocalBroker:
         """Return the node that coordinates the group."""
         group = self.crawl.settings.group
-        return self.nodes[self._admin.describe_consumer_groups([group])[group].result(20).coordinator.id]
+        return self.nodes[
+            self._admin.describe_consumer_groups([group])[group].result(20).coordinator.id
+        ]
 
     def measure(self, what: str) -> None:
         """Take the time until all that was sent is committed."""
@@ -70,14 +76,18 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_nodes_come_and_go(cluster: Cluster) -> None:
-    """The leader of the log is killed, then the group's coordinator, then every node restarts in turn, then two are down at
-    once and nothing can be written: each time all goes on within 30 s of healing, by the same roles, and nothing is lost."""
+    """The leader of the log is killed, then the group's coordinator, then every node restarts in
+    turn, then two are down at once and nothing can be written: each time all goes on within 30 s of
+    healing, by the same roles, and nothing is lost."""
     crawl = cluster.crawl
     index, worker = crawl.start("index"), crawl.start("worker")
     cluster.send()
     cluster.measure("the start")
 
-    for what, victim in (("the log's leader", cluster.leader(crawl.names.fingerprints)), ("the coordinator", None)):
+    for what, victim in (
+        ("the log's leader", cluster.leader(crawl.names.fingerprints)),
+        ("the coordinator", None),
+    ):
         node = victim or cluster.coordinator()
         cluster.send()
         node.kill()
@@ -104,7 +114,9 @@ def test_nodes_come_and_go(cluster: Cluster) -> None:
 
     print({what: f"{seconds:.1f} s" for what, seconds in cluster.healed_seconds.items()})
     assert (index.process.poll(), worker.process.poll()) == (None, None)
-    assert [what for what, seconds in cluster.healed_seconds.items() if seconds > HEALED_SECONDS] == []
+    assert [
+        what for what, seconds in cluster.healed_seconds.items() if seconds > HEALED_SECONDS
+    ] == []
     Outcome(crawl).check()
 
 
@@ -120,7 +132,8 @@ def all_in_sync(cluster: Cluster) -> bool:
 
 
 def test_whoever_is_there_may_say_that_kafka_answers(tmp_path: Path) -> None:
-    """While the controller that a client knows is away another broker answers it; and asking for a topic makes none."""
+    """While the controller that a client knows is away another broker answers it; and asking for a
+    topic makes none."""
     with three_nodes(tmp_path, {"auto.create.topics.enable": "true"}) as nodes:
         admin = Admin(Settings(kafka_bootstrap_servers=",".join(node.bootstrap for node in nodes)))
         assert admin.silence("documents", 20.0) == ""

@@ -1,7 +1,8 @@
-"""A filter rolled forward and back on a real Apache Kafka, documents flowing: an older build of this repository, and today's.
+"""A filter rolled forward and back on a real Apache Kafka, documents flowing: an older build of
+this repository, and today's.
 
-The older build is the oldest commit of the history that knows today's formats (`tests/index/test_two_builds.py`), run from its
-own files; a shallow clone skips this, and says so.
+The older build is the oldest commit of the history that knows today's formats
+(`tests/index/test_two_builds.py`), run from its own files; a shallow clone skips this, and says so.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ DOCUMENTS = 240
 class OlderRole(Role):
     """A role of the build whose files lie in `folder`."""
 
-    def __init__(self, name: str, environment: dict[str, str], log_path: Path, folder: Path) -> None:
+    def __init__(
+        self, name: str, environment: dict[str, str], log_path: Path, folder: Path
+    ) -> None:
         self.name = name
         self.log_path = log_path
         with log_path.open("ab") as log:
@@ -41,7 +44,8 @@ class OlderRole(Role):
 
 
 def test_a_filter_goes_forward_and_back(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
-    """The index first, then the worker; back in the other order. Each document leaves once, judged as one build would."""
+    """The index first, then the worker; back in the other order. Each document leaves once, judged
+    as one build would."""
     commit = oldest()
     print(f"the older build is {commit}")
     folder = files_of(commit, tmp_path / "older")
@@ -49,7 +53,9 @@ def test_a_filter_goes_forward_and_back(make_filter: Callable[..., Filter], tmp_
     crawl.environment["STREAM_DEDUP_INDEX_DIR"] = str(crawl.folder / "volume")
 
     def older(name: str) -> Role:
-        role = OlderRole(name, crawl.environment, crawl.folder / f"older-{name}-{len(crawl.roles)}.log", folder)
+        role = OlderRole(
+            name, crawl.environment, crawl.folder / f"older-{name}-{len(crawl.roles)}.log", folder
+        )
         crawl.roles.append(role)
         return role
 

@@ -1,4 +1,5 @@
-"""The worker's rules on a real broker: waiting, refusing, and what it does when offsets or partitions are missing."""
+"""The worker's rules on a real broker: waiting, refusing, and what it does when offsets or
+partitions are missing."""
 
 from __future__ import annotations
 
@@ -26,14 +27,19 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 def log_batches(crawl: Filter) -> int:
     """Return how many records of documents the log holds."""
-    return sum(isinstance(records.decode(one.value), records.Batch) for one in crawl.read(crawl.names.fingerprints))
+    return sum(
+        isinstance(records.decode(one.value), records.Batch)
+        for one in crawl.read(crawl.names.fingerprints)
+    )
 
 
 def test_two_filters_of_one_cluster_never_meet(make_filter: Callable[..., Filter]) -> None:
     filters = [make_filter(partitions=1, worker_id="pod-0", group="") for _ in range(2)]
     workers = []
     for crawl in filters:
-        crawl.settings = crawl.settings.model_copy(update={"group": f"{crawl.names.prefix}stream-dedup"})
+        crawl.settings = crawl.settings.model_copy(
+            update={"group": f"{crawl.names.prefix}stream-dedup"}
+        )
         crawl.start("index")
         workers.append(crawl.start("worker"))
     for crawl in filters:
@@ -50,8 +56,11 @@ def test_two_filters_of_one_cluster_never_meet(make_filter: Callable[..., Filter
     assert workers[0].process.poll() is None
 
 
-def test_workers_that_read_documents_otherwise_are_refused(make_filter: Callable[..., Filter]) -> None:
-    """A second worker with other input settings never joins; `declare --reading` lets it in, and keeps the old ones out."""
+def test_workers_that_read_documents_otherwise_are_refused(
+    make_filter: Callable[..., Filter],
+) -> None:
+    """A second worker with other input settings never joins; `declare --reading` lets it in, and
+    keeps the old ones out."""
     crawl = make_filter(partitions=1, value_format="json", id_field="url")
     _, first = crawl.start_both()
     first.says("partitions assigned")
@@ -73,8 +82,11 @@ def test_workers_that_read_documents_otherwise_are_refused(make_filter: Callable
     crawl.wait_until_committed(crawl.produce(synthetic(20, 9, partitions=1)))
 
 
-def test_an_old_index_beside_a_fresh_broker_is_one_sentence(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
-    """It names the folder and both ways out, and ends with 78; the worker says where its own state lies."""
+def test_an_old_index_beside_a_fresh_broker_is_one_sentence(
+    make_filter: Callable[..., Filter], tmp_path: Path
+) -> None:
+    """It names the folder and both ways out, and ends with 78; the worker says where its own state
+    lies."""
     crawl = make_filter(partitions=1)
     old = tmp_path / "old index"
     index = LogIndex(RocksStore(old))
@@ -84,7 +96,10 @@ def test_an_old_index_beside_a_fresh_broker_is_one_sentence(make_filter: Callabl
 
     refused = crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(old))
     assert refused.wait() == 78
-    assert f"The index in {old} follows another log than this cluster's {crawl.names.fingerprints}" in refused.log
+    assert (
+        f"The index in {old} follows another log than this cluster's {crawl.names.fingerprints}"
+        in refused.log
+    )
     assert f"rm -r '{old}'" in refused.log
     assert "STREAM_DEDUP_STATE_DIR" in refused.log
     crawl.start("worker").says(f"state={crawl.environment['STREAM_DEDUP_STATE_DIR']}")
@@ -94,8 +109,12 @@ def test_topics_that_somebody_else_named(make_filter: Callable[..., Filter]) -> 
     """A filter reads and writes topics of any name, as they are, with its log under the prefix."""
     crawl = make_filter(partitions=2)
     mine = crawl.names.prefix.replace(".", "_")
-    crawl.names = TopicNames(crawl.names.prefix, given={"documents": f"{mine}firehose", "unique": f"{mine}clean"})
-    crawl.environment |= {f"STREAM_DEDUP_{kind.upper()}": name for kind, name in crawl.names.given.items()}
+    crawl.names = TopicNames(
+        crawl.names.prefix, given={"documents": f"{mine}firehose", "unique": f"{mine}clean"}
+    )
+    crawl.environment |= {
+        f"STREAM_DEDUP_{kind.upper()}": name for kind, name in crawl.names.given.items()
+    }
     crawl.create_topics()
     crawl.start_both()
 
@@ -105,13 +124,18 @@ def test_topics_that_somebody_else_named(make_filter: Callable[..., Filter]) -> 
     assert crawl.read(f"{crawl.names.prefix}unique") == []
 
 
-def test_restarts_beside_a_dead_index_leave_one_record_each(make_filter: Callable[..., Filter]) -> None:
-    """Three workers that are killed while they wait have appended three records, not three windows."""
+def test_restarts_beside_a_dead_index_leave_one_record_each(
+    make_filter: Callable[..., Filter],
+) -> None:
+    """Three workers that are killed while they wait have appended three records, not three
+    windows."""
     crawl = make_filter(partitions=2)
     crawl.produce(synthetic(5000, 4, partitions=2))
     for start in range(1, 4):
         worker = crawl.start("worker")
-        wait_until(lambda start=start: log_batches(crawl) >= start, "this worker's record is in the log")
+        wait_until(
+            lambda start=start: log_batches(crawl) >= start, "this worker's record is in the log"
+        )
         worker.kill()
     assert log_batches(crawl) == 3
 
@@ -120,7 +144,8 @@ def test_restarts_beside_a_dead_index_leave_one_record_each(make_filter: Callabl
 
 
 def test_partitions_that_the_outputs_lack_wait(make_filter: Callable[..., Filter]) -> None:
-    """A source partition without an output partition is not read, with an alarm; the others flow; grown outputs end it."""
+    """A source partition without an output partition is not read, with an alarm; the others flow;
+    grown outputs end it."""
     crawl = make_filter(partitions=2)
     crawl.admin.add_partitions(crawl.names.documents, 3)
     _, worker = crawl.start_both()
@@ -149,7 +174,9 @@ def test_a_client_that_does_not_close_is_left_behind(make_filter: Callable[..., 
     crawl = make_filter(partitions=1)
     stop = threading.Event()
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(run_in_process, "worker", load_settings(environ=crawl.environment), stop, **around)
+        running = thread.submit(
+            run_in_process, "worker", load_settings(environ=crawl.environment), stop, **around
+        )
         crawl.produce(synthetic(1, 4, partitions=1))
         wait_until(lambda: log_batches(crawl) or running.done(), "it has asked")
         stop.set()
@@ -172,11 +199,15 @@ class Bystander:
     def restamped(self, stamp: bytes) -> None: ...
 
 
-def test_committed_offsets_are_told_while_the_group_waits_for_a_member(make_filter: Callable[..., Filter]) -> None:
-    """A worker that must read again during a rebalance goes on with what it keeps; it does not wait until all have joined.
+def test_committed_offsets_are_told_while_the_group_waits_for_a_member(
+    make_filter: Callable[..., Filter],
+) -> None:
+    """A worker that must read again during a rebalance goes on with what it keeps; it does not wait
+    until all have joined.
 
-    A question on the member's own connection to the coordinator waits behind its JoinGroup, because Kafka answers one request
-    of a connection at a time: for seconds, until the others' heartbeats, or until the session of one that has died is over.
+    A question on the member's own connection to the coordinator waits behind its JoinGroup, because
+    Kafka answers one request of a connection at a time: for seconds, until the others' heartbeats,
+    or until the session of one that has died is over.
     """
     crawl = make_filter(partitions=1)
     crawl.produce(synthetic(10, 5, partitions=1))
@@ -187,14 +218,19 @@ def test_committed_offsets_are_told_while_the_group_waits_for_a_member(make_filt
         found = admin.describe_consumer_groups([crawl.settings.group])[crawl.settings.group]
         return bool(found.result().state is state)
 
-    slow = crawl.settings.model_copy(update={"kafka": {"heartbeat.interval.ms": "20000", "session.timeout.ms": "30000"}})
+    slow = crawl.settings.model_copy(
+        update={"kafka": {"heartbeat.interval.ms": "20000", "session.timeout.ms": "30000"}}
+    )
     deaf = SourceConsumer(slow, crawl.names.documents, "deaf", Bystander())
     joining = None
     try:
         wait_until(lambda: len(deaf.take_messages(1, 0.1)) == 1, "the first member reads")
         deaf.commit_start({key: (7, "epoch")})
         joining = SourceConsumer(crawl.settings, crawl.names.documents, "joining", Bystander())
-        wait_until(lambda: is_in(ConsumerGroupState.PREPARING_REBALANCING), "the group waits for its first member")
+        wait_until(
+            lambda: is_in(ConsumerGroupState.PREPARING_REBALANCING),
+            "the group waits for its first member",
+        )
 
         assert joining.committed([key]) == {key: OwnedOffset(7, "epoch")}
         assert is_in(ConsumerGroupState.PREPARING_REBALANCING)

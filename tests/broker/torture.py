@@ -1,18 +1,22 @@
-"""Random faults for as long as asked, then healing, then every invariant: `make torture MINUTES=10`.
+"""Random faults for as long as asked, then healing, then every invariant: `make torture
+MINUTES=10`.
 
-Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes back
-with an empty volume, with an older copy of it, finds its disk full, or has too little memory for a plan that comes; both
-volumes are lost, the second while the first is rebuilt; the broker is killed and restarted, stops for a while, or is away for
-longer than any time-out; workers join and leave; two workers have one transactional id; connections are cut, go dark or lose
-one kind of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by a quota; the
-topics `representatives` and `verdicts` are deleted and created again; the broker goes ten times in a row, which leaves no
-threads behind; documents of up to 900 kB come, and records that no output can hold or no client reads as a whole (`strange`);
-no worker may take more memory than it was given; a crowd of idle connections keeps no probe out. With `--elsewhere` every
-third text lies on a web server that is away at times. The seed is printed; the order of faults is a function of it, the
-moments at which they strike are not. At the end stands a table: how often each kind of fault struck, and for how many seconds
-documents stood still after it, by the median and at most; with `--singly` that is how long it took to heal. Below it stands
-for each loss of both volumes when verdicts flowed again, and SLOW where that took a minute longer than an index takes to
-start. The last two lines are a summary, for people and as JSON.
+Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to
+end; an index comes back with an empty volume, with an older copy of it, finds its disk full, or has
+too little memory for a plan that comes; both volumes are lost, the second while the first is
+rebuilt; the broker is killed and restarted, stops for a while, or is away for longer than any
+time-out; workers join and leave; two workers have one transactional id; connections are cut, go
+dark or lose one kind of answer (the second worker and the second index are behind a proxy); outputs
+are written slowly, by a quota; the topics `representatives` and `verdicts` are deleted and created
+again; the broker goes ten times in a row, which leaves no threads behind; documents of up to 900 kB
+come, and records that no output can hold or no client reads as a whole (`strange`); no worker may
+take more memory than it was given; a crowd of idle connections keeps no probe out. With
+`--elsewhere` every third text lies on a web server that is away at times. The seed is printed; the
+order of faults is a function of it, the moments at which they strike are not. At the end stands a
+table: how often each kind of fault struck, and for how many seconds documents stood still after it,
+by the median and at most; with `--singly` that is how long it took to heal. Below it stands for
+each loss of both volumes when verdicts flowed again, and SLOW where that took a minute longer than
+an index takes to start. The last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
@@ -40,7 +44,16 @@ from typing import NamedTuple
 from stream_dedup.broker import LocalBroker
 from stream_dedup.ground.document import Headers
 from tests.broker import kproxy
-from tests.broker.harness import Filter, Outcome, Role, large_documents, peak_bytes, synthetic, threads_of, wait_until
+from tests.broker.harness import (
+    Filter,
+    Outcome,
+    Role,
+    large_documents,
+    peak_bytes,
+    synthetic,
+    threads_of,
+    wait_until,
+)
 from tests.broker.kproxy import KafkaProxy
 from tests.broker.quotas import producer_quota
 from tests.broker.stalls import Stalls
@@ -51,7 +64,8 @@ STEP_DOCUMENTS = 2000
 LEFT_BEHIND_SECONDS = 120
 PEACE_SECONDS = 60
 OUTAGES_FIRST = 3
-# A broker that was killed a moment ago may let each step of a transaction run into its time-out first.
+# A broker that was killed a moment ago may let each step of a transaction run into its time-out
+# first.
 _STOP_SECONDS = 90
 SLOW_EACH = 1000
 ELSEWHERE_EACH = 3
@@ -97,9 +111,11 @@ QUOTA_BYTES = 20_000
 FLOW_SECONDS = 60
 # More than a role keeps (service/door.py).
 IDLE_CONNECTIONS = 600
-# A step of a transaction may hang still, in a thread of its own, with the five of its client; two producers take turns.
+# A step of a transaction may hang still, in a thread of its own, with the five of its client; two
+# producers take turns.
 THREADS_MORE = 12
-# A probe's own time-out in the manifests is shorter; here a role may just be stopped by a slow disk or a full processor.
+# A probe's own time-out in the manifests is shorter; here a role may just be stopped by a slow disk
+# or a full processor.
 PROBE_SECONDS = 30
 LOSABLE = (
     kproxy.PRODUCE,
@@ -113,7 +129,8 @@ LOSABLE = (
 
 
 class Flow(NamedTuple):
-    """Seconds from the loss of a second volume until verdicts flow, and of a start of an index; how many read `decisions`."""
+    """Seconds from the loss of a second volume until verdicts flow, and of a start of an index; how
+    many read `decisions`."""
 
     seconds: float
     start_seconds: float
@@ -128,7 +145,13 @@ class Nemesis:
     """One filter, two workers and two index replicas, and the faults that befall them."""
 
     def __init__(
-        self, broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, seed: int, session_seconds: float, pages: Pages | None
+        self,
+        broker: LocalBroker,
+        proxy: KafkaProxy,
+        crawl: Filter,
+        seed: int,
+        session_seconds: float,
+        pages: Pages | None,
     ) -> None:
         self.pages = pages
         self.session_seconds = session_seconds
@@ -162,7 +185,9 @@ class Nemesis:
         self.struck(fault)
         doing, _, whom = fault.partition(" ")
         worker, index = self.workers[at], self.index[at]
-        if (roles := {"worker": [worker], "index": [index], "both": [worker, index]}.get(whom)) is None:
+        if (
+            roles := {"worker": [worker], "index": [index], "both": [worker, index]}.get(whom)
+        ) is None:
             getattr(self, "_" + fault.replace(" ", "_"))(at)
         for role in roles or ():
             {"kill": self._kill, "stop": self._pause, "end": self._end}[doing](role)
@@ -189,7 +214,8 @@ class Nemesis:
             self.kills += 1
 
     def _pause(self, role: Role) -> None:
-        """Stop for longer than the session: the group moves on without it, and it comes back as a zombie."""
+        """Stop for longer than the session: the group moves on without it, and it comes back as a
+        zombie."""
         role.process.send_signal(signal.SIGSTOP)
         time.sleep(self.session_seconds + 5)
         role.process.send_signal(signal.SIGCONT)
@@ -202,7 +228,8 @@ class Nemesis:
         shutil.rmtree(self._volume(at), ignore_errors=True)
 
     def _older_volume(self, at: int) -> None:
-        """Copy the volume as a crash would leave it, go on for a while, then put the copy in its place."""
+        """Copy the volume as a crash would leave it, go on for a while, then put the copy in its
+        place."""
         self._kill(self.index[at])
         older = self.crawl.folder / "older"
         shutil.rmtree(older, ignore_errors=True)
@@ -214,7 +241,8 @@ class Nemesis:
         older.rename(self._volume(at))
 
     def _both_volumes(self, at: int) -> None:
-        """Lose one volume, and the other one while the first is rebuilt; go on once documents that came then are judged."""
+        """Lose one volume, and the other one while the first is rebuilt; go on once documents that
+        came then are judged."""
         self._new_volume(at)
         began = time.monotonic()
         self._until_says("index started", at)
@@ -223,8 +251,12 @@ class Nemesis:
         lost = time.monotonic()
         self._until_ready()
         before = self.crawl.committed()
-        self.sent += self.crawl.produce(large_documents(400, 2_000, self.dice.randrange(1 << 30), partitions=4))
-        wait_until(lambda: self.mend() or self.crawl.committed() > before, "verdicts flow again", 300)
+        self.sent += self.crawl.produce(
+            large_documents(400, 2_000, self.dice.randrange(1 << 30), partitions=4)
+        )
+        wait_until(
+            lambda: self.mend() or self.crawl.committed() > before, "verdicts flow again", 300
+        )
         decided = sum("what was decided is read" in role.log for role in self.index)
         self.flows.append(Flow(round(time.monotonic() - lost, 1), round(start_seconds, 1), decided))
 
@@ -248,7 +280,8 @@ class Nemesis:
         wait_until(ready, "an index has caught up", 300)
 
     def _disk_full(self, at: int) -> None:
-        """No file may grow beyond a size (RLIMIT_FSIZE), which fails writes as a full disk does; then there is room again."""
+        """No file may grow beyond a size (RLIMIT_FSIZE), which fails writes as a full disk does;
+        then there is room again."""
         role = self.index[at]
         if role.process.poll() is None:
             before = resource.prlimit(role.process.pid, resource.RLIMIT_FSIZE)
@@ -258,7 +291,8 @@ class Nemesis:
                 resource.prlimit(role.process.pid, resource.RLIMIT_FSIZE, before)
 
     def _plan_beyond_memory(self, at: int) -> None:
-        """The log changes to a plan for which an index has too little memory: it ends with 78, and goes on once it has more."""
+        """The log changes to a plan for which an index has too little memory: it ends with 78, and
+        goes on once it has more."""
         self._kill(self.index[at])
         self.index[at] = self._start_index(at, STREAM_DEDUP_INDEX_MEMORY=LITTLE_MEMORY)
         self._declare(LARGE_PLAN)
@@ -268,13 +302,19 @@ class Nemesis:
             code = None
             self._kill(self.index[at])
         if code != 78 or "index_memory allows" not in self.index[at].log:
-            self.beyond.append(f"{self.index[at].name} ended with {code}: {self.index[at].log[-2000:]}")
+            self.beyond.append(
+                f"{self.index[at].name} ended with {code}: {self.index[at].log[-2000:]}"
+            )
         self._declare(self.crawl.settings.judging_plan.id)
 
     def _declare(self, plan: str) -> None:
-        """Change the plan, asking no index; a broker that was killed a moment ago may want it twice."""
+        """Change the plan, asking no index; a broker that was killed a moment ago may want it
+        twice."""
         wait_until(
-            lambda: self.crawl.command("declare", "--plan", plan, "--unasked", code=None).returncode == 0,
+            lambda: (
+                self.crawl.command("declare", "--plan", plan, "--unasked", code=None).returncode
+                == 0
+            ),
             f"the plan {plan} is declared",
             120,
         )
@@ -294,7 +334,11 @@ class Nemesis:
         self.broker.kill()
         time.sleep(AWAY_SECONDS)
         # An index may just have been ending when the broker went, because its disk had been full.
-        ended = [role for role in alive if role.process.poll() is not None and "the disk is full" not in role.log]
+        ended = [
+            role
+            for role in alive
+            if role.process.poll() is not None and "the disk is full" not in role.log
+        ]
         self.ended += [f"{role.name}: {role.log[-2000:]}" for role in ended]
         self.broker.start()
         self.struck("broker away, once it is back", anew=True)
@@ -309,7 +353,8 @@ class Nemesis:
             more.stop(_STOP_SECONDS)
 
     def _one_transactional_id(self, at: int) -> None:
-        """A second worker with the name of one that runs: one of them is fenced and ends, and the other goes on."""
+        """A second worker with the name of one that runs: one of them is fenced and ends, and the
+        other goes on."""
         twin = self.crawl.start("worker", STREAM_DEDUP_WORKER_ID=f"worker-{at}")
         time.sleep(self.dice.uniform(4, 8))
         self._kill(twin)
@@ -334,7 +379,9 @@ class Nemesis:
 
     def _slow_outputs(self, at: int) -> None:
         """More comes than is let through, for longer than a transaction may take."""
-        with producer_quota(self.crawl.bootstrap, f"{self.crawl.settings.group}-worker-{at}-outputs", QUOTA_BYTES):
+        with producer_quota(
+            self.crawl.bootstrap, f"{self.crawl.settings.group}-worker-{at}-outputs", QUOTA_BYTES
+        ):
             made = large_documents(400, 12_000, self.dice.randrange(1 << 30), partitions=4)
             self.sent += self.crawl.produce(made)
             time.sleep(self.dice.uniform(20, 35))
@@ -355,23 +402,31 @@ class Nemesis:
             with ExitStack() as crowd:
                 try:
                     for _ in range(IDLE_CONNECTIONS):
-                        crowd.enter_context(socket.create_connection((host, int(port)), PROBE_SECONDS))
-                    with urllib.request.urlopen(f"{address}/livez", timeout=PROBE_SECONDS) as answer:  # noqa: S310 - our own address
+                        crowd.enter_context(
+                            socket.create_connection((host, int(port)), PROBE_SECONDS)
+                        )
+                    with urllib.request.urlopen(  # noqa: S310 - our own address
+                        f"{address}/livez", timeout=PROBE_SECONDS
+                    ) as answer:
                         answer.read()
                 except OSError as error:
                     try:
-                        role.process.wait(PROBE_SECONDS)  # it was about to end, as one of two with one name does
+                        role.process.wait(
+                            PROBE_SECONDS
+                        )  # it was about to end, as one of two with one name does
                     except subprocess.TimeoutExpired:
                         self.unanswered.append(f"{role.name}: {error!r}")
 
     def _new_representatives(self, _: int) -> None:
-        """The topic is deleted, and after a while created again: no document waits, and it is written from the beginning."""
+        """The topic is deleted, and after a while created again: no document waits, and it is
+        written from the beginning."""
         self.crawl.delete_topic(self.crawl.names.representatives)
         time.sleep(self.dice.uniform(0.5, 8.0))
         self.crawl.create_topics()
 
     def _new_verdicts(self, _: int) -> None:
-        """The topic of answers is deleted, and after a while created again: what it lost is asked anew."""
+        """The topic of answers is deleted, and after a while created again: what it lost is asked
+        anew."""
         self.crawl.delete_topic(self.crawl.names.verdicts)
         time.sleep(self.dice.uniform(0.5, 8.0))
         self.crawl.create_topics()
@@ -380,8 +435,12 @@ class Nemesis:
         """Kafka goes and comes back, and no role that lives through it keeps anything of them."""
         before: dict[Role, Counter[str]] = {}
         for outage in range(10):
-            if outage == OUTAGES_FIRST:  # by now a role that came a moment ago has made all its clients
-                before = {role: self._threads_in_peace(role) for role in (*self.workers, *self.index)}
+            if (
+                outage == OUTAGES_FIRST
+            ):  # by now a role that came a moment ago has made all its clients
+                before = {
+                    role: self._threads_in_peace(role) for role in (*self.workers, *self.index)
+                }
             self.broker.kill()
             time.sleep(self.dice.uniform(0.5, 3.0))
             self.broker.start()
@@ -390,17 +449,26 @@ class Nemesis:
         # A step of a transaction that hangs has its client until librdkafka gives the step up.
         until = time.monotonic() + LEFT_BEHIND_SECONDS
         for role, threads in before.items():
-            while threads_of(role).total() > threads.total() + THREADS_MORE and time.monotonic() < until:
+            while (
+                threads_of(role).total() > threads.total() + THREADS_MORE
+                and time.monotonic() < until
+            ):
                 time.sleep(0.5)
             more = threads_of(role) - threads
             if threads and more.total() > THREADS_MORE:
-                self.left_behind.append(f"{role.name}: after ten outages more threads than after three: {dict(more)}")
+                self.left_behind.append(
+                    f"{role.name}: after ten outages more threads than after three: {dict(more)}"
+                )
 
     def _threads_in_peace(self, role: Role) -> Counter[str]:
-        """Return how many threads a role has once it is ready; none if it is not within a minute, or ended by itself."""
+        """Return how many threads a role has once it is ready; none if it is not within a minute,
+        or ended by itself."""
         until = time.monotonic() + PEACE_SECONDS
         while role.process.poll() is None and time.monotonic() < until:
-            with suppress(OSError, AssertionError), urllib.request.urlopen(f"{role.address()}/readyz", timeout=2) as answer:  # noqa: S310 - our own
+            with (
+                suppress(OSError, AssertionError),
+                urllib.request.urlopen(f"{role.address()}/readyz", timeout=2) as answer,  # noqa: S310
+            ):
                 if answer.status == 200:
                     return threads_of(role)
             time.sleep(0.5)
@@ -425,7 +493,9 @@ class Nemesis:
 
     def _start_worker(self, at: int) -> Role:
         return self.crawl.start(
-            "worker", STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(at), STREAM_DEDUP_WORKER_ID=f"worker-{at}"
+            "worker",
+            STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(at),
+            STREAM_DEDUP_WORKER_ID=f"worker-{at}",
         )
 
     def _start_index(self, at: int, **environment: str) -> Role:
@@ -442,12 +512,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    parser.add_argument("--documents", type=int, default=120_000, help="how many, evenly over the time")
     parser.add_argument(
-        "--session", type=float, default=3.0, help="seconds; the default lets more faults happen than that of the workers, 10"
+        "--documents", type=int, default=120_000, help="how many, evenly over the time"
     )
-    parser.add_argument("--elsewhere", action="store_true", help="let every third text lie on a web server")
-    parser.add_argument("--singly", action="store_true", help="let each fault heal before the next one strikes")
+    parser.add_argument(
+        "--session",
+        type=float,
+        default=3.0,
+        help="seconds; the default lets more faults happen than that of the workers, 10",
+    )
+    parser.add_argument(
+        "--elsewhere", action="store_true", help="let every third text lie on a web server"
+    )
+    parser.add_argument(
+        "--singly", action="store_true", help="let each fault heal before the next one strikes"
+    )
     asked = parser.parse_args()
     print(f"seed {asked.seed}, {asked.minutes} minutes", flush=True)
     with (
@@ -468,8 +547,12 @@ def main() -> int:
             representatives=True,
             **(elsewhere if asked.elsewhere else {}),
         )
-        crawl.environment["STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS"] = str(round(1000 * asked.session))
-        crawl.environment["STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS"] = str(round(100 * asked.session))
+        crawl.environment["STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS"] = str(
+            round(1000 * asked.session)
+        )
+        crawl.environment["STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS"] = str(
+            round(100 * asked.session)
+        )
         crawl.create_topics()
         try:
             return _run(broker, proxy, crawl, asked, pages if asked.elsewhere else None)
@@ -482,12 +565,23 @@ def _move(documents: list[tuple[int, bytes, bytes, Headers]], pages: Pages) -> N
     """Let every third text lie on a web server, packed; a few of them are missing there."""
     for at in range(0, len(documents), ELSEWHERE_EACH):
         part, url, value, headers = documents[at]
-        documents[at] = part, url, b"elsewhere", [*headers, ("text-uri", f"{pages.url}/{at}".encode())]
+        documents[at] = (
+            part,
+            url,
+            b"elsewhere",
+            [*headers, ("text-uri", f"{pages.url}/{at}".encode())],
+        )
         if at % MISSING_EACH:
             pages.by_path[f"/{at}"] = Reply(gzip.compress(value))
 
 
-def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.Namespace, pages: Pages | None = None) -> int:
+def _run(
+    broker: LocalBroker,
+    proxy: KafkaProxy,
+    crawl: Filter,
+    asked: argparse.Namespace,
+    pages: Pages | None = None,
+) -> int:
     documents = synthetic(asked.documents, asked.seed, partitions=4)
     for at in range(SLOW_EACH // 2, len(documents), SLOW_EACH):  # pages that hang the extractor
         part, url, value, headers = documents[at]
@@ -514,7 +608,10 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
             sent = due
             nemesis.sent += send_strange(crawl.produce, dice, 4)
         fault = nemesis.strike()
-        print(f"{passed:7.1f} s  {sent:8d} sent  {crawl.committed():8d} committed  {fault}", flush=True)
+        print(
+            f"{passed:7.1f} s  {sent:8d} sent  {crawl.committed():8d} committed  {fault}",
+            flush=True,
+        )
         time.sleep(nemesis.dice.uniform(0.5, 4.0))
         if asked.singly:
             sent += crawl.produce(documents[sent : sent + 100])  # else nothing might stand still
@@ -529,7 +626,10 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     def published() -> bool:
         nemesis.mend()
         try:
-            return all("stream_dedup_representatives_behind_records 0.0" in one.get("/metrics") for one in nemesis.index)
+            return all(
+                "stream_dedup_representatives_behind_records 0.0" in one.get("/metrics")
+                for one in nemesis.index
+            )
         except OSError:
             return False
 
@@ -538,7 +638,10 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         role.stop(_STOP_SECONDS)
     problems = [f"ended while the broker was away: {one}" for one in nemesis.ended]
     problems += [f"left behind: {one}" for one in nemesis.left_behind]
-    problems += [f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {one}" for one in nemesis.unanswered]
+    problems += [
+        f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {one}"
+        for one in nemesis.unanswered
+    ]
     problems += [f"did not stop at a plan beyond its memory: {one}" for one in nemesis.beyond]
     if nemesis.peak_bytes >= MEMORY_BYTES:
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
@@ -555,7 +658,8 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         print(f"{one.count:7}  {one.median:8.1f}  {one.longest:9.1f}  {fault}")
     for flow in nemesis.flows:
         print(
-            f"both volumes lost: verdicts flowed again after {flow.seconds} s, a start alone takes {flow.start_seconds} s; "
+            f"both volumes lost: verdicts flowed again after {flow.seconds} s, a start alone takes "
+            f"{flow.start_seconds} s; "
             f"{flow.with_decisions} of 2 had decisions{'; SLOW' if flow.slow else ''}"
         )
     summary = {
@@ -573,7 +677,10 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     }
     faults = ", ".join(f"{count} {name}" for name, count in sorted(nemesis.faults.items()))
     verdict = found or "nothing lost, nothing twice, nothing wrong"
-    print(f"seed {asked.seed}: {sent} documents, {nemesis.kills} roles killed; faults: {faults}; {verdict}")
+    print(
+        f"seed {asked.seed}: {sent} documents, {nemesis.kills} roles killed; faults: {faults}; "
+        f"{verdict}"
+    )
     print(json.dumps(summary), flush=True)
     return 1 if found else 0
 

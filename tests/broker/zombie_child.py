@@ -1,11 +1,14 @@
-"""A worker that is held before its transaction until a file appears; a test's child, with or without the guard against zombies.
+"""A worker that is held before its transaction until a file appears; a test's child, with or
+without the guard against zombies.
 
     python -m tests.broker.zombie_child FILE kept|removed
 
-Its first batch has records of two partitions, so whichever moves away, the transaction is of one that was lost.
+Its first batch has records of two partitions, so whichever moves away, the transaction is of one
+that was lost.
 
-The guard: the group's metadata is read together with the batch. Removed here, it is read at the commit. This worker's
-rebalance callbacks do not wait for its transaction, as if Kafka had lost patience with one that does.
+The guard: the group's metadata is read together with the batch. Removed here, it is read at the
+commit. This worker's rebalance callbacks do not wait for its transaction, as if Kafka had lost
+patience with one that does.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ class TwoPartitionsFirst(SourceConsumer):
         """Take more, until there are some of each."""
         messages = super().take_messages(most, timeout_seconds)
         while messages and not self.has_begun and len(messages.last_offsets()) < 2:
-            messages = Messages.joined([messages, super().take_messages(most - len(messages), timeout_seconds)])
+            messages = Messages.joined(
+                [messages, super().take_messages(most - len(messages), timeout_seconds)]
+            )
         self.has_begun = self.has_begun or bool(messages)
         return messages
 
@@ -59,7 +64,8 @@ class Held:
             self._was_held.set()
             print("held before its transaction", flush=True)
             while not self._file.exists():
-                # The loop goes on: a partition moves away, and the group's metadata of now is that of a good member.
+                # The loop goes on: a partition moves away, and the group's metadata of now is that
+                # of a good member.
                 time.sleep(0.05)
         return self._inner.run(outputs, offsets, stamp, **more)
 

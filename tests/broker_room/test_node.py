@@ -27,7 +27,9 @@ from confluent_kafka.cimpl import NewTopic
 from stream_dedup.broker import LocalBroker, jars, node
 from stream_dedup.ground.errors import LocalBrokerError
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
+on_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only"
+)
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
@@ -38,7 +40,8 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) ->
 
 
 def is_running(pid: int) -> bool:
-    """Return whether the process does anything still; one that ended and was not yet waited for does not."""
+    """Return whether the process does anything still; one that ended and was not yet waited for
+    does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -50,7 +53,8 @@ def is_running(pid: int) -> bool:
 
 @contextlib.contextmanager
 def peer(answer: bytes) -> Iterator[int]:
-    """A server that answers one connection's request with these bytes and hangs up; yields its port."""
+    """A server that answers one connection's request with these bytes and hangs up; yields its
+    port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -84,11 +88,15 @@ def test_a_taken_port_is_told_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
 
-        with pytest.raises(LocalBrokerError, match=rf"Port {port} .*cannot be used.*take another port"):
+        with pytest.raises(
+            LocalBrokerError, match=rf"Port {port} .*cannot be used.*take another port"
+        ):
             LocalBroker(port=port)
 
 
-@pytest.mark.parametrize("act", [LocalBroker.kill, LocalBroker.pause, LocalBroker.resume, lambda broker: broker.pid])
+@pytest.mark.parametrize(
+    "act", [LocalBroker.kill, LocalBroker.pause, LocalBroker.resume, lambda broker: broker.pid]
+)
 def test_a_broker_that_does_not_run_says_so(act: Callable[[LocalBroker], object]) -> None:
     with pytest.raises(LocalBrokerError, match=r"does not run.*start\(\)"):
         act(LocalBroker())
@@ -100,7 +108,9 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
 
     def be(script: str) -> None:
         path = tmp_path / "java"
-        path.write_text(f'#!/bin/sh\ncase "$*" in *StorageTool*) tool=1;; *) tool=0;; esac\n{script}\n')
+        path.write_text(
+            f'#!/bin/sh\ncase "$*" in *StorageTool*) tool=1;; *) tool=0;; esac\n{script}\n'
+        )
         path.chmod(0o755)
         monkeypatch.setattr(jars, "find_java", lambda log: path)
         monkeypatch.setattr(jars, "class_path", lambda log: [])
@@ -118,7 +128,10 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
             id="the last twenty lines of a broker that ends",
         ),
         pytest.param(
-            "[ $tool = 1 ] && echo no good; exit $tool", r"could not format its folder(.|\n)*no good", "", id="no format"
+            "[ $tool = 1 ] && echo no good; exit $tool",
+            r"could not format its folder(.|\n)*no good",
+            "",
+            id="no format",
         ),
     ],
 )
@@ -133,7 +146,9 @@ def test_what_a_broker_says_that_does_not_start_is_shown(
     assert not log or (tmp_path / "node" / "server.log").read_text().startswith(log)
 
 
-def test_a_broker_that_never_answers_is_ended_at_the_timeout(java: Callable[[str], None], tmp_path: Path) -> None:
+def test_a_broker_that_never_answers_is_ended_at_the_timeout(
+    java: Callable[[str], None], tmp_path: Path
+) -> None:
     """The error says so, and no process stays behind."""
     java("[ $tool = 1 ] || exec sleep 600")
     broker = LocalBroker(tmp_path / "node")
@@ -155,9 +170,11 @@ with socket.create_server(("127.0.0.1", port)) as server:
 """
 
 
-def test_a_broker_that_ignores_sigterm_is_killed(java: Callable[[str], None], tmp_path: Path) -> None:
-    """Stop waits for the timeout, then ends it by force and says so. Ctrl+C reaches its owner alone: it is no member of this
-    process's group, so that its owner can stop it in order."""
+def test_a_broker_that_ignores_sigterm_is_killed(
+    java: Callable[[str], None], tmp_path: Path
+) -> None:
+    """Stop waits for the timeout, then ends it by force and says so. Ctrl+C reaches its owner
+    alone: it is no member of this process's group, so that its owner can stop it in order."""
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     java(f"[ $tool = 1 ] || exec {sys.executable} {tmp_path / 'stubborn.py'}")
     told: list[str] = []
@@ -172,7 +189,8 @@ def test_a_broker_that_ignores_sigterm_is_killed(java: Callable[[str], None], tm
     assert told == ["The broker did not end within 0.1 s and is killed."]
 
 
-# The records that a controller replays first tell of fences of long ago; its own is written some time after it was made.
+# The records that a controller replays first tell of fences of long ago; its own is written some
+# time after it was made.
 CONTROLLER = """
 import re, signal, sys, time
 if sys.argv[-1] == "server.properties":
@@ -208,7 +226,8 @@ time.sleep(600)
 def test_a_killed_node_is_fenced_before_it_starts(
     java: Callable[[str], None], tmp_path: Path, left: list[str], voters: int, expected: bool
 ) -> None:
-    """The controller runs alone until the fence is written, and ends in order; nobody else is kept waiting."""
+    """The controller runs alone until the fence is written, and ends in order; nobody else is kept
+    waiting."""
     (tmp_path / "controller.py").write_text(CONTROLLER)
     java(f'exec {sys.executable} {tmp_path / "controller.py"} "$@"')
     for name in ("meta.properties", *left):
@@ -220,10 +239,15 @@ def test_a_killed_node_is_fenced_before_it_starts(
 
     said = (tmp_path / "node" / "server.log").read_text().splitlines()
     alone = [line for line in said if line.startswith("alone: ")]
-    assert [line for line in said if line.startswith("ended")] == ["ended in order with the fence"] * expected
+    assert [line for line in said if line.startswith("ended")] == [
+        "ended in order with the fence"
+    ] * expected
     assert said[-1] == "the node"
     assert [re.sub("[0-9]{4,}", "N", line) for line in alone] == [
-        "alone: process.roles=controller listeners=CONTROLLER://127.0.0.1:N broker.session.timeout.ms=100"
+        (
+            "alone: process.roles=controller listeners=CONTROLLER://127.0.0.1:N "
+            "broker.session.timeout.ms=100"
+        )
     ] * expected
 
 
@@ -243,10 +267,13 @@ def test_a_folder_in_use_is_refused(java: Callable[[str], None], tmp_path: Path)
 def test_folders_of_killed_owners_are_swept_out(
     java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A temporary folder that is old, locked by nobody and without a process is deleted at the next start, no other."""
+    """A temporary folder that is old, locked by nobody and without a process is deleted at the next
+    start, no other."""
     java("exit 1")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    orphan, young, owned, running = (tmp_path / f"{node.FOLDER_PREFIX}{name}" for name in ("a", "b", "c", "d"))
+    orphan, young, owned, running = (
+        tmp_path / f"{node.FOLDER_PREFIX}{name}" for name in ("a", "b", "c", "d")
+    )
     other = tmp_path / "something-else"
     for folder in (orphan, young, owned, running, other):
         folder.mkdir()
@@ -286,13 +313,18 @@ def create_topic(broker: LocalBroker, name: str) -> None:
 
 
 def send(broker: LocalBroker, topic: str, value: bytes, **settings: str) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap} | {k.replace("_", "."): v for k, v in settings.items()})
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap}
+        | {k.replace("_", "."): v for k, v in settings.items()}
+    )
     producer.produce(topic, value)
     assert producer.flush(20) == 0
 
 
 def read_all(broker: LocalBroker, topic: str, count: int) -> list[bytes | None]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:
         return [message.value() for message in consumer.consume(count, timeout=20)]
@@ -302,7 +334,8 @@ def read_all(broker: LocalBroker, topic: str, count: int) -> list[bytes | None]:
 
 @pytest.mark.broker
 def test_a_started_broker_takes_topics_and_every_codec_at_once(broker: LocalBroker) -> None:
-    """When start returns, a topic can be created and written with each compression, without any retry of ours."""
+    """When start returns, a topic can be created and written with each compression, without any
+    retry of ours."""
     create_topic(broker, "codecs")
     codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
     for codec in codecs:
@@ -321,7 +354,8 @@ def test_topics_are_not_created_by_asking_for_them(broker: LocalBroker) -> None:
 
 @pytest.mark.broker
 def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBroker) -> None:
-    """After SIGKILL the port refuses; start brings back topic and record at the same address, as a new process."""
+    """After SIGKILL the port refuses; start brings back topic and record at the same address, as a
+    new process."""
     create_topic(broker, "kept")
     send(broker, "kept", b"before the crash")
     address, pid = broker.bootstrap, broker.pid
@@ -337,9 +371,15 @@ def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBrok
 
 
 def write_transactions(broker: LocalBroker, name: str, stop: threading.Event) -> None:
-    """Write transactions of one record each, to a partition of a topic of its own, until told or the broker is gone."""
+    """Write transactions of one record each, to a partition of a topic of its own, until told or
+    the broker is gone."""
     producer = Producer(
-        {"bootstrap.servers": broker.bootstrap, "transactional.id": name, "linger.ms": 0, "transaction.timeout.ms": 5000}
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "transactional.id": name,
+            "linger.ms": 0,
+            "transaction.timeout.ms": 5000,
+        }
     )
     with contextlib.suppress(KafkaException):
         producer.init_transactions(20)
@@ -358,22 +398,34 @@ def write_transactions(broker: LocalBroker, name: str, stop: threading.Event) ->
 @pytest.mark.thorough
 @pytest.mark.broker
 def test_transactions_that_were_ending_at_a_kill_end_after_it(broker: LocalBroker) -> None:
-    """Of none is the end written down without its markers (KAFKA-20734), behind which no reader would ever come."""
+    """Of none is the end written down without its markers (KAFKA-20734), behind which no reader
+    would ever come."""
     names = [f"ending-{number}" for number in range(16)]
     for name in names:
         create_topic(broker, name)
     stop = threading.Event()
-    writers = [threading.Thread(target=write_transactions, args=(broker, name, stop)) for name in names]
+    writers = [
+        threading.Thread(target=write_transactions, args=(broker, name, stop)) for name in names
+    ]
     for writer in writers:
         writer.start()
     clients = [
-        Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "isolation.level": f"read_{level}"})
+        Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": "reader",
+                "isolation.level": f"read_{level}",
+            }
+        )
         for level in ("committed", "uncommitted")
     ]
 
     def ends(name: str) -> list[int]:
         try:
-            return [client.get_watermark_offsets(TopicPartition(name, 0), timeout=20)[1] for client in clients]
+            return [
+                client.get_watermark_offsets(TopicPartition(name, 0), timeout=20)[1]
+                for client in clients
+            ]
         except KafkaException:  # a new topic, or one whose leader has just come back
             for client in clients:
                 client.list_topics(name, timeout=20)
@@ -393,7 +445,8 @@ def test_transactions_that_were_ending_at_a_kill_end_after_it(broker: LocalBroke
         client.close()
     said = (broker.folder / "server.log").read_text()[before:]
     assert re.findall("Couldn't find leader endpoint for partitions .*", said) == []
-    # A coordinator that is elected before the node is fenced has transactions to end while there are no leaders.
+    # A coordinator that is elected before the node is fenced has transactions to end while there
+    # are no leaders.
     assert said.index("Fencing broker 1 ") < said.index("Elected as the txn coordinator")
 
 
@@ -417,7 +470,8 @@ def test_a_stopped_temporary_broker_leaves_nothing() -> None:
 @on_linux
 @pytest.mark.broker
 def test_a_killed_owner_takes_its_broker_along(tmp_path: Path) -> None:
-    """`kill -9` of the owner ends the broker; the end of the thread that started it, or of a forked child, does not.
+    """`kill -9` of the owner ends the broker; the end of the thread that started it, or of a forked
+    child, does not.
 
     The owner runs with an empty PATH: Java comes from the wheel alone.
     """
@@ -442,7 +496,9 @@ time.sleep(600)
         "PYTHONPATH": str(Path(node.__file__).parent.parent.parent),
     }
     environment.pop("JAVA_HOME", None)
-    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    )
     assert owner.stdout is not None
     try:
         pid, bootstrap, folder = owner.stdout.readline().split()

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 from stream_dedup.checks import roles
-from stream_dedup.checks.cluster import ANSWER_BYTES_MAX, FRAMING_BYTES, Facts, check_cluster, check_representatives
+from stream_dedup.checks.cluster import (
+    ANSWER_BYTES_MAX,
+    FRAMING_BYTES,
+    Facts,
+    check_cluster,
+    check_representatives,
+)
 from stream_dedup.checks.decisions import DecisionSpan, check_decisions
 from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
 from stream_dedup.checks.roles import RoleFacts, check_roles, read_roles
@@ -48,8 +54,14 @@ def as_declared() -> dict[str, Existing]:
 
 
 def facts(**more: object) -> Facts:
-    good = Facts(ASKED, as_declared(), brokers=3, log=(0, 7), now_ms=NOW_MS, appended_ms=NOW_MS - 100)
-    more = {"oldest_ms": NOW_MS - DAY_MS, "committed": {0: (5, epochs.to_metadata(0))}, "source": {0: (2, 9)}} | more
+    good = Facts(
+        ASKED, as_declared(), brokers=3, log=(0, 7), now_ms=NOW_MS, appended_ms=NOW_MS - 100
+    )
+    more = {
+        "oldest_ms": NOW_MS - DAY_MS,
+        "committed": {0: (5, epochs.to_metadata(0))},
+        "source": {0: (2, 9)},
+    } | more
     return replace(good, **more)  # type: ignore[arg-type]
 
 
@@ -59,9 +71,12 @@ def found(what: Facts, **settings: object) -> dict[CheckState, list[CheckFinding
 
 
 def test_the_declared_topics_are_well() -> None:
-    """What `topics apply` makes gives one good line for each check, and nothing else; an index is asked about its own alone."""
+    """What `topics apply` makes gives one good line for each check, and nothing else; an index is
+    asked about its own alone."""
     of_log = ["topics", "log", "replicas", "log sizes"]
-    of_index = {name: topic for name, topic in as_declared().items() if name in ("fingerprints", "verdicts")}
+    of_index = {
+        name: topic for name, topic in as_declared().items() if name in ("fingerprints", "verdicts")
+    }
     for given, checks in (
         (facts(), [*of_log, "output sizes", "retention", "offsets", "reading", "clock"]),
         (Facts(tuple(of_index), of_index, log=(0, 0), now_ms=NOW_MS), of_log),
@@ -83,43 +98,159 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, Existing]], object]:
 @pytest.mark.parametrize(
     ("change", "state", "check", "says"),
     [
-        (lambda t: t.pop("unique"), "refused", "topics", "unique does not exist; create it with: stream-dedup topics apply"),
-        (lambda t: [t.pop("unique"), t.pop("verdicts")], "refused", "topics", "unique, verdicts do not exist"),
-        (config("fingerprints", retention_ms="1000"), "refused", "log", "retention.ms=1000, and must have -1"),
-        (config("fingerprints", cleanup_policy="compact"), "refused", "log", "cleanup.policy=compact"),
-        (config("begun", cleanup_policy="compact"), "refused", "log", "what was begun would be forgotten"),
-        (config("fingerprints", message_timestamp_type="CreateTime"), "refused", "log", "LogAppendTime"),
-        (shape("fingerprints", partitions=2), "refused", "log", "has 2 partitions and must have one"),
-        (shape("fingerprints", replicas=1), "refused", "replicas", "1 replica and min.insync.replicas=2"),
-        (config("fingerprints", min_insync_replicas="1"), "warning", "replicas", "one broker alone acknowledged"),
-        (config("fingerprints", unclean_leader_election_enable="true"), "refused", "replicas", "unclean.leader.election"),
+        (
+            lambda t: t.pop("unique"),
+            "refused",
+            "topics",
+            "unique does not exist; create it with: stream-dedup topics apply",
+        ),
+        (
+            lambda t: [t.pop("unique"), t.pop("verdicts")],
+            "refused",
+            "topics",
+            "unique, verdicts do not exist",
+        ),
+        (
+            config("fingerprints", retention_ms="1000"),
+            "refused",
+            "log",
+            "retention.ms=1000, and must have -1",
+        ),
+        (
+            config("fingerprints", cleanup_policy="compact"),
+            "refused",
+            "log",
+            "cleanup.policy=compact",
+        ),
+        (
+            config("begun", cleanup_policy="compact"),
+            "refused",
+            "log",
+            "what was begun would be forgotten",
+        ),
+        (
+            config("fingerprints", message_timestamp_type="CreateTime"),
+            "refused",
+            "log",
+            "LogAppendTime",
+        ),
+        (
+            shape("fingerprints", partitions=2),
+            "refused",
+            "log",
+            "has 2 partitions and must have one",
+        ),
+        (
+            shape("fingerprints", replicas=1),
+            "refused",
+            "replicas",
+            "1 replica and min.insync.replicas=2",
+        ),
+        (
+            config("fingerprints", min_insync_replicas="1"),
+            "warning",
+            "replicas",
+            "one broker alone acknowledged",
+        ),
+        (
+            config("fingerprints", unclean_leader_election_enable="true"),
+            "refused",
+            "replicas",
+            "unclean.leader.election",
+        ),
         (shape("unique", replicas=1), "refused", "replicas", "nothing can be written to it"),
-        (config("fingerprints", max_message_bytes="200000"), "refused", "log sizes", "a batch may have 300,101"),
-        (config("verdicts", max_message_bytes="200000"), "refused", "log sizes", "an answer may have"),
-        (config("verdicts", cleanup_policy="compact,delete"), "refused", "log sizes", "would wait for ever"),
+        (
+            config("fingerprints", max_message_bytes="200000"),
+            "refused",
+            "log sizes",
+            "a batch may have 300,101",
+        ),
+        (
+            config("verdicts", max_message_bytes="200000"),
+            "refused",
+            "log sizes",
+            "an answer may have",
+        ),
+        (
+            config("verdicts", cleanup_policy="compact,delete"),
+            "refused",
+            "log sizes",
+            "would wait for ever",
+        ),
         (config("verdicts", retention_ms="60000"), "warning", "log sizes", "kept for 60 seconds"),
-        (config("unique", max_message_bytes="1048588"), "warning", "output sizes", "larger ones become dead letters"),
-        (config("dlq.documents", max_message_bytes="1114124"), "warning", "output sizes", "larger ones are cut there"),
-        (config("documents", max_message_bytes="2000000"), "warning", "output sizes", "takes records of 2,000,000 bytes"),
-        (shape("duplicates", partitions=3), "warning", "output sizes", "12 partitions and duplicates 3"),
-        (config("unique", retention_ms="3600000"), "warning", "retention", "the oldest in documents is of 24 hours ago"),
-        (config("duplicates", message_timestamp_type="LogAppendTime"), "warning", "retention", "lose their own time"),
+        (
+            config("unique", max_message_bytes="1048588"),
+            "warning",
+            "output sizes",
+            "larger ones become dead letters",
+        ),
+        (
+            config("dlq.documents", max_message_bytes="1114124"),
+            "warning",
+            "output sizes",
+            "larger ones are cut there",
+        ),
+        (
+            config("documents", max_message_bytes="2000000"),
+            "warning",
+            "output sizes",
+            "takes records of 2,000,000 bytes",
+        ),
+        (
+            shape("duplicates", partitions=3),
+            "warning",
+            "output sizes",
+            "12 partitions and duplicates 3",
+        ),
+        (
+            config("unique", retention_ms="3600000"),
+            "warning",
+            "retention",
+            "the oldest in documents is of 24 hours ago",
+        ),
+        (
+            config("duplicates", message_timestamp_type="LogAppendTime"),
+            "warning",
+            "retention",
+            "lose their own time",
+        ),
         (
             lambda t: t["unique"].config.update({"message.timestamp.before.max.ms": "3600000"}),
             "warning",
             "retention",
             "becomes a dead letter",
         ),
-        (config("unique", cleanup_policy="compact"), "warning", "retention", "of documents with one key only the last"),
-        (config("dlq.documents", retention_ms="60000"), "warning", "retention", "nobody will have looked"),
-        (config("documents", retention_ms="3600000"), "warning", "retention", "what is not judged within that time"),
-        (config("documents", cleanup_policy="compact"), "warning", "retention", "before it was judged"),
+        (
+            config("unique", cleanup_policy="compact"),
+            "warning",
+            "retention",
+            "of documents with one key only the last",
+        ),
+        (
+            config("dlq.documents", retention_ms="60000"),
+            "warning",
+            "retention",
+            "nobody will have looked",
+        ),
+        (
+            config("documents", retention_ms="3600000"),
+            "warning",
+            "retention",
+            "what is not judged within that time",
+        ),
+        (
+            config("documents", cleanup_policy="compact"),
+            "warning",
+            "retention",
+            "before it was judged",
+        ),
     ],
 )
 def test_a_wrong_topic_is_one_sentence(
     change: Callable[[dict[str, Existing]], object], state: str, check: str, says: str
 ) -> None:
-    """What endangers documents or stops the filter is refused; what only costs is a warning; each ends with what to do."""
+    """What endangers documents or stops the filter is refused; what only costs is a warning; each
+    ends with what to do."""
     topics = as_declared()
     change(topics)
 
@@ -127,7 +258,9 @@ def test_a_wrong_topic_is_one_sentence(
 
     wrong = by_state[CheckState.WARNING] + by_state[CheckState.REFUSED]
     assert wrong, "nothing was found"
-    assert {(one.state, one.check) for one in wrong if says in one.sentence} == {(CheckState(state), check)}
+    assert {(one.state, one.check) for one in wrong if says in one.sentence} == {
+        (CheckState(state), check)
+    }
     assert all(one.sentence.endswith((".", "topics apply")) for one in wrong)
 
 
@@ -137,10 +270,17 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
     given = Settings(unique="clean")
     asked = tuple(topics)
 
-    wrong = [one for one in check_cluster(given, given.topic_names, Facts(asked, topics)) if one.state is CheckState.WARNING]
+    wrong = [
+        one
+        for one in check_cluster(given, given.topic_names, Facts(asked, topics))
+        if one.state is CheckState.WARNING
+    ]
 
     assert len(wrong) == 2
-    assert all("`topics apply` leaves what STREAM_DEDUP_UNIQUE names; change it yourself." in one.sentence for one in wrong)
+    assert all(
+        "`topics apply` leaves what STREAM_DEDUP_UNIQUE names; change it yourself." in one.sentence
+        for one in wrong
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,16 +289,38 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
         ({"log": (3, 7)}, {}, "refused", "begins at offset 3, so records of it were removed"),
         ({"committed": {0: (5, "")}}, {}, "refused", "stream-dedup rewind documents-0@5"),
         ({"committed": {0: (1, epochs.to_metadata(0))}}, {}, "refused", "1 were deleted unread"),
-        ({"committed": {0: (12, epochs.to_metadata(0))}}, {}, "refused", r"behind the end of documents-0 \(9\)"),
+        (
+            {"committed": {0: (12, epochs.to_metadata(0))}},
+            {},
+            "refused",
+            r"behind the end of documents-0 \(9\)",
+        ),
         ({"committed": {}}, {}, "warning", "STREAM_DEDUP_FIRST_START=true"),
-        ({"committed": {}, "begun": frozenset({0, 1})}, {}, "refused", "for documents-0, documents-1, though begun says"),
-        ({"begun": frozenset({0, 1}), "known": frozenset({0})}, {}, "refused", "no committed offset for documents-1, though"),
+        (
+            {"committed": {}, "begun": frozenset({0, 1})},
+            {},
+            "refused",
+            "for documents-0, documents-1, though begun says",
+        ),
+        (
+            {"begun": frozenset({0, 1}), "known": frozenset({0})},
+            {},
+            "refused",
+            "no committed offset for documents-1, though",
+        ),
         ({}, {"first_start": True}, "warning", "Remove it"),
         ({"appended_ms": NOW_MS + 60_000}, {}, "warning", "at least 60 s behind the broker's"),
-        ({"topics": as_declared() | {"unique": Existing(12, 3, {"retention.ms": "9" * 6})}}, {}, "warning", "17 minutes"),
+        (
+            {"topics": as_declared() | {"unique": Existing(12, 3, {"retention.ms": "9" * 6})}},
+            {},
+            "warning",
+            "17 minutes",
+        ),
     ],
 )
-def test_offsets_log_and_clock(more: dict[str, object], settings: dict[str, object], state: str, says: str) -> None:
+def test_offsets_log_and_clock(
+    more: dict[str, object], settings: dict[str, object], state: str, says: str
+) -> None:
     """Where the group stands, what is left of the log, and whose clock is behind."""
     by_state = found(facts(**more), **settings)
 
@@ -166,7 +328,8 @@ def test_offsets_log_and_clock(more: dict[str, object], settings: dict[str, obje
 
 
 def test_a_first_start_has_nothing_to_say_about_offsets() -> None:
-    """An empty log and a group without offsets are how a filter begins; so is a log of seeds, under which nothing was begun."""
+    """An empty log and a group without offsets are how a filter begins; so is a log of seeds, under
+    which nothing was begun."""
     for more in ({"log": (0, 0)}, {"log": (0, 60), "begun": frozenset[int]()}):
         by_state = found(facts(committed={}, **more))
 
@@ -189,10 +352,13 @@ SEVERAL = "What was acknowledged is on more than one broker"
 def test_where_acknowledged_records_are_is_told_of_the_topics_that_there_are(
     names: tuple[str, ...], alone: tuple[str, ...], told: list[str]
 ) -> None:
-    """Without a topic nothing is on any broker; one replica is on one, and so is what one replica alone acknowledges."""
+    """Without a topic nothing is on any broker; one replica is on one, and so is what one replica
+    alone acknowledges."""
     topics = {name: topic for name, topic in as_declared().items() if name in names}
     for name in alone:
-        topics[name] = Existing(topics[name].partitions, 1, {**topics[name].config, "min.insync.replicas": "1"})
+        topics[name] = Existing(
+            topics[name].partitions, 1, {**topics[name].config, "min.insync.replicas": "1"}
+        )
 
     by_state = found(Facts(asked=ASKED, topics=topics, now_ms=NOW_MS))
 
@@ -213,10 +379,16 @@ def test_all_refusals_are_raised_at_once() -> None:
 
 
 def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
-    """A thousand duplicates of as many partitions with the longest names and ids stay within the bound, and come near it."""
-    positions = (Position(f"{place:04}" + "t" * 245, bytes(16), place, 2**40) for place in range(DOCUMENTS_MAX))
+    """A thousand duplicates of as many partitions with the longest names and ids stay within the
+    bound, and come near it."""
+    positions = (
+        Position(f"{place:04}" + "t" * 245, bytes(16), place, 2**40)
+        for place in range(DOCUMENTS_MAX)
+    )
     judgements = tuple(
-        Judgement(Reason.NEAR, LogPlace(2**40, place), 9, Representative(position, b"i" * 512, 2**40))
+        Judgement(
+            Reason.NEAR, LogPlace(2**40, place), 9, Representative(position, b"i" * 512, 2**40)
+        )
         for place, position in enumerate(positions)
     )
 
@@ -232,14 +404,20 @@ def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
     ("topic", "says"),
     [
         (None, "does not exist"),
-        (Existing(1, config={"cleanup.policy": "delete"}), "cleanup.policy=delete, and must have compact"),
+        (
+            Existing(1, config={"cleanup.policy": "delete"}),
+            "cleanup.policy=delete, and must have compact",
+        ),
         (Existing(1, config={"cleanup.policy": "compact,delete"}), "must have compact"),
         (Existing(3, config={"cleanup.policy": "compact"}), "has 3 partitions"),
         (Existing(1, config={"cleanup.policy": "compact"}), ""),
     ],
 )
-def test_representatives_are_looked_at_where_the_index_is_to_write_them(topic: Existing | None, says: str) -> None:
-    """What is not well is a warning with its remedy; nobody asks for the topic where the setting is off."""
+def test_representatives_are_looked_at_where_the_index_is_to_write_them(
+    topic: Existing | None, says: str
+) -> None:
+    """What is not well is a warning with its remedy; nobody asks for the topic where the setting is
+    off."""
     (found,) = check_representatives(Settings(representatives=True), topic)
 
     assert found.state is (CheckState.WARNING if says else CheckState.OK)
@@ -255,21 +433,45 @@ TRIMMED = {**DECLARED.config, "retention.ms": "604800000"}
 @pytest.mark.parametrize(
     ("topic", "span", "says"),
     [
-        (None, None, "does not exist: an index that is rebuilt looks up what was decided. Create it with: stream-dedup topics"),
+        (
+            None,
+            None,
+            (
+                "does not exist: an index that is rebuilt looks up what was decided. Create it with: "
+                "stream-dedup topics"
+            ),
+        ),
         (
             {"config": TRIMMED},
             DecisionSpan(0, 1, 1999),
-            "retention.ms=604800000, and must have -1: a rebuild of the index would have to look up",
+            (
+                "retention.ms=604800000, and must have -1: a rebuild of the index would have to look "
+                "up"
+            ),
         ),
         ({"partitions": 3}, None, "has 3 partitions"),
         ({}, DecisionSpan(7, 40, 1999), "begins at offset 7: records of it were removed"),
-        ({}, DecisionSpan(0, 1500, 1999), "begins with log record 1500: a rebuild looks up what was decided before"),
-        ({}, DecisionSpan(0, 1, 2000), "tells of log record 2000, and the log ends at 2000: of another log"),
-        ({}, DecisionSpan(0, 1, 998), "ends with log record 999, 1,001 behind the log: is an index at work?"),
+        (
+            {},
+            DecisionSpan(0, 1500, 1999),
+            "begins with log record 1500: a rebuild looks up what was decided before",
+        ),
+        (
+            {},
+            DecisionSpan(0, 1, 2000),
+            "tells of log record 2000, and the log ends at 2000: of another log",
+        ),
+        (
+            {},
+            DecisionSpan(0, 1, 998),
+            "ends with log record 999, 1,001 behind the log: is an index at work?",
+        ),
         ({}, None, "ends with log record 0, 2,000 behind the log"),
     ],
 )
-def test_decisions_that_are_not_well_are_a_warning(topic: dict[str, Any] | None, span: DecisionSpan | None, says: str) -> None:
+def test_decisions_that_are_not_well_are_a_warning(
+    topic: dict[str, Any] | None, span: DecisionSpan | None, says: str
+) -> None:
     """A rebuild takes longer without it; no verdict depends on it."""
     state = None if topic is None else _state(**topic)
 
@@ -283,7 +485,10 @@ def test_how_far_decisions_reach_is_told() -> None:
     """Orders at the end of the log have no decision."""
     (found,) = check_decisions(NAMES, _state(), DecisionSpan(0, 1, 1990), 2000)
 
-    assert (found.state, found.sentence) == (CheckState.OK, "decisions tells of the log's records up to 1991 of 2000.")
+    assert (found.state, found.sentence) == (
+        CheckState.OK,
+        "decisions tells of the log's records up to 1991 of 2000.",
+    )
 
 
 def _state(partitions: int = 1, config: Mapping[str, str] = DECLARED.config) -> TopicState:
@@ -302,8 +507,14 @@ OLD_MS = 60_000
         (RoleFacts(2, 3, {7: OLD_MS}, frozenset({7})), []),
         (RoleFacts(0, 0), []),  # before the first start
         (RoleFacts(1, 9, {7: OLD_MS, 8: 900}, frozenset({7})), []),  # its answer may be on the way
-        (RoleFacts(1, 9, {4: OLD_MS, 8: OLD_MS}, frozenset({8, 9}), 8), []),  # below, answers were not read
-        (RoleFacts(1, 0, {4: OLD_MS}), []),  # nobody waits: its answer went with its topic, or after a day
+        (
+            RoleFacts(1, 9, {4: OLD_MS, 8: OLD_MS}, frozenset({8, 9}), 8),
+            [],
+        ),  # below, answers were not read
+        (
+            RoleFacts(1, 0, {4: OLD_MS}),
+            [],
+        ),  # nobody waits: its answer went with its topic, or after a day
         (RoleFacts(0, 5), ["run worker"]),
         (RoleFacts(1, 5, {7: OLD_MS, 8: OLD_MS}, frozenset({7})), ["run index"]),
         (RoleFacts(1, 5, {8: OLD_MS}), ["run index"]),
@@ -314,9 +525,10 @@ def test_a_role_that_is_missing_is_named(facts: RoleFacts, commands: list[str]) 
     found = list(check_roles(Settings(), NAMES, facts))
 
     assert [one.state for one in found] == ([CheckState.WARNING] * len(commands) or [CheckState.OK])
-    assert [f"stream-dedup {command}" in one.sentence for one, command in zip(found, commands, strict=False)] == [True] * len(
-        commands
-    )
+    assert [
+        f"stream-dedup {command}" in one.sentence
+        for one, command in zip(found, commands, strict=False)
+    ] == [True] * len(commands)
 
 
 def test_a_group_that_works_for_another_filter_is_refused() -> None:
@@ -328,28 +540,41 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
         for reads in (["crawl.documents"], ["crawl.documents", "news.documents"])
     ]
 
-    assert [[one.state for one in each] for each in found] == [[CheckState.OK], [CheckState.REFUSED]]
+    assert [[one.state for one in each] for each in found] == [
+        [CheckState.OK],
+        [CheckState.REFUSED],
+    ]
     assert "read news.documents" in found[1][0].sentence
 
 
 def test_the_oldest_question_without_an_answer_is_named() -> None:
-    """Also where a later one has its own: the topic of answers was deleted in between, or lost its end."""
+    """Also where a later one has its own: the topic of answers was deleted in between, or lost its
+    end."""
     facts = RoleFacts(1, 8108, {40: 90_000, 41: 80_000, 42: 20_000}, frozenset({42}))
 
     (found,) = check_roles(Settings(), NAMES, facts)
 
     assert found.state is CheckState.WARNING
-    assert "Log offset 40 of fingerprints is without an answer for 90 s (the last one is for offset 42)" in found.sentence
+    assert (
+        "Log offset 40 of fingerprints is without an answer for 90 s (the last one is for offset "
+        "42)" in found.sentence
+    )
 
 
 def test_what_was_committed_past_had_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are kept for a day. The question that is open is named, not an older one, nor one from before a rewind."""
+    """Answers are kept for a day. The question that is open is named, not an older one, nor one
+    from before a rewind."""
 
     def asked(first: int, epoch: int) -> bytes:
         source = records.Source("documents", bytes(16), 3, epoch, 0)
         of_one = make_batch(10)
         return records.encode_batch(
-            replace(of_one, sources=(source,), source=np.zeros(10, np.uint16), offset=np.arange(first, first + 10))
+            replace(
+                of_one,
+                sources=(source,),
+                source=np.zeros(10, np.uint16),
+                offset=np.arange(first, first + 10),
+            )
         )
 
     log = [asked(90, 0), asked(0, 1), asked(10, 1), asked(20, 1), b"damaged"]
@@ -362,7 +587,10 @@ def test_what_was_committed_past_had_its_answer(monkeypatch: pytest.MonkeyPatch)
     admin = MagicMock()
     admin.group_members.return_value = 1
     admin.ends.return_value = {("fingerprints", 0): (0, len(log)), ("verdicts", 0): (77, 77)}
-    admin.committed.return_value = {("documents", 3): (20, epochs.to_metadata(1)), ("other", 3): (999, None)}
+    admin.committed.return_value = {
+        ("documents", 3): (20, epochs.to_metadata(1)),
+        ("other", 3): (999, None),
+    }
 
     facts = read_roles(admin, Settings(), 30)
 

@@ -45,7 +45,8 @@ class TestClients:
         text = "\n".join(problems)
         assert len(problems) == 4
         assert (
-            "STREAM_DEDUP_KAFKA_SECURTY_PROTOCOL would be the Kafka property securty.protocol, which does not exist; " in text
+            "STREAM_DEDUP_KAFKA_SECURTY_PROTOCOL would be the Kafka property securty.protocol, "
+            "which does not exist; " in text
         )
         assert "did you mean security.protocol?" in text
         assert "did you mean sasl.password?" in text
@@ -53,8 +54,11 @@ class TestClients:
         assert "s3cret" not in text
 
     def test_what_shows_only_together_is_said_too(self) -> None:
-        """Properties that are well one by one, and cannot be together, are refused before a role begins."""
-        settings = Settings(kafka={"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"})
+        """Properties that are well one by one, and cannot be together, are refused before a role
+        begins."""
+        settings = Settings(
+            kafka={"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
+        )
 
         findings = check_clients(settings, TopicNames(), None)
 
@@ -62,11 +66,17 @@ class TestClients:
         assert {one.state for one in refusals} == {CheckState.REFUSED}
         assert all("sasl.username" in one.sentence for one in refusals)
 
-    def test_a_client_that_gets_something_else_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_client_that_gets_something_else_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Should the code that fixes isolation or idempotence ever be lost, no role starts."""
-        monkeypatch.setattr(clients, "consumer_config", lambda *_: {"isolation.level": "read_uncommitted"})
+        monkeypatch.setattr(
+            clients, "consumer_config", lambda *_: {"isolation.level": "read_uncommitted"}
+        )
 
-        found = [one for one in check_clients(Settings(), TopicNames(), None) if one.check == "delivery"]
+        found = [
+            one for one in check_clients(Settings(), TopicNames(), None) if one.check == "delivery"
+        ]
 
         assert {one.state for one in found} == {CheckState.REFUSED}
         assert "isolation.level='read_uncommitted' instead of 'read_committed'" in found[0].sentence
@@ -77,14 +87,25 @@ class TestClients:
             ({}, "ok", "pass what"),
             ({"message.max.bytes": "100000"}, "refused", "could not be written"),
             ({"message.max.bytes": "500000"}, "warning", "less than unique takes"),
-            ({"receive.message.max.bytes": "1000000"}, "refused", "and documents may hold records of 1,048,588"),
+            (
+                {"receive.message.max.bytes": "1000000"},
+                "refused",
+                "and documents may hold records of 1,048,588",
+            ),
         ],
     )
     def test_sizes_along_the_way(self, properties: dict[str, str], state: str, says: str) -> None:
         """Whatever a topic takes, the clients must be able to write and read."""
-        topics = {name: Existing(1, 1, {"max.message.bytes": "1048588"}) for name in ("documents", "unique")}
+        topics = {
+            name: Existing(1, 1, {"max.message.bytes": "1048588"})
+            for name in ("documents", "unique")
+        }
 
-        found = [one for one in check_clients(Settings(kafka=properties), TopicNames(), topics) if one.check == "client sizes"]
+        found = [
+            one
+            for one in check_clients(Settings(kafka=properties), TopicNames(), topics)
+            if one.check == "client sizes"
+        ]
 
         assert [(one.state.value, says in one.sentence) for one in found] == [(state, True)]
 
@@ -95,18 +116,37 @@ class TestClients:
             ("kafka:9092", {}, "warning", "in the clear."),
             (
                 "kafka:9092",
-                {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"},
+                {
+                    "security.protocol": "SASL_PLAINTEXT",
+                    "sasl.mechanism": "PLAIN",
+                    "sasl.username": "u",
+                    "sasl.password": "p",
+                },
                 "warning",
                 "the password with them",
             ),
             ("kafka:9093", {"security.protocol": "ssl"}, "ok", "verified"),
-            ("k:1", {"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}, "warning", "host name"),
-            ("k:1", {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}, "warning", "certificate"),
+            (
+                "k:1",
+                {"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"},
+                "warning",
+                "host name",
+            ),
+            (
+                "k:1",
+                {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"},
+                "warning",
+                "certificate",
+            ),
         ],
     )
-    def test_encryption(self, brokers: str, properties: dict[str, str], state: str, says: str) -> None:
+    def test_encryption(
+        self, brokers: str, properties: dict[str, str], state: str, says: str
+    ) -> None:
         """In the clear only on this machine; verified unless told otherwise."""
-        findings = check_clients(Settings(kafka_bootstrap_servers=brokers, kafka=properties), TopicNames(), None)
+        findings = check_clients(
+            Settings(kafka_bootstrap_servers=brokers, kafka=properties), TopicNames(), None
+        )
 
         assert of(findings, "encryption").state.value == state
         assert says in of(findings, "encryption").sentence
@@ -119,19 +159,29 @@ class TestMachine:
 
         assert of(check_machine(Settings(), "worker"), "open files").state is CheckState.WARNING
 
-    def test_a_full_disk_and_a_folder_that_cannot_be(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Little room is a warning, because nothing is lost by it; a folder that cannot be written is a refusal."""
+    def test_a_full_disk_and_a_folder_that_cannot_be(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Little room is a warning, because nothing is lost by it; a folder that cannot be written
+        is a refusal."""
         monkeypatch.setattr(machine, "_FREE_BYTES_MIN", 1 << 62)
         (tmp_path / "file").write_text("")
 
-        findings = check_machine(Settings(state_dir=tmp_path / "file", index_dir=tmp_path / "file" / "index"), None)
+        findings = check_machine(
+            Settings(state_dir=tmp_path / "file", index_dir=tmp_path / "file" / "index"), None
+        )
 
         assert of(findings, "disk").state is CheckState.WARNING
-        assert of(findings, "index folder").state is of(findings, "state folder").state is CheckState.REFUSED
+        assert (
+            of(findings, "index folder").state
+            is of(findings, "state folder").state
+            is CheckState.REFUSED
+        )
         assert "STREAM_DEDUP_INDEX_DIR" in of(findings, "index folder").sentence
 
     def test_the_folder_of_a_search(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Can it be written, and is there room beside what it holds; without its extra that is not asked, and why is said."""
+        """Can it be written, and is there room beside what it holds; without its extra that is not
+        asked, and why is said."""
         settings = Settings(search_dir=tmp_path / "search")
         findings = check_machine(settings, None)
         assert of(findings, "search folder").state is CheckState.OK
@@ -141,7 +191,10 @@ class TestMachine:
         assert of(check_machine(settings, None), "search disk").state is CheckState.OK
         monkeypatch.setattr(machine, "_FREE_BYTES_MIN", 1 << 62)
         assert "merges its segments" in of(check_machine(settings, None), "search disk").sentence
-        assert not {one.check for one in check_machine(settings, "index")} & {"search folder", "search disk"}
+        assert not {one.check for one in check_machine(settings, "index")} & {
+            "search folder",
+            "search disk",
+        }
 
         monkeypatch.setitem(sys.modules, "tantivy", None)
         lacking = of(check_machine(settings, None), "search folder")
@@ -153,8 +206,15 @@ class TestMachine:
         """Whatever is named as a folder, the checks end with findings and not with an exception."""
         settings = Settings(state_dir=Path(place), index_dir=Path(place))
 
-        assert {one.check for one in check_machine(settings, None)} >= {"index folder", "state folder", "disk"}
-        assert of(volume.check_volume(settings, None, lambda: None), "volume").state is CheckState.NOT_CHECKED
+        assert {one.check for one in check_machine(settings, None)} >= {
+            "index folder",
+            "state folder",
+            "disk",
+        }
+        assert (
+            of(volume.check_volume(settings, None, lambda: None), "volume").state
+            is CheckState.NOT_CHECKED
+        )
 
     def test_probes_that_nobody_can_reach(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """On the loopback address in a pod; not on a laptop, and not on all addresses."""
@@ -167,8 +227,11 @@ class TestMachine:
 
 
 class TestRecipe:
-    def test_the_public_key_is_a_warning_and_one_that_cannot_be_read_a_refusal(self, tmp_path: Path) -> None:
-        """With a key of one's own there is nothing to say; without a recipe nothing else is said of it."""
+    def test_the_public_key_is_a_warning_and_one_that_cannot_be_read_a_refusal(
+        self, tmp_path: Path
+    ) -> None:
+        """With a key of one's own there is nothing to say; without a recipe nothing else is said of
+        it."""
         (tmp_path / "key").write_text("short")
         assert [one.state for one in check_key(Recipe())] == [CheckState.WARNING]
         assert [one.state for one in check_key(Recipe(key=bytes(range(32))))] == [CheckState.OK]
@@ -178,7 +241,8 @@ class TestRecipe:
         assert (recipe, [one.state for one in findings]) == (None, [CheckState.REFUSED])
 
     def test_the_declaration_must_be_this_worker_s(self) -> None:
-        """Another recipe or group is refused, another plan is a warning, and a log of somebody else is an error."""
+        """Another recipe or group is refused, another plan is a warning, and a log of somebody else
+        is an error."""
         recipe, settings = Recipe(), Settings()
         good = {"recipe": recipe.id, "group": "stream-dedup", "plan": PLANS["bands"].to_fields()}
 
@@ -194,18 +258,23 @@ class TestRecipe:
         assert states(log_ids="digest") == [CheckState.REFUSED]
         stricter = Settings(plan="bands", similarity="0.8")
         bands = {**good, "plan": PLANS["bands"].to_fields()}
-        assert [one.state for one in check_declaration(stricter, recipe, bands)] == [CheckState.WARNING]
+        assert [one.state for one in check_declaration(stricter, recipe, bands)] == [
+            CheckState.WARNING
+        ]
 
 
 def test_a_volume_is_read_beside_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its log and offset must fit, its representatives the memory; none is not called well, and a damaged one is refused."""
+    """Its log and offset must fit, its representatives the memory; none is not called well, and a
+    damaged one is refused."""
     index = LogIndex(RocksStore(tmp_path / "v"))
     index.bind("cluster/topic")
     index.flush()
     index.close()
 
     def states(log: str | None, end: int | None, name: str = "v") -> list[CheckState]:
-        return [one.state for one in check_volume(Settings(index_dir=tmp_path / name), log, lambda: end)]
+        return [
+            one.state for one in check_volume(Settings(index_dir=tmp_path / name), log, lambda: end)
+        ]
 
     assert states("cluster/topic", 0) == states(None, None) == [CheckState.OK, CheckState.OK]
     assert states("cluster/other", 5)[0] is CheckState.REFUSED

@@ -37,14 +37,20 @@ _MANY = 2
 def commands_page() -> str:
     """Return it as Markdown."""
     records = {name: _records(command_named(name)) for names in PANELS.values() for name in names}
-    counts = Counter(record for told in records.values() for record in told if _common(record) is None)
+    counts = Counter(
+        record for told in records.values() for record in told if _common(record) is None
+    )
     many = {record: _name(record) for record, count in counts.items() if count >= _MANY}
     settings, figures = (
         ", ".join(f"`{name}`" for name, told in records.items() if option not in map(_name, told))
         for option in ("--set", "--json")
     )
     head = _HEAD.format(settings=settings, figures=figures)
-    parts = [head, *(f"- `{name}`: {purpose}\n" for name, purpose in _COMMON.items()), *map(_item, many)]
+    parts = [
+        head,
+        *(f"- `{name}`: {purpose}\n" for name, purpose in _COMMON.items()),
+        *map(_item, many),
+    ]
     for panel, names in PANELS.items():
         parts.append(f"\n## {panel}\n")
         for first, members in groupby(names, lambda name: name.split()[0]):
@@ -56,13 +62,16 @@ def commands_page() -> str:
 
 
 def _records(one: Command) -> list[tuple[str, str]]:
-    """Return its arguments and options as `--help` tells them, (name and value, help), without hidden ones."""
+    """Return its arguments and options as `--help` tells them, (name and value, help), without
+    hidden ones."""
     found = one.loaded()
     context = found.context_class(found)
     return [record for param in found.params if (record := param.get_help_record(context))]
 
 
-def _section(one: Command, told: Sequence[tuple[str, str]], many: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def _section(
+    one: Command, told: Sequence[tuple[str, str]], many: Mapping[tuple[str, str], str]
+) -> Iterator[str]:
     yield f"\n### `{one.name}`\n\n{one.loaded().help}\n\n```console\n$ {one.example}\n```\n\n"
     others = {record: name for record in told if (name := _common(record) or many.get(record))}
     yield from (_item(record) for record in told if record not in others)
@@ -81,9 +90,15 @@ def _name(record: tuple[str, str]) -> str:
 
 
 def _common(record: tuple[str, str]) -> str | None:
-    """Return by which name of `_COMMON` an option is told for all commands, if it does there what it does everywhere."""
+    """Return by which name of `_COMMON` an option is told for all commands, if it does there what
+    it does everywhere."""
     name, text = _name(record), record[1]
-    starts = {"--config": "Settings file", "--set": "Any setting", "-b": "First brokers", "--json": "Print JSON instead"}
+    starts = {
+        "--config": "Settings file",
+        "--set": "Any setting",
+        "-b": "First brokers",
+        "--json": "Print JSON instead",
+    }
     return name if name in _COMMON and text.startswith(starts[name]) else None
 
 

@@ -1,4 +1,5 @@
-"""Commands run in this process, with an environment of their own, and logging put back afterwards."""
+"""Commands run in this process, with an environment of their own, and logging put back
+afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Ended(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What was said on standard error, without the frame and the line breaks that a usage error is drawn with."""
+        """What was said on standard error, without the frame and the line breaks that a usage error
+        is drawn with."""
         return " ".join(self.err.replace("│", " ").split())
 
 

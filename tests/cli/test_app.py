@@ -41,7 +41,9 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = f"import sys; from stream_dedup.__main__ import main; assert main({arguments!r}) == 0; "
     code += f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
 
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
 
     assert ended.stderr.strip() == "[]"
     assert "Usage" in ended.stdout
@@ -49,7 +51,8 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_teaches(run: Callable[..., Any], command: tuple[str, ...]) -> None:
-    """Each command's help says in a sentence what it does, and ends with an example that the program understands."""
+    """Each command's help says in a sentence what it does, and ends with an example that the
+    program understands."""
     ended = run(*command, "--help")
 
     assert ended.code == 0
@@ -65,8 +68,11 @@ def test_every_command_teaches(run: Callable[..., Any], command: tuple[str, ...]
 
 
 def test_the_page_of_commands_is_as_the_program_says() -> None:
-    """Each command has a section with its help, example and options; the page in the repository is up to date."""
-    page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    """Each command has a section with its help, example and options; the page in the repository is
+    up to date."""
+    page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "commands.md").read_text(
+        encoding="utf-8"
+    )
 
     assert commands_page() == page
     assert EXAMPLES.keys() == {" ".join(command) for command in COMMANDS}
@@ -78,8 +84,11 @@ def test_the_page_of_commands_is_as_the_program_says() -> None:
 
 @pytest.mark.parametrize("shell", few(["bash", "zsh", "fish"]))
 def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
-    """`--install-completion` writes what the shell needs; then commands and options are completed, without heavy imports."""
-    home = os.environ | dict.fromkeys(("HOME", "ZDOTDIR"), str(tmp_path)) | {"SHELL": f"/bin/{shell}"}
+    """`--install-completion` writes what the shell needs; then commands and options are completed,
+    without heavy imports."""
+    home = (
+        os.environ | dict.fromkeys(("HOME", "ZDOTDIR"), str(tmp_path)) | {"SHELL": f"/bin/{shell}"}
+    )
     home |= {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     installed = in_a_child("--install-completion", shell, env=home)
     assert installed.returncode == 0, installed.stderr
@@ -125,12 +134,22 @@ def test_wrong_usage_ends_with_2(run: Callable[..., Any], arguments: list[str]) 
     assert "Traceback" not in ended.err + ended.out
 
 
-def test_a_configuration_error_is_its_sentence_and_78(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_error_is_its_sentence_and_78(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No traceback; every problem a line; nothing on standard output."""
     monkeypatch.setenv("STREAM_DEDUP_HTP_PORT", "1")
     monkeypatch.setenv("STREAM_DEDUP_BATCH_DOCUMENTS", "0")
 
-    for command in (["run", "worker"], ["run", "all"], ["topics", "plan"], ["load", "-"], ["tap"], ["check", "-"], ["broker"]):
+    for command in (
+        ["run", "worker"],
+        ["run", "all"],
+        ["topics", "plan"],
+        ["load", "-"],
+        ["tap"],
+        ["check", "-"],
+        ["broker"],
+    ):
         ended = run(*command)
         assert ended.code == 78, command
         assert ended.out == ""
@@ -139,7 +158,9 @@ def test_a_configuration_error_is_its_sentence_and_78(run: Callable[..., Any], m
         assert "Traceback" not in ended.err
 
 
-def test_debug_shows_the_traceback_too(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_the_traceback_too(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STREAM_DEDUP_LOG_LEVEL", "debug")
 
     ended = run("config", "show", "--set", "http_port=x")
@@ -152,12 +173,20 @@ def test_debug_shows_the_traceback_too(run: Callable[..., Any], monkeypatch: pyt
 @pytest.mark.parametrize(
     ("error", "codes", "says"),
     [
-        (ZeroDivisionError("odd\x1b[31m"), {1}, "This is a fault of stream-dedup: ZeroDivisionError: odd\\x1b[31m."),
+        (
+            ZeroDivisionError("odd\x1b[31m"),
+            {1},
+            "This is a fault of stream-dedup: ZeroDivisionError: odd\\x1b[31m.",
+        ),
         (KeyboardInterrupt(), {1, 130}, ""),
     ],
 )
 def test_a_fault_of_the_program_keeps_its_traceback_and_ctrl_c_has_none(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: BaseException, codes: set[int], says: str
+    run: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    codes: set[int],
+    says: str,
 ) -> None:
     monkeypatch.setattr(config_command, "print_table", MagicMock(side_effect=error))
 
@@ -168,7 +197,9 @@ def test_a_fault_of_the_program_keeps_its_traceback_and_ctrl_c_has_none(
     assert says in ended.err
 
 
-def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It takes up to a second, in which people change their mind."""
 
     class Loading(types.ModuleType):
@@ -182,13 +213,19 @@ def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("given", "name", "value"),
     [
-        *((f"{name}=99", "http_port", "99") for name in ("http_port", "http-port", "HTTP_PORT", "STREAM_DEDUP_HTTP_PORT")),
+        *(
+            (f"{name}=99", "http_port", "99")
+            for name in ("http_port", "http-port", "HTTP_PORT", "STREAM_DEDUP_HTTP_PORT")
+        ),
         ("kafka_bootstrap_servers=kafka:9093", "kafka_bootstrap_servers", "kafka:9093"),
         ("kafka.client.rack=a=b", "kafka.client.rack", "a=b"),
     ],
 )
-def test_set_takes_every_way_of_writing_a_name(run: Callable[..., Any], given: str, name: str, value: str) -> None:
-    """Names as in the file, with hyphens, or as in the environment are the same setting; values may hold `=`."""
+def test_set_takes_every_way_of_writing_a_name(
+    run: Callable[..., Any], given: str, name: str, value: str
+) -> None:
+    """Names as in the file, with hyphens, or as in the environment are the same setting; values may
+    hold `=`."""
     assert json.loads(run("config", "show", "--json", "--set", given).out)[name] == value
 
 
@@ -200,7 +237,9 @@ def test_the_version(run: Callable[..., Any]) -> None:
 
 
 class TestRoles:
-    def test_what_ends_a_role_is_one_log_line(self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_ends_a_role_is_one_log_line(
+        self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
         monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
 
@@ -215,7 +254,8 @@ class TestRoles:
     def test_a_role_without_its_extra_says_all_that_is_missing(
         self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """One log line with the packages and the command, and the exit code of what only an operator can mend."""
+        """One log line with the packages and the command, and the exit code of what only an
+        operator can mend."""
         for name in ("jinja2", "tantivy"):
             monkeypatch.setitem(sys.modules, name, None)
 
@@ -238,7 +278,9 @@ class TestRoles:
         assert "fault of the program: ZeroDivisionError: odd" in line["event"]
         assert line["exception"][0]["exc_type"] == "ZeroDivisionError"
 
-    def test_run_all_stops_everything_when_one_role_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_run_all_stops_everything_when_one_role_ends(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
         monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
 
@@ -251,11 +293,17 @@ class TestRoles:
 
 @pytest.mark.parametrize("words", [["--json"], ["--rows", "0"], ["--json", "--to", "out"]])
 def test_a_reader_that_has_enough_is_no_failure(tmp_path: Path, words: list[str]) -> None:
-    """As of `cat`, which a signal ends: 128 and 13, and not a word. Also where it goes before the first line is there."""
-    rows = [json.dumps({"id": f"{number}" * 20, "text": f"a text {number % 7}"}) for number in range(2000)]
+    """As of `cat`, which a signal ends: 128 and 13, and not a word. Also where it goes before the
+    first line is there."""
+    rows = [
+        json.dumps({"id": f"{number}" * 20, "text": f"a text {number % 7}"})
+        for number in range(2000)
+    ]
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
     command = [sys.executable, "-m", "stream_dedup", "check", str(tmp_path / "a.jsonl"), *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as child:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    ) as child:
         assert child.stdout is not None
         assert child.stderr is not None
         if "--to" not in words:
@@ -265,14 +313,23 @@ def test_a_reader_that_has_enough_is_no_failure(tmp_path: Path, words: list[str]
     assert (child.returncode, said) == (141, b"")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full, a disk that is always full, is Linux's")
-@pytest.mark.parametrize("words", [["--version"], ["check", "a.jsonl"], ["check", "a.jsonl", "--json"]])
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="/dev/full, a disk that is always full, is Linux's"
+)
+@pytest.mark.parametrize(
+    "words", [["--version"], ["check", "a.jsonl"], ["check", "a.jsonl", "--json"]]
+)
 def test_output_on_a_full_disk_is_a_sentence(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n' * 500)
     command = [sys.executable, "-m", "stream_dedup", *words]
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False)
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+        )
     assert (ended.returncode, ended.stderr) == (
         1,
-        "Not all was written: No space left on device. Run the command again once that is mended.\n",
+        (
+            "Not all was written: No space left on device. Run the command again once that is "
+            "mended.\n"
+        ),
     )

@@ -17,7 +17,8 @@ WORDS = [f"word{number}" for number in range(3000)]
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copies with a few words changed, which are alike, and with twenty, which are hardly: nothing in between."""
+    """Copies with a few words changed, which are alike, and with twenty, which are hardly: nothing
+    in between."""
     chance = random.Random(4)
     lines = []
     for number in range(300):
@@ -29,17 +30,26 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 copy[chance.randrange(150)] = chance.choice(WORDS)
             lines.append(copy)
     path = tmp_path_factory.mktemp("calibrate") / "pages.jsonl"
-    rows = [{"url": f"http://a/{number}\x1b[31m", "body": " ".join(text)} for number, text in enumerate(lines)]
+    rows = [
+        {"url": f"http://a/{number}\x1b[31m", "body": " ".join(text)}
+        for number, text in enumerate(lines)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pages: Path, tmp_path: Path) -> None:
+def test_a_threshold_is_proposed_with_what_it_drops(
+    run: Callable[..., Any], pages: Path, tmp_path: Path
+) -> None:
     """Between the two kinds of copies; with pairs on either side, and the command to declare it."""
     given = ("--text-field", "body", "--set", "similarity=0.9", "--json")
     said = json.loads(run("calibrate", str(pages), *given).out)
 
-    assert (said["documents"], said["compared"], said["plan"]) == (500, 500, "128:4:0:28~16:90%:64:40%")
+    assert (said["documents"], said["compared"], said["plan"]) == (
+        500,
+        500,
+        "128:4:0:28~16:90%:64:40%",
+    )
     proposed = said["proposed"]
     assert 0.6 < proposed["similarity"] <= 0.88
     assert proposed["low"] <= proposed["similarity"] <= proposed["high"]
@@ -55,7 +65,9 @@ def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pag
     for name, lies in (("dropped", float.__ge__), ("kept", float.__lt__)):
         assert len(said["pairs"][name]) == 3
         assert all(lies(one["similarity"], proposed["similarity"]) for one in said["pairs"][name])
-    texts = {row["url"]: row["body"].split() for row in map(json.loads, pages.read_text().splitlines())}
+    texts = {
+        row["url"]: row["body"].split() for row in map(json.loads, pages.read_text().splitlines())
+    }
     first = said["pairs"]["dropped"][0]
     one, other = (texts[first[name].replace("\\x1b", "\x1b")] for name in ("id", "of"))
     assert first["words"].split(" … ")[0].split()[0] == next(
@@ -67,16 +79,29 @@ def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pag
 
 def test_people_read_a_histogram_and_pairs(run: Callable[..., Any], pages: Path) -> None:
     """Nothing of a document reaches the terminal as an order."""
-    ended = run("calibrate", str(pages), "--text-field", "body", "--set", "plan=bands", "--set", "similarity=0.7")
+    ended = run(
+        "calibrate",
+        str(pages),
+        "--text-field",
+        "body",
+        "--set",
+        "plan=bands",
+        "--set",
+        "similarity=0.7",
+    )
     told = "0.95 to 1.00|█|drops at most|Just similar enough|Just not|the words that differ|500 documents|http://a/"
     assert [part for part in told.split("|") if part not in ended.out] == []
     assert "\x1b[31m" not in ended.out
 
 
-def test_from_a_sample_with_too_few_pairs_nothing_is_proposed(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_from_a_sample_with_too_few_pairs_nothing_is_proposed(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
     """The threshold in force stays, and is said to; there is no command to type."""
     path = tmp_path / "pages.txt"
-    path.write_text("".join(" ".join(random.Random(row).sample(WORDS, 60)) + "\n" for row in range(60)))
+    path.write_text(
+        "".join(" ".join(random.Random(row).sample(WORDS, 60)) + "\n" for row in range(60))
+    )
 
     ended = run("calibrate", str(path), "--format", "lines")
 
@@ -86,16 +111,28 @@ def test_from_a_sample_with_too_few_pairs_nothing_is_proposed(run: Callable[...,
 
 
 def test_a_large_site_proposes_nothing(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Pages of one template, all different: what is shown of a pair is what differs, and not the template."""
+    """Pages of one template, all different: what is shown of a pair is what differs, and not the
+    template."""
     chance = random.Random(7)
     template = [chance.choice(WORDS) for _ in range(150)]
     path = tmp_path / "site.jsonl"
-    texts = [" ".join([*template, *(f"own{chance.randrange(10**6)}" for _ in range(60))]) for _ in range(200)]
-    path.write_text("".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(texts)))
+    texts = [
+        " ".join([*template, *(f"own{chance.randrange(10**6)}" for _ in range(60))])
+        for _ in range(200)
+    ]
+    path.write_text(
+        "".join(
+            json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(texts)
+        )
+    )
 
     said = json.loads(run("calibrate", str(path), "--json").out)
 
-    assert (said["proposed"]["similarity"], said["proposed"]["doubt"], said["commands"]) == (None, "few-pairs", [])
+    assert (said["proposed"]["similarity"], said["proposed"]["doubt"], said["commands"]) == (
+        None,
+        "few-pairs",
+        [],
+    )
     assert said["apart"]["documents"] > 100 > 20 > said["proposed"]["pairs"]
     assert len(said["apart"]["pairs"]) == 3
     for pair in (*said["apart"]["pairs"], *said["pairs"]["dropped"], *said["pairs"]["kept"]):
@@ -107,19 +144,32 @@ def test_a_large_site_proposes_nothing(run: Callable[..., Any], tmp_path: Path) 
     told = " ".join(run("calibrate", str(path)).out.split())
     most = said["apart"]["pairs"][0]
     assert f"Kept by their crowd, at any threshold: {said['apart']['documents']} documents" in told
-    assert f"{most['of']} is {most['similarity']:.2f} alike; of what {most['others']} others do not share" in told
-    assert f"; {said['apart']['documents']} more are alike only as the others of their site are; give a sample" in told
+    assert (
+        f"{most['of']} is {most['similarity']:.2f} alike; of what {most['others']} others do not "
+        "share" in told
+    )
+    assert (
+        f"; {said['apart']['documents']} more are alike only as the others of their site are; give "
+        "a sample" in told
+    )
 
 
-def test_a_name_that_no_broker_knows_is_one_sentence(run: Callable[..., Any], tmp_path: Path) -> None:
-    """A mistyped file is not waited for as a topic is; of what the client tries nothing is said but why it failed."""
+def test_a_name_that_no_broker_knows_is_one_sentence(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A mistyped file is not waited for as a topic is; of what the client tries nothing is said but
+    why it failed."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
 
-        ended = run("calibrate", tmp_path / "nosuch.jsonl", "-b", f"127.0.0.1:{closed.getsockname()[1]}")
+        ended = run(
+            "calibrate", tmp_path / "nosuch.jsonl", "-b", f"127.0.0.1:{closed.getsockname()[1]}"
+        )
 
     assert ended.code == 1
-    assert ended.err.splitlines()[-1].startswith(f"There is no file '{tmp_path}/nosuch.jsonl', and of a topic no broker at")
+    assert ended.err.splitlines()[-1].startswith(
+        f"There is no file '{tmp_path}/nosuch.jsonl', and of a topic no broker at"
+    )
     assert ended.err.count("Connect to") == 0
 
 
@@ -132,7 +182,12 @@ def test_a_name_that_no_broker_knows_is_one_sentence(run: Callable[..., Any], tm
     ],
 )
 def test_what_says_nothing_is_told_in_a_sentence(
-    run: Callable[..., Any], tmp_path: Path, content: str, more: tuple[str, ...], code: int, says: str
+    run: Callable[..., Any],
+    tmp_path: Path,
+    content: str,
+    more: tuple[str, ...],
+    code: int,
+    says: str,
 ) -> None:
     path = tmp_path / "pages.txt"
     path.write_text(content)

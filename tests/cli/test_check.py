@@ -60,10 +60,17 @@ def verdicts(out: str) -> list[tuple[Any, ...]]:
     return [(one["id"], one["verdict"], one["reason"], one["of"]) for one in found]
 
 
-def test_each_reason_however_the_lines_arrive(run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As lines of JSON with their places, packed, in a folder or by standard input; people get duplicates and totals."""
+def test_each_reason_however_the_lines_arrive(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As lines of JSON with their places, packed, in a folder or by standard input; people get
+    duplicates and totals."""
     content = jsonl(DOCUMENTS).encode()
-    path, packed, deep = tmp_path / "pages.jsonl", tmp_path / "pages.ndjson.gz", tmp_path / "deep" / "er" / "pages.jsonl"
+    path, packed, deep = (
+        tmp_path / "pages.jsonl",
+        tmp_path / "pages.ndjson.gz",
+        tmp_path / "deep" / "er" / "pages.jsonl",
+    )
     deep.parent.mkdir(parents=True)
     path.write_bytes(content)
     deep.write_bytes(content)
@@ -101,7 +108,9 @@ def test_plain_text_by_lines_and_by_files(run: Callable[..., Any], tmp_path: Pat
 def test_fields_plan_and_scope(run: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "pages.jsonl"
     given = enumerate([(PAGE, "x"), (PAGE, "y"), (edited(PAGE), "x")], 1)
-    path.write_text(jsonl([{"p": {"b": one}, "k": number, "site": site} for number, (one, site) in given]))
+    path.write_text(
+        jsonl([{"p": {"b": one}, "k": number, "site": site} for number, (one, site) in given])
+    )
     fields = ["--text-field", "p.b", "--id-field", "k", "--json"]
 
     assert verdicts(run("check", path, *fields).out) == [
@@ -109,37 +118,66 @@ def test_fields_plan_and_scope(run: Callable[..., Any], tmp_path: Path) -> None:
         ("2", "duplicate", "exact", "1"),
         ("3", "duplicate", "near", "1"),
     ]
-    assert [one[2] for one in verdicts(run("check", path, *fields, "--plan", "128:8:0:0").out)] == ["new", "exact", "new"]
-    assert [one[3] for one in verdicts(run("check", path, *fields, "--set", "scope_field=site").out)] == [None, None, "1"]
+    assert [one[2] for one in verdicts(run("check", path, *fields, "--plan", "128:8:0:0").out)] == [
+        "new",
+        "exact",
+        "new",
+    ]
+    assert [
+        one[3] for one in verdicts(run("check", path, *fields, "--set", "scope_field=site").out)
+    ] == [None, None, "1"]
 
 
 def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Path) -> None:
-    """A copy with a few words changed is near by the plan's own similarity and not by a greater one."""
+    """A copy with a few words changed is near by the plan's own similarity and not by a greater
+    one."""
     original = text()
     path = tmp_path / "pages.jsonl"
     path.write_text(jsonl([{"id": "a", "text": original}, {"id": "b", "text": edited(original)}]))
 
     assert [one[2] for one in verdicts(run("check", path, "--json").out)] == ["new", "near"]
-    assert [one[2] for one in verdicts(run("check", path, "--similarity", "0.99", "--json").out)] == ["new", "new"]
-    assert [one[2] for one in verdicts(run("check", path, "--similarity", "60%", "--json").out)] == ["new", "near"]
+    assert [
+        one[2] for one in verdicts(run("check", path, "--similarity", "0.99", "--json").out)
+    ] == ["new", "new"]
+    assert [
+        one[2] for one in verdicts(run("check", path, "--similarity", "60%", "--json").out)
+    ] == ["new", "near"]
     of_copy = json.loads(run("check", path, "--json").out.splitlines()[1])
     assert of_copy["similarity"] == dedup([original, edited(original)])["similarity"][1]
-    (tmp_path / "same.jsonl").write_text(json.dumps({"text": original}) + "\n" + json.dumps({"text": original.upper()}) + "\n")
-    assert json.loads(run("check", tmp_path / "same.jsonl", "--json").out.splitlines()[1])["similarity"] == 1.0
-    assert dedup([original, original.upper()])["similarity"] == [None, Index().add_many([("1", original)] * 2)[1].similarity]
+    (tmp_path / "same.jsonl").write_text(
+        json.dumps({"text": original}) + "\n" + json.dumps({"text": original.upper()}) + "\n"
+    )
+    assert (
+        json.loads(run("check", tmp_path / "same.jsonl", "--json").out.splitlines()[1])[
+            "similarity"
+        ]
+        == 1.0
+    )
+    assert dedup([original, original.upper()])["similarity"] == [
+        None,
+        Index().add_many([("1", original)] * 2)[1].similarity,
+    ]
     refused = run("check", path, "--similarity", "near", "--set", "recipe=wrds")
     assert refused.code == 78
     assert (
-        "--similarity is 'near', but a similarity is written as a share from 0.01 to 1, in hundredths, as in 0.65."
+        "--similarity is 'near', but a similarity is written as a share from 0.01 to 1, in "
+        "hundredths, as in 0.65." in refused.err
+    )
+    assert (
+        "--set recipe is 'wrds', but there is no recipe 'wrds'; did you mean 'words'?"
         in refused.err
     )
-    assert "--set recipe is 'wrds', but there is no recipe 'wrds'; did you mean 'words'?" in refused.err
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
-    assert "name an empty directory, and the index is built there" in run("check", path, "--index", tmp_path / "other").err
+    assert (
+        "name an empty directory, and the index is built there"
+        in run("check", path, "--index", tmp_path / "other").err
+    )
 
 
-def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
     path = tmp_path / "rude.jsonl"
     lines = [
         b"{broken",
@@ -158,17 +196,36 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callabl
     as_json, as_text = run("check", path, "--json"), run("check", path)
 
     found = [json.loads(line) for line in as_json.out.splitlines()]
-    assert [one["where"] for one in found] == [f"rude.jsonl:{number}" for number in range(1, len(lines) + 1)]
+    assert [one["where"] for one in found] == [
+        f"rude.jsonl:{number}" for number in range(1, len(lines) + 1)
+    ]
     dead, kept, copy = "dead-letter", "unique", "duplicate"
-    assert [one["verdict"] for one in found] == [dead, dead, dead, dead, kept, kept, copy, dead, dead, copy]
+    assert [one["verdict"] for one in found] == [
+        dead,
+        dead,
+        dead,
+        dead,
+        kept,
+        kept,
+        copy,
+        dead,
+        dead,
+        copy,
+    ]
     assert as_text.code == as_json.code == 0
     assert "dead letters  6 (decode 3, field 3)" in as_text.out
     assert "rude.jsonl:1: The value is not JSON" in as_text.err
     *letters, remark = as_text.err.splitlines()
     assert len(letters) == 6
     # The field of the text is there, so that nothing is said of it.
-    assert remark == "Bytes that are no UTF-8 were judged as U+FFFD, in 1 document; the first is rude.jsonl:5."
-    assert run("check", path, "--rows", 2).err.splitlines()[2:] == ["... and 4 more that cannot be read.", remark]
+    assert (
+        remark
+        == "Bytes that are no UTF-8 were judged as U+FFFD, in 1 document; the first is rude.jsonl:5."
+    )
+    assert run("check", path, "--rows", 2).err.splitlines()[2:] == [
+        "... and 4 more that cannot be read.",
+        remark,
+    ]
     assert run("check", path, "--rows", 0).err == as_text.err
     assert "\x1b" not in as_json.out + as_text.out + as_text.err
 
@@ -179,7 +236,11 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callabl
         ("none.jsonl", None, "does not exist"),
         ("odd.xyz", b"x", "add --format jsonl, text, lines, warc or columns"),
         ("bad.jsonl.gz", b"not gzip", "bad.jsonl.gz cannot be read"),
-        ("cut.jsonl.gz", gzip.compress(b'{"id": 1, "text": "x"}\n' * 1000, mtime=0)[:-30], "cut.jsonl.gz cannot be read"),
+        (
+            "cut.jsonl.gz",
+            gzip.compress(b'{"id": 1, "text": "x"}\n' * 1000, mtime=0)[:-30],
+            "cut.jsonl.gz cannot be read",
+        ),
     ],
 )
 def test_files_that_cannot_be_read(
@@ -200,7 +261,8 @@ def test_files_that_cannot_be_read(
 def test_nothing_to_judge_is_a_failure(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
-    """A folder without documents, an empty file, and one of blank lines, also as what the others are judged against."""
+    """A folder without documents, an empty file, and one of blank lines, also as what the others
+    are judged against."""
     monkeypatch.chdir(tmp_path)
     for name, content in {
         "empty.jsonl": "",
@@ -221,20 +283,31 @@ def test_nothing_to_judge_is_a_failure(
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
         assert run("check", "-").err == "There is no document in standard input.\n"
 
-    assert (nothing.code, nothing.err) == (1, "There is no document in empty.jsonl, blank.txt.jsonl.\n")
+    assert (nothing.code, nothing.err) == (
+        1,
+        "There is no document in empty.jsonl, blank.txt.jsonl.\n",
+    )
     for ended, name in zip(against, ("empty.jsonl", "odd.jsonl"), strict=True):
         assert (ended.code, ended.out) == (1, "")
-        assert ended.err.splitlines()[-1] == f"Nothing in --against ({name}) can be judged; name other files, or leave it out."
+        assert (
+            ended.err.splitlines()[-1]
+            == f"Nothing in --against ({name}) can be judged; name other files, or leave it out."
+        )
     assert folder.code == 1
-    assert "holds no .jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet files" in folder.err
+    assert (
+        "holds no .jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet files" in folder.err
+    )
 
 
 def test_new_documents_are_judged_against_old_ones(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Nothing of the old ones is shown; a new one that is near one of them names it; what cannot be read of them is told."""
+    """Nothing of the old ones is shown; a new one that is near one of them names it; what cannot be
+    read of them is told."""
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     (tmp_path / "old" / "a.jsonl").write_text(jsonl([{"id": "kept", "text": PAGE}]) + "no JSON\n")
-    (tmp_path / "new" / "a.jsonl").write_text(jsonl([{"text": edited(PAGE)}, {"text": OTHER}, {"text": OTHER}]))
+    (tmp_path / "new" / "a.jsonl").write_text(
+        jsonl([{"text": edited(PAGE)}, {"text": OTHER}, {"text": OTHER}])
+    )
 
     ended = run("check", tmp_path / "new", "--against", tmp_path / "old", "--json")
 
@@ -252,19 +325,38 @@ def test_new_documents_are_judged_against_old_ones(run: Callable[..., Any], tmp_
 
 
 def test_an_index_grows_from_run_to_run(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Each run is judged against all earlier ones, whichever way it came in; a program opens the same index."""
+    """Each run is judged against all earlier ones, whichever way it came in; a program opens the
+    same index."""
     for name, content in {"a": PAGE, "b": OTHER, "c": edited(PAGE), "d": edited(OTHER)}.items():
         (tmp_path / f"{name}.jsonl").write_text(jsonl([{"id": name, "text": content}]))
     index = tmp_path / "index"
 
     first = run("check", tmp_path / "a.jsonl", "--index", index, "--json")
-    second = run("check", tmp_path / "c.jsonl", "--against", tmp_path / "b.jsonl", "--index", index, "--json")
-    third = run("check", tmp_path / "d.jsonl", tmp_path / "a.jsonl", "--index", index, "--to", tmp_path / "out", "--json")
+    second = run(
+        "check", tmp_path / "c.jsonl", "--against", tmp_path / "b.jsonl", "--index", index, "--json"
+    )
+    third = run(
+        "check",
+        tmp_path / "d.jsonl",
+        tmp_path / "a.jsonl",
+        "--index",
+        index,
+        "--to",
+        tmp_path / "out",
+        "--json",
+    )
 
     assert verdicts(first.out) == [("a", "unique", "new", None)]
     assert verdicts(second.out) == [("c", "duplicate", "near", "a")]
-    assert json.loads(third.out) == {"to": str(tmp_path / "out"), "kept": 0, "duplicates": 2, "unreadable": 0}
-    dropped = [json.loads(path.read_text()) for path in sorted((tmp_path / "out" / "duplicates").iterdir())]
+    assert json.loads(third.out) == {
+        "to": str(tmp_path / "out"),
+        "kept": 0,
+        "duplicates": 2,
+        "unreadable": 0,
+    }
+    dropped = [
+        json.loads(path.read_text()) for path in sorted((tmp_path / "out" / "duplicates").iterdir())
+    ]
     assert [(one["dedup_of"], one["dedup_reason"], one["dedup_group"]) for one in dropped] == [
         ("b", "near", None),
         ("a", "unchanged", None),

@@ -26,11 +26,20 @@ def test_check_says_that_all_is_well(run: Callable[..., Any]) -> None:
 
 
 def test_check_finds_what_only_use_would_show(run: Callable[..., Any], tmp_path: Path) -> None:
-    """A key that is too short and a property that librdkafka does not know are found without a broker, both at once."""
+    """A key that is too short and a property that librdkafka does not know are found without a
+    broker, both at once."""
     key = tmp_path / "key"
     key.write_text("short")
 
-    ended = run("config", "check", "--json", "--set", f"key_file={key}", "--set", "kafka.sasl.pasword=s3cret")
+    ended = run(
+        "config",
+        "check",
+        "--json",
+        "--set",
+        f"key_file={key}",
+        "--set",
+        "kafka.sasl.pasword=s3cret",
+    )
 
     found = json.loads(ended.out)
     assert (ended.code, found["ok"]) == (78, False)
@@ -39,13 +48,18 @@ def test_check_finds_what_only_use_would_show(run: Callable[..., Any], tmp_path:
     assert "s3cret" not in ended.out + ended.err
 
 
-def test_check_finds_bad_properties_beside_bad_values(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All at once: values, names, and each Kafka property, whichever of them would end the reading of settings."""
+def test_check_finds_bad_properties_beside_bad_values(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once: values, names, and each Kafka property, whichever of them would end the reading
+    of settings."""
     monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "99999")
     monkeypatch.setenv("STREAM_DEDUP_NONSENSE", "1")
     monkeypatch.setenv("STREAM_DEDUP_KAFKA_SASL_PASWORD", "s3cret")
 
-    ended = run("config", "check", "--set", "kafka.linger.ms=-7", "--set", "kafka.security.protocol=TSL")
+    ended = run(
+        "config", "check", "--set", "kafka.linger.ms=-7", "--set", "kafka.security.protocol=TSL"
+    )
     monkeypatch.delenv("STREAM_DEDUP_HTTP_PORT")
     without_value = run("config", "check")
 
@@ -62,7 +76,9 @@ def test_check_finds_bad_properties_beside_bad_values(run: Callable[..., Any], m
     assert "s3cret" not in ended.err + without_value.err
 
 
-def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_show_masks_secrets_and_tells_origins(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('group = "crawl"\n')
     monkeypatch.setenv("STREAM_DEDUP_KAFKA_SASL_PASSWORD", "s3cret")
@@ -72,7 +88,11 @@ def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypat
     as_json = json.loads(run(*arguments, "--origin", "--json").out)
 
     assert as_json["group"] == {"value": "crawl", "source": "file", "where": f"group in {file}"}
-    assert as_json["kafka_bootstrap_servers"] == {"value": "broker:9092", "source": "flag", "where": "--bootstrap-servers"}
+    assert as_json["kafka_bootstrap_servers"] == {
+        "value": "broker:9092",
+        "source": "flag",
+        "where": "--bootstrap-servers",
+    }
     assert as_json["kafka.sasl.password"]["value"] == "******"
     assert as_json["kafka.sasl.password"]["where"] == "STREAM_DEDUP_KAFKA_SASL_PASSWORD"
     assert as_json["http_port"] == {"value": "8080", "source": "default", "where": ""}
@@ -87,8 +107,11 @@ def test_reference_prints_the_page(run: Callable[..., Any]) -> None:
 # -- doctor, where there is no Kafka: every check ends in a line all the same
 
 
-def test_without_kafka_the_rest_is_checked(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster's checks are called not checked, never ok; the silence itself is refused, and the exit code 78."""
+def test_without_kafka_the_rest_is_checked(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster's checks are called not checked, never ok; the silence itself is refused, and the
+    exit code 78."""
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 1.0)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -97,7 +120,9 @@ def test_without_kafka_the_rest_is_checked(run: Callable[..., Any], monkeypatch:
     states = {one["check"]: one["state"] for one in json.loads(ended.out)["checks"]}
     assert ended.code == 78
     assert states["brokers"] == "refused"
-    assert {states[check] for check in ("topics", "log", "offsets", "declaration", "clock", "volume")} == {"not checked"}
+    assert {
+        states[check] for check in ("topics", "log", "offsets", "declaration", "clock", "volume")
+    } == {"not checked"}
     assert states["prints"] == states["delivery"] == states["properties"] == "ok"
 
 
@@ -111,14 +136,18 @@ def test_wrong_properties_are_refused_before_kafka_is_asked(run: Callable[..., A
     assert "2 refused" in ended.out.splitlines()[-1]
 
 
-def test_a_search_of_this_machine_is_asked_how_it_is(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_of_this_machine_is_asked_how_it_is(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its own sentence is shown, as a warning until it is ready; no other role is taken for one."""
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 0.1)
     health = Health()
     place = FinderPlace()
     first = free_ports(4)[0]
     worker = HttpServer("127.0.0.1", first, Health(), CollectorRegistry())
-    search = HttpServer("127.0.0.1", first + 3, health, CollectorRegistry(), SearchApi(place).routes())
+    search = HttpServer(
+        "127.0.0.1", first + 3, health, CollectorRegistry(), SearchApi(place).routes()
+    )
 
     def asked() -> tuple[str, str]:
         shown = run("doctor", "--json", "-b", "127.0.0.1:1", "--set", f"http_port={first}")
@@ -133,7 +162,13 @@ def test_a_search_of_this_machine_is_asked_how_it_is(run: Callable[..., Any], mo
         state, sentence = asked()
         assert (state, "7 records to go" in sentence) == ("warning", True)
         health.ready(True, "12 documents and groups can be found")
-        assert asked() == ("ok", f"The search at http://127.0.0.1:{first + 3} says: 12 documents and groups can be found")
+        assert asked() == (
+            "ok",
+            (
+                f"The search at http://127.0.0.1:{first + 3} says: 12 documents and groups can be "
+                "found"
+            ),
+        )
     finally:
         worker.stop()
         search.stop()

@@ -1,4 +1,5 @@
-"""Datasets without Kafka: `dedup` on tables, rows and files; `check --to` a folder, killed and gone on with."""
+"""Datasets without Kafka: `dedup` on tables, rows and files; `check --to` a folder, killed and gone
+on with."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from stream_dedup.local import offline, parts
 ROOT = Path(__file__).parent.parent.parent
 PAGES = mini_crawl(3, 300)
 TEXTS = [page.text for page in PAGES]
-TABLE = pa.table({"n": list(range(len(PAGES))), "page": [{"text": page.text, "url": page.id} for page in PAGES]})
+TABLE = pa.table(
+    {"n": list(range(len(PAGES))), "page": [{"text": page.text, "url": page.id} for page in PAGES]}
+)
 
 
 def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
@@ -41,41 +44,69 @@ def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
     assert sum(row["is_duplicate"] for row in found) > 10
     for number, row in enumerate(found):
         assert row["group"] == (row["of_row"] if row["is_duplicate"] else number)
-        assert not row["is_duplicate"] or (found[row["of_row"]]["id"] == row["of"] and row["of_row"] < number)
+        assert not row["is_duplicate"] or (
+            found[row["of_row"]]["id"] == row["of"] and row["of_row"] < number
+        )
 
 
 @pytest.mark.parametrize(
     ("source", "arguments", "sentence"),
     [
         (5, {}, "^A table, rows or a path is needed, and an int was given"),
-        ([5], {}, "^Row 0: a dictionary, a text, or a pair of id and text is needed, and an int was given"),
+        (
+            [5],
+            {},
+            (
+                "^Row 0: a dictionary, a text, or a pair of id and text is needed, and an int was "
+                "given"
+            ),
+        ),
         (["a", None], {}, "^Row 1: a dictionary, .* and None was given"),
-        ([{"text": "a"}, {"text": None}], {}, "^Row 1 holds no text in 'text' but None; drop such rows"),
+        (
+            [{"text": "a"}, {"text": None}],
+            {},
+            "^Row 1 holds no text in 'text' but None; drop such rows",
+        ),
         ([{"body": "a"}], {}, "^Row 0 has no column 'text'"),
         ([{"text": "a"}], {"id": "url"}, "^Row 0 has no id"),
         (TABLE, {}, "^There is no column 'text'; the columns are n, page"),
         (TABLE, {"text": "page"}, "^Row 0 holds no text in 'page' but a dict"),
         ({"text": ["a"], "id": []}, {"id": "id"}, "not equally long"),
-        ({"text": ["a", "b"], "other": [1]}, {"returns": "kept"}, "^The columns text and other are not equally long"),
+        (
+            {"text": ["a", "b"], "other": [1]},
+            {"returns": "kept"},
+            "^The columns text and other are not equally long",
+        ),
         ("/no/such/file", {}, "does not exist"),
     ],
 )
-def test_what_is_no_dataset_is_a_sentence(source: object, arguments: dict[str, str], sentence: str) -> None:
+def test_what_is_no_dataset_is_a_sentence(
+    source: object, arguments: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(InputError, match=sentence):
         dedup(source, **arguments)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Two Parquet files of different columns, a null among their texts, and a JSONL file with a broken line."""
+    """Two Parquet files of different columns, a null among their texts, and a JSONL file with a
+    broken line."""
     folder = tmp_path / "data"
     folder.mkdir()
     nulled = [None if number == 5 else text for number, text in enumerate(TEXTS)]
-    pq.write_table(pa.table({"id": [page.id for page in PAGES], "text": nulled}), folder / "a.parquet", row_group_size=70)
+    pq.write_table(
+        pa.table({"id": [page.id for page in PAGES], "text": nulled}),
+        folder / "a.parquet",
+        row_group_size=70,
+    )
     pq.write_table(pa.table({"text": TEXTS[:100], "more": [b"\xff"] * 100}), folder / "b.parquet")
     lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:50])
     (folder / "c.jsonl").write_text(lines + "no JSON\n")
@@ -86,11 +117,19 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-@pytest.mark.parametrize(("dies_after", "batch"), [(1, 1000), (4, 1000), (14, 1000), (1, 25), (4, 25), (9, 25)])
+@pytest.mark.parametrize(
+    ("dies_after", "batch"), [(1, 1000), (4, 1000), (14, 1000), (1, 25), (4, 25), (9, 25)]
+)
 def test_a_run_that_was_killed_ends_with_equal_output(
-    run: Callable[..., Any], tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, dies_after: int, batch: int
+    run: Callable[..., Any],
+    tmp_path: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dies_after: int,
+    batch: int,
 ) -> None:
-    """Killed while it writes a part, wherever that is, it goes on, and every file has the same bytes as without."""
+    """Killed while it writes a part, wherever that is, it goes on, and every file has the same
+    bytes as without."""
     monkeypatch.setattr(parts, "PART_ROWS", 40)
     monkeypatch.setattr(offline, "BATCH_DOCUMENTS", batch)  # more and less than a part
     assert run("check", source, "--to", tmp_path / "whole").code == 0
@@ -121,34 +160,60 @@ def test_a_run_that_was_killed_ends_with_equal_output(
     kept = pq.read_table(tmp_path / "whole" / "kept" / "part-00000.parquet")
     assert kept.column_names == ["id", "text"]
     duplicates = pa.concat_tables(
-        [pq.read_table(path) for path in sorted((tmp_path / "whole" / "duplicates").glob("*.parquet"))],
+        [
+            pq.read_table(path)
+            for path in sorted((tmp_path / "whole" / "duplicates").glob("*.parquet"))
+        ],
         promote_options="default",
     ).to_pylist()
     assert {one["dedup_reason"] for one in duplicates} >= {"exact", "near"}
     assert all(one["dedup_of"] for one in duplicates)
 
 
-def test_a_folder_of_something_else_is_left_alone(run: Callable[..., Any], tmp_path: Path, source: Path) -> None:
-    """Not empty, begun with other settings, inside the source, or no text column: a sentence, and nothing is written."""
+def test_a_folder_of_something_else_is_left_alone(
+    run: Callable[..., Any], tmp_path: Path, source: Path
+) -> None:
+    """Not empty, begun with other settings, inside the source, or no text column: a sentence, and
+    nothing is written."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     assert "is not empty" in run("check", source, "--to", tmp_path / "full").err
     assert "lies in" in run("check", source, "--to", source / "out").err
-    assert "has no column 'body'; its columns are id, text" in run("check", source, "--text-field", "body").err
+    assert (
+        "has no column 'body'; its columns are id, text"
+        in run("check", source, "--text-field", "body").err
+    )
     assert run("check", source / "b.parquet", "--to", tmp_path / "out").code == 0
-    assert "other settings" in run("check", source / "b.parquet", "--plan", "classic", "--to", tmp_path / "out").err
+    assert (
+        "other settings"
+        in run("check", source / "b.parquet", "--plan", "classic", "--to", tmp_path / "out").err
+    )
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_fields_that_give_way_are_counted(run: Callable[..., Any], tmp_path: Path, form: str) -> None:
-    """Of rows that bear the names of what is added, as those of an earlier run do; also if a run finds itself complete."""
+def test_fields_that_give_way_are_counted(
+    run: Callable[..., Any], tmp_path: Path, form: str
+) -> None:
+    """Of rows that bear the names of what is added, as those of an earlier run do; also if a run
+    finds itself complete."""
     own: dict[str, Any] = {"dedup_of": "mine", "dedup_group": None, "dedup_problem": "own"}
-    rows = [{"id": name, "text": text, **own} for name, text in zip("abcd", [TEXTS[0]] * 3 + [None], strict=True)]
+    rows = [
+        {"id": name, "text": text, **own}
+        for name, text in zip("abcd", [TEXTS[0]] * 3 + [None], strict=True)
+    ]
     path = tmp_path / f"a.{form}"
     if form == "jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:  # bytes that are no text are a value, too
-        pq.write_table(pa.table({**{name: [row[name] for row in rows] for name in rows[0]}, "dedup_of": [b"\xff"] * 4}), path)
+        pq.write_table(
+            pa.table(
+                {
+                    **{name: [row[name] for row in rows] for name in rows[0]},
+                    "dedup_of": [b"\xff"] * 4,
+                }
+            ),
+            path,
+        )
 
     for _ in range(2):
         said = run("check", path, "--to", tmp_path / "out").err
@@ -172,23 +237,33 @@ def test_the_notebook_runs() -> None:
 def test_the_page_is_walked_through(
     run: Callable[..., Any], tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commands of the page in an empty folder with `data/`, then its Python; every row is in one of the three outputs."""
+    """The commands of the page in an empty folder with `data/`, then its Python; every row is in
+    one of the three outputs."""
     page = (ROOT / "docs" / "how-to" / "datasets.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:20]))
+    (tmp_path / "old" / "a.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:20])
+    )
     for line in re.findall(r"^\$ stream-dedup (.*)$", page, flags=re.MULTILINE):
         assert run(*shlex.split(line)).code == 0
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
         exec(block, {})  # noqa: S102 - the page's own code
 
-    written = sum(pq.read_metadata(path).num_rows for path in (tmp_path / "deduplicated").rglob("*.parquet"))
-    written += sum(len(path.read_bytes().splitlines()) for path in (tmp_path / "deduplicated").rglob("*.jsonl"))
+    written = sum(
+        pq.read_metadata(path).num_rows for path in (tmp_path / "deduplicated").rglob("*.parquet")
+    )
+    written += sum(
+        len(path.read_bytes().splitlines()) for path in (tmp_path / "deduplicated").rglob("*.jsonl")
+    )
     assert written == len(TEXTS) + 100 + 50 + 1
 
 
-def test_a_corpus_is_cleaned_as_its_page_says(run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands of the page on corpora that need no Kafka; what is near the test set leaves the corpus behind it."""
+def test_a_corpus_is_cleaned_as_its_page_says(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of the page on corpora that need no Kafka; what is near the test set leaves the
+    corpus behind it."""
     (tmp_path / "data").mkdir()
     (tmp_path / "test-set").mkdir()
     pq.write_table(pa.table({"text": TEXTS[30:90]}), tmp_path / "data" / "shard-00.parquet")
@@ -200,6 +275,10 @@ def test_a_corpus_is_cleaned_as_its_page_says(run: Callable[..., Any], tmp_path:
     for line in commands:
         assert run(*shlex.split(line)).code == 0
 
-    corpus = set(pq.read_table(tmp_path / "decontaminated" / "kept" / "part-00000.parquet")["text"].to_pylist())
+    corpus = set(
+        pq.read_table(tmp_path / "decontaminated" / "kept" / "part-00000.parquet")[
+            "text"
+        ].to_pylist()
+    )
     assert corpus
     assert not corpus & {text for text in TEXTS[:40] if text}

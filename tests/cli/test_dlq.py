@@ -1,4 +1,5 @@
-"""Dead letters: told as they are, restored as they came, and what was sent back recorded without a gap."""
+"""Dead letters: told as they are, restored as they came, and what was sent back recorded without a
+gap."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 
     ],
 )
 def test_a_letter_is_restored_as_it_came(came: Headers) -> None:
-    """Headers in their order and under their names, also those that look like ours; key, value, timestamp, partition."""
+    """Headers in their order and under their names, also those that look like ours; key, value,
+    timestamp, partition."""
     letter = letter_of(dead(came))
 
     told = (letter.source, letter.stage, letter.error_class, letter.size)
@@ -45,7 +47,9 @@ def test_a_letter_is_restored_as_it_came(came: Headers) -> None:
 def test_a_record_that_is_no_letter_is_shown_and_never_sent() -> None:
     """Somebody else's record on the topic has no source; one that was cut says how large it was."""
     foreign = letter_of(Message("dlq.documents", 0, 0, None, b"x", None, []))
-    cut = letter_of(dead([])._replace(headers=[*dead([]).headers, (headers.ERROR_TRUNCATED, b"5000")]))
+    cut = letter_of(
+        dead([])._replace(headers=[*dead([]).headers, (headers.ERROR_TRUNCATED, b"5000")])
+    )
 
     assert (foreign.source, foreign.partition, foreign.stage) == ("", None, "")
     assert (cut.is_cut, cut.size) == (True, 5000)
@@ -64,7 +68,8 @@ def test_a_record_that_is_no_letter_is_shown_and_never_sent() -> None:
     ],
 )
 def test_a_letter_that_lacks_something_is_not_sent_back(lacks: tuple[str, bytes]) -> None:
-    """It would come back as another record: without its value a tombstone, without its headers one that never had them."""
+    """It would come back as another record: without its value a tombstone, without its headers one
+    that never had them."""
     assert letter_of(dead([])._replace(headers=[*dead([]).headers, lacks])).is_cut
     assert not letter_of(dead([lacks])).is_cut  # a header of that name that a crawler sent
 
@@ -80,13 +85,18 @@ def test_filters_look_at_stage_class_and_reason() -> None:
 
 
 def test_progress_settles_each_letter_once() -> None:
-    """Runs with random filters send each letter once, over any order of runs, and the text to commit says it all."""
+    """Runs with random filters send each letter once, over any order of runs, and the text to
+    commit says it all."""
     chance = random.Random(os.environ["TEST_SEED"])
     for _ in range(50):
         letters = sorted(chance.sample(range(300), 60))
         progress, sent = RedriveProgress(), []
         for _ in range(8):
-            progress = RedriveProgress.parse(progress.offset, progress.metadata) if progress.offset else progress
+            progress = (
+                RedriveProgress.parse(progress.offset, progress.metadata)
+                if progress.offset
+                else progress
+            )
             waiting = [one for one in letters if not progress.is_settled(one)]
             chosen = [one for one in waiting if chance.random() < 0.4]
             sent += chosen

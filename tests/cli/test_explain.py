@@ -32,20 +32,57 @@ def files(tmp_path: Path) -> Callable[[str, str], tuple[Path, Path]]:
 
 CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
     "the same text": (PAGE, PAGE.upper() + "  ", "duplicate", "exact", "the same text", "bands"),
-    "nearly the same": (PAGE, edited(PAGE), "duplicate", "near", "alike, and at least 65 % is asked for; ", "bands"),
-    "in a crowd": (PAGE, edited(PAGE), "duplicate", "near", "40 % of what these do not share is asked for too", "bands"),
-    "another text": (PAGE, OTHER, "unique", None, "alike, and at least 65 % is asked for.", "bands"),
+    "nearly the same": (
+        PAGE,
+        edited(PAGE),
+        "duplicate",
+        "near",
+        "alike, and at least 65 % is asked for; ",
+        "bands",
+    ),
+    "in a crowd": (
+        PAGE,
+        edited(PAGE),
+        "duplicate",
+        "near",
+        "40 % of what these do not share is asked for too",
+        "bands",
+    ),
+    "another text": (
+        PAGE,
+        OTHER,
+        "unique",
+        None,
+        "alike, and at least 65 % is asked for.",
+        "bands",
+    ),
     "a short one": (PAGE, "a few words", "unique", None, "fewer than 48 features", "bands"),
     "an empty one": (PAGE, " ", "unique", None, "no text once it is normalised", "bands"),
-    "near in bits": (PAGE, edited(PAGE), "duplicate", "near", "bits differ, and up to 17 may", "blocks"),
+    "near in bits": (
+        PAGE,
+        edited(PAGE),
+        "duplicate",
+        "near",
+        "bits differ, and up to 17 may",
+        "blocks",
+    ),
     "far in bits": (PAGE, OTHER, "unique", None, "bits differ, and only up to 17 may", "blocks"),
     "near and in no block": (PAGE, OTHER, "unique", None, "near enough", "128:8:0:128"),
-    "lengths too far apart": (PAGE, PAGE + OTHER, "unique", None, "at least 99 % of these are asked for", "128:8:1:128:99%"),
+    "lengths too far apart": (
+        PAGE,
+        PAGE + OTHER,
+        "unique",
+        None,
+        "at least 99 % of these are asked for",
+        "128:8:1:128:99%",
+    ),
 }
 
 
 @pytest.mark.parametrize("what", CASES)
-def test_the_verdict_and_its_reason(run: Callable[..., Any], files: Callable[..., Any], what: str) -> None:
+def test_the_verdict_and_its_reason(
+    run: Callable[..., Any], files: Callable[..., Any], what: str
+) -> None:
     one, other, verdict, reason, why, plan = CASES[what]
     found = json.loads(run("explain", *files(one, other), "--plan", plan, "--json").out)
     assert (found["verdict"], found["reason"]) == (verdict, reason)
@@ -53,40 +90,60 @@ def test_the_verdict_and_its_reason(run: Callable[..., Any], files: Callable[...
 
 
 def test_the_better_of_two_copies(run: Callable[..., Any], tmp_path: Path) -> None:
-    """The second beats the first or does not, by the rule of the settings; what is no copy is never the better one."""
+    """The second beats the first or does not, by the rule of the settings; what is no copy is never
+    the better one."""
     ranks = tmp_path / "ranks"
     ranks.write_text("b.example\na.example\n")
 
     def better(first: tuple[str, str, int], second: tuple[str, str, int], *options: str) -> bool:
         names = []
         for name, (text, host, seconds) in (("a.json", first), ("b.json", second)):
-            value = {"text": text, "url": f"https://{host}/1", "at": f"2026-11-25T00:00:{seconds:02d}Z"}
+            value = {
+                "text": text,
+                "url": f"https://{host}/1",
+                "at": f"2026-11-25T00:00:{seconds:02d}Z",
+            }
             (tmp_path / name).write_text(json.dumps(value))
             names.append(tmp_path / name)
         fields = ("--set", "value_format=json", "--set", "id_field=url", "--set", "time_field=at")
         found = json.loads(run("explain", *names, *fields, *options, "--json").out)
         return bool(found["better"])
 
-    short, long = (PAGE, "a.example", 1), (PAGE + "".join(f" more{at}" for at in range(40)), "b.example", 2)
+    short, long = (
+        (PAGE, "a.example", 1),
+        (PAGE + "".join(f" more{at}" for at in range(40)), "b.example", 2),
+    )
     assert better(short, long)
     assert not better(long, short)
-    for options in (("--set", "better=newest"), ("--set", "better=authority", "--set", f"host_ranks={ranks}")):
+    for options in (
+        ("--set", "better=newest"),
+        ("--set", "better=authority", "--set", f"host_ranks={ranks}"),
+    ):
         assert better((PAGE, "a.example", 1), (PAGE, "b.example", 2), *options)
         assert not better((PAGE, "b.example", 2), (PAGE, "a.example", 1), *options)
     assert not better(short, (OTHER * 3, "b.example", 2))
 
 
-def test_the_figures_are_those_of_plan_and_recipe(run: Callable[..., Any], files: Callable[..., Any]) -> None:
-    """Blocks add up to the distance; what differs most comes first, with the weights that the recipe gives."""
+def test_the_figures_are_those_of_plan_and_recipe(
+    run: Callable[..., Any], files: Callable[..., Any]
+) -> None:
+    """Blocks add up to the distance; what differs most comes first, with the weights that the
+    recipe gives."""
     found = json.loads(run("explain", *files(PAGE, edited(PAGE)), "--json", "--rows", 1000).out)
     weights = explain_features(Recipe(), PAGE), explain_features(Recipe(), edited(PAGE))
     differences = [abs(one["weights"][0] - one["weights"][1]) for one in found["differing"]]
 
     assert sum(one["distance"] for one in found["blocks"]) == found["distance"] > 0
-    assert int(found["documents"][0]["fingerprint"], 16) ^ int(found["documents"][1]["fingerprint"], 16) != 0
+    assert (
+        int(found["documents"][0]["fingerprint"], 16)
+        ^ int(found["documents"][1]["fingerprint"], 16)
+        != 0
+    )
     assert differences == sorted(differences, reverse=True)
     assert {one["feature"] for one in found["differing"]} == {
-        name for name in weights[0].keys() | weights[1].keys() if weights[0].get(name, 0) != weights[1].get(name, 0)
+        name
+        for name in weights[0].keys() | weights[1].keys()
+        if weights[0].get(name, 0) != weights[1].get(name, 0)
     }
     assert "edited" in {one["feature"] for one in found["differing"]}
     assert found["features_shared"] == len(weights[0].keys() & weights[1].keys())
@@ -94,14 +151,16 @@ def test_the_figures_are_those_of_plan_and_recipe(run: Callable[..., Any], files
 
 
 def test_the_page_can_be_read(run: Callable[..., Any], files: Callable[..., Any]) -> None:
-    """Verdict and sentence first, then prints, blocks, and the features that differ most with both weights."""
+    """Verdict and sentence first, then prints, blocks, and the features that differ most with both
+    weights."""
     page = run("explain", *files(PAGE, edited(PAGE)), "--plan", "128:8:1:21:75%", "--rows", 2).out
     told = r"\Aduplicate \(near\): .*^blocks .* of 8 within 1 bit; differences .*^features that differ most.* more; --rows"
     assert re.search(told, page, re.DOTALL | re.MULTILINE)
 
 
 def test_json_files_are_read_as_records(run: Callable[..., Any], tmp_path: Path) -> None:
-    """With ids: the same id again is `revised`; another scope is never compared; a record without text says which."""
+    """With ids: the same id again is `revised`; another scope is never compared; a record without
+    text says which."""
     for name, fields in {
         "a": {"id": "x", "text": PAGE, "host": "h"},
         "b": {"id": "x", "text": edited(PAGE), "host": "h"},
@@ -109,22 +168,40 @@ def test_json_files_are_read_as_records(run: Callable[..., Any], tmp_path: Path)
         "d": {"id": "x"},
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(fields))
-    options = ("--set", "value_format=json", "--set", "id_field=id", "--set", "scope_field=host", "--json")
+    options = (
+        "--set",
+        "value_format=json",
+        "--set",
+        "id_field=id",
+        "--set",
+        "scope_field=host",
+        "--json",
+    )
 
-    assert json.loads(run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).out)["reason"] == "revised"
-    assert "different scopes" in json.loads(run("explain", tmp_path / "a.json", tmp_path / "c.json", *options).out)["why"]
-    assert "no field 'text'" in run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
+    assert (
+        json.loads(run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).out)["reason"]
+        == "revised"
+    )
+    assert (
+        "different scopes"
+        in json.loads(run("explain", tmp_path / "a.json", tmp_path / "c.json", *options).out)["why"]
+    )
+    assert (
+        "no field 'text'" in run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
+    )
     ended = run("explain", tmp_path / "none.txt", "documents-3")
     assert (ended.code, "neither a file nor a record's position" in ended.err) == (1, True)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "plan", "digits"), [("chars", "blocks", 32), ("chars:64", "classic", 16), ("keywords:32", "32:4:0:3", 8)]
+    ("recipe", "plan", "digits"),
+    [("chars", "blocks", 32), ("chars:64", "classic", 16), ("keywords:32", "32:4:0:3", 8)],
 )
 def test_the_recipe_is_that_of_the_settings(
     run: Callable[..., Any], files: Callable[..., Any], recipe: str, plan: str, digits: int
 ) -> None:
-    """Prints have the recipe's width, the features shown are its own, and a plan beyond its width is refused."""
+    """Prints have the recipe's width, the features shown are its own, and a plan beyond its width
+    is refused."""
     asked = ("explain", *files(PAGE, edited(PAGE)), "--set", f"recipe={recipe}", "--json")
     found = json.loads(run(*asked, "--plan", plan).out)
 
@@ -146,10 +223,14 @@ def test_vectors_are_explained_by_their_numbers(run: Callable[..., Any], tmp_pat
     found = json.loads(run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).out)
 
     assert found["differing"] == [{"feature": "#2", "weights": [-1.0, -1.5]}]
-    assert "the recipe takes vectors" in run("explain", tmp_path / "a.json", tmp_path / "c.txt", *options).err
+    assert (
+        "the recipe takes vectors"
+        in run("explain", tmp_path / "a.json", tmp_path / "c.txt", *options).err
+    )
 
 
-# -- a position names the topic that it was printed with, also after the filter's source was given another name
+# -- a position names the topic that it was printed with, also after the filter's source was given
+# another name
 
 RENAMED = Settings.model_validate({"documents": "crawl2", "duplicates": "copies"})
 
@@ -163,7 +244,9 @@ AROUND = OrderDependencies(read_whole=_nothing, read_partition=_nothing)
 
 @pytest.mark.parametrize("text", ["documents-11@0", "duplicates-11@3", "other-1@2"])
 def test_a_position_in_another_topic_is_no_document_of_this_filter(text: str) -> None:
-    with pytest.raises(InputError, match=r"is no position in crawl2 or copies, .* Nothing was written"):
+    with pytest.raises(
+        InputError, match=r"is no position in crawl2 or copies, .* Nothing was written"
+    ):
         source_of(AROUND, RENAMED, text, bytes(16), b"key")
     with pytest.raises(InputError, match="does not name the source topic: only crawl2 is read"):
         rewind.parse([text], RENAMED.topic_names.documents)
@@ -174,11 +257,17 @@ def test_a_position_in_the_source_is_understood(text: str) -> None:
     assert source_of(AROUND, RENAMED, text, bytes(16), b"key") == SourcePlace(11, 3)
 
 
-@pytest.mark.parametrize(("text", "topic"), [("documents-1@3", "documents"), ("1@3", "crawl2"), ("unique-1@3", "unique")])
-def test_explain_reads_the_topic_that_a_position_names(text: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "topic"), [("documents-1@3", "documents"), ("1@3", "crawl2"), ("unique-1@3", "unique")]
+)
+def test_explain_reads_the_topic_that_a_position_names(
+    text: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
-    def record_at(_: object, __: object, name: str, partition: int, offset: int, ___: str) -> Message:
+    def record_at(
+        _: object, __: object, name: str, partition: int, offset: int, ___: str
+    ) -> Message:
         asked.append((name, partition, offset))
         return Message(name, partition, offset, b"key", b"some words", None, [])
 
@@ -198,7 +287,9 @@ def test_a_file_of_many_documents_is_no_text(
     for words in (["explain", one, tmp_path / name], ["similar", tmp_path / name]):
         ended = run(*words)
         assert (ended.code, ended.out) == (1, "")
-        assert ended.err.startswith(f"{name} is packed" if "txt" in name else f"{name} holds many documents")
+        assert ended.err.startswith(
+            f"{name} is packed" if "txt" in name else f"{name} holds many documents"
+        )
 
 
 def test_a_page_is_explained_by_its_main_text(run: Callable[..., Any], tmp_path: Path) -> None:

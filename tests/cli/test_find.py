@@ -24,10 +24,20 @@ TEXT = "It was the best of times,\nit was the worst of \x1b[31mtimes."
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[HttpServer]:
     engine = TextIndex(tmp_path / "engine")
-    facts = TextFacts("unique-0@0", "https://a.example/\x1b[2J", 1_700_000_000_000, 50, "unique", "new")
+    facts = TextFacts(
+        "unique-0@0", "https://a.example/\x1b[2J", 1_700_000_000_000, 50, "unique", "new"
+    )
     engine.add_text(facts, words_of(TEXT, Languages()), TEXT)
     copy = TextFacts(
-        "duplicates-1@7", "https://b.example/", 1_700_000_000_000, 50, "duplicate", "near", 0.9, "documents-0@3", "kept"
+        "duplicates-1@7",
+        "https://b.example/",
+        1_700_000_000_000,
+        50,
+        "duplicate",
+        "near",
+        0.9,
+        "documents-0@3",
+        "kept",
     )
     engine.add_text(copy._replace(better="longest", counted=3), ["other"])
     engine.commit(EnginePlace({}, {}))
@@ -49,7 +59,9 @@ def ask(run: Callable[..., Any], server: HttpServer, tmp_path: Path) -> Callable
     return asked
 
 
-def test_a_clue_is_found_as_an_argument_and_in_a_file(ask: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_clue_is_found_as_an_argument_and_in_a_file(
+    ask: Callable[..., Any], tmp_path: Path
+) -> None:
     """With its share, place and snippet; what a text or an id holds cannot repaint the terminal."""
     (tmp_path / "clue.txt").write_text("the best of times it was the WORST")
     shown = ask("find", "the best of times it was the WORST")
@@ -73,10 +85,19 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     shown = ask("group", "duplicates-1@7")
 
     assert shown.code == 0, shown.err
-    for part in ("https://b.example/", "b.example", "2023-11-14 22:13:20Z", "0.90", "near", "longest", "duplicates-1@7"):
+    for part in (
+        "https://b.example/",
+        "b.example",
+        "2023-11-14 22:13:20Z",
+        "0.90",
+        "near",
+        "longest",
+        "duplicates-1@7",
+    ):
         assert part in shown.out
     assert (
-        "kept was kept, and 1 copy of it judged a duplicate. It lies at documents-0@3. The log has counted 3. It came at "
+        "kept was kept, and 1 copy of it judged a duplicate. It lies at documents-0@3. The log has "
+        "counted 3. It came at "
         "2023-11-14 "
         "22:13:20Z. The best copy so far, by the rule longest, is https://b.example/."
     ) in " ".join((shown.out + shown.err).split())
@@ -88,10 +109,18 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     assert (unknown.code, "No copies of 'documents-0@99'" in unknown.err) == (1, True)
 
 
-def test_nobody_who_answers_is_told_with_what_to_do(run: Callable[..., Any], server: HttpServer) -> None:
+def test_nobody_who_answers_is_told_with_what_to_do(
+    run: Callable[..., Any], server: HttpServer
+) -> None:
     nobody = run("find", "a clue", "--search", "http://127.0.0.1:9")
     assert (nobody.code, "Start one with: stream-dedup run search" in nobody.err) == (1, True)
     assert "is no address of a search" in run("find", "a clue", "--search", "localhost").err
-    assert "asks for its token" in run("find", "a clue", "--search", f"http://127.0.0.1:{server.port}").err
+    assert (
+        "asks for its token"
+        in run("find", "a clue", "--search", f"http://127.0.0.1:{server.port}").err
+    )
     with serving() as other:
-        assert "another role answers there" in run("group", "x", "--search", f"http://127.0.0.1:{other.port}").err
+        assert (
+            "another role answers there"
+            in run("group", "x", "--search", f"http://127.0.0.1:{other.port}").err
+        )

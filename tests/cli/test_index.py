@@ -32,22 +32,38 @@ def test_stats_as_a_table_and_as_json(run: Callable[..., Any], volume: Path) -> 
 
     assert found["volume"] == str(volume)
     assert (found["applied"], found["entries"]["removed"], found["rejected_records"]) == (6, 1, 1)
-    assert found["entries"]["live"] == found["entries"]["with_neighbours"] + found["entries"]["digest_only"]
+    assert (
+        found["entries"]["live"]
+        == found["entries"]["with_neighbours"] + found["entries"]["digest_only"]
+    )
     assert found["state_digest"]["digest"] in table
     assert found["state_digest"]["log_offset"] == 6
     assert "hottest" in table
     without = run("index", "stats", volume, "--hottest", 0)
-    assert (without.code, "representatives" in without.out, "hottest" in without.out) == (0, True, False)
+    assert (without.code, "representatives" in without.out, "hottest" in without.out) == (
+        0,
+        True,
+        False,
+    )
     assert json.loads(run("index", "stats", "--no-digest", "--json").out)["state_digest"] is None
 
 
 def test_a_snapshot_goes_there_and_back(
     run: Callable[..., Any], volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is taken, restored and looked at has one state digest; a second restore into the same place is refused."""
+    """What is taken, restored and looked at has one state digest; a second restore into the same
+    place is refused."""
     taken = json.loads(run("index", "snapshot", tmp_path / "s", "--json").out)
     monkeypatch.setenv("STREAM_DEDUP_SNAPSHOTS", str(tmp_path / "s"))
-    table = run("index", "restore", tmp_path / "s", tmp_path / "new", "--offline", "--snapshot", taken["name"])
+    table = run(
+        "index",
+        "restore",
+        tmp_path / "s",
+        tmp_path / "new",
+        "--offline",
+        "--snapshot",
+        taken["name"],
+    )
     again = run("index", "restore", tmp_path / "s", tmp_path / "new", "--offline")
     found = json.loads(run("index", "stats", tmp_path / "new", "--json").out)
 
@@ -63,13 +79,17 @@ def test_a_snapshot_goes_there_and_back(
 def test_bad_arguments(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
     assert run("index", "snapshot", tmp_path / "s", "--wait", "5").code == 2
     missing = run("index", "stats", tmp_path / "none")
-    assert (missing.code, "no index volume" in missing.err, (tmp_path / "none").exists()) == (1, True, False)
+    assert (missing.code, "no index volume" in missing.err, (tmp_path / "none").exists()) == (
+        1,
+        True,
+        False,
+    )
     nowhere = run("index", "snapshot")
     ended = run("index", "restore", volume, tmp_path / "new", "--offline")
-    program = (
-        f"from stream_dedup.index.volume.store import RocksStore as R; s = R({str(volume)!r}); print(1, flush=True); input()"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    program = f"from stream_dedup.index.volume.store import RocksStore as R; s = R({str(volume)!r}); print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
         assert child.stdout is not None
         child.stdout.readline()
         silent = run("index", "snapshot", tmp_path / "s", "--wait", "0s")

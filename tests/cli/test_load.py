@@ -1,4 +1,5 @@
-"""`load`: what is sent for a document; it goes on where it stopped: nothing is missing, and little comes twice."""
+"""`load`: what is sent for a document; it goes on where it stopped: nothing is missing, and little
+comes twice."""
 
 from __future__ import annotations
 
@@ -24,9 +25,11 @@ class Killed(BaseException):
 
 
 class Broker:
-    """A producer that keeps what was flushed. After `left` more records it ends the process, or fails from then on.
+    """A producer that keeps what was flushed. After `left` more records it ends the process, or
+    fails from then on.
 
-    Of a killed process nothing works any more, and of what it sent without an answer the first `luck` are written.
+    Of a killed process nothing works any more, and of what it sent without an answer the first
+    `luck` are written.
     """
 
     first_failure = "No space left."
@@ -47,7 +50,9 @@ class Broker:
     def is_given_up(self) -> bool:
         return self.is_gone and self.failed > 0
 
-    def send(self, _topic: str, _key: bytes | None, value: bytes, name: tuple[str, int] = ("", 0)) -> None:
+    def send(
+        self, _topic: str, _key: bytes | None, value: bytes, name: tuple[str, int] = ("", 0)
+    ) -> None:
         if self.refuses in value:
             self.too_large.append(name)
             return
@@ -72,14 +77,19 @@ class Broker:
 
 def run(folder: Path, state: Path, broker: Broker, *, again: bool = False) -> int:
     journal = Journal(state, ["test"], again=again)
-    loading = Loading(load_settings({"value_format": "json"}, environ={}), "documents", None, broker, journal)  # type: ignore[arg-type]
+    loading = Loading(
+        load_settings({"value_format": "json"}, environ={}), "documents", None, broker, journal
+    )  # type: ignore[arg-type]
     broker.failed = 0
     broker.is_dead = False
     return loading.run(find_files(str(folder), "auto"), as_json=True)
 
 
-def loaded(folder: Path, broker: Broker, left: int | None = None, **more: bool) -> tuple[int, list[bytes]]:
-    """Load the files of a folder, until the broker has taken so many; return the exit code, and what this run has written."""
+def loaded(
+    folder: Path, broker: Broker, left: int | None = None, **more: bool
+) -> tuple[int, list[bytes]]:
+    """Load the files of a folder, until the broker has taken so many; return the exit code, and
+    what this run has written."""
     broker.left = left
     broker.written.clear()
     return run(folder / "files", folder / "state", broker, **more), [*broker.written]
@@ -98,7 +108,8 @@ def make_files(folder: Path) -> list[bytes]:
 def test_killed_anywhere_nothing_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After any number of kills everything was written, in order but for what came after the last line of the journal."""
+    """After any number of kills everything was written, in order but for what came after the last
+    line of the journal."""
     dice = random.Random(int(os.environ["TEST_SEED"]))
     values = make_files(tmp_path / "files")
     resumed = 0
@@ -121,7 +132,8 @@ def test_killed_anywhere_nothing_is_missing(
                     stream.write(b'{"file": "' if dice.random() < 0.5 else b"")
         assert set(broker.written) == set(values)
         assert list(dict.fromkeys(broker.written)) == values
-        # A run repeats at most what the one before it sent since its last line: `every` ticks of the clock.
+        # A run repeats at most what the one before it sent since its last line: `every` ticks of
+        # the clock.
         assert len(broker.written) <= len(values) + kills * (every + 1)
         resumed += kills
         assert list(state.glob("*.jsonl")) == []
@@ -130,7 +142,8 @@ def test_killed_anywhere_nothing_is_missing(
 
 
 def test_interrupted_it_repeats_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After Ctrl-C what was sent is waited for and written down; the next run sends the rest, and the one after all again."""
+    """After Ctrl-C what was sent is waited for and written down; the next run sends the rest, and
+    the one after all again."""
     values, broker = make_files(tmp_path / "files"), Broker()
     broker.ends = KeyboardInterrupt
 
@@ -154,7 +167,8 @@ def test_again_and_changed_files_begin_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("is_gone", "failed"), [(False, "31 of 41"), (True, "1 of 11")])
 def test_what_kafka_refused_is_sent_again(is_gone: bool, failed: str, tmp_path: Path) -> None:
-    """Nothing that follows a refused document is written down as loaded; where Kafka is gone, nothing more is read."""
+    """Nothing that follows a refused document is written down as loaded; where Kafka is gone,
+    nothing more is read."""
     values, broker = make_files(tmp_path / "files"), Broker()
     broker.fails, broker.is_gone = True, is_gone
 
@@ -164,13 +178,19 @@ def test_what_kafka_refused_is_sent_again(is_gone: bool, failed: str, tmp_path: 
     assert {*before, *loaded(tmp_path, broker)[1]} == set(values)
 
 
-def test_what_is_too_large_is_named_and_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It would fail for ever: the others are loaded and written down, the exit code is 1, and nothing is sent again."""
+def test_what_is_too_large_is_named_and_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would fail for ever: the others are loaded and written down, the exit code is 1, and
+    nothing is sent again."""
     values, broker = make_files(tmp_path / "files"), Broker()
     broker.refuses = b'"a7"'
 
     assert loaded(tmp_path, broker) == (1, [value for value in values if b'"a7"' not in value])
-    assert "a.jsonl:8 is larger than Kafka takes (11 bytes) and was passed over." in capsys.readouterr().err
+    assert (
+        "a.jsonl:8 is larger than Kafka takes (11 bytes) and was passed over."
+        in capsys.readouterr().err
+    )
     assert list((tmp_path / "state").glob("*.jsonl")) == []
 
 
@@ -221,8 +241,13 @@ def test_a_text_file_becomes_what_the_worker_decodes(tmp_path: Path) -> None:
     document = RawDocument("a/b.txt", "Grüße \x00".encode(), "text")
 
     assert record_of(Settings(), document, None) == (b"a/b.txt", document.raw)
-    key, value = record_of(json_settings(text_field="page.body", id_field="page.id"), document, None)
-    assert (key, json.loads(value)) == (b"a/b.txt", {"page": {"id": "a/b.txt", "body": "Grüße \x00"}})
+    key, value = record_of(
+        json_settings(text_field="page.body", id_field="page.id"), document, None
+    )
+    assert (key, json.loads(value)) == (
+        b"a/b.txt",
+        {"page": {"id": "a/b.txt", "body": "Grüße \x00"}},
+    )
     _, value = record_of(json_settings(text_encoding="base64"), document, None)
     assert base64.b64decode(json.loads(value)["text"]) == document.raw
     _, value = record_of(load_settings({"text_encoding": "base64"}, environ={}), document, None)
@@ -253,16 +278,21 @@ def test_a_seed_of_whole_lines_is_told(
     path.write_text('{"url": "http://1/", "text": "a"}\n')
     settings = load_settings({"value_format": value_format}, environ={})
 
-    ((_, messages),) = seed_command._of_files(settings, str(path), "auto", "url", seed_command._Totals())
+    ((_, messages),) = seed_command._of_files(
+        settings, str(path), "auto", "url", seed_command._Totals()
+    )
 
     assert [one.key for one in messages] == [b"http://1/"]
     assert ("Each line is taken whole as its text" in capsys.readouterr().err) is told
 
 
 @pytest.mark.parametrize(
-    ("id_field", "key_field", "key"), [(None, None, b"an id"), ("page.url", None, b"http://1/"), ("page.url", "key", b"a key")]
+    ("id_field", "key_field", "key"),
+    [(None, None, b"an id"), ("page.url", None, b"http://1/"), ("page.url", "key", b"a key")],
 )
-def test_the_key_is_where_the_filter_looks_for_the_id(id_field: str | None, key_field: str | None, key: bytes) -> None:
+def test_the_key_is_where_the_filter_looks_for_the_id(
+    id_field: str | None, key_field: str | None, key: bytes
+) -> None:
     """ID_FIELD counts unless --key-field names another; with neither it is `id`, else `url`."""
     fields = {"id": "an id", "url": "http://2/", "key": "a key", "page": {"url": "http://1/"}}
     document = RawDocument("a.jsonl:1", json.dumps(fields).encode(), "jsonl", fields)

@@ -1,4 +1,5 @@
-"""Odd records and damaged files among good ones: `check`, `dedup`, `load` and `seed` lose these alone, and say so."""
+"""Odd records and damaged files among good ones: `check`, `dedup`, `load` and `seed` lose these
+alone, and say so."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def verdicts(out: str) -> dict[str, str]:
 
 
 def write_folder(folder: Path) -> None:
-    """Write three good files, and between them a Parquet file and a packed one that are cut off, and an odd WARC file."""
+    """Write three good files, and between them a Parquet file and a packed one that are cut off,
+    and an odd WARC file."""
     folder.mkdir()
     lines = [json.dumps({"id": number, "text": text()}) + "\n" for number in range(200)]
     (folder / "a.jsonl").write_text("".join(lines[:5]))
@@ -49,24 +51,36 @@ def write_folder(folder: Path) -> None:
 def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_with_its_place(
     run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Exit 0, and of a loss 1 with `--strict`; the summary has the number, a line the place, and JSON both."""
+    """Exit 0, and of a loss 1 with `--strict`; the summary has the number, a line the place, and
+    JSON both."""
     (tmp_path / "whole.warc").write_bytes(NEIGHBOURS[0] + WHOLE["much_too_long"] + NEIGHBOURS[1])
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_body"] + NEIGHBOURS[1])
     where = f"a.warc@{len(NEIGHBOURS[0])}"
 
     whole = run("check", tmp_path / "whole.warc", "--strict", "--json")
-    ended, strict = run("check", tmp_path / "a.warc"), run("check", tmp_path / "a.warc", "--strict", "--json")
+    ended, strict = (
+        run("check", tmp_path / "a.warc"),
+        run("check", tmp_path / "a.warc", "--strict", "--json"),
+    )
 
     assert (whole.code, whole.err, ended.code, strict.code) == (0, "", 0, 1)
     assert verdicts(whole.out) == {f"http://{name}.example/": "unique" for name in "abc"}
     assert "dead letters  1 (decode 1)" in ended.out
     assert "documents     3" in ended.out
-    assert ended.err.startswith(f"{where}: The record at byte {len(NEIGHBOURS[0]):,} of a.warc (http://b.example/) has a body")
-    assert verdicts(strict.out) == {"http://a.example/": "unique", where: "dead-letter", "http://c.example/": "unique"}
+    assert ended.err.startswith(
+        f"{where}: The record at byte {len(NEIGHBOURS[0]):,} of a.warc (http://b.example/) has a "
+        "body"
+    )
+    assert verdicts(strict.out) == {
+        "http://a.example/": "unique",
+        where: "dead-letter",
+        "http://c.example/": "unique",
+    }
 
 
 def test_a_bad_file_costs_itself_alone(run: Callable[..., Any], tmp_path: Path) -> None:
-    """The good files are judged and written, each bad one is a line, and the exit code is 1, again when run again."""
+    """The good files are judged and written, each bad one is a line, and the exit code is 1, again
+    when run again."""
     write_folder(tmp_path / "data")
 
     listed = run("check", tmp_path / "data", "--json")
@@ -79,25 +93,40 @@ def test_a_bad_file_costs_itself_alone(run: Callable[..., Any], tmp_path: Path) 
         "c.jsonl.gz",
         f"e.warc@{len(NEIGHBOURS[0])}",
     ]
-    assert {"a.jsonl:1", "c.jsonl.gz:1", "d.parquet:6", "http://c.example/", "f.jsonl:6"} <= set(found)
+    assert {"a.jsonl:1", "c.jsonl.gz:1", "d.parquet:6", "http://c.example/", "f.jsonl:6"} <= set(
+        found
+    )
     counts = json.loads(written.out)
     kept = sum(verdict == "unique" for verdict in found.values())
     assert (counts["kept"], counts["unreadable"]) == (kept, 3)
     assert counts["duplicates"] == len(found) - kept - 3
     assert written.err.splitlines()[0].startswith("b.parquet cannot be read as a Parquet file")
-    unreadable = [path.read_text() for path in sorted((tmp_path / "out" / "unreadable").glob("*.jsonl"))]
+    unreadable = [
+        path.read_text() for path in sorted((tmp_path / "out" / "unreadable").glob("*.jsonl"))
+    ]
     problems = [json.loads(line) for part in unreadable for line in part.splitlines()]
-    assert [one["id"] for one in problems] == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
+    assert [one["id"] for one in problems] == [
+        "b.parquet",
+        "c.jsonl.gz",
+        f"e.warc@{len(NEIGHBOURS[0])}",
+    ]
     assert all(one["dedup_problem"] for one in problems)
     assert run("check", tmp_path / "data", "--to", tmp_path / "out").code == 1
 
 
-def test_rows_and_what_is_lost_of_one_file_are_written_apart(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_rows_and_what_is_lost_of_one_file_are_written_apart(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
     """A null is a row with its columns, a damaged row group is none."""
     path = tmp_path / "a.parquet"
     texts = [None if number == 7 else f"{number} {text(20)}" for number in range(40)]
     pq.write_table(
-        pa.table({"text": texts}), path, row_group_size=10, use_dictionary=False, compression="none", write_statistics=False
+        pa.table({"text": texts}),
+        path,
+        row_group_size=10,
+        use_dictionary=False,
+        compression="none",
+        write_statistics=False,
     )
     raw = path.read_bytes()
     at = raw.index(texts[20].encode()) - 4  # its length
@@ -106,21 +135,40 @@ def test_rows_and_what_is_lost_of_one_file_are_written_apart(run: Callable[..., 
     ended = run("check", path, "--to", tmp_path / "out", "--json")
 
     assert ended.code == 1
-    assert json.loads(ended.out) == {"to": str(tmp_path / "out"), "kept": 29, "duplicates": 0, "unreadable": 2}
-    (rows,), (lost,) = (sorted((tmp_path / "out" / "unreadable").glob(f"*.{kind}")) for kind in ("parquet", "jsonl"))
-    assert pq.read_table(rows).to_pylist() == [{"text": None, "dedup_problem": pq.read_table(rows)["dedup_problem"][0].as_py()}]
-    assert json.loads(lost.read_text())["dedup_problem"].startswith("Of a.parquet rows 20 to 29 cannot be read")
+    assert json.loads(ended.out) == {
+        "to": str(tmp_path / "out"),
+        "kept": 29,
+        "duplicates": 0,
+        "unreadable": 2,
+    }
+    (rows,), (lost,) = (
+        sorted((tmp_path / "out" / "unreadable").glob(f"*.{kind}")) for kind in ("parquet", "jsonl")
+    )
+    assert pq.read_table(rows).to_pylist() == [
+        {"text": None, "dedup_problem": pq.read_table(rows)["dedup_problem"][0].as_py()}
+    ]
+    assert json.loads(lost.read_text())["dedup_problem"].startswith(
+        "Of a.parquet rows 20 to 29 cannot be read"
+    )
 
 
 def test_nothing_that_can_be_read_is_a_failure(run: Callable[..., Any], tmp_path: Path) -> None:
-    """All rows dead letters: 1, in both forms; the fields that are there are named once, and the setting."""
+    """All rows dead letters: 1, in both forms; the fields that are there are named once, and the
+    setting."""
     path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"url": f"u{number}", "body": text()}) + "\n" for number in range(3)))
+    path.write_text(
+        "".join(json.dumps({"url": f"u{number}", "body": text()}) + "\n" for number in range(3))
+    )
 
     ended, written = run("check", path), run("check", path, "--to", tmp_path / "out")
 
     assert ended.code == written.code == 1
-    assert ended.err.count("has the fields url, body. Name the one with the text by STREAM_DEDUP_TEXT_FIELD") == 1
+    assert (
+        ended.err.count(
+            "has the fields url, body. Name the one with the text by STREAM_DEDUP_TEXT_FIELD"
+        )
+        == 1
+    )
     assert run("check", path, "--text-field", "body").code == 0
     pq.write_table(pa.table({"body": [[1.0, 2.0]]}), tmp_path / "b.parquet")
     for file in (path, tmp_path / "b.parquet"):
@@ -132,37 +180,54 @@ def test_nothing_that_can_be_read_is_a_failure(run: Callable[..., Any], tmp_path
 
 def test_an_id_field_that_is_not_there_is_said(run: Callable[..., Any], tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": [text()], "url": ["u"]}), tmp_path / "a.parquet")
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": 1, "text": text()} | more) + "\n" for more in ({}, {"key": 2})))
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"id": 1, "text": text()} | more) + "\n" for more in ({}, {"key": 2}))
+    )
 
     columns = run("check", tmp_path / "a.parquet", "--id-field", "nosuch")
     lines = run("check", tmp_path / "a.jsonl", "--id-field", "key")
 
     assert (columns.code, columns.out) == (1, "")
-    assert "has no column 'nosuch'; its columns are text, url. Name the one with the id by --id-field." in columns.err
+    assert (
+        "has no column 'nosuch'; its columns are text, url. Name the one with the id by --id-field."
+        in columns.err
+    )
     assert lines.code == 0
     assert "1 of 2 documents have no 'key' (STREAM_DEDUP_ID_FIELD, --id-field)" in lines.err
 
 
 def article(number: int, comments: int = 0) -> str:
-    """Return a page of a site whose menu is longer than its articles; `comments` of readers stand below."""
+    """Return a page of a site whose menu is longer than its articles; `comments` of readers stand
+    below."""
     words = random.Random(number)
-    menu = "".join(f"<li><a href='/{word}'>Section {word} of the site</a></li>" for word in WORDS[:120])
+    menu = "".join(
+        f"<li><a href='/{word}'>Section {word} of the site</a></li>" for word in WORDS[:120]
+    )
     body = "".join(f"<p>{' '.join(words.choice(WORDS) for _ in range(40))}.</p>" for _ in range(4))
     said = "".join(
-        f"<div class='comment'><p>{' '.join(words.choice(WORDS) for _ in range(25))}.</p></div>" for _ in range(comments)
+        f"<div class='comment'><p>{' '.join(words.choice(WORDS) for _ in range(25))}.</p></div>"
+        for _ in range(comments)
     )
-    below = f"<section id='comments' class='comments'><h2>Comments</h2>{said}</section>" if comments else ""
+    below = (
+        f"<section id='comments' class='comments'><h2>Comments</h2>{said}</section>"
+        if comments
+        else ""
+    )
     return (
         f"<html><head><title>{number}</title></head><body><nav><ul>{menu}</ul></nav>"
-        f"<article><h1>Article {number}</h1>{body}{below}</article><footer><ul>{menu}</ul></footer></body></html>"
+        "<article><h1>Article "
+        f"{number}</h1>{body}{below}</article><footer><ul>{menu}</ul></footer></body></html>"
     )
 
 
 def test_pages_are_judged_by_their_main_text(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Forty articles with one menu, in a WARC file and as files, are forty; what is written is their text."""
+    """Forty articles with one menu, in a WARC file and as files, are forty; what is written is
+    their text."""
     pages = [article(number) for number in range(40)]
     (tmp_path / "pages").mkdir()
-    (tmp_path / "a.warc.gz").write_bytes(b"".join(gzipped(record(f"p{n}", http(one.encode()))) for n, one in enumerate(pages)))
+    (tmp_path / "a.warc.gz").write_bytes(
+        b"".join(gzipped(record(f"p{n}", http(one.encode()))) for n, one in enumerate(pages))
+    )
     for number, one in enumerate(pages):
         (tmp_path / "pages" / f"{number}.html").write_text(one)
 
@@ -171,7 +236,9 @@ def test_pages_are_judged_by_their_main_text(run: Callable[..., Any], tmp_path: 
 
         assert (ended.code, ended.err) == (0, "")
         assert json.loads(ended.out)["kept"] == 40
-        kept = "".join(path.read_text() for path in (tmp_path / f"to {target.name}" / "kept").iterdir())
+        kept = "".join(
+            path.read_text() for path in (tmp_path / f"to {target.name}" / "kept").iterdir()
+        )
         assert "<p>" not in kept
         assert "Section word1" not in kept
         assert "Article 17" in kept
@@ -182,7 +249,11 @@ def test_comments_of_readers_make_no_other_article(run: Callable[..., Any], tmp_
     versions = [record(f"v{count}", http(article(1, count).encode())) for count in (2, 8, 20)]
     (tmp_path / "a.warc").write_bytes(b"".join(versions))
 
-    assert list(verdicts(run("check", tmp_path / "a.warc", "--json").out).values()) == ["unique", "duplicate", "duplicate"]
+    assert list(verdicts(run("check", tmp_path / "a.warc", "--json").out).values()) == [
+        "unique",
+        "duplicate",
+        "duplicate",
+    ]
 
 
 def test_the_extractor_is_asked_for_in_one_sentence(
@@ -193,7 +264,9 @@ def test_the_extractor_is_asked_for_in_one_sentence(
     (tmp_path / "b.warc").write_bytes(record("t", http(b"plain text", kind="text/plain")))
     from importlib.util import find_spec
 
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "resiliparse" else find_spec(name))
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "resiliparse" else find_spec(name)
+    )
 
     ended = run("check", tmp_path / "a.warc")
 
@@ -204,9 +277,12 @@ def test_the_extractor_is_asked_for_in_one_sentence(
 
 
 def test_texts_that_look_like_pages_are_told_once(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Fields with markup are judged as they are, and that is said, with the setting; not if pages are expected."""
+    """Fields with markup are judged as they are, and that is said, with the setting; not if pages
+    are expected."""
     path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"id": number, "text": article(number)}) + "\n" for number in range(3)))
+    path.write_text(
+        "".join(json.dumps({"id": number, "text": article(number)}) + "\n" for number in range(3))
+    )
 
     plain, html = run("check", path), run("check", path, "--set", "text_is=html")
 
@@ -217,32 +293,52 @@ def test_texts_that_look_like_pages_are_told_once(run: Callable[..., Any], tmp_p
     assert "unique     3 (new 3)" in html.out
     with pytest.warns(UserWarning, match="^Row 0 looks like a web page") as warned:
         dedup([article(0), article(1)])
-    assert {Path(one.filename).name for one in warned} == {"test_odd_files.py"}  # the line that called
+    assert {Path(one.filename).name for one in warned} == {
+        "test_odd_files.py"
+    }  # the line that called
 
 
 def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
-    """As many rows as documents and losses, a warning with their number; and an error if there is nothing else."""
+    """As many rows as documents and losses, a warning with their number; and an error if there is
+    nothing else."""
     write_folder(tmp_path / "data")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "a.parquet").write_bytes(b"no such thing")
 
-    with pytest.warns(UserWarning, match=r"^3 of \d+ rows cannot be read, the first: b\.parquet cannot be read"):
+    with pytest.warns(
+        UserWarning, match=r"^3 of \d+ rows cannot be read, the first: b\.parquet cannot be read"
+    ):
         found = dedup(tmp_path / "data")
 
     lost = [number for number, reason in enumerate(found["reason"]) if reason == "unreadable"]
-    assert [found["id"][number] for number in lost] == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
+    assert [found["id"][number] for number in lost] == [
+        "b.parquet",
+        "c.jsonl.gz",
+        f"e.warc@{len(NEIGHBOURS[0])}",
+    ]
     assert not any(found["is_duplicate"][number] for number in lost)
-    assert found["is_duplicate"][-6:] == [True] * 6  # those of the last file, behind all that is damaged
+    assert (
+        found["is_duplicate"][-6:] == [True] * 6
+    )  # those of the last file, behind all that is damaged
     with pytest.raises(InputError, match=r"^Nothing can be read: a\.parquet cannot be read"):
         dedup(tmp_path / "bad")
 
 
 def test_dedup_takes_a_row_of_a_file_without_an_id_as_unreadable(tmp_path: Path) -> None:
     """Nor does a line without the field, without a text or without JSON cost the others."""
-    lines = [{"key": 1, "text": text()}, {"text": text()}, {"key": 2, "text": None}, {"key": 3, "text": text()}]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines) + "no JSON\n")
+    lines = [
+        {"key": 1, "text": text()},
+        {"text": text()},
+        {"key": 2, "text": None},
+        {"key": 3, "text": text()},
+    ]
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in lines) + "no JSON\n"
+    )
 
-    with pytest.warns(UserWarning, match=r"^3 of 5 rows cannot be read, the first: a\.jsonl:2 has no id"):
+    with pytest.warns(
+        UserWarning, match=r"^3 of 5 rows cannot be read, the first: a\.jsonl:2 has no id"
+    ):
         found = dedup(tmp_path / "a.jsonl", id="key")
 
     assert found["reason"] == ["new", "unreadable", "unreadable", "new", "unreadable"]
@@ -252,7 +348,8 @@ def test_dedup_takes_a_row_of_a_file_without_an_id_as_unreadable(tmp_path: Path)
 
 
 def test_load_sends_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is lost is counted and not sent; a file that could not be read to its end is asked for again by the next run."""
+    """What is lost is counted and not sent; a file that could not be read to its end is asked for
+    again by the next run."""
     write_folder(tmp_path / "data")
     (tmp_path / "data" / "c.jsonl.gz").rename(tmp_path / "c.jsonl.gz")
     broker = Broker()
@@ -277,28 +374,49 @@ def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_zstd"] + NEIGHBOURS[1])
     totals = seed_command._Totals()
 
-    ((_, messages),) = seed_command._of_files(load_settings({}, environ={}), str(tmp_path / "a.warc"), "auto", None, totals)
+    ((_, messages),) = seed_command._of_files(
+        load_settings({}, environ={}), str(tmp_path / "a.warc"), "auto", None, totals
+    )
 
-    assert [(one.offset, one.key) for one in messages] == [(0, b"http://a.example/"), (2, b"http://c.example/")]
+    assert [(one.offset, one.key) for one in messages] == [
+        (0, b"http://a.example/"),
+        (2, b"http://c.example/"),
+    ]
     assert (totals.lost.count, totals.lost.damaged) == (1, 0)
     assert totals.lost.exit_code(2, is_strict=False) == 0
-    assert totals.lost.exit_code(2, is_strict=True) == totals.lost.exit_code(0, is_strict=False) == 1
+    assert (
+        totals.lost.exit_code(2, is_strict=True) == totals.lost.exit_code(0, is_strict=False) == 1
+    )
     said = capsys.readouterr().err
     assert f"a.warc@{len(NEIGHBOURS[0])}: The record at byte" in said
     assert "These are web pages, and the filter is set to judge them with their tags" in said
 
 
-def test_texts_in_another_encoding_are_no_copies_of_each_other(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Their letters are lost, and what is left is alike: all are told, and none is dropped, of a file or of a list."""
-    words = [" ".join("".join(SOURCE.choices("абвгдежзиклмн", k=6)) for _ in range(40)) for _ in range(20)]
-    texts = [f"Новость: {one}, harbour.example, the 24th of November 2026, by our own correspondent." for one in words]
+def test_texts_in_another_encoding_are_no_copies_of_each_other(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Their letters are lost, and what is left is alike: all are told, and none is dropped, of a
+    file or of a list."""
+    words = [
+        " ".join("".join(SOURCE.choices("абвгдежзиклмн", k=6)) for _ in range(40))
+        for _ in range(20)
+    ]
+    texts = [
+        f"Новость: {one}, harbour.example, the 24th of November 2026, by our own correspondent."
+        for one in words
+    ]
     lines = [json.dumps({"text": one}, ensure_ascii=False).encode("cp1251") for one in texts]
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
     good = text()
 
     ended = run("check", tmp_path / "a.jsonl", "--to", tmp_path / "out", "--json")
-    with pytest.warns(UserWarning, match=r"^20 of 21 rows cannot be read, the first: Row 0: .* are no UTF-8"):
-        kept = dedup([*(one.encode("cp1251").decode("utf-8", "replace") for one in texts), good], returns="mask")
+    with pytest.warns(
+        UserWarning, match=r"^20 of 21 rows cannot be read, the first: Row 0: .* are no UTF-8"
+    ):
+        kept = dedup(
+            [*(one.encode("cp1251").decode("utf-8", "replace") for one in texts), good],
+            returns="mask",
+        )
 
     assert (ended.code, json.loads(ended.out)["unreadable"]) == (1, 20)
     assert "are no UTF-8 (U+FFFD)" in ended.err

@@ -1,4 +1,5 @@
-"""Prints made anywhere and judged in one process: what is said is what one process says that does both."""
+"""Prints made anywhere and judged in one process: what is said is what one process says that does
+both."""
 
 from __future__ import annotations
 
@@ -32,20 +33,28 @@ ONE_PRINT = prints(TABLE.slice(0, 1))
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Shards of several kinds, one in a folder within, with a null, a broken line, an empty file and a copy among them."""
+    """Shards of several kinds, one in a folder within, with a null, a broken line, an empty file
+    and a copy among them."""
     folder = tmp_path / "data"
     (folder / "deep").mkdir(parents=True)
     texts = [page.text for page in PAGES]
-    pq.write_table(pa.table({"id": list(range(100)), "text": [None, *texts[1:100]]}), folder / "b.parquet")
-    (folder / "b.jsonl").write_text("".join(json.dumps({"url": page.id, "text": page.text}) + "\n" for page in PAGES[50:150]))
+    pq.write_table(
+        pa.table({"id": list(range(100)), "text": [None, *texts[1:100]]}), folder / "b.parquet"
+    )
+    (folder / "b.jsonl").write_text(
+        "".join(json.dumps({"url": page.id, "text": page.text}) + "\n" for page in PAGES[50:150])
+    )
     (folder / "b.jsonl.gz").write_bytes(b"no gzip")
-    (folder / "deep" / "a.jsonl").write_text("no JSON\n" + json.dumps({"text": texts[3], "id": "é" * 700}) + "\n")
+    (folder / "deep" / "a.jsonl").write_text(
+        "no JSON\n" + json.dumps({"text": texts[3], "id": "é" * 700}) + "\n"
+    )
     (folder / "z.jsonl").write_text("")
     return folder
 
 
 def test_two_steps_say_what_one_says(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
-    """By two processes, or a file at a time from the last to the first: the same prints, and the verdicts of `check`."""
+    """By two processes, or a file at a time from the last to the first: the same prints, and the
+    verdicts of `check`."""
     whole = run("check", data, "--json")
     table = run("check", data)
 
@@ -55,33 +64,49 @@ def test_two_steps_say_what_one_says(run: Callable[..., Any], tmp_path: Path, da
     judged = run("judge", tmp_path / "prints", "--json")
 
     assert made.code == judged.code == whole.code == 1  # one file is no gzip
-    assert json.loads(made.out) == {"to": str(tmp_path / "prints"), "files": 5, "documents": 200, "unreadable": 3}
+    assert json.loads(made.out) == {
+        "to": str(tmp_path / "prints"),
+        "files": 5,
+        "documents": 200,
+        "unreadable": 3,
+    }
     assert judged.out == whole.out
     assert '"reason": "near"' in judged.out
     shown = run("judge", tmp_path / "prints")
     assert (shown.out, shown.code) == (table.out, table.code)
-    of_shard = {name: pq.read_table(tmp_path / "prints" / name) for name in tree(tmp_path / "prints")}
+    of_shard = {
+        name: pq.read_table(tmp_path / "prints" / name) for name in tree(tmp_path / "prints")
+    }
     assert set(of_shard) == {f"{name}.parquet" for name in tree(data)}
-    for name in set(of_shard) - {"deep/a.jsonl.parquet"}:  # there, the place is told by the file's own name
+    for name in set(of_shard) - {
+        "deep/a.jsonl.parquet"
+    }:  # there, the place is told by the file's own name
         assert of_shard[name] == pq.read_table(tmp_path / "one by one" / name)
 
 
-def test_verdicts_stand_beside_their_documents(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+def test_verdicts_stand_beside_their_documents(
+    run: Callable[..., Any], tmp_path: Path, data: Path
+) -> None:
     run("prints", data, "--to", tmp_path / "prints")
-    printed = [json.loads(line) for line in run("judge", tmp_path / "prints", "--json").out.splitlines()]
+    printed = [
+        json.loads(line) for line in run("judge", tmp_path / "prints", "--json").out.splitlines()
+    ]
 
     ended = run("judge", tmp_path / "prints", "--to", tmp_path / "verdicts")
 
     assert "documents  " in ended.out
     files = [
-        tmp_path / "verdicts" / f"{name}.parquet" for name in ("b.jsonl", "b.jsonl.gz", "b.parquet", "deep/a.jsonl", "z.jsonl")
+        tmp_path / "verdicts" / f"{name}.parquet"
+        for name in ("b.jsonl", "b.jsonl.gz", "b.parquet", "deep/a.jsonl", "z.jsonl")
     ]
     written = [row for path in files for row in pq.read_table(path).to_pylist()]
-    assert [{name: value for name, value in row.items() if value is not None} for row in written] == [
-        {name: value for name, value in row.items() if value is not None} for row in printed
-    ]
+    assert [
+        {name: value for name, value in row.items() if value is not None} for row in written
+    ] == [{name: value for name, value in row.items() if value is not None} for row in printed]
     assert pq.read_metadata(files[2]).num_rows == 100
-    told = json.loads(run("judge", tmp_path / "prints", "--to", tmp_path / "again", "--json").out)["verdicts"]
+    told = json.loads(run("judge", tmp_path / "prints", "--to", tmp_path / "again", "--json").out)[
+        "verdicts"
+    ]
     assert (sum(told.values()), set(told)) == (200, {"unique", "duplicate"})
 
 
@@ -97,13 +122,19 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
         patched.setattr(pq.ParquetWriter, "write_table", full)
         ended = run("prints", data / "b.jsonl", "--to", tmp_path / "prints")
     assert ended.code == 1
-    assert "was not written: the disk is full. Free or add space, and run the command again." in ended.err
+    assert (
+        "was not written: the disk is full. Free or add space, and run the command again."
+        in ended.err
+    )
     assert tree(tmp_path / "prints") == {}
     assert run("prints", data / "b.jsonl", "--to", tmp_path / "prints").code == 0
 
 
-def test_a_folder_that_cannot_be_read_is_named(run: Callable[..., Any], data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are judged; a folder below without rights counts as a file that cannot be read. (Root may read each.)"""
+def test_a_folder_that_cannot_be_read_is_named(
+    run: Callable[..., Any], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are judged; a folder below without rights counts as a file that cannot be read.
+    (Root may read each.)"""
     walk = os.walk
 
     def walked(top: Path, onerror: Callable[[OSError], None]) -> Any:
@@ -117,7 +148,9 @@ def test_a_folder_that_cannot_be_read_is_named(run: Callable[..., Any], data: Pa
     assert re.search(r"\bdeep\b.*(Permission denied|Is a directory)", ended.out + ended.err)
 
 
-def test_a_run_goes_on_and_sees_what_has_changed(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
+def test_a_run_goes_on_and_sees_what_has_changed(
+    run: Callable[..., Any], tmp_path: Path, data: Path
+) -> None:
     """Prints that are there stay; those of a changed file, or by other settings, are made anew."""
     command = ("prints", data, "--to", tmp_path / "prints", "--json")
     run(*command)
@@ -136,8 +169,11 @@ def test_a_run_goes_on_and_sees_what_has_changed(run: Callable[..., Any], tmp_pa
     assert "of the recipe chars" in run("judge", tmp_path / "prints").err
 
 
-def test_prints_without_a_source_are_named(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
-    """They stay, and are judged, until somebody deletes them; a task of one file says nothing of those of other tasks."""
+def test_prints_without_a_source_are_named(
+    run: Callable[..., Any], tmp_path: Path, data: Path
+) -> None:
+    """They stay, and are judged, until somebody deletes them; a task of one file says nothing of
+    those of other tasks."""
     command = ("prints", data, "--to", tmp_path / "prints")
     assert "without a source" not in run(*command).err
     (data / "deep" / "a.jsonl").unlink()
@@ -145,9 +181,14 @@ def test_prints_without_a_source_are_named(run: Callable[..., Any], tmp_path: Pa
 
     said = run(*command).err
 
-    assert f"judge counts also 1 file of prints without a source among these files: {left}. Delete by hand" in said
+    assert (
+        f"judge counts also 1 file of prints without a source among these files: {left}. Delete by "
+        "hand" in said
+    )
     assert left.exists()
-    assert "without a source" not in run("prints", data / "b.parquet", "--to", tmp_path / "prints").err
+    assert (
+        "without a source" not in run("prints", data / "b.parquet", "--to", tmp_path / "prints").err
+    )
     left.unlink()
     assert "without a source" not in run(*command).err
 
@@ -159,7 +200,11 @@ def test_new_prints_against_old_ones(run: Callable[..., Any], tmp_path: Path) ->
         run("prints", tmp_path / name, "--to", tmp_path / f"prints of {name}")
     new, old = tmp_path / "prints of new", tmp_path / "prints of old"
 
-    for extra in (["--against", old], ["--against", old, "--index", tmp_path / "index"], ["--index", tmp_path / "index"]):
+    for extra in (
+        ["--against", old],
+        ["--against", old, "--index", tmp_path / "index"],
+        ["--index", tmp_path / "index"],
+    ):
         found = json.loads(run("judge", new, *extra, "--json").out)
         assert (found["id"], found["reason"], found["of"]) == ("new", "exact", "old")
 
@@ -169,55 +214,89 @@ def _shard(start: int, recipe: Recipe) -> Any:
 
 
 def test_tables_of_prints_are_judged_as_the_documents_are(tmp_path: Path) -> None:
-    """Made by other processes in any order; as tables, through a file, and as rows without types."""
+    """Made by other processes in any order; as tables, through a file, and as rows without
+    types."""
     recipe = Recipe(key=b"a key of sixteen bytes or more")
     expected = dedup(TABLE, id="n", recipe=recipe)
     starts = list(range(0, len(PAGES), 60))
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        made = dict(zip(reversed(starts), pool.map(partial(_shard, recipe=recipe), reversed(starts)), strict=True))
+        made = dict(
+            zip(
+                reversed(starts),
+                pool.map(partial(_shard, recipe=recipe), reversed(starts)),
+                strict=True,
+            )
+        )
     tables = [made[start] for start in starts]
 
     assert expected["id"][:2] == [0, 1]
     assert "near" in expected["reason"]
     assert judge(pa.concat_tables(tables), recipe=recipe) == expected
     assert judge(iter(tables), recipe=recipe) == expected
-    assert judge([batch for table in tables for batch in table.to_batches()], recipe=recipe) == expected
+    assert (
+        judge([batch for table in tables for batch in table.to_batches()], recipe=recipe)
+        == expected
+    )
     pq.write_table(pa.concat_tables(tables), tmp_path / "prints.parquet")
     assert judge(tmp_path, recipe=recipe) == expected
     through_rows = pa.Table.from_pylist(pa.concat_tables(tables).to_pylist())
     assert judge(through_rows, recipe=recipe) == expected
     assert judge(prints(TABLE.slice(0, 0), id="n"))["id"] == []
-    assert judge(prints(TABLE), similarity=0.99)["reason"] == dedup(TABLE, similarity=0.99)["reason"]
+    assert (
+        judge(prints(TABLE), similarity=0.99)["reason"] == dedup(TABLE, similarity=0.99)["reason"]
+    )
 
 
 @pytest.mark.parametrize(
     ("source", "error", "sentence"),
     [
         (TABLE, InputError, "^The table holds no prints: it has no column 'id'"),
-        (prints(TABLE.slice(0, 3), recipe=Recipe("chars")), ConfigurationError, "^The table holds prints of the recipe chars"),
+        (
+            prints(TABLE.slice(0, 3), recipe=Recipe("chars")),
+            ConfigurationError,
+            "^The table holds prints of the recipe chars",
+        ),
         (5, InputError, "^Prints in a table are needed, and an int was given"),
         *(
             (
-                pa.table({**{column: ONE_PRINT[column] for column in ONE_PRINT.column_names}, name: [odd]}),
+                pa.table(
+                    {
+                        **{column: ONE_PRINT[column] for column in ONE_PRINT.column_names},
+                        name: [odd],
+                    }
+                ),
                 InputError,
                 "^The table holds prints that are damaged",
             )
-            for name, odd in (("print", b"ab"), ("sketch", 5), ("features", [1, 2]), ("scope", "x"), ("problem", "x"))
+            for name, odd in (
+                ("print", b"ab"),
+                ("sketch", 5),
+                ("features", [1, 2]),
+                ("scope", "x"),
+                ("problem", "x"),
+            )
         ),
     ],
 )
-def test_what_is_no_table_of_prints_is_a_sentence(source: object, error: type[Exception], sentence: str) -> None:
+def test_what_is_no_table_of_prints_is_a_sentence(
+    source: object, error: type[Exception], sentence: str
+) -> None:
     with pytest.raises(error, match=sentence):
         judge(source)
 
 
 def test_what_engines_are_given_on_the_page(tmp_path: Path) -> None:
-    """The function that both engines get there, on the batches of each kind that they cut, is judged as one process judges."""
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "engines.md").read_text(encoding="utf-8")
+    """The function that both engines get there, on the batches of each kind that they cut, is
+    judged as one process judges."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "engines.md").read_text(
+        encoding="utf-8"
+    )
     (block, *_) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     names: dict[str, Any] = {}
     exec(block, names)  # noqa: S102 - the page's own code
-    documents = pa.table({"url": [f"https://a.example/{n}" for n in range(len(PAGES))], "text": TABLE["text"]})
+    documents = pa.table(
+        {"url": [f"https://a.example/{n}" for n in range(len(PAGES))], "text": TABLE["text"]}
+    )
 
     batches = [names["printed"](documents.slice(start, 70)) for start in range(0, len(PAGES), 70)]
 
@@ -227,17 +306,27 @@ def test_what_engines_are_given_on_the_page(tmp_path: Path) -> None:
     assert [column.split()[0] for column in declared[1].split(", ")] == batches[0].column_names
 
 
-def test_what_is_written_goes_to_a_folder_here(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
-    """It may be written as `file://`; an address of elsewhere is refused, and no folder of its name is made."""
+def test_what_is_written_goes_to_a_folder_here(
+    run: Callable[..., Any], tmp_path: Path, data: Path
+) -> None:
+    """It may be written as `file://`; an address of elsewhere is refused, and no folder of its name
+    is made."""
     run("prints", data, "--to", f"file://{tmp_path / 'there'}")
     assert list((tmp_path / "there").glob("*.parquet"))
-    for words in (("check", data, "--to"), ("prints", data, "--to"), ("judge", tmp_path / "there", "--index")):
+    for words in (
+        ("check", data, "--to"),
+        ("prints", data, "--to"),
+        ("judge", tmp_path / "there", "--index"),
+    ):
         ended = run(*words, "s3://bucket/prints")
         assert (ended.code, "is an address, and what is written" in ended.words) == (2, True)
 
 
-def test_what_holds_no_prints_is_refused(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
-    """Documents given to `judge`, in each form, are no empty result; what lies beside prints is named."""
+def test_what_holds_no_prints_is_refused(
+    run: Callable[..., Any], tmp_path: Path, data: Path
+) -> None:
+    """Documents given to `judge`, in each form, are no empty result; what lies beside prints is
+    named."""
     pq.write_table(TABLE.slice(0, 0), tmp_path / "none.parquet")
     (tmp_path / "empty.jsonl").write_text("")
     run("prints", data / "b.jsonl", tmp_path / "empty.jsonl", "--to", tmp_path / "prints")
@@ -257,30 +346,51 @@ def test_what_holds_no_prints_is_refused(run: Callable[..., Any], tmp_path: Path
             assert ended.code == 1
             assert ("Nothing in --against" if is_empty else says) in ended.err
     beside = run("judge", tmp_path / "prints", "--strict")
-    assert (beside.code, beside.err) == (1, "2 files were not read: more.jsonl (no prints), notes.csv (no prints).\n")
+    assert (beside.code, beside.err) == (
+        1,
+        "2 files were not read: more.jsonl (no prints), notes.csv (no prints).\n",
+    )
     with pytest.raises(InputError, match=r"^There are no prints in"):
         judge(data / "deep")
 
 
-def test_what_is_remarkable_is_said_by_who_reads_it(run: Callable[..., Any], tmp_path: Path) -> None:
-    """`prints` says of its files, by one process or two, what `check` says of them, and names as many dead letters."""
+def test_what_is_remarkable_is_said_by_who_reads_it(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """`prints` says of its files, by one process or two, what `check` says of them, and names as
+    many dead letters."""
     for name in "ab":
-        rows = [{"text": f"<html><body>{name} {PAGES[0].text}"}, {"key": 1, "text": f"{name} \N{REPLACEMENT CHARACTER}"}, 5, 6]
+        rows = [
+            {"text": f"<html><body>{name} {PAGES[0].text}"},
+            {"key": 1, "text": f"{name} \N{REPLACEMENT CHARACTER}"},
+            5,
+            6,
+        ]
         raw = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (tmp_path / f"{name}.jsonl").write_bytes(raw.encode().replace("\N{REPLACEMENT CHARACTER}".encode(), b"\xff"))
+        (tmp_path / f"{name}.jsonl").write_bytes(
+            raw.encode().replace("\N{REPLACEMENT CHARACTER}".encode(), b"\xff")
+        )
     (tmp_path / "c.jsonl").write_text('{"body": "x"}\n')
     options = (tmp_path, "--id-field", "key", "--rows", 2)
 
     said = run("check", *options).err.splitlines()
-    made = [run("prints", *options, "--to", f"{tmp_path}{jobs}", "--jobs", jobs).err.splitlines() for jobs in (1, 2)]
+    made = [
+        run("prints", *options, "--to", f"{tmp_path}{jobs}", "--jobs", jobs).err.splitlines()
+        for jobs in (1, 2)
+    ]
 
-    assert [line for line in said if "more" not in line] == [line for line in made[0] if "more" not in line]
+    assert [line for line in said if "more" not in line] == [
+        line for line in made[0] if "more" not in line
+    ]
     assert made[0] == made[1]
     assert len(said) == len(made[0]) == 2 + 1 + 4
 
 
-def test_nothing_of_another_kind_is_written_over(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
-    """No pipe, no link and no file in the place of a folder, and no file that the command has not written before."""
+def test_nothing_of_another_kind_is_written_over(
+    run: Callable[..., Any], tmp_path: Path, data: Path
+) -> None:
+    """No pipe, no link and no file in the place of a folder, and no file that the command has not
+    written before."""
     run("prints", data, "--to", tmp_path / "prints")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_text("mine")
@@ -303,23 +413,48 @@ def test_nothing_of_another_kind_is_written_over(run: Callable[..., Any], tmp_pa
         to = tmp_path / f"to {number}"
         to.mkdir()
         make(to / "b.jsonl.parquet")
-        for words, what in ((["prints", data], "prints"), (["judge", tmp_path / "prints"], "verdicts")):
+        for words, what in (
+            (["prints", data], "prints"),
+            (["judge", tmp_path / "prints"], "verdicts"),
+        ):
             ended = run(*words, "--to", to)
             assert ended.code == 1
-            assert f"{to / 'b.jsonl.parquet'} is there already, and is no file of {what}; name another folder" in ended.err
-        with pytest.raises(InputError, match="is there already, and is no file") if number < 2 else nullcontext():
+            assert (
+                f"{to / 'b.jsonl.parquet'} is there already, and is no file of {what}; name "
+                "another folder" in ended.err
+            )
+        with (
+            pytest.raises(InputError, match="is there already, and is no file")
+            if number < 2
+            else nullcontext()
+        ):
             replace_file(to / "b.jsonl.parquet", Path.touch)
-    for words in (["check", data, "--to"], ["check", data, "--index"], ["prints", data, "--to"], ["judge", data, "--to"]):
+    for words in (
+        ["check", data, "--to"],
+        ["check", data, "--index"],
+        ["prints", data, "--to"],
+        ["judge", data, "--to"],
+    ):
         assert f"lies in {data}, so it would be read as well" in run(*words, data / "to").err
     shutil.copytree(tmp_path / "prints", tmp_path / "copy")
-    assert "is no file of verdicts" in run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
-    for words in (["check", tmp_path / "pipe", "--format", "jsonl"], ["prints", tmp_path / "pipe", "--format", "jsonl"]):
-        assert run(*words, "--to", tmp_path / "new").code == 1  # and nobody waits for what would come through it
+    assert (
+        "is no file of verdicts" in run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
+    )
+    for words in (
+        ["check", tmp_path / "pipe", "--format", "jsonl"],
+        ["prints", tmp_path / "pipe", "--format", "jsonl"],
+    ):
+        assert (
+            run(*words, "--to", tmp_path / "new").code == 1
+        )  # and nobody waits for what would come through it
     assert {name: raw for name, raw in tree(tmp_path).items() if name in before} == before
 
 
-def test_what_is_made_of_files_lies_below_its_folder(run: Callable[..., Any], tmp_path: Path, data: Path) -> None:
-    """Also of a pattern from the root; of two files of one name, nothing is written over the other's."""
+def test_what_is_made_of_files_lies_below_its_folder(
+    run: Callable[..., Any], tmp_path: Path, data: Path
+) -> None:
+    """Also of a pattern from the root; of two files of one name, nothing is written over the
+    other's."""
     before = {path for path in data.rglob("*") if path.is_file()}
     run("prints", f"{data}/**/*.jsonl", "--to", tmp_path / "p")
     assert {path for path in data.rglob("*") if path.is_file()} == before

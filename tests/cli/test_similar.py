@@ -1,4 +1,5 @@
-"""`similar`: a text in, the kept documents near it out, from an index over HTTP, its volume, or files."""
+"""`similar`: a text in, the kept documents near it out, from an index over HTTP, its volume, or
+files."""
 
 from __future__ import annotations
 
@@ -35,13 +36,23 @@ def documents(texts: dict[str, str]) -> list[Doc]:
     numbers = [int(high) << 64 | int(low) for low, high in made.prints]
     rows = zip(texts, made.digests, numbers, made.features, made.sketches, strict=True)
     return [
-        Doc(0, row, row, digest.tobytes(), number, int(features), id=name.encode(), sketch=sketch.tobytes())
+        Doc(
+            0,
+            row,
+            row,
+            digest.tobytes(),
+            number,
+            int(features),
+            id=name.encode(),
+            sketch=sketch.tobytes(),
+        )
         for row, (name, digest, number, features, sketch) in enumerate(rows)
     ]
 
 
 def indexed(folder: Path, texts: dict[str, str], plan: Plan, *after: bytes) -> Path:
-    """Have an index of these documents in a folder, as a worker and an index make it; return the folder."""
+    """Have an index of these documents in a folder, as a worker and an index make it; return the
+    folder."""
     docs, recipe = documents(texts), Recipe()
     assert len(docs) <= records.DOCUMENTS_MAX
     index = LogIndex(RocksStore(folder))
@@ -72,12 +83,16 @@ def found(ended: Any) -> list[tuple[str, int]]:
     return [(one["id"], one["distance"]) for one in json.loads(ended.out)["found"]]
 
 
-def test_a_text_is_looked_up_in_a_volume(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
+def test_a_text_is_looked_up_in_a_volume(
+    run: Callable[..., Any], volume: Path, tmp_path: Path
+) -> None:
     """As an argument, as a file, and a near text as well as the same; nothing for another text."""
     (tmp_path / "page.txt").write_text(PAGE)
     near = found(run("similar", edited(PAGE), "--volume", volume, "--json"))
 
-    assert found(run("similar", tmp_path / "page.txt", "--volume", volume, "--json")) == [("http://a/", 0)]
+    assert found(run("similar", tmp_path / "page.txt", "--volume", volume, "--json")) == [
+        ("http://a/", 0)
+    ]
     assert found(run("similar", PAGE.upper(), "--volume", volume, "--json")) == [("http://a/", 0)]
     assert [name for name, _ in near] == ["http://a/"]
     assert 0 < near[0][1] <= PLANS["blocks"].threshold
@@ -85,11 +100,22 @@ def test_a_text_is_looked_up_in_a_volume(run: Callable[..., Any], volume: Path, 
     assert found(run("similar", PAGE, "--volume", volume, "--scope", "other", "--json")) == []
 
 
-def test_a_record_s_text_is_looked_up_as_explain_reads_it(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
-    """A .json file is a record: its text is at the settings' field, its scope at theirs; `--scope` wins."""
+def test_a_record_s_text_is_looked_up_as_explain_reads_it(
+    run: Callable[..., Any], volume: Path, tmp_path: Path
+) -> None:
+    """A .json file is a record: its text is at the settings' field, its scope at theirs; `--scope`
+    wins."""
     record = tmp_path / "record.json"
     record.write_text(json.dumps({"url": "http://a/", "page": {"body": PAGE}, "site": "other"}))
-    where = ("--set", "text_field=page.body", "--set", "value_format=json", "--volume", volume, "--json")
+    where = (
+        "--set",
+        "text_field=page.body",
+        "--set",
+        "value_format=json",
+        "--volume",
+        volume,
+        "--json",
+    )
 
     assert found(run("similar", record, *where)) == [("http://a/", 0)]
     assert found(run("similar", record, "--set", "scope_field=site", *where)) == []
@@ -97,18 +123,24 @@ def test_a_record_s_text_is_looked_up_as_explain_reads_it(run: Callable[..., Any
     assert (ended.code, "is a dead letter (field)" in ended.err) == (1, True)
 
 
-def test_a_running_index_answers_the_same(run: Callable[..., Any], volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_index_answers_the_same(
+    run: Callable[..., Any], volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = json.loads(run("similar", edited(PAGE), "--volume", volume, "--json").out)
     monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": io.BytesIO(edited(PAGE).encode())}))
 
     with answering(volume) as server:
         asked = [("-", "--index", f"http://127.0.0.1:{server.port}")]
-        asked += [(edited(PAGE), "--set", f"http_port={port}") for port in (server.port, server.port - 1)]
+        asked += [
+            (edited(PAGE), "--set", f"http_port={port}") for port in (server.port, server.port - 1)
+        ]
         assert [json.loads(run("similar", *one, "--json").out) for one in asked] == [expected] * 3
 
 
 @pytest.mark.parametrize("name", ["typo.txt", "./typo", "pages/typo.html"])
-def test_a_file_that_is_not_there_is_no_text(run: Callable[..., Any], volume: Path, name: str) -> None:
+def test_a_file_that_is_not_there_is_no_text(
+    run: Callable[..., Any], volume: Path, name: str
+) -> None:
     """Its name is not searched for, unless that is asked for; words with a full stop are a text."""
     ended = run("similar", name, "--volume", volume)
 
@@ -117,29 +149,45 @@ def test_a_file_that_is_not_there_is_no_text(run: Callable[..., Any], volume: Pa
     assert run("similar", "Some words. And more.", "--volume", volume).code == 0
 
 
-def test_a_page_of_a_large_site_is_told_from_a_copy(run: Callable[..., Any], tmp_path: Path) -> None:
-    """What is alike by the template alone is no copy, and a sentence says why; a copy of a page is one."""
+def test_a_page_of_a_large_site_is_told_from_a_copy(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """What is alike by the template alone is no copy, and a sentence says why; a copy of a page is
+    one."""
     template = text().split()
-    pages = {f"http://site/{number}": " ".join([*template[:160], *text().split()[:30]]) for number in range(14)}
+    pages = {
+        f"http://site/{number}": " ".join([*template[:160], *text().split()[:30]])
+        for number in range(14)
+    }
     looser = control("plan", plan=PLANS["bands"].to_fields())
-    indexed(tmp_path / "index", dict([*pages.items()][:13]), PLANS["bands"].with_similarity(95), looser)
+    indexed(
+        tmp_path / "index", dict([*pages.items()][:13]), PLANS["bands"].with_similarity(95), looser
+    )
     another, copied = pages["http://site/13"], pages["http://site/7"].split()
     copy = " ".join([*copied[:100], "word", *copied[101:]])
 
     told = run("similar", another, "--volume", tmp_path / "index")
     said = json.loads(run("similar", another, "--volume", tmp_path / "index", "--json").out)
     assert told.out == ""
-    assert re.search(r"0\.[6-9]\d alike; of what 12 others do not share, 0\.[0-3]\d: not a copy\.\n", told.err)
+    assert re.search(
+        r"0\.[6-9]\d alike; of what 12 others do not share, 0\.[0-3]\d: not a copy\.\n", told.err
+    )
     assert "more: --json has them all." in told.err
     assert (said["total"], len(said["apart"]) > 5) == (0, True)
-    assert all(one["crowd"] < 0.4 < 0.65 <= one["similarity"] and one["others"] == 12 for one in said["apart"])
+    assert all(
+        one["crowd"] < 0.4 < 0.65 <= one["similarity"] and one["others"] == 12
+        for one in said["apart"]
+    )
     found_of_copy = json.loads(run("similar", copy, "--volume", tmp_path / "index", "--json").out)
     assert [one["id"] for one in found_of_copy["found"]] == ["http://site/7"]
 
 
 @pytest.mark.parametrize("place", ["--index", "--volume"])
-def test_another_similarity_than_that_in_force_can_be_asked_for(run: Callable[..., Any], tmp_path: Path, place: str) -> None:
-    """A stricter one turns a near page away, a looser one finds one more; each is told with how alike it is."""
+def test_another_similarity_than_that_in_force_can_be_asked_for(
+    run: Callable[..., Any], tmp_path: Path, place: str
+) -> None:
+    """A stricter one turns a near page away, a looser one finds one more; each is told with how
+    alike it is."""
     chance = random.Random(4)
     words = [f"word{chance.randrange(3000)}" for _ in range(200)]
     pages = {f"http://{first}/": " ".join(words[first : first + 150]) for first in (0, 8, 24)}
@@ -150,7 +198,14 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(run: Callable[..
         if place == "--volume":
             return run("similar", pages["http://0/"], place, volume, "--json", *more)
         with answering(volume) as server:
-            return run("similar", pages["http://0/"], place, f"http://127.0.0.1:{server.port}", "--json", *more)
+            return run(
+                "similar",
+                pages["http://0/"],
+                place,
+                f"http://127.0.0.1:{server.port}",
+                "--json",
+                *more,
+            )
 
     def asked(*more: str) -> tuple[str, list[tuple[str, bool]]]:
         said = json.loads(told(*more).out)
@@ -159,8 +214,14 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(run: Callable[..
         return said["plan"], [one["id"] for one in said["found"]]
 
     assert asked() == (declared.id, ["http://0/"])
-    assert asked("--similarity", "0.8") == (PLANS["bands"].with_similarity(80).id, ["http://0/", "http://8/"])
-    assert asked("--similarity", "50%") == (PLANS["bands"].with_similarity(50).id, ["http://0/", "http://8/", "http://24/"])
+    assert asked("--similarity", "0.8") == (
+        PLANS["bands"].with_similarity(80).id,
+        ["http://0/", "http://8/"],
+    )
+    assert asked("--similarity", "50%") == (
+        PLANS["bands"].with_similarity(50).id,
+        ["http://0/", "http://8/", "http://24/"],
+    )
     wrong = told("--similarity", "7")
     assert (wrong.code, "a similarity is written as a share" in wrong.err) == (78, True)
 
@@ -172,31 +233,51 @@ def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], vol
     assert "http://c/" in equal.out
     assert part.out == ""
     for ended in (equal, part):
-        assert "below 48 a print says too little: only a document that is this very text" in ended.err
+        assert (
+            "below 48 a print says too little: only a document that is this very text" in ended.err
+        )
 
 
 def test_what_check_has_kept_is_found(run: Callable[..., Any], tmp_path: Path) -> None:
-    pages = [{"url": f"http://{number}/", "text": page} for number, page in enumerate([edited(PAGE), FAR, OTHER])]
+    pages = [
+        {"url": f"http://{number}/", "text": page}
+        for number, page in enumerate([edited(PAGE), FAR, OTHER])
+    ]
     (tmp_path / "pages.jsonl").write_text(jsonl(pages))
     assert run("check", tmp_path / "pages.jsonl", "--index", tmp_path / "kept").code == 0
 
-    assert [one for one, _ in found(run("similar", PAGE, "--volume", tmp_path / "kept", "--json"))] == ["http://0/"]
+    assert [
+        one for one, _ in found(run("similar", PAGE, "--volume", tmp_path / "kept", "--json"))
+    ] == ["http://0/"]
     table = run("similar", PAGE, "--volume", tmp_path / "kept").out
-    assert table.splitlines()[0].split() == ["similarity", "distance", "id"]  # it has no position in Kafka, and no time
+    assert table.splitlines()[0].split() == [
+        "similarity",
+        "distance",
+        "id",
+    ]  # it has no position in Kafka, and no time
     assert "has 1 feature (words" in run("similar", "word", "--volume", tmp_path / "kept").err
 
 
-def test_what_cannot_be_asked_is_a_sentence(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_a_sentence(
+    run: Callable[..., Any], volume: Path, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
     (tmp_path / "key").write_text("0123456789abcdef" * 4)
     (tmp_path / "key").chmod(0o600)
 
     nobody = run("similar", PAGE, "--index", f"http://127.0.0.1:{port}")
-    assert (nobody.code, "No index answers at" in nobody.err, "--volume" in nobody.err) == (1, True, True)
+    assert (nobody.code, "No index answers at" in nobody.err, "--volume" in nobody.err) == (
+        1,
+        True,
+        True,
+    )
     assert "no text left" in run("similar", " \n ", "--volume", volume).err
     assert "no index volume" in run("similar", PAGE, "--volume", tmp_path / "none").err
     recipe = run("similar", PAGE, "--volume", volume, "--set", f"key_file={tmp_path / 'key'}")
-    assert (recipe.code, "Use the recipe and the key that the workers have" in recipe.err) == (78, True)
+    assert (recipe.code, "Use the recipe and the key that the workers have" in recipe.err) == (
+        78,
+        True,
+    )
     assert run("similar", PAGE, "--volume", volume, "--index", "http://x").code == 2
     assert "no address of an index" in run("similar", PAGE, "--index", "ftp://x").err

@@ -19,8 +19,12 @@ from stream_dedup.settings.settings import Settings
 from tests.service.serving import serving
 
 
-def options_of(settings: Settings, *, insights: bool = False, search: bool = True) -> dict[str, list[str]]:
-    found = supervise.options_of(settings, ["--config", "f"], ["--first-start"], with_insights=insights, with_search=search)
+def options_of(
+    settings: Settings, *, insights: bool = False, search: bool = True
+) -> dict[str, list[str]]:
+    found = supervise.options_of(
+        settings, ["--config", "f"], ["--first-start"], with_insights=insights, with_search=search
+    )
     return {role: own for role, own in found.items()}  # noqa: C416 - to the type that the tests name
 
 
@@ -28,7 +32,10 @@ def test_each_role_has_a_port_of_its_own() -> None:
     """The same one whatever else runs; any free one for all where HTTP_PORT is 0."""
     for insights in (False, True):
         found = options_of(Settings(http_port=9000), insights=insights)
-        ports = {role: next(one for one in own if one.startswith("http_port=")) for role, own in found.items()}
+        ports = {
+            role: next(one for one in own if one.startswith("http_port="))
+            for role, own in found.items()
+        }
         wanted = {"index": "http_port=9001", "worker": "http_port=9000", "search": "http_port=9003"}
         assert ports == wanted | ({"insights": "http_port=9002"} if insights else {})
     assert all("http_port=0" in own for own in options_of(Settings(http_port=0)).values())
@@ -36,20 +43,29 @@ def test_each_role_has_a_port_of_its_own() -> None:
 
 
 def test_only_the_worker_is_told_of_a_first_start_and_only_the_search_of_the_index() -> None:
-    """Unless the settings say where the index answers; where its port is not known, nothing is said."""
+    """Unless the settings say where the index answers; where its port is not known, nothing is
+    said."""
     found = options_of(Settings(http_port=9000, http_host="::"))
     assert found["worker"][:3] == ["--config", "f", "--first-start"]
     assert [role for role, own in found.items() if "--first-start" in own] == ["worker"]
-    assert [role for role, own in found.items() if "console_index=http://127.0.0.1:9001" in own] == ["search"]
+    assert [
+        role for role, own in found.items() if "console_index=http://127.0.0.1:9001" in own
+    ] == ["search"]
 
     for settings in (Settings(console_index="http://index:1"), Settings(http_port=0)):
-        assert not [one for own in options_of(settings).values() for one in own if one.startswith("console_index")]
+        assert not [
+            one
+            for own in options_of(settings).values()
+            for one in own
+            if one.startswith("console_index")
+        ]
 
 
 def test_without_its_extra_one_sentence_says_how_to_get_a_search(
     run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rest runs all the same; whoever asks for a search, or for none, is refused, or told nothing."""
+    """The rest runs all the same; whoever asks for a search, or for none, is refused, or told
+    nothing."""
     monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
     monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
     monkeypatch.setitem(sys.modules, "tantivy", None)
@@ -64,7 +80,10 @@ def test_without_its_extra_one_sentence_says_how_to_get_a_search(
 
     ended = run("run", "all")
     assert ended.code == 78
-    assert "There is no console, and nothing is found by a clue. The role search needs the package tantivy" in ended.err
+    assert (
+        "There is no console, and nothing is found by a clue. The role search needs the package "
+        "tantivy" in ended.err
+    )
     assert started == ["index", "worker"]
 
     assert "tantivy" not in run("run", "all", "--no-search").err
@@ -76,7 +95,8 @@ def test_without_its_extra_one_sentence_says_how_to_get_a_search(
 
 
 def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search that ends is started anew, unless only an operator can help; an index that ends is the end of all."""
+    """A search that ends is started anew, unless only an operator can help; an index that ends is
+    the end of all."""
     monkeypatch.setattr(supervise, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(supervise, "_RESTART_SECONDS", 0.0)
     said: list[str] = []
@@ -105,7 +125,10 @@ def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyP
 
     assert dead is children[0]
     assert again == ["search"]
-    assert ["The search ended" in line and "started again" in line for line in said] == [True, False]
+    assert ["The search ended" in line and "started again" in line for line in said] == [
+        True,
+        False,
+    ]
     assert "The insights ended" in said[1]
     assert "stays away" in said[1]
 
@@ -122,7 +145,8 @@ while not os.path.exists(sys.argv[1]):
 def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where another takes long to end: who looks at the terminal knows why nothing happens any more."""
+    """Also where another takes long to end: who looks at the terminal knows why nothing happens any
+    more."""
     started: list[supervise._Child] = []
 
     def start(role: str, arguments: Sequence[str], *, is_console: bool) -> supervise._Child:
@@ -155,7 +179,12 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
     killer.join()
 
     assert code == 128 + signal.SIGKILL
-    assert said == ["The index ended by itself (killed by signal 9), so everything is stopped; its last lines above say why."]
+    assert said == [
+        (
+            "The index ended by itself (killed by signal 9), so everything is stopped; its last lines "
+            "above say why."
+        )
+    ]
     for child in started:
         child.reader.join(20)
     assert capfd.readouterr().err.count("its last line") >= 1

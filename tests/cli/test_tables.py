@@ -20,7 +20,9 @@ POSITION = "news.documents-113@98765432"
 
 def printed(table: FittedTable, width: int | None) -> str:
     """Return what a terminal of that width is sent, or a pipe."""
-    out = Console(file=io.StringIO(), width=width or 200, force_terminal=width is not None, color_system=None)
+    out = Console(
+        file=io.StringIO(), width=width or 200, force_terminal=width is not None, color_system=None
+    )
     table.print_to(out)
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
@@ -28,7 +30,8 @@ def printed(table: FittedTable, width: int | None) -> str:
 
 @functools.cache
 def tables() -> dict[str, list[str]]:
-    """Return the headings of each table that is printed anywhere; a heading that is computed is called `computed`."""
+    """Return the headings of each table that is printed anywhere; a heading that is computed is
+    called `computed`."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -38,7 +41,11 @@ def tables() -> dict[str, list[str]]:
             if name not in ("print_table", "table_of", "FittedTable"):
                 continue
             values = node.args if name == "table_of" else getattr(node.args[0], "elts", None)
-            headings = [str(getattr(one, "value", "computed")) for one in values] if values else ["name", "value", "origin"]
+            headings = (
+                [str(getattr(one, "value", "computed")) for one in values]
+                if values
+                else ["name", "value", "origin"]
+            )
             found[f"{path.relative_to(ROOT)}:{node.lineno}"] = headings
     return found
 
@@ -46,9 +53,16 @@ def tables() -> dict[str, list[str]]:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("where", tables())
 def test_each_table_fits_and_breaks_nothing(where: str, width: int | None) -> None:
-    """No line is wider than the terminal; positions, ids, prints and sentences are all there, no word of them broken."""
+    """No line is wider than the terminal; positions, ids, prints and sentences are all there, no
+    word of them broken."""
     headings = tables()[where]
-    kinds = [POSITION, "1,234,567,890", "0123456789abcdef0123456789abcdef", "duplicate", "https://news.example/2026/11/24/page"]
+    kinds = [
+        POSITION,
+        "1,234,567,890",
+        "0123456789abcdef0123456789abcdef",
+        "duplicate",
+        "https://news.example/2026/11/24/page",
+    ]
     row = [kinds[place % len(kinds)] for place in range(len(headings) - 1)]
     row.append("a sentence of several words, at the end of the row")
     table = FittedTable(headings)
@@ -68,4 +82,6 @@ def test_each_table_fits_and_breaks_nothing(where: str, width: int | None) -> No
 
 def test_no_command_draws_a_table_of_another_kind() -> None:
     """Rich's own tables break words to fit."""
-    assert [str(path) for path in ROOT.rglob("*.py") if "rich.table" in path.read_text(encoding="utf-8")] == []
+    assert [
+        str(path) for path in ROOT.rglob("*.py") if "rich.table" in path.read_text(encoding="utf-8")
+    ] == []

@@ -1,4 +1,5 @@
-"""`tap`: what a record of an output topic says, and that it cannot say it to the terminal itself."""
+"""`tap`: what a record of an output topic says, and that it cannot say it to the terminal
+itself."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 from stream_dedup.cli.tap import Tapped, ids_of, lines
 from stream_dedup.cli.tap import describe as describe_with
 from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import DeadLetter, Headers, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.ground.document import (
+    DeadLetter,
+    Headers,
+    LogPlace,
+    Message,
+    Position,
+    Reason,
+    Representative,
+)
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
 
@@ -39,22 +48,42 @@ def verdict(reason: Reason, *more: Any) -> Headers:
 
 DLQ = "p.dlq.documents"
 FORGED: Headers = [(headers.VERDICT, b"duplicate"), (headers.REASON, b"exact")]
-LETTER = headers.of_dead_letter(DeadLetter("field", "MissingField", "The value has no field 'text'."), OF.position, "g", 5)
+LETTER = headers.of_dead_letter(
+    DeadLetter("field", "MissingField", "The value has no field 'text'."), OF.position, "g", 5
+)
 OF_KEPT = {"of_id": "http://kept", "of_position": "documents-3@8812"}
 CASES: dict[str, tuple[Message, dict[str, str | None], list[str]]] = {
     "a duplicate names the kept document": (
         message("duplicates", verdict(Reason.NEAR, 7, OF)),
-        {"verdict": "duplicate", "reason": "near", "distance": "7", "id": "http://me", "time": "2023-11-14T22:13:20.000Z"}
+        {
+            "verdict": "duplicate",
+            "reason": "near",
+            "distance": "7",
+            "id": "http://me",
+            "time": "2023-11-14T22:13:20.000Z",
+        }
         | OF_KEPT
         | {"copies": None, "better": None},
-        ["duplicate", "near", "7 bits", "http://me", "of http://kept", "documents-3@8812", "2023-11-1"],
+        [
+            "duplicate",
+            "near",
+            "7 bits",
+            "http://me",
+            "of http://kept",
+            "documents-3@8812",
+            "2023-11-1",
+        ],
     ),
     "a better copy says so, with its number and the rule": (
         message("duplicates", verdict(Reason.NEAR, 7, OF, 70, 17, BetterRule.NEWEST)),
         {"copies": "17", "better": "newest", "similarity": "0.70"},
         ["0.70", "copy 17  better: newest  of http://kept"],
     ),
-    "an exact copy is 1.0 alike": (message("duplicates", verdict(Reason.EXACT, 0, OF)), {"similarity": "1.00"}, ["1.00 "]),
+    "an exact copy is 1.0 alike": (
+        message("duplicates", verdict(Reason.EXACT, 0, OF)),
+        {"similarity": "1.00"},
+        ["1.00 "],
+    ),
     "somebody else's record is shown as such": (
         Message("unique", 0, 0, None, None, None, []),
         {"verdict": "unknown", "time": None, "id": None},
@@ -88,13 +117,21 @@ def test_what_a_record_says(what: str) -> None:
 
 @pytest.mark.parametrize("width", [20, 80, 100, 130])
 def test_no_part_is_broken_on_a_terminal(width: int) -> None:
-    """Ids, the position and the command stand whole on one line each, and what can fit the terminal does."""
+    """Ids, the position and the command stand whole on one line each, and what can fit the terminal
+    does."""
     of = Representative(OF.position, b"https://kept.example/a/long/path/of/a/page/2026", 0)
     own = verdict(Reason.NEAR, 7, of)
-    parts = ["https://me.example/a/path/as/they/are", "of https://kept.example/a/long/path/of/a/page/2026", "documents-3@8812"]
+    parts = [
+        "https://me.example/a/path/as/they/are",
+        "of https://kept.example/a/long/path/of/a/page/2026",
+        "documents-3@8812",
+    ]
     parts.append("stream-dedup release documents-1@77")
 
-    found = [line.plain for line in lines(describe(message("duplicates", own, parts[0].encode()), "dlq"), width)]
+    found = [
+        line.plain
+        for line in lines(describe(message("duplicates", own, parts[0].encode()), "dlq"), width)
+    ]
 
     assert [part for part in parts if not any(part in line for line in found)] == []
     assert all(len(line) <= max(width, 4 + len(parts[1])) for line in found)
@@ -102,8 +139,11 @@ def test_no_part_is_broken_on_a_terminal(width: int) -> None:
 
 
 def test_the_id_is_the_one_that_the_worker_reads() -> None:
-    """At the id's field where there is one, though the text is a page that nobody takes apart here; else the key."""
-    find = ids_of(Settings(value_format="json", id_field="page.url", text_field="page.html", text_is="html"))
+    """At the id's field where there is one, though the text is a page that nobody takes apart here;
+    else the key."""
+    find = ids_of(
+        Settings(value_format="json", id_field="page.url", text_field="page.html", text_is="html")
+    )
     value = b'{"page": {"url": "https://a.example/", "html": "<p>x"}}'
 
     assert find(Message("unique", 0, 0, None, value, None, [])) == b"https://a.example/"
@@ -111,7 +151,14 @@ def test_the_id_is_the_one_that_the_worker_reads() -> None:
     assert ids_of(Settings())(Message("unique", 0, 0, b"k", value, None, [])) == b"k"
 
 
-NAMES = (headers.VERDICT, headers.REASON, headers.DISTANCE, headers.OF_ID, headers.OF_POSITION, headers.DLQ_MESSAGE)
+NAMES = (
+    headers.VERDICT,
+    headers.REASON,
+    headers.DISTANCE,
+    headers.OF_ID,
+    headers.OF_POSITION,
+    headers.DLQ_MESSAGE,
+)
 HEADER_NAMES = st.sampled_from([*NAMES, headers.ERROR_STAGE])
 
 
@@ -124,7 +171,8 @@ HEADER_NAMES = st.sampled_from([*NAMES, headers.ERROR_STAGE])
 def test_whatever_a_record_says_its_line_is_printable(
     own: Headers, key: bytes | None, timestamp_ms: int | None, topic: str
 ) -> None:
-    """No key, header or timestamp, however hostile, raises or puts a control character on the line."""
+    """No key, header or timestamp, however hostile, raises or puts a control character on the
+    line."""
     line = line_of(describe(Message(topic, 0, 0, key, None, timestamp_ms, own), "dlq.documents"))
 
     assert line.isprintable()

@@ -1,4 +1,5 @@
-"""What `check` is pointed at, and what it writes: addresses, patterns, several targets, one format, another copy kept."""
+"""What `check` is pointed at, and what it writes: addresses, patterns, several targets, one format,
+another copy kept."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def lines(rows: list[dict[str, Any]]) -> bytes:
 
 @pytest.fixture
 def bucket() -> Iterator[str]:
-    """A store of objects that fsspec has in memory, with shards of two kinds, one of them packed wrongly."""
+    """A store of objects that fsspec has in memory, with shards of two kinds, one of them packed
+    wrongly."""
     system = fsspec.filesystem("memory")
     system.pipe("/shards/a.jsonl", lines(ROWS[:2]))
     system.pipe("/shards/deep/b.jsonl", lines(ROWS[2:]))
@@ -51,7 +53,9 @@ def told(out: str) -> list[tuple[str, str, str | None]]:
     return [(one["where"], one["reason"], one["of"]) for one in map(json.loads, out.splitlines())]
 
 
-def test_addresses_are_read_as_files_are(run: Callable[..., Any], tmp_path: Path, bucket: str) -> None:
+def test_addresses_are_read_as_files_are(
+    run: Callable[..., Any], tmp_path: Path, bucket: str
+) -> None:
     expected = [
         ("a.jsonl:1", "new", None),
         ("a.jsonl:2", "near", "a"),
@@ -64,7 +68,9 @@ def test_addresses_are_read_as_files_are(run: Callable[..., Any], tmp_path: Path
     assert told(run("check", f"{bucket}/c.parquet", "--json").out) == expected[2:3]
     assert dedup(bucket)["reason"] == [reason for _, reason, _ in expected]
     assert run("check", bucket, "--to", tmp_path / "out").code == 0
-    assert pq.read_table(next((tmp_path / "out" / "kept").glob("*.parquet")))["id"].to_pylist() == ["e"]
+    assert pq.read_table(next((tmp_path / "out" / "kept").glob("*.parquet")))["id"].to_pylist() == [
+        "e"
+    ]
     assert run("prints", bucket, "--to", tmp_path / "prints").code == 0
     assert judge(tmp_path / "prints")["reason"] == [reason for _, reason, _ in expected]
     assert [path.name for path in Path("/tmp").glob("stream-dedup-*/*.parquet")] == []
@@ -90,22 +96,40 @@ def test_patterns_and_several_targets(run: Callable[..., Any], tmp_path: Path) -
     assert "as a pattern, holds no" in run("check", f"{tmp_path}/*/b.jsonl").err
 
 
-@pytest.mark.parametrize(("keep", "kept"), [("first", "ac"), ("longest", "bc"), ("newest", "bc"), ("stars", "cd")])
+@pytest.mark.parametrize(
+    ("keep", "kept"), [("first", "ac"), ("longest", "bc"), ("newest", "bc"), ("stars", "cd")]
+)
 def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, kept: str) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_bytes(lines(ROWS[:3]) + b"no JSON\n")
     (tmp_path / "data" / "b.jsonl").write_bytes(lines(ROWS[3:]) + b"no JSON\n")
     options = ("--keep", keep, "--set", "time_field=when")
 
-    shown = [json.loads(line) for line in run("check", tmp_path / "data", *options, "--json").out.splitlines()]
+    shown = [
+        json.loads(line)
+        for line in run("check", tmp_path / "data", *options, "--json").out.splitlines()
+    ]
     ended = run("check", tmp_path / "data", *options, "--to", tmp_path / "out", "--json")
 
     assert "".join(one["id"] for one in shown if one["verdict"] == "unique") == kept
-    assert {one["of"] for one in shown if one["verdict"] == "duplicate"} == {(set(kept) - {"c"}).pop()}
+    assert {one["of"] for one in shown if one["verdict"] == "duplicate"} == {
+        (set(kept) - {"c"}).pop()
+    }
     judged = [one for one in shown if one["verdict"] != "dead-letter"]
-    assert [judged[one["of_number"]]["id"] for one in judged if one["of"]] == [one["of"] for one in judged if one["of"]]
-    assert json.loads(ended.out) == {"to": str(tmp_path / "out"), "kept": 2, "duplicates": 2, "unreadable": 2}
-    written = [json.loads(line) for path in sorted((tmp_path / "out" / "kept").iterdir()) for line in path.open()]
+    assert [judged[one["of_number"]]["id"] for one in judged if one["of"]] == [
+        one["of"] for one in judged if one["of"]
+    ]
+    assert json.loads(ended.out) == {
+        "to": str(tmp_path / "out"),
+        "kept": 2,
+        "duplicates": 2,
+        "unreadable": 2,
+    }
+    written = [
+        json.loads(line)
+        for path in sorted((tmp_path / "out" / "kept").iterdir())
+        for line in path.open()
+    ]
     assert "".join(one["id"] for one in written) == kept
     again = run("check", tmp_path / "data", *options, "--to", tmp_path / "out")
     assert "complete" in again.err
@@ -117,10 +141,20 @@ def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, 
         ("parquet", "Stars", [], "the columns are id, text, stars, when"),
         ("parquet", "LONGEST", [], "the columns are id, text, stars, when"),
         ("parquet", "newest", [], "time_field=PATH"),
-        ("parquet", "newest", ["--set", "time_field=nosuch"], "the columns are id, text, stars, when"),
+        (
+            "parquet",
+            "newest",
+            ["--set", "time_field=nosuch"],
+            "the columns are id, text, stars, when",
+        ),
         ("txt", "stars", [], "the files hold texts without any"),
         ("jsonl", "LONGEST", [], "did you mean longest"),
-        ("jsonl", "Stars", [], "has a number in 'Stars'; the first one has the fields id, text, stars, when"),
+        (
+            "jsonl",
+            "Stars",
+            [],
+            "has a number in 'Stars'; the first one has the fields id, text, stars, when",
+        ),
         ("jsonl", "when", [], "None of 4 documents has a number in 'when'"),
         ("jsonl", "newest", ["--set", "time_field=id"], "None of 4 documents has a time in 'id'"),
     ],
@@ -128,7 +162,8 @@ def test_which_copy_is_kept(run: Callable[..., Any], tmp_path: Path, keep: str, 
 def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
     run: Callable[..., Any], tmp_path: Path, kind: str, keep: str, more: list[str], says: str
 ) -> None:
-    """What `--keep` names is there, or it is a wrong use, before anything is written; the folder can be used again."""
+    """What `--keep` names is there, or it is a wrong use, before anything is written; the folder
+    can be used again."""
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(ROWS), path)
@@ -140,33 +175,47 @@ def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
         assert (ended.code, ended.out) == (2, "")
         assert says in ended.words
     assert run("check", path, "--to", tmp_path / "out").code == 0
-    assert run("check", path, "--keep", "longest", "--index", tmp_path / "index").code == 78, "it keeps what came first"
+    assert run("check", path, "--keep", "longest", "--index", tmp_path / "index").code == 78, (
+        "it keeps what came first"
+    )
 
 
-def test_copies_without_a_number_come_last_and_are_counted(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Numbers may be written as strings, and be columns of decimals; a page of a WARC file has its own time."""
+def test_copies_without_a_number_come_last_and_are_counted(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Numbers may be written as strings, and be columns of decimals; a page of a WARC file has its
+    own time."""
     rows = [row | {"stars": str(row["stars"]) if row["stars"] else "none", "when": None if row["id"] == "b" else row["when"]}
             for row in ROWS]  # fmt: skip
     (tmp_path / "a.jsonl").write_bytes(lines([*rows, {"id": "e", "text": THIRD, "stars": 10**400}]))
     kinds = {"stars": pa.decimal128(3, 1), "when": pa.date32()}
     columns = {name: [row[name] for row in ROWS] for name in ("id", "text")} | {
-        "stars": pa.array([None if row["stars"] is None else decimal.Decimal(row["stars"]) for row in ROWS], kinds["stars"]),
+        "stars": pa.array(
+            [None if row["stars"] is None else decimal.Decimal(row["stars"]) for row in ROWS],
+            kinds["stars"],
+        ),
         "when": pa.array([dt.date.fromisoformat(row["when"][:10]) for row in ROWS], kinds["when"]),
     }
     pq.write_table(pa.table(columns), tmp_path / "b.parquet")
     days = ("WARC-Date: 2026-05-01T10:00:00Z", "WARC-Date: 2026-06-01T10:00:00Z")
     pages = [
-        record(name, http(page("a"))).replace(days[0].encode(), day.encode()) for name, day in zip("xy", days, strict=True)
+        record(name, http(page("a"))).replace(days[0].encode(), day.encode())
+        for name, day in zip("xy", days, strict=True)
     ]
     (tmp_path / "c.warc").write_bytes(b"".join(pages))
 
     by = {
-        (file, keep): run("check", tmp_path / file, "--keep", keep, "--set", "time_field=when", "--json")
+        (file, keep): run(
+            "check", tmp_path / file, "--keep", keep, "--set", "time_field=when", "--json"
+        )
         for file in ("a.jsonl", "b.parquet")
         for keep in ("stars", "newest")
     } | {("c.warc", "newest"): run("check", tmp_path / "c.warc", "--keep", "newest", "--json")}
 
-    kept = {of: [one["id"] for one in map(json.loads, ended.out.splitlines()) if not one["of"]] for of, ended in by.items()}
+    kept = {
+        of: [one["id"] for one in map(json.loads, ended.out.splitlines()) if not one["of"]]
+        for of, ended in by.items()
+    }
     assert kept == {
         ("a.jsonl", "stars"): ["c", "d", "e"],
         ("a.jsonl", "newest"): ["c", "d", "e"],
@@ -174,22 +223,38 @@ def test_copies_without_a_number_come_last_and_are_counted(run: Callable[..., An
         ("b.parquet", "newest"): ["b", "c"],
         ("c.warc", "newest"): ["http://y.example/"],
     }
-    assert by["a.jsonl", "stars"].err == "--keep stars: 2 of 5 documents have no number in 'stars'; they come last.\n"
-    assert by["a.jsonl", "newest"].err == "--keep newest: 2 of 5 documents have no time in 'when'; they come last.\n"
+    assert (
+        by["a.jsonl", "stars"].err
+        == "--keep stars: 2 of 5 documents have no number in 'stars'; they come last.\n"
+    )
+    assert (
+        by["a.jsonl", "newest"].err
+        == "--keep newest: 2 of 5 documents have no time in 'when'; they come last.\n"
+    )
     assert by["b.parquet", "newest"].err == by["c.warc", "newest"].err == ""
 
 
 def test_one_format_of_output(run: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    odd = [{"id": "x", "text": THIRD, "stars": "many", "more": [1]}, {"id": "y", "text": f"{THIRD} again", "more": {"a": 1}}]
+    odd = [
+        {"id": "x", "text": THIRD, "stars": "many", "more": [1]},
+        {"id": "y", "text": f"{THIRD} again", "more": {"a": 1}},
+    ]
     rude = b'\xef\xbb\xbf{"id": "z\xff\\ud800", "text": "a", "\\udead": ["\\ud83d\\ude00"]}\n'
     (tmp_path / "data" / "a.jsonl").write_bytes(lines([*ROWS[:3], *odd]) + b"no JSON\n")
     (tmp_path / "data" / "c.jsonl").write_bytes(rude)
-    pq.write_table(pa.table({"id": ["e", "f"], "text": [OTHER, "short"]}), tmp_path / "data" / "b.parquet")
+    pq.write_table(
+        pa.table({"id": ["e", "f"], "text": [OTHER, "short"]}), tmp_path / "data" / "b.parquet"
+    )
 
-    assert run("check", tmp_path / "data", "--as", "parquet").code == 2  # nothing is written without --to
+    assert (
+        run("check", tmp_path / "data", "--as", "parquet").code == 2
+    )  # nothing is written without --to
     for written_as in ("parquet", "jsonl"):
-        assert run("check", tmp_path / "data", "--to", tmp_path / written_as, "--as", written_as).code == 0
+        assert (
+            run("check", tmp_path / "data", "--to", tmp_path / written_as, "--as", written_as).code
+            == 0
+        )
         assert {path.suffix for path in (tmp_path / written_as).glob("*/*")} == {f".{written_as}"}
     kept = pq.read_table(tmp_path / "parquet" / "kept" / "part-00000.parquet").to_pylist()
     assert [one["stars"] for one in kept] == ["2", None, '"many"']
@@ -214,7 +279,9 @@ def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -
     for to in ([], ["--to", tmp_path.parent / f"{tmp_path.name}-out"]):
         assert run("check", tmp_path, *to).code == 1
         assert run("check", tmp_path, *to, "--skip-damaged").code == 0
-    for number, more in enumerate(([], ["--to"], ["--keep", "longest"], ["--keep", "longest", "--to"])):
+    for number, more in enumerate(
+        ([], ["--to"], ["--keep", "longest"], ["--keep", "longest", "--to"])
+    ):
         to = [tmp_path.parent / f"{tmp_path.name}-{number}"] if "--to" in more else []
         command = ("check", tmp_path / "a.jsonl", "--against", tmp_path, *more, *to)
         ended = run(*command)
@@ -224,29 +291,52 @@ def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -
 
 
 def write_mixed(folder: Path) -> None:
-    """Write rows that are read beside what is not: files that no name tells the format of, odd ones, and hidden ones."""
+    """Write rows that are read beside what is not: files that no name tells the format of, odd
+    ones, and hidden ones."""
     for name in ("deep", ".git", "_delta_log", "saved"):
         (folder / name).mkdir(parents=True)
-    for name in ("a.jsonl", "deep/b.jsonl", ".hidden.jsonl", "._a.jsonl", "_SUCCESS", ".git/c.jsonl", "_delta_log/d.jsonl"):
+    for name in (
+        "a.jsonl",
+        "deep/b.jsonl",
+        ".hidden.jsonl",
+        "._a.jsonl",
+        "_SUCCESS",
+        ".git/c.jsonl",
+        "_delta_log/d.jsonl",
+    ):
         (folder / name).write_bytes(lines(ROWS[:1]))
-    for name in ("saved/data.json", "data.csv", "deep/e.jsonl.bz2", "saved/dataset_info.json", "saved/state.json"):
+    for name in (
+        "saved/data.json",
+        "data.csv",
+        "deep/e.jsonl.bz2",
+        "saved/dataset_info.json",
+        "saved/state.json",
+    ):
         (folder / name).write_text("rows of another kind")
     os.mkfifo(folder / "pipe.jsonl")
     (folder / "gone.jsonl").symlink_to(folder / "nothing")
     (folder / "linked").symlink_to(folder / "deep")
 
 
-def test_what_a_folder_holds_beside_documents_is_named(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Each file is read, or named as one that is not; hidden ones are neither, unless they are asked for by name."""
+def test_what_a_folder_holds_beside_documents_is_named(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Each file is read, or named as one that is not; hidden ones are neither, unless they are
+    asked for by name."""
     data = tmp_path / "data"
     write_mixed(data)
     said = (
-        "6 files were not read: data.csv, deep/e.jsonl.bz2, gone.jsonl (a link to nothing), linked (a link to a folder), "
-        "pipe.jsonl (no regular file) and 1 more. Name a file with its --format if its name does not tell how it holds "
+        "6 files were not read: data.csv, deep/e.jsonl.bz2, gone.jsonl (a link to nothing), linked "
+        "(a link to a folder), "
+        "pipe.jsonl (no regular file) and 1 more. Name a file with its --format if its name does "
+        "not tell how it holds "
         "documents.\n"
     )
 
-    ended, strict = run("check", data, "--json"), run("check", data, "--to", tmp_path / "out", "--strict")
+    ended, strict = (
+        run("check", data, "--json"),
+        run("check", data, "--to", tmp_path / "out", "--strict"),
+    )
     made = run("prints", data, "--to", tmp_path / "prints", "--strict", "--json")
     with pytest.warns(UserWarning, match=r"^6 files were not read: data\.csv, .* and 1 more\.$"):
         columns = dedup(data)
@@ -260,8 +350,12 @@ def test_what_a_folder_holds_beside_documents_is_named(run: Callable[..., Any], 
     assert json.loads(made.out)["files"] == len(columns["id"]) == 2
     assert told(run("check", data, "--format", "lines", "--json").out)[1][0] == "data.csv:1"
     assert run("check", f"file://{data}", "--json") == ended
-    assert run("check", f"{data}/*", "--json").err.startswith(f"6 files were not read: {data}/data.csv, {data}/deep (a folder)")
-    assert run("check", f"{data}/**/*.jsonl", "--json").out.count("unchanged") == 2  # one by the link
+    assert run("check", f"{data}/*", "--json").err.startswith(
+        f"6 files were not read: {data}/data.csv, {data}/deep (a folder)"
+    )
+    assert (
+        run("check", f"{data}/**/*.jsonl", "--json").out.count("unchanged") == 2
+    )  # one by the link
     for hidden in (".hidden.jsonl", "_delta_log", "_delta_log/*.jsonl", ".h*.jsonl"):
         assert len(told(run("check", data / hidden, "--json").out)) == 1, hidden
     only = run("check", data / "saved")

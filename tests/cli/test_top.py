@@ -40,7 +40,9 @@ def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
     metrics = WorkerMetrics("r")
     metrics.left(EmittedCounts.of([leaving(NEAR)] * 4))
     before = reading(metrics, 100.0)
-    metrics.left(EmittedCounts.of([leaving(NEW, bytes(500_000))] * 3 + [leaving(NEAR, bytes(500_000))]))
+    metrics.left(
+        EmittedCounts.of([leaving(NEW, bytes(500_000))] * 3 + [leaving(NEAR, bytes(500_000))])
+    )
     metrics.transactions.labels("committed").inc()
     metrics.transactions.labels("committed").inc()
     metrics.transactions.labels("aborted").inc()
@@ -50,7 +52,12 @@ def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
 
     row = row_of("http://w:1", before, reading(metrics, 102.0))
 
-    rates = {"documents_rate": 2.0, "bytes_rate": 1e6, "dead_letters_rate": 0.0, "latency_p50_seconds": None}
+    rates = {
+        "documents_rate": 2.0,
+        "bytes_rate": 1e6,
+        "dead_letters_rate": 0.0,
+        "latency_p50_seconds": None,
+    }
     ratios = {"duplicate_ratio": 0.25, "duplicate_ratio_ever": 5 / 8, "aborted_ratio": 1 / 3}
     expected = {"role": "worker", "lag_records": 12, "in_flight_documents": 42, **rates, **ratios}
     assert row.to_fields().items() >= expected.items()
@@ -66,7 +73,13 @@ def test_an_index_s_row() -> None:
 
     row = row_of("http://i:1", before, reading(metrics, 4.0))
 
-    expected = {"role": "index", "log_records_rate": 2.5, "applied_offset": 80, "representatives": 7, "index_bytes": 4096}
+    expected = {
+        "role": "index",
+        "log_records_rate": 2.5,
+        "applied_offset": 80,
+        "representatives": 7,
+        "index_bytes": 4096,
+    }
     assert row.to_fields().items() >= (expected | {"candidates_mean": 5}).items()
 
 
@@ -82,7 +95,11 @@ def test_a_search_s_row() -> None:
 
     row = row_of("http://s:1", before, reading(metrics, 2.0))
 
-    assert (row.role, row.figures["search_records_rate"], row.figures["search_lag_records"]) == ("search", 15, 5)
+    assert (row.role, row.figures["search_records_rate"], row.figures["search_lag_records"]) == (
+        "search",
+        15,
+        5,
+    )
     assert (row.figures["search_documents"], row.figures["search_bytes"]) == (40, 8_000_000)
     assert row.figures["answer_p99_seconds"] is not None
     assert 0.01 < row.figures["answer_p99_seconds"] <= 0.025
@@ -111,10 +128,31 @@ SHOWN = {
     "index": "80 123,456,789 1,234,567,890 4.5 40,000 MB",
     "insights": "3 5 1,000,000",
 }
-FULL = {"documents_rate": 12_345.0, "bytes_rate": 123.4e6, "dead_letters_rate": 0.5, "duplicate_ratio": 0.333}
-FULL |= {"lag_records": 1.2e6, "latency_p50_seconds": 0.033, "latency_p99_seconds": 119.0, "in_flight_documents": 12_000.0}
-FULL |= {"aborted_ratio": 1.0, "log_records_rate": 80.0, "applied_offset": 123_456_789.0, "representatives": 1_234_567_890.0}
-FULL |= {"index_bytes": 40e9, "candidates_mean": 4.5, "insights_records_rate": 3.0, "insights_lag_records": 5.0, "hosts": 1e6}
+FULL = {
+    "documents_rate": 12_345.0,
+    "bytes_rate": 123.4e6,
+    "dead_letters_rate": 0.5,
+    "duplicate_ratio": 0.333,
+}
+FULL |= {
+    "lag_records": 1.2e6,
+    "latency_p50_seconds": 0.033,
+    "latency_p99_seconds": 119.0,
+    "in_flight_documents": 12_000.0,
+}
+FULL |= {
+    "aborted_ratio": 1.0,
+    "log_records_rate": 80.0,
+    "applied_offset": 123_456_789.0,
+    "representatives": 1_234_567_890.0,
+}
+FULL |= {
+    "index_bytes": 40e9,
+    "candidates_mean": 4.5,
+    "insights_records_rate": 3.0,
+    "insights_lag_records": 5.0,
+    "hosts": 1e6,
+}
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
@@ -123,21 +161,30 @@ def test_each_role_has_a_line_with_all_its_figures(width: int) -> None:
     rows = [TopRow(f"http://{role}:8080", role, figures=FULL) for role in SHOWN]
     rows.append(TopRow("http://silent:8080", None, problem="Connection refused"))
     file = io.StringIO()
-    Console(file=file, width=width, force_terminal=True, color_system=None).print(drawn(rows), crop=False)
+    Console(file=file, width=width, force_terminal=True, color_system=None).print(
+        drawn(rows), crop=False
+    )
 
-    lines = [" ".join(line.split()) for line in file.getvalue().splitlines() if len(line.rstrip()) <= width]
+    lines = [
+        " ".join(line.split())
+        for line in file.getvalue().splitlines()
+        if len(line.rstrip()) <= width
+    ]
     for role, figures in SHOWN.items():
         assert f"{role}:8080 {figures}" in lines
     assert "silent:8080 Connection refused" in lines
 
 
 def test_quantiles_lie_in_the_bucket_of_the_true_one() -> None:
-    """Against the values themselves, for random ones; nothing counted has no quantile, beyond the last edge is that edge."""
+    """Against the values themselves, for random ones; nothing counted has no quantile, beyond the
+    last edge is that edge."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     edges = [0.01, 0.1, 1.0, 10.0, math.inf]
-    values = sorted(chance.choice([0.005, 0.05, 0.5, 5.0]) * chance.uniform(0.5, 1.5) for _ in range(200))
+    values = sorted(
+        chance.choice([0.005, 0.05, 0.5, 5.0]) * chance.uniform(0.5, 1.5) for _ in range(200)
+    )
     counts = {edge: float(sum(value <= edge for value in values)) for edge in edges}
 
     for share in (0.01, 0.5, 0.9, 0.99):
@@ -169,7 +216,11 @@ def test_once_over_http(run: Callable[..., Any], served: str) -> None:
 
     first, second = json.loads(ended.out)["roles"]
     assert (ended.code, table.code, alone.code) == (0, 0, 1)
-    assert (first["role"], first["documents_rate"], first["duplicate_ratio_ever"]) == ("worker", 0.0, 0.5)
+    assert (first["role"], first["documents_rate"], first["duplicate_ratio_ever"]) == (
+        "worker",
+        0.0,
+        0.5,
+    )
     assert (second["role"], second["problem"]) == (None, "Connection refused")
     assert "50.0 %" in table.out
     assert "Connection refused" in table.out
@@ -182,7 +233,10 @@ def test_stats_are_exact_since_the_start_of_each_worker(run: Callable[..., Any])
     metrics[2].state(FIGURES, (0,) * 33)
     with ExitStack() as opened, socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        asked = [f"http://127.0.0.1:{opened.enter_context(serving(registry=one.registry)).port}" for one in metrics]
+        asked = [
+            f"http://127.0.0.1:{opened.enter_context(serving(registry=one.registry)).port}"
+            for one in metrics
+        ]
         ended = run("stats", *asked, f"127.0.0.1:{held.getsockname()[1]}", "--json")
         table = run("stats", *asked)
         nobody = run("stats", asked[2])
@@ -190,29 +244,49 @@ def test_stats_are_exact_since_the_start_of_each_worker(run: Callable[..., Any])
     found = json.loads(ended.out)
     first, whole = found["workers"][0], found["total"]
     assert [row["worker"] for row in found["workers"]] == asked[:2]
-    assert (first["documents"], first["duplicates"], first["bytes_saved"], first["share_saved"]) == (2, 1, 10, 0.2)
-    assert (whole["documents"], whole["duplicates"], whole["bytes"], whole["bytes_saved"]) == (4, 3, 150, 110)
+    assert (
+        first["documents"],
+        first["duplicates"],
+        first["bytes_saved"],
+        first["share_saved"],
+    ) == (2, 1, 10, 0.2)
+    assert (whole["documents"], whole["duplicates"], whole["bytes"], whole["bytes_saved"]) == (
+        4,
+        3,
+        150,
+        110,
+    )
     assert whole["reasons"] == {"near": 3, "new": 1}
     assert first["since"].startswith("20")
     assert "Connection refused; what it saved is not in these figures" in ended.err
-    assert f"saved 110B, 73.3 %, since {whole['since']}: 3 of 4 documents were duplicates" in table.out
+    assert (
+        f"saved 110B, 73.3 %, since {whole['since']}: 3 of 4 documents were duplicates" in table.out
+    )
     assert (nobody.code, nobody.out) == (1, "")
     assert "No worker answers" in nobody.err
 
 
 def test_what_is_not_ready_says_why(run: Callable[..., Any]) -> None:
-    """With its figures, and the sentence of its probe below; one that is ready stands in no such table."""
+    """With its figures, and the sentence of its probe below; one that is ready stands in no such
+    table."""
     health = Health()
     health.ready(False, "waiting for an index: none has answered yet")
     with serving(health=health, registry=WorkerMetrics("r").registry) as server:
         address = f"http://127.0.0.1:{server.port}"
-        waiting = json.loads(run("top", address, "--once", "--json", "--interval", "0.1").out)["roles"][0]
+        waiting = json.loads(run("top", address, "--once", "--json", "--interval", "0.1").out)[
+            "roles"
+        ][0]
         table = run("top", address, "--once", "--interval", "0.1")
         health.ready(True, "documents flow")
-        going = json.loads(run("top", address, "--once", "--json", "--interval", "0.1").out)["roles"][0]
+        going = json.loads(run("top", address, "--once", "--json", "--interval", "0.1").out)[
+            "roles"
+        ][0]
         clean = run("top", address, "--once", "--interval", "0.1")
 
-    assert (waiting["ready"], waiting["waits_for"]) == (False, "waiting for an index: none has answered yet")
+    assert (waiting["ready"], waiting["waits_for"]) == (
+        False,
+        "waiting for an index: none has answered yet",
+    )
     assert "not ready" in table.out
     assert "none has answered yet" in table.out
     assert (going["ready"], going["waits_for"]) == (True, "")

@@ -1,4 +1,5 @@
-"""`topics apply` beside somebody who makes the same topics at the same moment; `declare` asks the index first."""
+"""`topics apply` beside somebody who makes the same topics at the same moment; `declare` asks the
+index first."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ class Cluster:
     def describe(self, names: Iterable[str]) -> Mapping[str, TopicState]:
         return {name: self.found[name] for name in names if name in self.found}
 
-    def create(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
+    def create(
+        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]
+    ) -> None:
         if name in self.found:
             raise AssertionError(f"{name} was planned though it is there")
         self.found[name] = TopicState(name, bytes(16), partitions, dict(config), replication_factor)
@@ -50,7 +53,8 @@ class Cluster:
 
 
 def test_the_loser_of_a_race_plans_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`stream-dedup broker` makes the topics too: an `apply` right behind it ended one of the two, at worst the broker."""
+    """`stream-dedup broker` makes the topics too: an `apply` right behind it ended one of the two,
+    at worst the broker."""
     cluster = Cluster()
     monkeypatch.setattr(command, "Admin", lambda _: cluster)
 
@@ -78,8 +82,11 @@ def test_what_is_there_and_not_there_for_ever_is_told(monkeypatch: pytest.Monkey
         command.apply_topics(SETTINGS)
 
 
-def test_what_was_done_is_said_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before: what to create, and how large a record may be then; after: what was created; then that nothing is left."""
+def test_what_was_done_is_said_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before: what to create, and how large a record may be then; after: what was created; then
+    that nothing is left."""
     cluster = Cluster(is_raced=False)
     monkeypatch.setattr(command, "Admin", lambda _: cluster)
     plan, apply = command.topics_plan_command, command.topics_apply_command
@@ -108,11 +115,16 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield f"http://127.0.0.1:{server.port}", request.param
 
 
-def test_an_index_says_whether_it_holds_a_plan(index: tuple[str, int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_index_says_whether_it_holds_a_plan(
+    index: tuple[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
     address, memory_bytes = index
     nobody = f"http://127.0.0.1:{free_ports(1)[0]}"
     if memory_bytes == 1:
-        with pytest.raises(ConfigurationError, match=r"needs at least 5\d\d MiB .* kept: 1\), .* Nothing was written"):
+        with pytest.raises(
+            ConfigurationError,
+            match=r"needs at least 5\d\d MiB .* kept: 1\), .* Nothing was written",
+        ):
             declare_command._ask_for_memory([nobody, address], PLANS["bands"])
     else:
         declare_command._ask_for_memory([nobody, address], PLANS["bands"])
@@ -122,5 +134,7 @@ def test_an_index_says_whether_it_holds_a_plan(index: tuple[str, int], capsys: p
 
 
 def test_without_an_answer_nothing_is_written() -> None:
-    with pytest.raises(InputError, match=r"No index answers at .* Nothing was written: .*--index .*--unasked"):
+    with pytest.raises(
+        InputError, match=r"No index answers at .* Nothing was written: .*--index .*--unasked"
+    ):
         declare_command._ask_for_memory([f"http://127.0.0.1:{free_ports(1)[0]}"], PLANS["bands"])

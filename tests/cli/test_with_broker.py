@@ -34,13 +34,16 @@ def prefix(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start commands as child processes with their output in a file; what is left is killed with its children."""
+    """Start commands as child processes with their output in a file; what is left is killed with
+    its children."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start_it(*arguments: str, out: Path, err: Path) -> subprocess.Popen[bytes]:
         with out.open("wb") as stdout, err.open("wb") as stderr:
             command = [sys.executable, "-m", "stream_dedup", *arguments]
-            started.append(subprocess.Popen(command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL))
+            started.append(
+                subprocess.Popen(command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL)
+            )
         return started[-1]
 
     yield start_it
@@ -61,16 +64,22 @@ def load_some(run: Callable[..., Any], tmp_path: Path) -> Any:
 
 
 def test_topics_are_planned_created_and_then_right(run: Callable[..., Any], prefix: str) -> None:
-    """Plan shows what is missing and changes nothing; apply creates it; then there is nothing to do; growing works."""
+    """Plan shows what is missing and changes nothing; apply creates it; then there is nothing to
+    do; growing works."""
 
     def actions(*arguments: str) -> set[str]:
-        return {row["action"] for row in json.loads(run("topics", *arguments, "--fit-brokers", "--json").out)}
+        return {
+            row["action"]
+            for row in json.loads(run("topics", *arguments, "--fit-brokers", "--json").out)
+        }
 
     assert actions("plan") == {"create"}
     assert actions("plan") == {"create"}
     assert actions("apply", "--partitions", "2") == {"create"}
     assert actions("plan", "--partitions", "2") == {"none"}
-    assert run("topics", "plan", "--fit-brokers").out.splitlines()[1].startswith(f"{prefix}.documents")
+    assert (
+        run("topics", "plan", "--fit-brokers").out.splitlines()[1].startswith(f"{prefix}.documents")
+    )
 
 
 def test_load_needs_its_topic(run: Callable[..., Any], prefix: str, tmp_path: Path) -> None:
@@ -89,7 +98,8 @@ def test_load_run_all_and_tap(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Documents loaded from a file come out of the filter and are seen in tap; SIGTERM ends everything with 0."""
+    """Documents loaded from a file come out of the filter and are seen in tap; SIGTERM ends
+    everything with 0."""
     monkeypatch.setenv("STREAM_DEDUP_VALUE_FORMAT", "json")
     run("topics", "apply", "--fit-brokers", "--partitions", "1")
     loaded = load_some(run, tmp_path)
@@ -104,7 +114,9 @@ def test_load_run_all_and_tap(
     filtering.send_signal(signal.SIGTERM)
 
     found = [json.loads(line) for line in tapped.out.splitlines()]
-    assert sorted((one["id"], one["verdict"], one["reason"], one["of_id"]) for one in found if one["id"]) == [
+    assert sorted(
+        (one["id"], one["verdict"], one["reason"], one["of_id"]) for one in found if one["id"]
+    ) == [
         ("\x1b[31mevil", "dead-letter", "field", None),
         ("http://h/0", "unique", "new", None),
         ("http://h/1", "duplicate", "exact", "http://h/0"),
@@ -121,7 +133,10 @@ def test_load_run_all_and_tap(
 
 @pytest.mark.thorough
 def test_children_end_with_a_killed_parent(
-    run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path
+    run: Callable[..., Any],
+    start: Callable[..., subprocess.Popen[bytes]],
+    prefix: str,
+    tmp_path: Path,
 ) -> None:
     run("topics", "apply", "--fit-brokers", "--partitions", "1")
     err = tmp_path / "err"
@@ -141,20 +156,29 @@ def test_children_end_with_a_killed_parent(
 @pytest.mark.thorough
 @pytest.mark.skipif("BROKER" in os.environ, reason="no broker of our own: BROKER names another")
 def test_a_broker_to_play_with(
-    bootstrap: str, run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    bootstrap: str,
+    run: Callable[..., Any],
+    start: Callable[..., subprocess.Popen[bytes]],
+    tmp_path: Path,
 ) -> None:
-    """`broker` starts one, creates the topics, says how to use it, and leaves nothing behind after Ctrl-C."""
+    """`broker` starts one, creates the topics, says how to use it, and leaves nothing behind after
+    Ctrl-C."""
     del bootstrap  # where the shared one could be started, this one can
     out, err = tmp_path / "out", tmp_path / "err"
     broker = start("broker", "--partitions", "2", out=out, err=err)
-    wait_until(lambda: "runs until Ctrl-C" in err.read_text() or broker.poll() is not None, "the broker runs")
+    wait_until(
+        lambda: "runs until Ctrl-C" in err.read_text() or broker.poll() is not None,
+        "the broker runs",
+    )
     line = out.read_text().splitlines()[0]
     address = line.removeprefix("export STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=")
 
     planned = run("topics", "plan", "--fit-brokers", "--partitions", "2", "--json", "-b", address)
     broker.send_signal(signal.SIGINT)
 
-    assert [(row["topic"], row["action"]) for row in json.loads(planned.out)] == [(kind, "none") for kind in topics.ALL]
+    assert [(row["topic"], row["action"]) for row in json.loads(planned.out)] == [
+        (kind, "none") for kind in topics.ALL
+    ]
     assert broker.wait(60) == 0, err.read_text()
     folder = err.read_text().split("keeps it): ")[1].split(".\n")[0]
     assert not Path(folder).exists()

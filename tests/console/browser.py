@@ -1,4 +1,5 @@
-"""A real headless Chromium, driven through selenium; where there is none, a sentence that says what was not tried."""
+"""A real headless Chromium, driven through selenium; where there is none, a sentence that says what
+was not tried."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def lacking() -> str:
     if not missing:
         return ""
     return (
-        f"NOT TRIED IN A BROWSER: {' and '.join(missing)} is missing. Install: apt-get install chromium chromium-driver; "
+        f"NOT TRIED IN A BROWSER: {' and '.join(missing)} is missing. Install: apt-get install "
+        "chromium chromium-driver; "
         "then run the tests of tests/console again."
     )
 
@@ -33,8 +35,16 @@ def chromium() -> Iterator[Chrome]:
 
     options = ChromeOptions()
     options.binary_location = str(shutil.which("chromium"))
-    sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # it refuses to run as root otherwise
-    for one in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", *sandbox):
+    sandbox = (
+        ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    )  # it refuses to run as root otherwise
+    for one in (
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+        *sandbox,
+    ):
         options.add_argument(one)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))

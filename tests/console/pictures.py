@@ -1,4 +1,5 @@
-"""The pictures of the console in the documentation: `make pictures` takes them anew from the pages of the sample."""
+"""The pictures of the console in the documentation: `make pictures` takes them anew from the pages
+of the sample."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ def main() -> int:
         sys.stderr.write(lacking + "\n")
         return 1
     FOLDER.mkdir(exist_ok=True)
-    with browser.chromium() as driver, tempfile.TemporaryDirectory() as folder, searching(Path(folder)) as searched:
+    with (
+        browser.chromium() as driver,
+        tempfile.TemporaryDirectory() as folder,
+        searching(Path(folder)) as searched,
+    ):
         for given, pictures in ((sources(), PICTURES), (searched, SEARCHED)):
             with serving(given) as port:
                 for name, address, width, height, dark in pictures:

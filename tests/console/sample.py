@@ -1,11 +1,20 @@
-"""Sources as a running system would give them, hostile texts among them; also what the pictures in the docs show."""
+"""Sources as a running system would give them, hostile texts among them; also what the pictures in
+the docs show."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from stream_dedup.console.mount import witness_in
-from stream_dedup.console.nouns import DeadLetters, Decision, FoundDocument, LetterKind, ListedLetter, Opened, Remark
+from stream_dedup.console.nouns import (
+    DeadLetters,
+    Decision,
+    FoundDocument,
+    LetterKind,
+    ListedLetter,
+    Opened,
+    Remark,
+)
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError
@@ -14,15 +23,28 @@ from stream_dedup.ground.plan import PLANS
 HOUR_MS = 1_764_000_000_000
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31m\u202egnp\x00"
 KEPT = (
-    "The harbour council voted on Tuesday to close the old northern pier to traffic from the first of May, after engineers "
-    "found that eleven of its forty wooden piles had rotted below the water line. Repairs are expected to take two years and "
-    "cost about nine million. Fishermen who moor there will be offered places in the southern basin, the council said. "
+    "The harbour council voted on Tuesday to close the old northern pier to traffic from the first "
+    "of May, after engineers "
+    "found that eleven of its forty wooden piles had rotted below the water line. Repairs are "
+    "expected to take two years and "
+    "cost about nine million. Fishermen who moor there will be offered places in the southern "
+    "basin, the council said. "
     "北の桟橋は五月に閉鎖される。"
 )
-COPY = KEPT.replace("on Tuesday", "on Tuesday evening").replace("eleven", "twelve").replace("閉鎖される", "閉じられる")
+COPY = (
+    KEPT.replace("on Tuesday", "on Tuesday evening")
+    .replace("eleven", "twelve")
+    .replace("閉鎖される", "閉じられる")
+)
 REASONS = ("new", "new", "near", "new", "exact", "unchanged", "new", "revised", "near", "new")
 SIZES = [{"up_to": 1, "buckets": 18_000}, {"up_to": 4, "buckets": 3_004}]
-INDEX = {"applied": 4_210, "unanswered": 0, "plan": "128:8x16,21", "plan_name": "blocks", "recipe": "words.1:abc"} | {
+INDEX = {
+    "applied": 4_210,
+    "unanswered": 0,
+    "plan": "128:8x16,21",
+    "plan_name": "blocks",
+    "recipe": "words.1:abc",
+} | {
     "mode": "enforce",
     "entries": {"live": 24_310, "removed": 112},
     "bytes": {"disk": 9_500_000, "memory": 4_100_000},
@@ -33,18 +55,30 @@ INDEX = {"applied": 4_210, "unanswered": 0, "plan": "128:8x16,21", "plan_name": 
 ANSWER = {
     "plan": PLANS["bands"].id,
     "found": [
-        {"id": f"https://news.example/articles/{place}", "position": f"documents-0@{place}", "log": f"0/{place}"}
+        {
+            "id": f"https://news.example/articles/{place}",
+            "position": f"documents-0@{place}",
+            "log": f"0/{place}",
+        }
         | {"similarity": 0.8, "others": 31, "crowd": 0.74}
         for place in range(7)
     ],
     "apart": [
-        {"id": "https://news.example/articles/3", "position": "documents-0@3", "log": place, "similarity": alike}
+        {
+            "id": "https://news.example/articles/3",
+            "position": "documents-0@3",
+            "log": place,
+            "similarity": alike,
+        }
         | {"others": others, "crowd": 0.12}
         for place, alike, others in (("0/3", 0.71, 1), ("0/4", 0.69, 14), ("99/0", 0.73, 14))
     ],
 }
 
-EVENTS = ("mirror.example", "nearly all that it sends is dropped in favour of other ids (60 documents)")
+EVENTS = (
+    "mirror.example",
+    "nearly all that it sends is dropped in favour of other ids (60 documents)",
+)
 
 
 def letter(place: int, **given: object) -> ListedLetter:
@@ -68,7 +102,9 @@ KINDS = (
     LetterKind("decode", "JSONDecodeError", 6, 5, f"{REDRIVE} decode --class JSONDecodeError"),
     LetterKind("fetch", "GivenUp", 2, 1, f"{REDRIVE} fetch --class GivenUp"),
 )
-LETTERS = DeadLetters(8, True, KINDS, tuple(letter(place, is_sent_back=place == 3) for place in range(6)))
+LETTERS = DeadLetters(
+    8, True, KINDS, tuple(letter(place, is_sent_back=place == 3) for place in range(6))
+)
 
 
 def decision(place: int, reason: str | None = None, **given: object) -> Decision:
@@ -115,25 +151,40 @@ def opened(at: str) -> Opened:
         raise InputError(f"{at} lies in no topic that is opened here.")
     if int(offset) >= 900_000:
         return Opened(
-            at, "", "", f"{topic}-0 holds offsets 0 to 899999; {offset} is not kept any more (retention), or never was."
+            at,
+            "",
+            "",
+            f"{topic}-0 holds offsets 0 to 899999; {offset} is not kept any more (retention), or "
+            "never was.",
         )
     of = None if topic == "documents" else decision(int(offset))
-    return Opened(at, of.id if of else f"https://news.example/articles/{offset}", COPY if of else KEPT, "", of)
+    return Opened(
+        at, of.id if of else f"https://news.example/articles/{offset}", COPY if of else KEPT, "", of
+    )
 
 
 def find(clue: str, most: int) -> list[FoundDocument]:
     """Return two documents for any clue but `nothing`."""
     if clue == "nothing":
         return []
-    snippet, by = ((KEPT[:60], False), (KEPT[60:140], True), (KEPT[140:200], False)), "https://news.example/articles"
+    snippet, by = (
+        ((KEPT[:60], False), (KEPT[60:140], True), (KEPT[140:200], False)),
+        "https://news.example/articles",
+    )
     places = range(min(2, most))
     return [
-        FoundDocument(f"unique-0@{at}", f"{by}/{at}", 1 - at / 10, snippet, "unique", HOUR_MS, "documents-0@1") for at in places
+        FoundDocument(
+            f"unique-0@{at}", f"{by}/{at}", 1 - at / 10, snippet, "unique", HOUR_MS, "documents-0@1"
+        )
+        for at in places
     ]
 
 
 def sources(
-    count: int = 500, *, as_shown: Callable[[Decision], Decision | None] = lambda one: one, **given: object
+    count: int = 500,
+    *,
+    as_shown: Callable[[Decision], Decision | None] = lambda one: one,
+    **given: object,
 ) -> ConsoleSources:
     """Return the sources of a system that works, with some of them replaced."""
     recent = Recent(now_ms=lambda: HOUR_MS, as_shown=as_shown)
@@ -147,7 +198,11 @@ def sources(
         "threshold": lambda: 0.65,
         "witness": lambda one: witness_in(ANSWER, one),
         "remarks": lambda: [
-            Remark("warning", "Dead letters that were not sent back: 6 (stage decode, fetch).", "dead-letters"),
+            Remark(
+                "warning",
+                "Dead letters that were not sent back: 6 (stage decode, fetch).",
+                "dead-letters",
+            ),
             Remark("warning", f"{EVENTS[0]}: {EVENTS[1]}", f"decisions?host={EVENTS[0]}"),
         ],
         "letters": lambda: LETTERS,

@@ -1,4 +1,5 @@
-"""Sources with a real full-text engine: articles in two languages with their copies, and a hostile page. Also for pictures."""
+"""Sources with a real full-text engine: articles in two languages with their copies, and a hostile
+page. Also for pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.console.sample import COPY, EVIL, HOUR_MS, KEPT, decision, sources
 
 # As an editor would paste them: two sentences, one word of which the article does not have.
 SENTENCES = (
-    "Repairs are expected to take three years and cost about nine million. Fishermen who moor there will be offered places in "
+    "Repairs are expected to take three years and cost about nine million. Fishermen who moor "
+    "there will be offered places in "
     "the southern basin, the council said."
 )
 JAPANESE = "北の桟橋は五月に閉鎖される。漁船は南の港に移る。修理には二年かかると市議会は述べた。"
@@ -42,13 +44,24 @@ _ARTICLES = (
     (21, "new", "asahi.example/minato/1", JAPANESE),
     (24, "near", "mainichi.example/minato/2", JAPANESE.replace("五月", "六月")),
     (27, "new", "evil.example/", f"{EVIL} a page of nine harmless looking words {EVIL}"),
-    (30, "new", "other.example/rain", "It rained on the southern basin, and nobody from the council was there to see it rain."),
+    (
+        30,
+        "new",
+        "other.example/rain",
+        "It rained on the southern basin, and nobody from the council was there to see it rain.",
+    ),
 )
 
 
 def _decision(place: int, reason: str, path: str) -> Decision:
     of = {3: (), 21: ()}.get(place, (21,) if place == 24 else (3,))
-    one = decision(place, reason, id=f"https://{path}", host=path.partition("/")[0], position=f"documents-0@{place}")
+    one = decision(
+        place,
+        reason,
+        id=f"https://{path}",
+        host=path.partition("/")[0],
+        position=f"documents-0@{place}",
+    )
     if not one.is_duplicate:
         return one
     kept = next(article for article in _ARTICLES if article[0] == of[0])
@@ -67,11 +80,21 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
     """Fill an engine in a folder, and give sources that answer out of it."""
     decisions = {place: _decision(place, reason, path) for place, reason, path, _ in _ARTICLES}
     texts = {decisions[place].at: text for place, _, _, text in _ARTICLES}
-    texts |= {f"documents-0@{place}": text for place, reason, _, text in _ARTICLES if reason == "new"}
+    texts |= {
+        f"documents-0@{place}": text for place, reason, _, text in _ARTICLES if reason == "new"
+    }
     engine = TextIndex(folder)
     for one in decisions.values():
         facts = TextFacts(
-            one.at, one.id, one.time_ms, one.size, one.verdict, one.reason, one.similarity, one.of_position, one.of_id
+            one.at,
+            one.id,
+            one.time_ms,
+            one.size,
+            one.verdict,
+            one.reason,
+            one.similarity,
+            one.of_position,
+            one.of_id,
         )._replace(position=one.position, better=one.better)
         engine.add_text(facts, words_of(texts[one.at], Languages()))
     engine.commit(EnginePlace({}, {}))
@@ -87,6 +110,8 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.saw(decisions.values())
     try:
-        yield sources(recent=recent, opened=opened, find=finder.find, group=finder.group, groups=finder.groups)
+        yield sources(
+            recent=recent, opened=opened, find=finder.find, group=finder.group, groups=finder.groups
+        )
     finally:
         engine.close()

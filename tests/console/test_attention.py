@@ -37,10 +37,15 @@ DAY_MS = 86_400_000
 
 
 class FakeCluster:
-    """Topics of one partition with what they hold; `committed` as Kafka tells it; what is `away` fails."""
+    """Topics of one partition with what they hold; `committed` as Kafka tells it; what is `away`
+    fails."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, list[Message]] = {"documents": [], "dlq.documents": [], "host-signals": []}
+        self.topics: dict[str, list[Message]] = {
+            "documents": [],
+            "dlq.documents": [],
+            "host-signals": [],
+        }
         self.redriven: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self.roles = RoleFacts(workers=1, waiting=0)
         self.away = ""
@@ -63,15 +68,21 @@ class FakeCluster:
     def committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         return self.redriven if group.endswith("-redrive") else self.watched
 
-    def read(self, _: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]) -> Iterator[Message]:
+    def read(
+        self, _: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]
+    ) -> Iterator[Message]:
         self.reads += 1
         for (topic, _part), [(first, last)] in spans.items():
             yield from self.topics[topic][first:last]
 
     def add_letter(self, stage: str, kind: str) -> None:
         letters = self.topics["dlq.documents"]
-        own = headers.of_dead_letter(DeadLetter(stage, kind, "Why."), Position("documents", b"", 0, 7), "group", 1)
-        letters.append(Message("dlq.documents", 0, len(letters), b"key", b"{", NOW_MS + len(letters), own))
+        own = headers.of_dead_letter(
+            DeadLetter(stage, kind, "Why."), Position("documents", b"", 0, 7), "group", 1
+        )
+        letters.append(
+            Message("dlq.documents", 0, len(letters), b"key", b"{", NOW_MS + len(letters), own)
+        )
 
     def add_signal(self, host: str, events: list[Any] | None, time_ms: int = NOW_MS) -> None:
         signals = self.topics["host-signals"]
@@ -98,7 +109,9 @@ def said(looking: Callable[[], Attention]) -> list[str]:
     return [one.text for one in looking().remarks()]
 
 
-def test_a_system_in_order_has_nothing_to_look_at(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+def test_a_system_in_order_has_nothing_to_look_at(
+    cluster: FakeCluster, looking: Callable[[], Attention]
+) -> None:
     """Also where nobody writes host signals; that is another answer than that nothing goes on."""
     assert said(looking) == []
     assert looking().events() is None
@@ -108,16 +121,26 @@ def test_a_system_in_order_has_nothing_to_look_at(cluster: FakeCluster, looking:
     assert (said(looking), looking().events()) == ([], None)
 
 
-def test_that_nobody_watches_hosts_is_said(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+def test_that_nobody_watches_hosts_is_said(
+    cluster: FakeCluster, looking: Callable[[], Attention]
+) -> None:
     """While a record waits for a role that was there and has gone."""
     cluster.topics["insights"] = [Message("insights", 0, 0, b"", b"", 0, [])] * 5
     for read, watchers, warns in ((None, 0, False), (4, 1, False), (5, 0, False), (4, 0, True)):
-        cluster.watched, cluster.watchers = {} if read is None else {("insights", 0): (read, None)}, watchers
+        cluster.watched, cluster.watchers = (
+            {} if read is None else {("insights", 0): (read, None)},
+            watchers,
+        )
         assert said(looking) == [one for one in [looking().unwatched()] if one]
-        assert ("nobody reads insights, as the group stream-dedup-insights has no member" in looking().unwatched()) == warns
+        assert (
+            "nobody reads insights, as the group stream-dedup-insights has no member"
+            in looking().unwatched()
+        ) == warns
 
 
-def test_records_that_wait_for_nobody_are_said(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+def test_records_that_wait_for_nobody_are_said(
+    cluster: FakeCluster, looking: Callable[[], Attention]
+) -> None:
     cluster.roles = RoleFacts(workers=0, waiting=12, asked={5: 60_000})
 
     worker, index = said(looking)
@@ -126,7 +149,9 @@ def test_records_that_wait_for_nobody_are_said(cluster: FakeCluster, looking: Ca
     assert "Log offset 5 of fingerprints is without an answer" in index
 
 
-def test_dead_letters_count_until_they_are_sent_back(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+def test_dead_letters_count_until_they_are_sent_back(
+    cluster: FakeCluster, looking: Callable[[], Attention]
+) -> None:
     for kind in ("decode", "decode", "fetch"):
         cluster.add_letter(kind, "Bad class")
     assert said(looking) == ["Dead letters that were not sent back: 3 (stage decode, fetch)."]
@@ -134,7 +159,10 @@ def test_dead_letters_count_until_they_are_sent_back(cluster: FakeCluster, looki
 
     found = looking().letters()
 
-    assert [(one.stage, one.count, one.waiting) for one in found.kinds] == [("decode", 2, 1), ("fetch", 1, 1)]
+    assert [(one.stage, one.count, one.waiting) for one in found.kinds] == [
+        ("decode", 2, 1),
+        ("fetch", 1, 1),
+    ]
     assert found.kinds[0].command == "stream-dedup dlq redrive --stage decode --class 'Bad class'"
     assert [(one.at, one.source, one.is_sent_back) for one in found.letters] == [
         ("dlq.documents-0@2", "documents-0@7", False),
@@ -155,15 +183,20 @@ def test_of_many_dead_letters_the_newest_are_read(
     found = looking().letters()
 
     assert (found.read, found.is_whole, found.letters[-1].at) == (2, False, "dlq.documents-0@1")
-    assert said(looking) == ["Dead letters that were not sent back: of the newest 2 (stage decode)."]
+    assert said(looking) == [
+        "Dead letters that were not sent back: of the newest 2 (stage decode)."
+    ]
 
 
-def test_hosts_are_told_as_their_latest_signal_has_them(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+def test_hosts_are_told_as_their_latest_signal_has_them(
+    cluster: FakeCluster, looking: Callable[[], Attention]
+) -> None:
     """What ended, was forgotten, lies a day back or is nonsense is not said."""
     vanishing = [{"event": "vanishing", "documents": 60}]
     cluster.add_signal("gone.example", vanishing)
     cluster.add_signal(
-        "page.example", [{"event": "one-page", "documents": 25, "position": "documents-0@8", "of": "https://x/"}]
+        "page.example",
+        [{"event": "one-page", "documents": 25, "position": "documents-0@8", "of": "https://x/"}],
     )
     for host, events in (("ended.example", []), ("forgotten.example", None)):
         cluster.add_signal(host, vanishing)
@@ -177,18 +210,25 @@ def test_hosts_are_told_as_their_latest_signal_has_them(cluster: FakeCluster, lo
     ]
 
 
-def test_a_look_that_fails_is_said_beside_the_others(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+def test_a_look_that_fails_is_said_beside_the_others(
+    cluster: FakeCluster, looking: Callable[[], Attention]
+) -> None:
     cluster.add_signal("gone.example", [{"event": "vanishing", "documents": 60}])
     cluster.away = "dlq.documents"
 
     found = looking().remarks()
 
-    assert [(one.level, one.text) for one in found[:1]] == [("not checked", "dlq.documents is away.")]
+    assert [(one.level, one.text) for one in found[:1]] == [
+        ("not checked", "dlq.documents is away.")
+    ]
     assert found[1].link == "decisions?host=gone.example"
 
 
-def test_who_asks_while_somebody_looks_anew_gets_what_was_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten people would take all threads otherwise; after a look that failed nobody gets what was before."""
+def test_who_asks_while_somebody_looks_anew_gets_what_was_found_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten people would take all threads otherwise; after a look that failed nobody gets what was
+    before."""
     answers, asked_within, now = iter([1, 2]), [], [0.0]
     monkeypatch.setattr(attention.time, "monotonic", lambda: now[0])
 
@@ -211,7 +251,9 @@ def test_who_asks_while_somebody_looks_anew_gets_what_was_found_before(monkeypat
             kept()
 
 
-def test_however_many_ask_it_is_looked_once(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+def test_however_many_ask_it_is_looked_once(
+    cluster: FakeCluster, looking: Callable[[], Attention]
+) -> None:
     cluster.add_letter("decode", "X")
     one = looking()
 
@@ -221,7 +263,10 @@ def test_however_many_ask_it_is_looked_once(cluster: FakeCluster, looking: Calla
 
 
 def test_what_an_index_refuses_is_told_in_its_own_words() -> None:
-    for routes, sentence in ((IndexApi().routes(), "still opening its volume"), ([], "There is nothing here")):
+    for routes, sentence in (
+        (IndexApi().routes(), "still opening its volume"),
+        ([], "There is nothing here"),
+    ):
         said = rf"^The index at http://127.0.0.1:\d+ answers: .*{sentence}"
         with serving(routes) as server, pytest.raises(StreamDedupError, match=said):
             index_at(f"http://127.0.0.1:{server.port}")()
@@ -281,19 +326,27 @@ def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the start and in a flood, of each partition; from when on all were seen is the time of the oldest that was."""
+    """At the start and in a flood, of each partition; from when on all were seen is the time of the
+    oldest that was."""
     ends = {("unique", 0): (0, 30), ("duplicates", 0): (0, 5000)}
     told: list[int] = []
 
-    def read(_: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]) -> Iterator[Message]:
+    def read(
+        _: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]
+    ) -> Iterator[Message]:
         for (topic, part), [(first, last)] in spans.items():
-            yield from (Message(topic, part, offset, b"k", b"{}", 1_000 + offset, []) for offset in range(first, last))
+            yield from (
+                Message(topic, part, offset, b"k", b"{}", 1_000 + offset, [])
+                for offset in range(first, last)
+            )
 
     records = OutputRecords(Settings())
     monkeypatch.setattr(records.kafka, "ask", lambda _: ends)
     monkeypatch.setattr(outputs, "sample", read)
     follower = follower_of(records)
-    monkeypatch.setattr(follower._recent, "saw", lambda _, whole_since_ms: told.append(whole_since_ms))
+    monkeypatch.setattr(
+        follower._recent, "saw", lambda _, whole_since_ms: told.append(whole_since_ms)
+    )
 
     before_ms = int(time.time() * 1000)
     follower.turn()
@@ -307,7 +360,8 @@ def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_broker_that_is_away_is_told_within_two_seconds() -> None:
-    """Nobody listens there; a page that asks first has its sentence, and the client stays for the next question."""
+    """Nobody listens there; a page that asks first has its sentence, and the client stays for the
+    next question."""
     records = OutputRecords(Settings(kafka_bootstrap_servers="127.0.0.1:1"))
 
     assert outputs.ANSWER_SECONDS < 2
@@ -328,8 +382,11 @@ def without_collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize("asking", [BoundedCalls(1, 60, "?"), lambda call: KeptAnswer(call).get()])
-def test_what_a_failed_question_had_in_its_hands_goes(asking: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
-    """Its error crosses a thread and a task, and is told by its own kind; what it met on its way is not kept with it."""
+def test_what_a_failed_question_had_in_its_hands_goes(
+    asking: Callable[[Callable[[], None]], Awaitable[None]],
+) -> None:
+    """Its error crosses a thread and a task, and is told by its own kind; what it met on its way is
+    not kept with it."""
     clients: list[weakref.ref[FakeAdmin]] = []
 
     def fail() -> None:
@@ -352,7 +409,8 @@ def test_what_a_failed_question_had_in_its_hands_goes(asking: Callable[[Callable
 @pytest.mark.skipif(not TASKS.is_dir(), reason="threads are counted in /proc")
 @pytest.mark.usefixtures("without_collector")
 def test_ten_outages_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of pages that ask for the lag, and of what follows the outputs: no client of librdkafka stays."""
+    """Of pages that ask for the lag, and of what follows the outputs: no client of librdkafka
+    stays."""
     for name in ("_TIMEOUT_SECONDS", "_FIRST_QUESTION_SECONDS", "_LEARN_SECONDS"):
         monkeypatch.setattr(admin, name, 0.05)
     nobody = Settings(kafka_bootstrap_servers="127.0.0.1:1")

@@ -1,4 +1,5 @@
-"""The console in a real Chromium: nothing runs that should not, it fits a phone, keys reach everything, rows are live."""
+"""The console in a real Chromium: nothing runs that should not, it fits a phone, keys reach
+everything, rows are live."""
 
 from __future__ import annotations
 
@@ -46,9 +47,12 @@ def chrome(driver: Chrome) -> Chrome:
 
 
 def wait_for(chrome: Chrome, script: str) -> Any:
-    """Wait until a page is there whole and the script returns something of it: a title is there before its links are."""
+    """Wait until a page is there whole and the script returns something of it: a title is there
+    before its links are."""
     until = time.monotonic() + WAIT_SECONDS
-    while not (found := chrome.execute_script(f"return document.readyState === 'complete' && ({script})")):
+    while not (
+        found := chrome.execute_script(f"return document.readyState === 'complete' && ({script})")
+    ):
         assert time.monotonic() < until, f"never true: {script}"
         time.sleep(0.05)
     return found
@@ -62,7 +66,8 @@ def colours_of(chrome: Chrome, element: str) -> tuple[int, int]:
 
 
 def follow_the_runbook(chrome: Chrome, console: str) -> None:
-    """From the address of the console to one decision that is near, in three clicks, the first of them that on the address."""
+    """From the address of the console to one decision that is near, in three clicks, the first of
+    them that on the address."""
     chrome.get(f"{console}/")
     chrome.find_element("link text", "near").click()
     wait_for(chrome, "document.title.startsWith('Decisions')")
@@ -78,19 +83,23 @@ def follow_the_runbook(chrome: Chrome, console: str) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1200])
 def test_every_page_fits_and_is_quiet(chrome: Chrome, width: int, dark: bool) -> None:
-    """No page is wider than the screen, nothing is refused or logged, and text stands off its paper in both themes."""
+    """No page is wider than the screen, nothing is refused or logged, and text stands off its paper
+    in both themes."""
     with serving(sources()) as port:
         for address in ADDRESSES:
             browser.view(chrome, width=width, dark=dark)
             chrome.get(f"http://127.0.0.1:{port}/{address}")
-            assert chrome.execute_script("return document.documentElement.scrollWidth") <= width, address
-            assert browser.logged(chrome) == [], address
-            torn = "one => one.getClientRects().length > 1 || one.offsetHeight > 45"
-            assert not chrome.execute_script(f"return [...document.querySelectorAll('.blocks code, nav')].some({torn})"), (
+            assert chrome.execute_script("return document.documentElement.scrollWidth") <= width, (
                 address
             )
+            assert browser.logged(chrome) == [], address
+            torn = "one => one.getClientRects().length > 1 || one.offsetHeight > 45"
+            assert not chrome.execute_script(
+                f"return [...document.querySelectorAll('.blocks code, nav')].some({torn})"
+            ), address
             assert chrome.execute_script(
-                "return [...document.querySelectorAll('.long:not(.extra)')].every(it => it.offsetWidth > 90)"
+                "return [...document.querySelectorAll('.long:not(.extra)')].every(it => "
+                "it.offsetWidth > 90)"
             ), address
             paper, ink = colours_of(chrome, "body")
             assert (paper < ink) == dark
@@ -107,12 +116,27 @@ def test_the_palette_can_be_read() -> None:
     def luminance(colour: str) -> float:
         digits = "".join(2 * one for one in colour[1:]) if len(colour) == 4 else colour[1:]
         shares = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
-        linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares]
+        linear = [
+            one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares
+        ]
         return sum(part * one for part, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
     pairs = [(ink, paper, 4.5) for ink in ("ink", "faint", "link") for paper in ("paper", "soft")]
-    pairs += [("ink", paper, 4.5) for paper in ("mark", "gone", "come", "warn")] + [("paper", "link", 4.5)]
-    drawn = ("new", "short", "exact", "near", "unchanged", "returned", "revised", "other", "bar", "warn-line")
+    pairs += [("ink", paper, 4.5) for paper in ("mark", "gone", "come", "warn")] + [
+        ("paper", "link", 4.5)
+    ]
+    drawn = (
+        "new",
+        "short",
+        "exact",
+        "near",
+        "unchanged",
+        "returned",
+        "revised",
+        "other",
+        "bar",
+        "warn-line",
+    )
     pairs += [(one, "paper", 3.0) for one in drawn]
     for theme in (light, dark):
         for one, other, least in pairs:
@@ -125,14 +149,27 @@ def test_hostile_texts_do_not_run(chrome: Chrome) -> None:
     given = sources()
     given.recent.saw([decision(8, "near", id=EVIL, headers=((EVIL, EVIL),), of_id=EVIL, host=EVIL)])
     with serving(given) as port:
-        for address in ("", "decisions", "decision?at=duplicates-2@8", "hosts", "groups", "find?q=%3Cimg%20src%3Dx%3E"):
+        for address in (
+            "",
+            "decisions",
+            "decision?at=duplicates-2@8",
+            "hosts",
+            "groups",
+            "find?q=%3Cimg%20src%3Dx%3E",
+        ):
             chrome.get(f"http://127.0.0.1:{port}/{address}")
-            assert chrome.execute_script("return document.querySelectorAll('img, main script, iframe').length") == 0
+            assert (
+                chrome.execute_script(
+                    "return document.querySelectorAll('img, main script, iframe').length"
+                )
+                == 0
+            )
             assert browser.logged(chrome) == []
 
 
 def test_rows_are_live_until_paused(chrome: Chrome) -> None:
-    """A decision appears by itself; after Pause none does; the filter of the address holds for those that appear."""
+    """A decision appears by itself; after Pause none does; the filter of the address holds for
+    those that appear."""
     away = [""]
     given = sources(away=lambda: away[0])
     with serving(given) as port:
@@ -144,23 +181,36 @@ def test_rows_are_live_until_paused(chrome: Chrome) -> None:
         assert chrome.find_element("id", "pause").get_attribute("aria-pressed") == "true"
         given.recent.saw([decision(702, "near", id="hidden")])
         chrome.execute_script(
-            "window.looked = 0; const old = fetch; window.fetch = (...a) => { window.looked++; return old(...a) }"
+            "window.looked = 0; const old = fetch; window.fetch = (...a) => { window.looked++; "
+            "return old(...a) }"
         )
-        chrome.execute_async_script("setTimeout(arguments[0], 2500)")  # longer than the script's own pace
+        chrome.execute_async_script(
+            "setTimeout(arguments[0], 2500)"
+        )  # longer than the script's own pace
         assert chrome.execute_script("return window.looked") == 0
         assert "hidden" not in chrome.find_element("id", "rows").text
         chrome.find_element("id", "pause").click()
         wait_for(chrome, "document.getElementById('rows').textContent.includes('hidden')")
         away[0] = "Kafka does not answer."
-        wait_for(chrome, "document.querySelector('.notice')?.textContent.includes('Kafka does not answer.')")
+        wait_for(
+            chrome,
+            "document.querySelector('.notice')?.textContent.includes('Kafka does not answer.')",
+        )
 
 
 def test_both_texts_of_a_decision_move_together(chrome: Chrome) -> None:
-    """Next leads from one difference to the next; where one text is scrolled, the other goes along."""
-    long = "\n".join(f"Line {place} of a text that is longer than its frame." for place in range(400))
+    """Next leads from one difference to the next; where one text is scrolled, the other goes
+    along."""
+    long = "\n".join(
+        f"Line {place} of a text that is longer than its frame." for place in range(400)
+    )
 
     def opened(at: str) -> Opened:
-        return Opened(at, at, long if at.startswith("documents") else re.sub(r"Line (\d*5) of", r"Row \1 of", long))
+        return Opened(
+            at,
+            at,
+            long if at.startswith("documents") else re.sub(r"Line (\d*5) of", r"Row \1 of", long),
+        )
 
     with serving(sources(opened=opened)) as port:
         chrome.get(f"http://127.0.0.1:{port}/decision?at=duplicates-2@8")
@@ -169,14 +219,19 @@ def test_both_texts_of_a_decision_move_together(chrome: Chrome) -> None:
         for place in (0, 1):
             chrome.find_elements("css selector", "#steps button")[1].click()
             assert chrome.execute_script(f"return {places}") == place
-        chrome.execute_script("for (const one of document.querySelectorAll('.sides .text')) one.scrollTop = 0")
-        chrome.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+        chrome.execute_script(
+            "for (const one of document.querySelectorAll('.sides .text')) one.scrollTop = 0"
+        )
+        chrome.execute_async_script(
+            "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+        )
         chrome.execute_script("document.querySelector('.sides .text').scrollTop = 1e6")
         wait_for(chrome, "document.querySelectorAll('.sides .text')[1].scrollTop > 0")
 
 
 def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
-    """What was decided meanwhile stands there without a click, and after one that meant nothing; what is read is held still."""
+    """What was decided meanwhile stands there without a click, and after one that meant nothing;
+    what is read is held still."""
     given = sources()
     with serving(given) as port:
         chrome.get(f"http://127.0.0.1:{port}/")
@@ -189,7 +244,8 @@ def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
 
 
 def test_keys_and_names(chrome: Chrome) -> None:
-    """The first stop leads to the content; each field has a name; pictures say what they show; one heading leads the page."""
+    """The first stop leads to the content; each field has a name; pictures say what they show; one
+    heading leads the page."""
     with serving(sources()) as port:
         for address in ADDRESSES:
             chrome.get(f"http://127.0.0.1:{port}/{address}")
@@ -197,11 +253,14 @@ def test_keys_and_names(chrome: Chrome) -> None:
             assert chrome.execute_script("return document.documentElement.lang") == "en"
             unnamed = "[...document.querySelectorAll('input, select, textarea')].filter(one => !one.labels.length).length"
             assert chrome.execute_script(f"return {unnamed}") == 0
-            mute = (
-                "[...document.querySelectorAll('svg:not([aria-hidden])')].filter(one => !one.getAttribute('aria-label')).length"
-            )
+            mute = "[...document.querySelectorAll('svg:not([aria-hidden])')].filter(one => !one.getAttribute('aria-label')).length"
             assert chrome.execute_script(f"return {mute}") == 0
-            assert chrome.execute_script("return document.querySelectorAll('nav a[aria-current=page]').length") == 1
+            assert (
+                chrome.execute_script(
+                    "return document.querySelectorAll('nav a[aria-current=page]').length"
+                )
+                == 1
+            )
         chrome.get(f"http://127.0.0.1:{port}/decisions")
         body = chrome.find_element("tag name", "body")
         body.send_keys("\ue004")  # Tab
@@ -227,17 +286,22 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1200])
-def test_the_pages_fit_and_can_be_read(chrome: Chrome, searched: int, width: int, dark: bool) -> None:
-    """Nothing is wider than the screen or scrolls sideways in itself, no address is squeezed, nothing is refused; what matches
-    stands off its paper."""
+def test_the_pages_fit_and_can_be_read(
+    chrome: Chrome, searched: int, width: int, dark: bool
+) -> None:
+    """Nothing is wider than the screen or scrolls sideways in itself, no address is squeezed,
+    nothing is refused; what matches stands off its paper."""
     browser.view(chrome, width=width, dark=dark)
     for address in SEARCHED:
         chrome.get(f"http://127.0.0.1:{searched}/{address}")
-        assert chrome.execute_script("return document.documentElement.scrollWidth") <= width, address
+        assert chrome.execute_script("return document.documentElement.scrollWidth") <= width, (
+            address
+        )
         overflowing = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth).length"
         assert chrome.execute_script(f"return {overflowing}") == 0, address
         widths = chrome.execute_script(
-            "return [...document.querySelectorAll('td.long:not(.extra)')].map(one => one.clientWidth)"
+            "return [...document.querySelectorAll('td.long:not(.extra)')].map(one => "
+            "one.clientWidth)"
         )
         assert all(one >= READABLE_PIXELS for one in widths), (address, widths)
         assert bool(widths) == address.startswith("group"), address
@@ -248,7 +312,8 @@ def test_the_pages_fit_and_can_be_read(chrome: Chrome, searched: int, width: int
 
 
 def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
-    """Every copy is listed, best first, with what matches marked; two clicks further both texts stand side by side."""
+    """Every copy is listed, best first, with what matches marked; two clicks further both texts
+    stand side by side."""
     browser.view(chrome, width=1200)
     chrome.get(f"http://127.0.0.1:{searched}/find")
     chrome.find_element("id", "q").send_keys(SENTENCES)
@@ -271,7 +336,9 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
     assert "The best copy so far, by the rule longest, is https://city-blog.example/pier." in said
     chrome.find_element("partial link text", "mirror.example").click()
     wait_for(chrome, "document.querySelectorAll('.sides ins').length > 0")
-    assert "twelve" in [one.text.strip() for one in chrome.find_elements("css selector", ".sides ins")]
+    assert "twelve" in [
+        one.text.strip() for one in chrome.find_elements("css selector", ".sides ins")
+    ]
 
     chrome.get(f"http://127.0.0.1:{searched}/find?q=https://city-blog.example/pier")
     chrome.find_element("link text", "its copies").click()
@@ -279,7 +346,8 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
 
 
 def test_sentences_of_any_script_and_hostile_ones(chrome: Chrome, searched: int) -> None:
-    """Japanese is found; a page that holds scripts is shown as text; what nobody holds, or is no clue, says so."""
+    """Japanese is found; a page that holds scripts is shown as text; what nobody holds, or is no
+    clue, says so."""
     for clue, says in (
         ("漁船は南の港に移る", "mainichi.example"),
         ("a page of nine harmless looking words", "<script>alert(1)</script>"),
@@ -289,7 +357,12 @@ def test_sentences_of_any_script_and_hostile_ones(chrome: Chrome, searched: int)
     ):
         chrome.get(f"http://127.0.0.1:{searched}/find?{urllib.parse.urlencode({'q': clue})}")
         assert says in chrome.find_element("css selector", "main").text, clue
-        assert chrome.execute_script("return document.querySelectorAll('img, main script, iframe').length") == 0
+        assert (
+            chrome.execute_script(
+                "return document.querySelectorAll('img, main script, iframe').length"
+            )
+            == 0
+        )
         # A clue that is none is a problem with its own status, and Chromium logs that.
         assert [one for one in browser.logged(chrome) if "400" not in one["message"]] == []
 

@@ -1,4 +1,5 @@
-"""`demo --serve` as whoever tries it meets it: the command that it prints, and its console in a browser."""
+"""`demo --serve` as whoever tries it meets it: the command that it prints, and its console in a
+browser."""
 
 from __future__ import annotations
 
@@ -38,16 +39,40 @@ def demo(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
     folder = tmp_path_factory.mktemp("demo")
     out, err = folder / "out", folder / "err"
     program = [sys.executable, "-m", "stream_dedup"]
-    command = [*program, "demo", "--serve", "--broker", bootstrap, "--documents", str(PAGES), "--seed", str(SEED)]
+    command = [
+        *program,
+        "demo",
+        "--serve",
+        "--broker",
+        bootstrap,
+        "--documents",
+        str(PAGES),
+        "--seed",
+        str(SEED),
+    ]
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        running = subprocess.Popen(command, env=child_environment({}), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+        running = subprocess.Popen(
+            command,
+            env=child_environment({}),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        )
     roles = []
     try:
-        wait_until(lambda: "--search http" in out.read_text() or running.poll() is not None, "the demo serves", 180)
+        wait_until(
+            lambda: "--search http" in out.read_text() or running.poll() is not None,
+            "the demo serves",
+            180,
+        )
         said = out.read_text()
         assert running.poll() is None, said + err.read_text()
         roles = psutil.Process(running.pid).children(recursive=True)
-        assert re.findall(r"^(?:Next:)? +stream-dedup (\w+) ", said, re.MULTILINE) == ["check", "broker", "find"]
+        assert re.findall(r"^(?:Next:)? +stream-dedup (\w+) ", said, re.MULTILINE) == [
+            "check",
+            "broker",
+            "find",
+        ]
         (console,) = re.findall(r"The console: (http://127\.0\.0\.1:\d+)/", said)
         (typed,) = re.findall(r"^ *stream-dedup (find .*)$", said, re.MULTILINE)
         yield DemoSays(console, typed)
@@ -66,7 +91,9 @@ def demo(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
 def test_the_command_that_it_prints_finds_a_page_and_its_copy(demo: DemoSays) -> None:
     """As it stands there, the page that was kept and the copy that was dropped."""
     command = [sys.executable, "-m", "stream_dedup", *shlex.split(demo.command), "--json"]
-    done = subprocess.run(command, env=child_environment({}), capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        command, env=child_environment({}), capture_output=True, text=True, timeout=60, check=True
+    )
 
     documents = json.loads(done.stdout)["documents"]
     assert {one["verdict"] for one in documents} == {"unique", "duplicate"}
@@ -75,8 +102,8 @@ def test_the_command_that_it_prints_finds_a_page_and_its_copy(demo: DemoSays) ->
 
 @pytest.mark.skipif(bool(browser.lacking()), reason=browser.lacking())
 def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
-    """Two sentences of a loaded article lead to it, its copies and what differs; from the runbook three clicks lead to a
-    decision."""
+    """Two sentences of a loaded article lead to it, its copies and what differs; from the runbook
+    three clicks lead to a decision."""
     edited = (one for one in demo_crawl(SEED, PAGES) if one.kind == "edit" and one.language == "en")
     article = next(one for one in edited if not is_of_site(one))
     sentences = " ".join(re.split(r"(?<=[.!?])\s+", article.text)[3:5])

@@ -38,17 +38,30 @@ def test_long_equal_stretches_are_folded() -> None:
     words = [f"w{place}" for place in range(2000)]
     found = compare(" ".join(words), " ".join([*words[:1000], "other", *words[1001:]]))
 
-    assert [one.kind for one in found.pieces] == ["same", "skipped", "same", "changed", "same", "skipped", "same"]
+    assert [one.kind for one in found.pieces] == [
+        "same",
+        "skipped",
+        "same",
+        "changed",
+        "same",
+        "skipped",
+        "same",
+    ]
     assert found.pieces[1].left == "920 equal words"
 
 
 def test_it_is_bounded() -> None:
-    """Megabytes on one line, and words of a small vocabulary, take a moment; what was left out is said."""
+    """Megabytes on one line, and words of a small vocabulary, take a moment; what was left out is
+    said."""
     rng = random.Random(1)
     few = " ".join(rng.choices([f"w{place}" for place in range(110)], k=COMPARED))
     other = " ".join(rng.choices([f"w{place}" for place in range(110)], k=COMPARED))
     begun = time.process_time()
-    for left, right in (("x" * 5_000_000, "x" * 5_000_000 + "y"), ("a " * 2_000_000, "b " * 2_000_000), (few, other)):
+    for left, right in (
+        ("x" * 5_000_000, "x" * 5_000_000 + "y"),
+        ("a " * 2_000_000, "b " * 2_000_000),
+        (few, other),
+    ):
         found = compare(left, right)
         assert sum(len(one.left) + len(one.right) for one in found.pieces) <= 2 * SHOWN
         assert left is few or "longer than what is compared" in found.note

@@ -30,7 +30,17 @@ from tests.service.serving import serving as serving_routes
 
 DECISION = "decision?at=duplicates-2@8"
 GROUP = "group?at=documents-0@1"
-ADDRESSES = ("", "decisions", DECISION, "find?q=harbour", "groups", GROUP, "hosts", "dead-letters", "index")
+ADDRESSES = (
+    "",
+    "decisions",
+    DECISION,
+    "find?q=harbour",
+    "groups",
+    GROUP,
+    "hosts",
+    "dead-letters",
+    "index",
+)
 
 
 @contextmanager
@@ -71,26 +81,41 @@ def twin_of(address: str) -> str:
 
 
 def test_each_page_has_a_twin() -> None:
-    """Both answer, with the same policy; a page loads nothing but its own files, and its links are relative."""
+    """Both answer, with the same policy; a page loads nothing but its own files, and its links are
+    relative."""
     with serving(sources()) as port:
         for address in ADDRESSES:
             status, page, headers = get(port, address)
             assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8"), address
-            assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'; script-src 'self'")
+            assert headers["content-security-policy"].startswith(
+                "default-src 'none'; style-src 'self'; script-src 'self'"
+            )
             assert "style=" not in page
             assert not re.search(r"\son\w+=", page)
-            inside = re.sub(r'<a class="outside" rel="noopener noreferrer nofollow" href="https?://[^"]*"', "", page)
-            assert all(not re.match(r"/|https?:", one) for one in re.findall(r'(?:href|src|action)="([^"]*)"', inside))
+            inside = re.sub(
+                r'<a class="outside" rel="noopener noreferrer nofollow" href="https?://[^"]*"',
+                "",
+                page,
+            )
+            assert all(
+                not re.match(r"/|https?:", one)
+                for one in re.findall(r'(?:href|src|action)="([^"]*)"', inside)
+            )
             status, body, headers = get(port, twin_of(address))
             assert (status, headers["content-type"]) == (200, "application/json"), address
             assert json.loads(body)
-        for name, kind in (("console.css", "text/css"), ("console.js", "text/javascript"), ("console.svg", "image/svg+xml")):
+        for name, kind in (
+            ("console.css", "text/css"),
+            ("console.js", "text/javascript"),
+            ("console.svg", "image/svg+xml"),
+        ):
             status, _, headers = get(port, name)
             assert (status, headers["content-type"].split(";")[0]) == (200, kind)
 
 
 def test_a_decision_shows_both_texts_and_what_differs() -> None:
-    """From an alert in three clicks: Now, the reason, the decision; there the command that releases it."""
+    """From an alert in three clicks: Now, the reason, the decision; there the command that releases
+    it."""
     assert 'href="decisions?reason=near"' in shown("")
     assert 'href="decision?at=duplicates-0%40498"' in shown("decisions?reason=near")
     page, kept = shown("decision?at=duplicates-0%40498"), shown("decision?at=unique-1%401")
@@ -103,23 +128,39 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
     assert 'href="decision?at=duplicates-0%40497"' in page
     assert 'href="decision?at=unique-1%401">its decision</a>' in page
     assert 'href="group?at=documents-0%401">those that are known</a>' in kept
-    assert "<strong>duplicate</strong>" in shown("decision?at=documents-0@498"), "a log names the source's position"
+    assert "<strong>duplicate</strong>" in shown("decision?at=documents-0@498"), (
+        "a log names the source's position"
+    )
 
 
 def test_a_decision_is_told_for_people_first() -> None:
-    """Its document is the title, then come how alike from which on, and the texts; what machines want is folded behind."""
+    """Its document is the title, then come how alike from which on, and the texts; what machines
+    want is folded behind."""
     address = "decision?at=duplicates-2@8"
     page = shown(address)
     assert "<title>https://mirror.example/articles/8 " in page
-    assert "<h1>https://mirror.example/<wbr>articles/<wbr>8</h1>" in page, "on a phone it breaks behind a slash"
+    assert "<h1>https://mirror.example/<wbr>articles/<wbr>8</h1>" in page, (
+        "on a phone it breaks behind a slash"
+    )
     places = [
-        page.index(one) for one in ("0.78 alike: from 0.65 on a text is a copy.", "<ins>", "<summary>", "0123456789abcdef")
+        page.index(one)
+        for one in (
+            "0.78 alike: from 0.65 on a text is a copy.",
+            "<ins>",
+            "<summary>",
+            "0123456789abcdef",
+        )
     ]
     assert places == sorted(places)
-    assert "is a copy. And of what 31 others do not share, 0.74 is in both; a copy has 0.40 of it.</p>" in page
+    assert (
+        "is a copy. And of what 31 others do not share, 0.74 is in both; a copy has 0.40 of it.</p>"
+        in page
+    )
     page = shown("decision?at=unique-0@30")
     said = "3 is 0.71 alike; of what 1 other does not share, 0.12: not a copy. A copy has 0.40 of it.</p>"
-    assert f"<p>Kept beside others like it: https://news.example/articles/{said}" in page, "the nearest of those before it"
+    assert f"<p>Kept beside others like it: https://news.example/articles/{said}" in page, (
+        "the nearest of those before it"
+    )
     assert "Most like it: <bdi>https://news.example" in page
     for threshold in (0.8, None):
         told = shown(address, threshold=lambda threshold=threshold: threshold)
@@ -127,20 +168,30 @@ def test_a_decision_is_told_for_people_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "identifier", ["javascript:alert(1)", "https://a.example/ x", 'https://a.example/"onclick="x', "file:///etc/passwd"]
+    "identifier",
+    [
+        "javascript:alert(1)",
+        "https://a.example/ x",
+        'https://a.example/"onclick="x',
+        "file:///etc/passwd",
+    ],
 )
 def test_what_is_no_web_address_is_no_link(identifier: str) -> None:
-    """An id may be anything; only what is one address of the web leads a browser out, and it is escaped."""
+    """An id may be anything; only what is one address of the web leads a browser out, and it is
+    escaped."""
     given = sources(0)
     given.recent.saw([decision(8, "near", id=identifier)])
     page = shown("decision?at=duplicates-2@8", given)
 
-    assert all(not one.startswith(("javascript:", "file:")) for one in re.findall(r'href="([^"]*)"', page))
+    assert all(
+        not one.startswith(("javascript:", "file:")) for one in re.findall(r'href="([^"]*)"', page)
+    )
     assert not re.search(r"<a [^>]*onclick=", page)
 
 
 def test_hostile_texts_are_text() -> None:
-    """Scripts, escapes and overrides in ids, headers, hosts, texts and clues stay what they are: characters."""
+    """Scripts, escapes and overrides in ids, headers, hosts, texts and clues stay what they are:
+    characters."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     bad = "\ud800"
     evil = dict.fromkeys(("host", "of_id", "log", "recipe", "fingerprint"), EVIL)
@@ -149,12 +200,25 @@ def test_hostile_texts_are_text() -> None:
     recent.saw([one, decision(9, EVIL, verdict=EVIL)])
 
     def found(_clue: str, _most: int) -> list[FoundDocument]:
-        return [FoundDocument("unique-0@1", EVIL, 1.0, ((EVIL, True), (EVIL + bad, False)), EVIL, 1 << 70)]
+        return [
+            FoundDocument(
+                "unique-0@1", EVIL, 1.0, ((EVIL, True), (EVIL + bad, False)), EVIL, 1 << 70
+            )
+        ]
 
-    known = {"opened": lambda at: Opened(at, EVIL, EVIL + at + bad, EVIL), "index": lambda: {**INDEX, "plan": EVIL}}
+    known = {
+        "opened": lambda at: Opened(at, EVIL, EVIL + at + bad, EVIL),
+        "index": lambda: {**INDEX, "plan": EVIL},
+    }
     given = sources(0, recent=recent, find=found, **known)
     clue = urllib.parse.quote(EVIL)
-    addresses = [*ADDRESSES, f"find?q={clue}", f"decisions?host={clue}&id={clue}&header={clue}", f"decision?at={clue}", clue]
+    addresses = [
+        *ADDRESSES,
+        f"find?q={clue}",
+        f"decisions?host={clue}&id={clue}&header={clue}",
+        f"decision?at={clue}",
+        clue,
+    ]
     addresses.append("decision?at=unique-0@9")
     with serving(given) as port:
         for address in addresses:
@@ -168,10 +232,14 @@ def test_hostile_texts_are_text() -> None:
                 assert json.loads(get(port, twin_of(address))[1])
 
 
-@pytest.mark.parametrize("address", ["decision?at=duplicates-2@900008", "decision?at=unique-1@999999"])
+@pytest.mark.parametrize(
+    "address", ["decision?at=duplicates-2@900008", "decision?at=unique-1@999999"]
+)
 def test_a_text_kept_no_longer_is_said(address: str) -> None:
     recent = Recent(now_ms=lambda: HOUR_MS)
-    recent.saw([decision(900_008, "near", at="duplicates-2@900008", of_position="documents-0@900001")])
+    recent.saw(
+        [decision(900_008, "near", at="duplicates-2@900008", of_position="documents-0@900001")]
+    )
     with serving(sources(0, recent=recent)) as port:
         status, page, _ = get(port, address)
 
@@ -180,7 +248,8 @@ def test_a_text_kept_no_longer_is_said(address: str) -> None:
 
 
 def test_the_threshold_is_that_of_the_plan_in_force() -> None:
-    """As the index says it, so that a declared one shows at once; without sketches, or without a plan, there is none."""
+    """As the index says it, so that a declared one shows at once; without sketches, or without a
+    plan, there is none."""
     told: dict[str, Any] = {"plan": "128:4:0:28~16:70%:64"}
     with serving(sources(threshold=threshold_in(lambda: told))) as port:
         assert json.loads(get(port, "now.json")[1])["threshold"] == 0.7
@@ -195,23 +264,44 @@ def test_what_is_away_is_a_sentence() -> None:
     def dead(*_: object) -> Any:
         raise BrokerError("The broker kafka:9092 does not answer.")
 
-    asking = ("opened", "index", "lag", "find", "groups", "letters", "events", "group", "remarks", "threshold")
-    away = ConsoleSources(trouble=lambda: "The broker kafka:9092 does not answer.", **dict.fromkeys(asking, dead))
+    asking = (
+        "opened",
+        "index",
+        "lag",
+        "find",
+        "groups",
+        "letters",
+        "events",
+        "group",
+        "remarks",
+        "threshold",
+    )
+    away = ConsoleSources(
+        trouble=lambda: "The broker kafka:9092 does not answer.", **dict.fromkeys(asking, dead)
+    )
     for given, said in (
-        (ConsoleSources(), r"No decision has been seen yet|not searched here|not told where|Dead letters"),
+        (
+            ConsoleSources(),
+            r"No decision has been seen yet|not searched here|not told where|Dead letters",
+        ),
         (away, "does not answer"),
     ):
         with serving(given) as port:
             for address in ADDRESSES:
                 status, page, _ = get(port, address)
                 assert re.search(said + r"|No copies of|Texts cannot be read here", page), address
-                assert status == (200 if not re.match("decision\\?|group\\?", address) else status), address
+                assert status == (
+                    200 if not re.match("decision\\?|group\\?", address) else status
+                ), address
                 assert status in (200, 404, 503)
-    assert "<form" not in shown("find", ConsoleSources()), "nothing is asked where nothing is searched"
+    assert "<form" not in shown("find", ConsoleSources()), (
+        "nothing is asked where nothing is searched"
+    )
 
 
 def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
-    """Whatever a page shows; what waits for an answer that does not come would take seconds each, and say the same."""
+    """Whatever a page shows; what waits for an answer that does not come would take seconds each,
+    and say the same."""
     asked: list[object] = []
     said = "Kafka at kafka:9092 does not answer (Connection refused)."
 
@@ -221,7 +311,14 @@ def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
 
     recent = sources().recent
     given = ConsoleSources(
-        recent=recent, away=lambda: said, trouble=dead, opened=dead, lag=dead, letters=dead, events=dead, remarks=dead
+        recent=recent,
+        away=lambda: said,
+        trouble=dead,
+        opened=dead,
+        lag=dead,
+        letters=dead,
+        events=dead,
+        remarks=dead,
     )
     with serving(given) as port:
         for address in ADDRESSES:
@@ -241,10 +338,13 @@ def test_the_lag_is_told_of_each_partition() -> None:
 
 
 def test_nothing_to_look_at_is_said_only_by_who_looked() -> None:
-    """A page that could not look gives no all-clear; one that looked and found something leads there."""
+    """A page that could not look gives no all-clear; one that looked and found something leads
+    there."""
     clear = "no dead letter waits"
     assert '<a href="dead-letters">Look</a>' in shown("")
-    assert [clear in page for page in (shown(""), shown("", remarks=None), shown("", remarks=list))] == [False, False, True]
+    assert [
+        clear in page for page in (shown(""), shown("", remarks=None), shown("", remarks=list))
+    ] == [False, False, True]
 
 
 def test_dead_letters_with_what_sends_them_back() -> None:
@@ -268,11 +368,16 @@ def test_figures_of_the_newest_say_so() -> None:
 
 def test_the_figures_of_another_span_are_asked_for_by_the_address() -> None:
     """The page marks the span that it shows, draws itself anew, and says which spans there are."""
-    assert [len(read(f"now.json{span}")["figures"]["columns"]) for span in ("", "?span=15m")] == [60, 15]
+    assert [len(read(f"now.json{span}")["figures"]["columns"]) for span in ("", "?span=15m")] == [
+        60,
+        15,
+    ]
     page = shown("?span=7d")
     assert '<a href="./?span=7d" aria-current="true">7 days</a>' in page
     assert '<main id="content" tabindex="-1" data-refresh="10">' in page
-    assert read("now.json?span=2w")["detail"] == "span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'."
+    assert (
+        read("now.json?span=2w")["detail"] == "span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'."
+    )
 
 
 def test_decisions_as_a_table_for_a_spreadsheet() -> None:
@@ -294,7 +399,10 @@ def test_a_clue_that_many_hold_has_further_documents() -> None:
     """Twenty are shown, and a link to more until all are; what has no snippet is said."""
 
     def find(_: str, limit: int) -> list[FoundDocument]:
-        return [FoundDocument(f"unique-0@{place}", f"id-{place}", 1.0) for place in range(min(limit, 70))]
+        return [
+            FoundDocument(f"unique-0@{place}", f"id-{place}", 1.0)
+            for place in range(min(limit, 70))
+        ]
 
     first, last = shown("find?q=harbour", find=find), shown("find?q=harbour&most=100", find=find)
     assert first.count("<li>") == 20
@@ -312,14 +420,22 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
     given.recent.saw(
         [
             decision(1, "unchanged", host="a.example", **names),
-            *(decision(place, "near", host=f"h{place % 2}.example", **names) for place in (2, 3, 4)),
+            *(
+                decision(place, "near", host=f"h{place % 2}.example", **names)
+                for place in (2, 3, 4)
+            ),
         ]
     )
     page, group = shown("groups", given), shown("group?at=documents-0@1", given)
 
     assert re.search(r'>4</td><td class="number extra">1</td><td class="number extra">3</td>', page)
     assert "Those listed come from 3 hosts; 1 is the kept page fetched again." in group
-    assert shown("group?at=https://a.example/", given).replace("https%3A%2F%2Fa.example%2F", "documents-0%401") == group
+    assert (
+        shown("group?at=https://a.example/", given).replace(
+            "https%3A%2F%2Fa.example%2F", "documents-0%401"
+        )
+        == group
+    )
 
 
 def test_a_host_that_only_signals_name_is_listed_first() -> None:
@@ -339,11 +455,16 @@ def test_a_host_that_only_signals_name_is_listed_first() -> None:
 
 
 def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:
-    """A decision of which the search says so is 410, and of one whose kept document was forgotten nothing tells its id."""
+    """A decision of which the search says so is 410, and of one whose kept document was forgotten
+    nothing tells its id."""
     gone: set[str] = set()
 
     def unless_forgotten(at: str) -> Opened:
-        return Opened(at, "", "", f"The record at {at} was forgotten.", is_forgotten=True) if at in gone else opened(at)
+        return (
+            Opened(at, "", "", f"The record at {at} was forgotten.", is_forgotten=True)
+            if at in gone
+            else opened(at)
+        )
 
     with serving(sources(opened=unless_forgotten)) as port:
         gone.add("documents-0@1")
@@ -353,12 +474,16 @@ def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:
             assert "The record at documents-0@1 was forgotten." in body
         gone.add("duplicates-2@8")
         status, body, _ = get(port, "decision.json?at=duplicates-2@8")
-        assert (status, json.loads(body)["detail"]) == (410, "The record at duplicates-2@8 was forgotten.")
+        assert (status, json.loads(body)["detail"]) == (
+            410,
+            "The record at duplicates-2@8 was forgotten.",
+        )
         assert "articles/8" not in get(port, "decision?at=duplicates-2@8")[1]
 
 
 def test_what_was_forgotten_is_not_listed() -> None:
-    """Neither it, nor its id beside its copies; and nothing is listed as long as nobody knows what was forgotten."""
+    """Neither it, nor its id beside its copies; and nothing is listed as long as nobody knows what
+    was forgotten."""
     kept = "https://gone.example/kept"
 
     def as_it_is(one: Decision) -> Decision | None:
@@ -372,25 +497,41 @@ def test_what_was_forgotten_is_not_listed() -> None:
 
     shown_by = as_it_is
     given = sources(as_shown=lambda one: shown_by(one))  # noqa: PLW0108 - it changes below
-    copy = decision(8, "near", id="https://copy.example/", of_id=kept, headers=(("dedup.of.id", kept), ("crawl", "x")))
+    copy = decision(
+        8,
+        "near",
+        id="https://copy.example/",
+        of_id=kept,
+        headers=(("dedup.of.id", kept), ("crawl", "x")),
+    )
     given.recent.saw([decision(1, "new", id=kept, host="gone.example"), copy])
     with serving(given) as port:
         assert "gone.example" in get(port, "hosts.json")[1]
         assert kept in get(port, "decisions.json?id=copy.example")[1]
         shown_by = without_it
-        for address in ("decisions", "decisions.json", "decisions.json?id=copy.example", "hosts.json", "groups.json"):
+        for address in (
+            "decisions",
+            "decisions.json",
+            "decisions.json?id=copy.example",
+            "hosts.json",
+            "groups.json",
+        ):
             status, body, _ = get(port, address)
             assert (status, "gone.example" in body) == (200, False), address
         (shown,) = json.loads(get(port, "decisions.json?id=copy.example")[1])["decisions"]
         assert (shown["of_id"], shown["headers"]) == ("", [["crawl", "x"]])
         shown_by = unknown
         status, body, _ = get(port, "decisions.json")
-        assert (status, json.loads(body)["detail"]) == (503, "The search still reads what was forgotten.")
+        assert (status, json.loads(body)["detail"]) == (
+            503,
+            "The search still reads what was forgotten.",
+        )
         assert get(port, "")[0] == 200
 
 
 def test_rude_requests_get_a_problem() -> None:
-    """Wrong values, methods and addresses: RFC 9457 from the twin, a sentence on the page, never a stack trace."""
+    """Wrong values, methods and addresses: RFC 9457 from the twin, a sentence on the page, never a
+    stack trace."""
     rude = {
         "decision.json": 400,
         "decision.json?at=../../etc/passwd": 400,
@@ -464,18 +605,28 @@ def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_token_of_a_file(tmp_path: Path) -> None:
-    """As a bearer's or as a password; replaced without a restart; no file, or an empty one, lets nobody in."""
+    """As a bearer's or as a password; replaced without a restart; no file, or an empty one, lets
+    nobody in."""
     path = tmp_path / "token"
     path.write_text("s3cret\n")
     with serving(sources(), token_file=path) as port:
 
         def status(authorization: str = "") -> int:
-            return get(port, "decisions", {"Authorization": authorization} if authorization else {})[0]
+            return get(
+                port, "decisions", {"Authorization": authorization} if authorization else {}
+            )[0]
 
         basic = "Basic " + b64encode(b"anybody:s3cret").decode()
         assert get(port, "")[2]["www-authenticate"].startswith("Basic ")
         assert [status(), status("Bearer s3cret"), status(basic)] == [401, 200, 200]
-        rude = ["Bearer wrong", "Bearer ", "Basic %%%", "Basic " + b64encode(b"s3cret").decode(), "s3cret", "Bearer \xe9"]
+        rude = [
+            "Bearer wrong",
+            "Bearer ",
+            "Basic %%%",
+            "Basic " + b64encode(b"s3cret").decode(),
+            "s3cret",
+            "Bearer \xe9",
+        ]
         assert {status(one) for one in rude} == {401}
         assert get(port, "livez")[0] == 200  # probes need none
         path.write_text("another one\n")
@@ -487,7 +638,8 @@ def test_the_token_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_prefix_is_served_beside_the_root() -> None:
-    """A proxy may pass the prefix on or cut it off; the address without a slash leads to the page."""
+    """A proxy may pass the prefix on or cut it off; the address without a slash leads to the
+    page."""
     with serving(sources(), prefix="/tools/dedup/") as port:
         for address in ("", "decisions", "console.css", "now.json"):
             assert get(port, address)[0] == get(port, f"tools/dedup/{address}")[0] == 200
@@ -497,10 +649,13 @@ def test_a_prefix_is_served_beside_the_root() -> None:
 
 
 def test_an_address_without_a_page_answers_people_with_a_page() -> None:
-    """With the links to those that there are; a program is told the paths, and a page's own methods stay as they are."""
+    """With the links to those that there are; a program is told the paths, and a page's own methods
+    stay as they are."""
     with serving(sources(), prefix="/tools/dedup") as port:
         for address in ("decision%20s", "tools/dedup/nothing"):
-            status, body, headers = get(port, address, {"Accept": "text/html,application/xhtml+xml"})
+            status, body, headers = get(
+                port, address, {"Accept": "text/html,application/xhtml+xml"}
+            )
             assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
             assert "There is no such page" in body
             assert 'href="decisions"' in body

@@ -24,7 +24,9 @@ def test_filters_are_joined() -> None:
     assert found(header="dedup.reason=near") == found(reason="near")
     assert found(header="crawl") == set(range(500))
     assert found(header="crawl=2031") == set()
-    assert found(reason="near", host="news.example") == found(reason="near") & found(host="news.example")
+    assert found(reason="near", host="news.example") == found(reason="near") & found(
+        host="news.example"
+    )
     similar = found(**{"from": "0.9", "to": "0.95"})
     assert similar
     assert all(0.9 <= (decision(place).similarity or 0) <= 0.95 for place in similar)
@@ -32,7 +34,14 @@ def test_filters_are_joined() -> None:
 
 @pytest.mark.parametrize(
     "query",
-    [{"from": "nan"}, {"to": "-1"}, {"from": "much"}, {"to": "1e9"}, {"header": "=x"}, {"id": "x" * 501}],
+    [
+        {"from": "nan"},
+        {"to": "-1"},
+        {"from": "much"},
+        {"to": "1e9"},
+        {"header": "=x"},
+        {"id": "x" * 501},
+    ],
 )
 def test_filters_that_are_none_are_refused(query: dict[str, str]) -> None:
     with pytest.raises(InputError, match=r"\.$"):
@@ -42,12 +51,19 @@ def test_filters_that_are_none_are_refused(query: dict[str, str]) -> None:
 def test_what_is_kept_is_bounded() -> None:
     recent = Recent(keep=10, now_ms=lambda: HOUR_MS)
 
-    recent.saw(decision(place, seen_ms=HOUR_MS - (2 * MINUTES - place) * 60_000) for place in range(2 * MINUTES))
+    recent.saw(
+        decision(place, seen_ms=HOUR_MS - (2 * MINUTES - place) * 60_000)
+        for place in range(2 * MINUTES)
+    )
 
     assert recent.remembered == 10
     assert recent.now("7d").total == MINUTES - 1  # this minute has none yet
-    recent = Recent(now_ms=lambda: HOUR_MS)  # records of the year 9999 that lay in the outputs at the start count as seen now
-    recent.saw(decision(place, seen_ms=253_402_300_000_000 + place * 60_000) for place in range(120))
+    recent = Recent(
+        now_ms=lambda: HOUR_MS
+    )  # records of the year 9999 that lay in the outputs at the start count as seen now
+    recent.saw(
+        decision(place, seen_ms=253_402_300_000_000 + place * 60_000) for place in range(120)
+    )
     recent.saw(decision(place, seen_ms=HOUR_MS) for place in range(5))
     assert recent.now().total == 125
 
@@ -69,11 +85,17 @@ def test_what_was_passed_over_counts_for_an_hour() -> None:
     assert recent.now().is_whole
 
 
-@pytest.mark.parametrize(("span", "columns", "minutes"), [("15m", 15, 1), ("1h", 60, 1), ("6h", 60, 6), ("7d", 60, 168)])
+@pytest.mark.parametrize(
+    ("span", "columns", "minutes"), [("15m", 15, 1), ("1h", 60, 1), ("6h", 60, 6), ("7d", 60, 168)]
+)
 def test_figures_of_a_span(span: str, columns: int, minutes: int) -> None:
-    """A decision a minute: each column but the last has as many as it has minutes; similarities are of the span too."""
+    """A decision a minute: each column but the last has as many as it has minutes; similarities are
+    of the span too."""
     recent = Recent(now_ms=lambda: HOUR_MS)
-    recent.saw(decision(place, seen_ms=HOUR_MS - (MINUTES - place) * 60_000) for place in range(MINUTES + 1))
+    recent.saw(
+        decision(place, seen_ms=HOUR_MS - (MINUTES - place) * 60_000)
+        for place in range(MINUTES + 1)
+    )
 
     figures = recent.now(span)
 
@@ -93,7 +115,8 @@ def test_the_newest_come_first_or_the_most_alike_and_none_seen_later_than_a_time
 
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.saw(
-        decision(place, "near", similarity=place % 7 / 10, seen_ms=HOUR_MS - 1_000 * (100 - place)) for place in range(100)
+        decision(place, "near", similarity=place % 7 / 10, seen_ms=HOUR_MS - 1_000 * (100 - place))
+        for place in range(100)
     )
     until = filter_of({"until": rfc3339(HOUR_MS - 50_000)})
     assert [one.similarity for one in recent.select(until, 8, most_alike=True)] == [0.6] * 7 + [0.5]
@@ -126,10 +149,14 @@ def test_groups_and_hosts_are_those_of_the_decisions() -> None:
     assert all(one.oldest_ms < one.newest_ms for one in groups)
     assert {one.position: one.counted for one in groups} == {
         f"documents-0@{kept}": max(
-            made.copies or 0 for made in map(decision, range(500)) if made.of_position.endswith(f"@{kept}")
+            made.copies or 0
+            for made in map(decision, range(500))
+            if made.of_position.endswith(f"@{kept}")
         )
         for kept in range(7)
     }
-    assert [one.best and (one.best.better, one.best.at) for one in groups if one.position == "documents-0@1"] == [
-        ("longest", "duplicates-2@428")
-    ]
+    assert [
+        one.best and (one.best.better, one.best.at)
+        for one in groups
+        if one.position == "documents-0@1"
+    ] == [("longest", "duplicates-2@428")]

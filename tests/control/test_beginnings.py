@@ -1,4 +1,5 @@
-"""What was begun: written down once its offset is committed, asked for when an offset is missing."""
+"""What was begun: written down once its offset is committed, asked for when an offset is
+missing."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ class Kafka:
     """The two topics, and for which partitions the group has offsets."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, list[LogRecord | None]] = {NAMES.begun: [], NAMES.fingerprints: [Control("declare", {})]}
+        self.topics: dict[str, list[LogRecord | None]] = {
+            NAMES.begun: [],
+            NAMES.fingerprints: [Control("declare", {})],
+        }
         self.committed: frozenset[int] = frozenset()
         self.written: list[LogRecord] = []
 
@@ -49,7 +53,13 @@ class Kafka:
     def known(self, settings: Settings, log_id: bytes = LOG, topic_id: bytes = TOPIC) -> Beginnings:
         admin: Any = self
         return Beginnings(
-            settings, NAMES, log_id, topic_id, make_admin=lambda _: admin, read=self.read_whole, write=self.write_down
+            settings,
+            NAMES,
+            log_id,
+            topic_id,
+            make_admin=lambda _: admin,
+            read=self.read_whole,
+            write=self.write_down,
         )
 
 
@@ -59,19 +69,27 @@ def kafka() -> Kafka:
 
 
 def epoch(found: Beginnings, partition: int, settings: Settings = SETTINGS) -> int:
-    cluster: Any = startup.SourceCluster(NAMES, LOG, TOPIC, 3, 3, 1, 1, plan=None, answers_id=b"answers")  # type: ignore[arg-type]
+    cluster: Any = startup.SourceCluster(
+        NAMES, LOG, TOPIC, 3, 3, 1, 1, plan=None, answers_id=b"answers"
+    )  # type: ignore[arg-type]
     return startup.first_epoch(settings, cluster, found, (NAMES.documents, partition), lambda: None)
 
 
 def test_a_partition_begins_once(kafka: Kafka) -> None:
-    """It is told by every worker that starts later, and by one that asks again; nothing is written twice by one worker."""
+    """It is told by every worker that starts later, and by one that asks again; nothing is written
+    twice by one worker."""
     first, second = kafka.started(), kafka.started()
     assert [epoch(first, part) for part in range(3)] == [0, 0, 0]
     first.note([0, 1])
     first.note([1])
 
-    assert len([one for one in kafka.written if isinstance(one, Control) and one.type == "begun"]) == 1
-    with pytest.raises(FirstStartError, match=r"no committed offset for crawl\.documents-1, though crawl\.begun says"):
+    assert (
+        len([one for one in kafka.written if isinstance(one, Control) and one.type == "begun"]) == 1
+    )
+    with pytest.raises(
+        FirstStartError,
+        match=r"no committed offset for crawl\.documents-1, though crawl\.begun says",
+    ):
         epoch(kafka.started(), 1)
     assert not second.has(0)
     second.look()
@@ -79,9 +97,13 @@ def test_a_partition_begins_once(kafka: Kafka) -> None:
 
 
 def test_another_topic_or_log_begins_anew(kafka: Kafka) -> None:
-    """A topic created again has another id, and a log that was begun anew too; records of others say nothing."""
+    """A topic created again has another id, and a log that was begun anew too; records of others
+    say nothing."""
     kafka.started().note([0, 1, 2])
-    kafka.topics[NAMES.begun] += [None, Control("begun", {"log": LOG.hex(), "topic_id": TOPIC.hex(), "partitions": "0"})]
+    kafka.topics[NAMES.begun] += [
+        None,
+        Control("begun", {"log": LOG.hex(), "topic_id": TOPIC.hex(), "partitions": "0"}),
+    ]
 
     assert [kafka.started(topic_id=OTHER).has(part) for part in range(3)] == [False] * 3
     assert [kafka.started(log_id=OTHER).has(part) for part in range(3)] == [False] * 3
@@ -112,8 +134,11 @@ def test_what_a_log_held_before_is_told_by_offsets_or_documents(
     assert [kafka.started().has(part) for part in range(3)] == begun
 
 
-def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_loss(kafka: Kafka) -> None:
-    """The other commits its first offset and writes its first document while this one stands still between its questions."""
+def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_loss(
+    kafka: Kafka,
+) -> None:
+    """The other commits its first offset and writes its first document while this one stands still
+    between its questions."""
     other = kafka.known(SETTINGS)
 
     def begins_meanwhile(settings: Settings, topic: str) -> Iterator[tuple[int, LogRecord | None]]:
@@ -125,7 +150,15 @@ def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_l
         return kafka.read_whole(settings, topic)
 
     admin: Any = kafka
-    found = Beginnings(SETTINGS, NAMES, LOG, TOPIC, make_admin=lambda _: admin, read=begins_meanwhile, write=kafka.write_down)
+    found = Beginnings(
+        SETTINGS,
+        NAMES,
+        LOG,
+        TOPIC,
+        make_admin=lambda _: admin,
+        read=begins_meanwhile,
+        write=kafka.write_down,
+    )
     found.open(3)
 
     assert [found.has(part) for part in range(3)] == [True, False, False]
@@ -133,10 +166,13 @@ def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_l
 
 
 def test_an_operator_may_have_all_read_again(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the epoch is above all that the log holds; where it holds nothing, or nothing was begun, it is the first."""
+    """Then the epoch is above all that the log holds; where it holds nothing, or nothing was begun,
+    it is the first."""
     found = kafka.started()
     found.note([0, 1])
-    monkeypatch.setattr(startup, "read_marks", lambda *_: type("Marks", (), {"by_partition": {0: (4, 9)}}))
+    monkeypatch.setattr(
+        startup, "read_marks", lambda *_: type("Marks", (), {"by_partition": {0: (4, 9)}})
+    )
     confirmed = Settings(topic_prefix="crawl", first_start=True)
 
     assert [epoch(found, part, confirmed) for part in range(3)] == [5, 0, 0]
@@ -145,7 +181,12 @@ def test_an_operator_may_have_all_read_again(kafka: Kafka, monkeypatch: pytest.M
 def test_the_records_are_folded_in_any_order() -> None:
     """As they are written, and with what somebody else wrote between."""
     found = BegunTopic(LOG, TOPIC)
-    raws = (encode_begun(LOG, "t", TOPIC, [2, 0]), encode_opened(OTHER), encode_begun(LOG, "t", OTHER, [1]), encode_opened(LOG))
+    raws = (
+        encode_begun(LOG, "t", TOPIC, [2, 0]),
+        encode_opened(OTHER),
+        encode_begun(LOG, "t", OTHER, [1]),
+        encode_opened(LOG),
+    )
     for raw in raws:
         assert not found.is_open
         found.fold(decode(raw))
@@ -154,7 +195,8 @@ def test_the_records_are_folded_in_any_order() -> None:
 
 
 def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
-    """One that reads them otherwise is refused, with the difference; `declare` changes it; another log knows nothing of it."""
+    """One that reads them otherwise is refused, with the difference; `declare` changes it; another
+    log knows nothing of it."""
     json = Settings(topic_prefix="crawl", value_format="json", text_field="body", id_field="url")
 
     def starts(settings: Settings, log_id: bytes = LOG) -> str:
@@ -167,8 +209,14 @@ def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
     assert [starts(one) for one in (json, json)] == ["", ""]
     assert len(kafka.written) == 1
     refused = starts(SETTINGS)
-    assert "read with STREAM_DEDUP_VALUE_FORMAT=json, STREAM_DEDUP_TEXT_FIELD=body, STREAM_DEDUP_ID_FIELD=url, and" in refused
-    assert "say STREAM_DEDUP_VALUE_FORMAT=raw, STREAM_DEDUP_TEXT_FIELD=, STREAM_DEDUP_ID_FIELD=:" in refused
+    assert (
+        "read with STREAM_DEDUP_VALUE_FORMAT=json, STREAM_DEDUP_TEXT_FIELD=body, "
+        "STREAM_DEDUP_ID_FIELD=url, and" in refused
+    )
+    assert (
+        "say STREAM_DEDUP_VALUE_FORMAT=raw, STREAM_DEDUP_TEXT_FIELD=, STREAM_DEDUP_ID_FIELD=:"
+        in refused
+    )
     assert "stream-dedup declare --reading" in refused
 
     kafka.write_down(SETTINGS, NAMES, encode_reading(LOG, reading_of(SETTINGS), changes=True))
@@ -178,7 +226,8 @@ def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
 
 
 def test_of_two_first_workers_both_follow_one(kafka: Kafka) -> None:
-    """Both found nothing and both wrote: the first record holds, also for the worker that wrote the second."""
+    """Both found nothing and both wrote: the first record holds, also for the worker that wrote the
+    second."""
     html = Settings(topic_prefix="crawl", text_is="html")
     second = kafka.known(SETTINGS)
     kafka.known(html).hold_reading()
@@ -189,18 +238,27 @@ def test_of_two_first_workers_both_follow_one(kafka: Kafka) -> None:
 
 
 def test_what_a_setting_does_not_decide_is_left_free() -> None:
-    """A text's field says nothing of raw values; time, batches and the rest may differ from worker to worker."""
-    assert reading_of(Settings()) == reading_of(Settings(batch_documents=7, page_cpu="5s", allow_bypass=True))
+    """A text's field says nothing of raw values; time, batches and the rest may differ from worker
+    to worker."""
+    assert reading_of(Settings()) == reading_of(
+        Settings(batch_documents=7, page_cpu="5s", allow_bypass=True)
+    )
     for changed in ({"value_format": "json"}, {"text_is": "html"}, {"text_encoding": "base64"}):
         assert reading_of(Settings()) != reading_of(Settings(**changed))  # type: ignore[arg-type]
 
 
 def test_workers_of_a_log_read_avro_by_one_schema(kafka: Kafka) -> None:
-    """Another reader's schema may give a field another name or none; a log whose reading does not name one still fits."""
-    plain, renamed = (Settings(topic_prefix="crawl", value_format="avro", reader_schema=one) for one in (None, 7))
+    """Another reader's schema may give a field another name or none; a log whose reading does not
+    name one still fits."""
+    plain, renamed = (
+        Settings(topic_prefix="crawl", value_format="avro", reader_schema=one) for one in (None, 7)
+    )
     assert "reader_schema" not in reading_of(plain)
     kafka.known(plain).hold_reading()
     kafka.known(plain).hold_reading()
 
-    with pytest.raises(ConfigurationError, match=r"STREAM_DEDUP_READER_SCHEMA=, and the settings say \S+READER_SCHEMA=7:"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"STREAM_DEDUP_READER_SCHEMA=, and the settings say \S+READER_SCHEMA=7:",
+    ):
         kafka.known(renamed).hold_reading()

@@ -23,14 +23,28 @@ from stream_dedup.index.rules.window import RulesInForce, Window
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.log.records import Source, decode
-from tests.index.logs import RECIPE, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, forget, read, release, seed
+from tests.index.logs import (
+    RECIPE,
+    TOPIC_ID,
+    Doc,
+    RandomLog,
+    append_time,
+    batch,
+    control,
+    declare,
+    forget,
+    read,
+    release,
+    seed,
+)
 
 BLOCKS, CLASSIC = PLANS["blocks"], PLANS["classic"]
 LONGEST = BetterRule.LONGEST
 
 
 def test_what_forget_leaves_is_told_with_its_end() -> None:
-    """Each topic that is there as long as it keeps records, and the files; with digests no id is named."""
+    """Each topic that is there as long as it keeps records, and the files; with digests no id is
+    named."""
     names = TopicNames("news.")
     config = {
         "news.documents": {"retention.ms": "604800000", "retention.bytes": "-1"},
@@ -39,7 +53,9 @@ def test_what_forget_leaves_is_told_with_its_end() -> None:
         "news.fingerprints": {"retention.ms": "-1"},
     }
 
-    plain, digest = ({one.where: one for one in remains(names, config, ids)} for ids in ("plain", "digest"))
+    plain, digest = (
+        {one.where: one for one in remains(names, config, ids)} for ids in ("plain", "digest")
+    )
 
     until = {name: one.until for name, one in plain.items()}
     assert until["news.documents"] == "1w after its time"
@@ -53,27 +69,38 @@ def test_what_forget_leaves_is_told_with_its_end() -> None:
 
 
 def test_the_index_s_old_bytes_go_by_themselves(tmp_path: Path) -> None:
-    """Within the days that are told: RocksDB's own file of options says after how long it rewrites a file."""
+    """Within the days that are told: RocksDB's own file of options says after how long it rewrites
+    a file."""
     RocksStore(tmp_path / "volume").close()
     (options,) = (tmp_path / "volume").glob("OPTIONS-*")
     seconds = {int(one) for one in re.findall(r"^\s*ttl=(\d+)$", options.read_text(), re.MULTILINE)}
 
-    (told,) = (one for one in remains(TopicNames(), {}, "plain") if one.where == "the index's volume")
+    (told,) = (
+        one for one in remains(TopicNames(), {}, "plain") if one.where == "the index's volume"
+    )
 
     assert seconds == {int(re.search(r"\d+", told.until)[0]) * 86400}  # type: ignore[index]
 
 
 @pytest.mark.parametrize("seed_number", [*range(4), 1706702978, int(os.environ["TEST_SEED"])])
 def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> None:
-    """Over random logs with changes and nonsense the command and the index agree after every record."""
+    """Over random logs with changes and nonsense the command and the index agree after every
+    record."""
     print(f"seed {seed_number}")
     index, now = LogIndex(MemoryStore()), InForce()
-    for offset, raw in enumerate(RandomLog(seed_number, BLOCKS, plan_changes=True, windows=True).records(150)):
+    for offset, raw in enumerate(
+        RandomLog(seed_number, BLOCKS, plan_changes=True, windows=True).records(150)
+    ):
         index.apply([(offset, append_time(offset), raw)])
         now.fold(read(raw))
 
         state = index._state
-        assert (now.plan, now.window, now.better, now.format) == (state.plan, state.window, state.better, index.format)
+        assert (now.plan, now.window, now.better, now.format) == (
+            state.plan,
+            state.window,
+            state.better,
+            index.format,
+        )
     assert now.changes > 0
 
 
@@ -86,12 +113,18 @@ def test_only_what_differs_is_written() -> None:
         now.fold(decode(raw))
 
     assert change_fields(now, RulesInForce(CLASSIC, Window(5000), LONGEST)) == {}
-    assert change_fields(now, RulesInForce(BLOCKS, Window(5000), LONGEST)) == {"plan": BLOCKS.to_fields()}
+    assert change_fields(now, RulesInForce(BLOCKS, Window(5000), LONGEST)) == {
+        "plan": BLOCKS.to_fields()
+    }
     assert change_fields(now, RulesInForce(CLASSIC, None, LONGEST)) == {"window": None}
-    assert change_fields(now, RulesInForce(CLASSIC, Window(5000), BetterRule.NEWEST)) == {"better": "newest"}
+    assert change_fields(now, RulesInForce(CLASSIC, Window(5000), BetterRule.NEWEST)) == {
+        "better": "newest"
+    }
     refreshed = RulesInForce(CLASSIC, Window(5000, refresh=True), LONGEST)
     assert change_fields(now, refreshed) == {"window": {"length_ms": 5000, "refresh": True}}
-    with pytest.raises(ConfigurationError, match="judges 256 bits, and the prints of this log have 128"):
+    with pytest.raises(
+        ConfigurationError, match="judges 256 bits, and the prints of this log have 128"
+    ):
         change_fields(now, RulesInForce(Plan(256, 8, 0, 3), None, LONGEST))
 
 
@@ -117,10 +150,13 @@ def test_an_id_is_known_until_it_is_forgotten() -> None:
 
 
 def test_a_document_that_is_asked_for_again_is_one() -> None:
-    """A worker repeats a batch that no index answered; behind a take-down it counts again, as nobody can tell."""
+    """A worker repeats a batch that no index answered; behind a take-down it counts again, as
+    nobody can tell."""
     known = KnownId(b"url")
     ours, copy = (Doc(1, offset, offset, bytes(16), 0, id=b"url") for offset in (4, 6))
-    for offset, raw in enumerate((declare(BLOCKS), batch([ours, copy]), batch([ours, copy]), batch([copy], {1: (1, 5)}))):
+    for offset, raw in enumerate(
+        (declare(BLOCKS), batch([ours, copy]), batch([ours, copy]), batch([copy], {1: (1, 5)}))
+    ):
         known.fold(offset, decode(raw))
 
     assert (known.documents, known.since) == (2, 2)
@@ -166,7 +202,8 @@ def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:
 
 
 def test_a_trace_holds_every_place_that_judged_a_document_and_its_releases() -> None:
-    """By topic id, partition, offset and value; other values there, other partitions and other recipes are passed over."""
+    """By topic id, partition, offset and value; other values there, other partitions and other
+    recipes are passed over."""
     wanted = Doc(1, 5, 77, b"d" * 16, 1 << 100, id=b"i", features=9, scope=4)
     trace, other = Trace(1, 5, 77), Trace(0, 5, 77)
     traces = Traces(TOPIC_ID, RECIPE, [trace, other])
@@ -189,4 +226,8 @@ def test_a_trace_holds_every_place_that_judged_a_document_and_its_releases() -> 
     document = trace.judged[-1][2]
     assert (len(document), document.sources[0].epoch, document.sources[0].committed) == (1, 0, 0)
     assert str(document.position(0)) == "documents-1@5"
-    assert (document.ids, document.prints.tolist(), int(document.scope[0])) == ([b"i"], [[0, 1 << 36]], 4)
+    assert (document.ids, document.prints.tolist(), int(document.scope[0])) == (
+        [b"i"],
+        [[0, 1 << 36]],
+        4,
+    )

@@ -19,8 +19,11 @@ TOPIC_ID = bytes(range(16))
 
 
 def batch(*pairs: tuple[int, int, int], recipe: str = "r", topic_id: bytes = TOPIC_ID) -> Batch:
-    """Return a batch of one document that states (partition, epoch, committed offset) of some partitions."""
-    sources = tuple(Source(TOPIC, topic_id, part, epoch, committed) for part, epoch, committed in pairs)
+    """Return a batch of one document that states (partition, epoch, committed offset) of some
+    partitions."""
+    sources = tuple(
+        Source(TOPIC, topic_id, part, epoch, committed) for part, epoch, committed in pairs
+    )
     return replace(make_batch(1, size=0), recipe=recipe, sources=sources)
 
 
@@ -33,7 +36,9 @@ def marks(*batches: Batch) -> Marks:
     return found
 
 
-def cluster(committed: dict[int, tuple[int, str | None]], low: int = 0, high: int = 100) -> RewindTarget:
+def cluster(
+    committed: dict[int, tuple[int, str | None]], low: int = 0, high: int = 100
+) -> RewindTarget:
     """Return a topic of three partitions with the same bounds."""
     return RewindTarget(TOPIC, 3, committed, dict.fromkeys(range(3), (low, high)))
 
@@ -47,18 +52,38 @@ def cluster(committed: dict[int, tuple[int, str | None]], low: int = 0, high: in
         (["a-7-documents-3@1", "4@2"], "a-7-documents", {3: 1, 4: 2}),
     ],
 )
-def test_a_position_is_written_with_or_without_the_topic(texts: list[str], topic: str, found: dict[int, int]) -> None:
+def test_a_position_is_written_with_or_without_the_topic(
+    texts: list[str], topic: str, found: dict[int, int]
+) -> None:
     """The last hyphen parts the topic, which may hold hyphens and numbers, from the partition."""
     assert rewind.parse(texts, topic) == found
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "3", "@5", "3@", "3@-1", "-3@1", "3@1.5", "3@5 ", "3@５", "3@5\n", "@", "3@" + "9" * 20, "documents3@5", "\x1b[2J@1"],
+    [
+        "",
+        "3",
+        "@5",
+        "3@",
+        "3@-1",
+        "-3@1",
+        "3@1.5",
+        "3@5 ",
+        "3@５",
+        "3@5\n",
+        "@",
+        "3@" + "9" * 20,
+        "documents3@5",
+        "\x1b[2J@1",
+    ],
 )
 def test_what_is_no_position_is_refused_readably(text: str) -> None:
-    """The sentence shows what was written, without anything that a terminal takes for an order, and the form."""
-    with pytest.raises(InputError, match=r"is not PARTITION@OFFSET, such as 3@8812 or crawl\.documents-3@8812") as caught:
+    """The sentence shows what was written, without anything that a terminal takes for an order, and
+    the form."""
+    with pytest.raises(
+        InputError, match=r"is not PARTITION@OFFSET, such as 3@8812 or crawl\.documents-3@8812"
+    ) as caught:
         rewind.parse([text], TOPIC)
 
     assert str(caught.value).isprintable()
@@ -66,18 +91,27 @@ def test_what_is_no_position_is_refused_readably(text: str) -> None:
 
 def test_all_wrong_positions_are_named_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        rewind.parse(["1@2", "documents-1@2", "crawl.documents-1@3", "x", "other.documents-1@2"], TOPIC)
+        rewind.parse(
+            ["1@2", "documents-1@2", "crawl.documents-1@3", "x", "other.documents-1@2"], TOPIC
+        )
 
     assert str(caught.value).splitlines() == [
-        "'documents-1@2' does not name the source topic: only crawl.documents is read by the workers.",
+        (
+            "'documents-1@2' does not name the source topic: only crawl.documents is read by the "
+            "workers."
+        ),
         "Partition 1 is named twice.",
         "'x' is not PARTITION@OFFSET, such as 3@8812 or crawl.documents-3@8812.",
-        "'other.documents-1@2' does not name the source topic: only crawl.documents is read by the workers.",
+        (
+            "'other.documents-1@2' does not name the source topic: only crawl.documents is read by the "
+            "workers."
+        ),
     ]
 
 
-# What is committed (offset, epoch; - for none), first offset held, end, the log's mark (epoch/offset), offset asked for: the
-# new epoch, or no, and what is said of it. The log is looked at where no epoch is committed.
+# What is committed (offset, epoch; - for none), first offset held, end, the log's mark
+# (epoch/offset), offset asked for: the new epoch, or no, and what is said of it. The log is looked
+# at where no epoch is committed.
 ANSWERS = """
 60 4   10 100 -      10  5
 60 4   10 100 -      40  5
@@ -105,12 +139,21 @@ ANSWERS = """
 
 @pytest.mark.parametrize("row", ANSWERS.strip().splitlines())
 def test_an_offset_is_written_under_its_epoch_or_refused(row: str) -> None:
-    """Nothing that would lose documents, and nothing where a worker could not begin; what is in doubt is warned of."""
+    """Nothing that would lose documents, and nothing where a worker could not begin; what is in
+    doubt is warned of."""
     offset, epoch, low, high, mark, asked, new, *says = row.split(None, 7)
     known = None if epoch == "-" else int(epoch)
-    committed = {} if offset == "-" else {1: (int(offset), "" if known is None else epochs.to_metadata(known))}
+    committed = (
+        {}
+        if offset == "-"
+        else {1: (int(offset), "" if known is None else epochs.to_metadata(known))}
+    )
     assert rewind.needs_log([1], committed) == (known is None)
-    log = None if known is not None else marks(*(batch((1, *map(int, one.split("/")))) for one in [mark] if one != "-"))
+    log = (
+        None
+        if known is not None
+        else marks(*(batch((1, *map(int, one.split("/")))) for one in [mark] if one != "-"))
+    )
 
     changes, refusals = rewind.plan({1: int(asked)}, cluster(committed, int(low), int(high)), log)
 
@@ -120,7 +163,9 @@ def test_an_offset_is_written_under_its_epoch_or_refused(row: str) -> None:
         return
     old = None if offset == "-" else int(offset)
     assert refusals == []
-    assert [replace(one, warning=None) for one in changes] == [OffsetChange(1, old, known, int(asked), int(new))]
+    assert [replace(one, warning=None) for one in changes] == [
+        OffsetChange(1, old, known, int(asked), int(new))
+    ]
     assert changes[0].is_one == ((int(asked), int(new)) != (old, known))
     assert says[0] in str(changes[0].warning) if says else changes[0].warning is None
 
@@ -134,7 +179,9 @@ def test_a_partition_that_does_not_exist_is_refused_beside_the_others() -> None:
     assert [one.split(" ", 1)[0] for one in refusals] == [f"{TOPIC}-1@70", f"{TOPIC}-3"]
 
 
-@pytest.mark.parametrize("metadata", ["", None, "somebody else's", "stream-dedup epoch=", "stream-dedup epoch=4 "])
+@pytest.mark.parametrize(
+    "metadata", ["", None, "somebody else's", "stream-dedup epoch=", "stream-dedup epoch=4 "]
+)
 def test_a_lost_epoch_comes_from_the_log(metadata: str | None) -> None:
     """The new epoch is above the highest in the log, wherever in the log that stands."""
     committed = {1: (60, metadata)}
@@ -147,7 +194,8 @@ def test_a_lost_epoch_comes_from_the_log(metadata: str | None) -> None:
 
 
 def test_a_partition_may_be_set_alone() -> None:
-    """One of those whose offsets vanished, because a worker refuses what was begun and has no offset; and a new one."""
+    """One of those whose offsets vanished, because a worker refuses what was begun and has no
+    offset; and a new one."""
     log, held = marks(batch((0, 0, 50), (1, 3, 70))), {0: (50, epochs.to_metadata(1))}
 
     assert rewind.plan({1: 70}, cluster(held), log) == ([OffsetChange(1, None, None, 70, 4)], [])
@@ -155,7 +203,8 @@ def test_a_partition_may_be_set_alone() -> None:
 
 
 def test_marks_are_those_of_the_index() -> None:
-    """Pairs compare epoch first; another topic of the name, another recipe, and what precedes the declaration count nothing."""
+    """Pairs compare epoch first; another topic of the name, another recipe, and what precedes the
+    declaration count nothing."""
     early = Marks(TOPIC_ID)
     early.fold(batch((0, 7, 7)))
     log = marks(
@@ -178,16 +227,23 @@ def output(position: str) -> Message:
 
 
 def test_outputs_prove_the_highest_position_that_left() -> None:
-    """A released document names an old one; other topics, other partitions and what is no position prove nothing."""
+    """A released document names an old one; other topics, other partitions and what is no position
+    prove nothing."""
     found = [output(f"{TOPIC}-1@{offset}") for offset in (17, 18, 3)]
-    others = [output(f"{TOPIC}-2@90"), output("other.documents-1@90"), output("nonsense"), output(f"{TOPIC}-1@")]
+    others = [
+        output(f"{TOPIC}-2@90"),
+        output("other.documents-1@90"),
+        output("nonsense"),
+        output(f"{TOPIC}-1@"),
+    ]
 
     assert rewind.left_up_to([*others, *found, *others], TOPIC, 1) == 19
     assert rewind.left_up_to(others, TOPIC, 1) is None
 
 
 def test_lost_offsets_are_restored_behind_what_is_proven() -> None:
-    """By the highest of three: the outputs, what was confirmed to the log, the first record held. What is there stays."""
+    """By the highest of three: the outputs, what was confirmed to the log, the first record held.
+    What is there stays."""
     log = marks(batch((0, 2, 40)), batch((1, 0, 40)))
     held = {2: (50, epochs.to_metadata(1))}
     target = cluster(held, low=10)

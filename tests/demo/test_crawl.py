@@ -31,10 +31,18 @@ from tests.tiers import few
 
 SEEDS = (1, 2, 3)
 
-# Frozen before the recipe was tuned. Whoever changes these numbers says in CHANGELOG.md why: every figure of recall that was
-# published for the demo was measured on this crawl.
+# Frozen before the recipe was tuned. Whoever changes these numbers says in CHANGELOG.md why: every
+# figure of recall that was published for the demo was measured on this crawl.
 GOLDEN_SHA256 = "570b66ea6d20389a174870dcd2a7af6a0612c5cea7c67842d0ee72e3a3d2ab7c"
-GOLDEN_KINDS = {"original": 251, "re-crawl": 72, "mirror": 78, "edit": 84, "translation": 36, "template": 42, "short": 36}
+GOLDEN_KINDS = {
+    "original": 251,
+    "re-crawl": 72,
+    "mirror": 78,
+    "edit": 84,
+    "translation": 36,
+    "template": 42,
+    "short": 36,
+}
 GOLDEN_KINDS |= {"broken": 1}
 
 Resemblances = dict[tuple[int, int], float]
@@ -55,7 +63,8 @@ def known(crawl: list[CrawledPage]) -> Resemblances:
 
 
 def with_sources(pages: list[CrawledPage], kind: str) -> list[tuple[int, int]]:
-    """Return (place of the source, place) for the pages of a kind; of a URL fetched twice, the latest version is the source."""
+    """Return (place of the source, place) for the pages of a kind; of a URL fetched twice, the
+    latest version is the source."""
     latest: dict[str, int] = {}
     found = []
     for place, page in enumerate(pages):
@@ -101,7 +110,11 @@ def test_records_are_what_a_crawler_sends(crawl: list[CrawledPage]) -> None:
 
 def test_independent_originals_are_distinct(crawl: list[CrawledPage]) -> None:
     for code in LANGUAGES:
-        found = [truth.shingles(page.text, code) for page in crawl if page.kind == "original" and page.language == code]
+        found = [
+            truth.shingles(page.text, code)
+            for page in crawl
+            if page.kind == "original" and page.language == code
+        ]
         values = [truth.jaccard(one, other) for one, other in itertools.combinations(found, 2)]
 
         assert len(values) > 100
@@ -117,19 +130,32 @@ def test_translations_are_no_duplicates(crawl: list[CrawledPage], known: Resembl
 
 @pytest.mark.parametrize("size_bytes", few([250, 1000, 6000]))
 def test_endless_pages_have_the_size_and_share_asked_for(size_bytes: int) -> None:
-    pages = list(endless(5, 1500, size_bytes=size_bytes, duplicate_share=0.4, languages=("en", "de")))
+    pages = list(
+        endless(5, 1500, size_bytes=size_bytes, duplicate_share=0.4, languages=("en", "de"))
+    )
 
-    assert list(endless(5, 200, size_bytes=size_bytes, duplicate_share=0.4, languages=("en", "de"))) == pages[:200]
-    assert 0.85 * size_bytes < sum(len(page.text.encode()) for page in pages) / len(pages) < 1.15 * size_bytes
+    assert (
+        list(endless(5, 200, size_bytes=size_bytes, duplicate_share=0.4, languages=("en", "de")))
+        == pages[:200]
+    )
+    assert (
+        0.85 * size_bytes
+        < sum(len(page.text.encode()) for page in pages) / len(pages)
+        < 1.15 * size_bytes
+    )
     assert 0.35 < sum(page.kind != "original" for page in pages) / len(pages) < 0.45
     assert {"en", "de"} == {page.language for page in pages}
 
 
 @pytest.mark.parametrize(
-    ("languages", "size_bytes"), few([(("en",), 250), (LANGUAGES, 900), (("zh", "hi"), 4000), (("en", "ja"), 6000)])
+    ("languages", "size_bytes"),
+    few([(("en",), 250), (LANGUAGES, 900), (("zh", "hi"), 4000), (("en", "ja"), 6000)]),
 )
-def test_endless_originals_are_distinct_and_copies_are_duplicates(languages: tuple[str, ...], size_bytes: int) -> None:
-    """Two originals have a Jaccard below 0.5 and a copy one above 0.8 with the page it names, in every language."""
+def test_endless_originals_are_distinct_and_copies_are_duplicates(
+    languages: tuple[str, ...], size_bytes: int
+) -> None:
+    """Two originals have a Jaccard below 0.5 and a copy one above 0.8 with the page it names, in
+    every language."""
     pages = list(endless(6, 400, size_bytes=size_bytes, languages=languages))
     known = resemblances(pages)
     place_of = {page.id: place for place, page in enumerate(pages) if page.kind == "original"}
@@ -169,7 +195,8 @@ def site() -> list[CrawledPage]:
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_only_its_copies_are_copies(seed: int) -> None:
-    """Any two pages share about half, by the exact measure, which is no copy; a copy is nearly its page."""
+    """Any two pages share about half, by the exact measure, which is no copy; a copy is nearly its
+    page."""
     pages = [page for page in demo_crawl(seed, 100) if is_of_site(page)]
     of = {page.id: page.of for page in pages}
     features = {page.id: truth.shingles(page.text, page.language) for page in pages}
@@ -182,17 +209,24 @@ def test_only_its_copies_are_copies(seed: int) -> None:
 
 
 def test_what_the_crowd_kept_is_what_the_index_turned_away(site: list[CrawledPage]) -> None:
-    """Such a page is near another by everything but its crowd, as an index says that holds what was kept before it."""
-    judged = judge_documents([OfflineDocument(page.key, page.text) for page in site], Recipe(), PLANS["bands"])
+    """Such a page is near another by everything but its crowd, as an index says that holds what was
+    kept before it."""
+    judged = judge_documents(
+        [OfflineDocument(page.key, page.text) for page in site], Recipe(), PLANS["bands"]
+    )
     kept = [page for page, one in zip(site, judged, strict=True) if one.reason is Reason.NEW]
     texts = [page.text for page in kept]
 
     found = kept_by_crowd(texts, Recipe(), PLANS["bands"], lambda place: is_of_site(kept[place]))
 
     assert len(found) > 1
-    assert kept_by_crowd(texts[:200], Recipe(), PLANS["bands"]) == [one for one in found if one.place < 200]
+    assert kept_by_crowd(texts[:200], Recipe(), PLANS["bands"]) == [
+        one for one in found if one.place < 200
+    ]
     for one in found:
-        *before, told = documents({str(place): text for place, text in enumerate(texts[: one.place + 1])})
+        *before, told = documents(
+            {str(place): text for place, text in enumerate(texts[: one.place + 1])}
+        )
         index, recipe = LogIndex(MemoryStore()), Recipe().id
         begun = declare(PLANS["bands"], recipe=recipe, floor=Recipe().floor)
         index.apply([(0, APPEND_MS, begun), (1, APPEND_MS, batch(before, recipe=recipe))])
@@ -202,7 +236,8 @@ def test_what_the_crowd_kept_is_what_the_index_turned_away(site: list[CrawledPag
         nearest = next(apart for apart in said.apart if apart.entry.id == str(one.other).encode())
         assert (nearest.others, nearest.share / 100) == (one.others, one.share)
         assert one.share < 0.4 < 0.65 <= one.similarity
-        # Kept, it is none of its own crowd: what is said of it stays, but for the place that it had among the first.
+        # Kept, it is none of its own crowd: what is said of it stays, but for the place that it had
+        # among the first.
         index.apply([(2, APPEND_MS, batch([told], recipe=recipe))])
         again = index.similar(limbs, told.digest, told.features, 0, 100, told.sketch)
         assert [entry.id for _, entry in again.found] == [told.id]
@@ -234,19 +269,25 @@ def duplicate_of(representative: int | None) -> TrueJudgement:
         ("\uff21 b\u00a0c", "en", {"a b c"}),  # full-width A, no-break space
         ("a b", "en", set()),
         ("", "en", set()),
-        ("\u4eca\u5929, \u5929\u6c14 2x!", "zh", {"\u4eca\u5929\u5929\u6c142", "\u5929\u5929\u6c142x"}),
+        (
+            "\u4eca\u5929, \u5929\u6c14 2x!",
+            "zh",
+            {"\u4eca\u5929\u5929\u6c142", "\u5929\u5929\u6c142x"},
+        ),
         ("\u4eca\u5929\u5929\u6c14", "zh", set()),
         ("abcdef", "ja", {"abcde", "bcdef"}),
         ("abcdef", "zh-Hant", {"abcde", "bcdef"}),
     ],
 )
 def test_shingles(text: str, language: str, expected: set[str]) -> None:
-    """Words or characters are cut after NFKC and lower-casing; a text too short for one shingle has none."""
+    """Words or characters are cut after NFKC and lower-casing; a text too short for one shingle has
+    none."""
     assert expected == truth.shingles(text, language)
 
 
 def test_pairs_equal_brute_force() -> None:
-    """The inverted index finds what a plain double loop over the definition finds, on a random sample of a crawl."""
+    """The inverted index finds what a plain double loop over the definition finds, on a random
+    sample of a crawl."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     pages = random.Random(seed).sample(mini_crawl(seed, 300), 150)
@@ -254,9 +295,13 @@ def test_pairs_equal_brute_force() -> None:
     bare = [truth.bare(page.text) for page in pages]
     judged = [place for place, page in enumerate(pages) if truth.is_judged(page)]
     expected = []
-    for earlier, later in sorted(itertools.combinations(judged, 2), key=lambda places: places[::-1]):
+    for earlier, later in sorted(
+        itertools.combinations(judged, 2), key=lambda places: places[::-1]
+    ):
         value = len(cut[earlier] & cut[later]) / (len(cut[earlier] | cut[later]) or 1)
-        verdict: truth.TrueVerdict = "duplicate" if value >= 0.8 else "grey" if value >= 0.5 else "different"
+        verdict: truth.TrueVerdict = (
+            "duplicate" if value >= 0.8 else "grey" if value >= 0.5 else "different"
+        )
         if bare[earlier] == bare[later]:
             expected.append(truth.Pair(earlier, later, value, "exact"))
         elif value >= 0.3:
@@ -266,7 +311,8 @@ def test_pairs_equal_brute_force() -> None:
     assert expected == truth.pairs(pages)
 
 
-# Words a0..a19 make 18 shingles. Against LONG: ALIKE has 17 of 19 (0.89), HALF 13 of 23 (0.57), FAR 8 of 28 (0.29).
+# Words a0..a19 make 18 shingles. Against LONG: ALIKE has 17 of 19 (0.89), HALF 13 of 23 (0.57), FAR
+# 8 of 28 (0.29).
 LONG = " ".join(f"a{number}" for number in range(20))
 ALIKE = LONG.replace("a19", "b")
 HALF = LONG.replace("a15", "b")[: LONG.index("a16")] + "c d e f"
@@ -275,7 +321,14 @@ ELSE = " ".join(f"e{number}" for number in range(20))
 
 
 def counts(tally: truth.TruthTally) -> tuple[int, ...]:
-    return tally.positives, tally.found, tally.grey, tally.grey_dropped, tally.negatives, tally.false_drops
+    return (
+        tally.positives,
+        tally.found,
+        tally.grey,
+        tally.grey_dropped,
+        tally.negatives,
+        tally.false_drops,
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,19 +341,31 @@ def counts(tally: truth.TruthTally) -> tuple[int, ...]:
         ((LONG, HALF), ("u", "u"), (0, 0, 1, 0, 1, 0)),
         ((LONG, FAR), ("u", 0), (0, 0, 0, 0, 2, 1)),
         ((LONG, FAR), ("u", "u"), (0, 0, 0, 0, 2, 0)),
-        ((LONG, ELSE, ALIKE), ("u", "u", 1), (1, 1, 0, 0, 2, 1)),  # rightly dropped, but the pointer leads elsewhere
+        (
+            (LONG, ELSE, ALIKE),
+            ("u", "u", 1),
+            (1, 1, 0, 0, 2, 1),
+        ),  # rightly dropped, but the pointer leads elsewhere
         ((LONG, ALIKE), ("u", None), (1, 1, 0, 0, 1, 1)),  # and so does no pointer at all
         ((LONG, ALIKE, LONG), ("u", 0, 0), (2, 2, 0, 0, 1, 0)),
         ((LONG, ALIKE, LONG), ("u", 0, 1), (2, 2, 0, 0, 1, 0)),  # a chain: alike, yet misnamed
-        ((LONG, LONG), (1, 0), (0, 0, 0, 0, 2, 2)),  # each dropped for the other: the content is lost
+        (
+            (LONG, LONG),
+            (1, 0),
+            (0, 0, 0, 0, 2, 2),
+        ),  # each dropped for the other: the content is lost
         (("OK", "ok."), ("u", 0), (1, 1, 0, 0, 1, 0)),
         (("OK", "no"), ("u", 0), (0, 0, 0, 0, 2, 1)),
         (("", "", "OK"), ("u", 0, "u"), (0, 0, 0, 0, 1, 0)),
     ],
 )
-def test_judge(texts: tuple[str, ...], verdicts: tuple[object, ...], expected: tuple[int, ...]) -> None:
+def test_judge(
+    texts: tuple[str, ...], verdicts: tuple[object, ...], expected: tuple[int, ...]
+) -> None:
     given_verdicts = {
-        place: UNIQUE if verdict == "u" else duplicate_of(verdict if isinstance(verdict, int) else None)
+        place: UNIQUE
+        if verdict == "u"
+        else duplicate_of(verdict if isinstance(verdict, int) else None)
         for place, verdict in enumerate(verdicts)
     }
     score = truth.judge([Text(text) for text in texts], given_verdicts)
@@ -312,7 +377,8 @@ def test_judge(texts: tuple[str, ...], verdicts: tuple[object, ...], expected: t
 
 
 def test_judge_follows_the_order_of_judging_and_wants_a_verdict_on_every_page() -> None:
-    """What counts as earlier is the order of the verdicts, which partitions make another than that of the crawl."""
+    """What counts as earlier is the order of the verdicts, which partitions make another than that
+    of the crawl."""
     pages = [Text(LONG), Text(ALIKE)]
     verdicts = {0: duplicate_of(1), 1: UNIQUE}
 
@@ -320,13 +386,16 @@ def test_judge_follows_the_order_of_judging_and_wants_a_verdict_on_every_page() 
     assert counts(truth.judge(pages, verdicts, order=[1]).total) == (1, 1, 0, 0, 1, 0)
     assert counts(truth.judge(pages, verdicts).total) == (0, 0, 0, 0, 2, 1)
     pages = [Text(""), Text("x", kind="broken"), Text("a b c d")]
-    assert truth.judge(pages, {2: UNIQUE}).total.pages == 1, "broken and empty pages need no verdict"
+    assert truth.judge(pages, {2: UNIQUE}).total.pages == 1, (
+        "broken and empty pages need no verdict"
+    )
     with pytest.raises(InputError, match="Page 2 of the crawl has no verdict"):
         truth.judge(pages, {0: UNIQUE, 1: UNIQUE})
 
 
 def test_an_oracle_scores_full_marks_on_a_crawl() -> None:
-    """Verdicts read off the truth itself have a recall of 1 and no false drop; the tallies by kind and language add up."""
+    """Verdicts read off the truth itself have a recall of 1 and no false drop; the tallies by kind
+    and language add up."""
     pages = mini_crawl(4, 300)
     known = truth.pairs(pages)
     verdicts = dict.fromkeys(range(len(pages)), UNIQUE)
@@ -339,7 +408,9 @@ def test_an_oracle_scores_full_marks_on_a_crawl() -> None:
     assert score.total.positives > 60
     assert (score.missed, score.false_drops, score.misnamed) == ([], [], [])
     for parts in (score.by_kind, score.by_language):
-        assert counts(score.total) == tuple(map(sum, zip(*map(counts, parts.values()), strict=True)))
+        assert counts(score.total) == tuple(
+            map(sum, zip(*map(counts, parts.values()), strict=True))
+        )
     assert Counter(page.kind for page in pages if truth.is_judged(page)) == {
         kind: tally.pages for kind, tally in score.by_kind.items()
     }

@@ -1,4 +1,5 @@
-"""What `demo --serve` says where packages of its console are missing, and where something that it runs ends by itself."""
+"""What `demo --serve` says where packages of its console are missing, and where something that it
+runs ends by itself."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class GoneBroker:
 
 
 @contextmanager
-def roles(folder: Path, broker: object = None) -> Iterator[tuple[run.Beside, subprocess.Popen[bytes]]]:
+def roles(
+    folder: Path, broker: object = None
+) -> Iterator[tuple[run.Beside, subprocess.Popen[bytes]]]:
     """Give a process that stands for `run all`, and what looks after it."""
     said = folder / "roles.log"
     said.write_text("the last line")
@@ -38,16 +41,26 @@ def roles(folder: Path, broker: object = None) -> Iterator[tuple[run.Beside, sub
 
 
 @pytest.mark.parametrize("serve", [run._leave_up, run._serve], ids=["with a search", "without"])
-def test_what_ends_by_itself_ends_the_demo_with_a_sentence(tmp_path: Path, serve: Callable[..., None]) -> None:
-    settings, out = Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=1), Console(file=io.StringIO(), width=200)
+def test_what_ends_by_itself_ends_the_demo_with_a_sentence(
+    tmp_path: Path, serve: Callable[..., None]
+) -> None:
+    settings, out = (
+        Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=1),
+        Console(file=io.StringIO(), width=200),
+    )
     given = (settings, "a clue") if serve is run._leave_up else (settings,)
     with roles(tmp_path) as (beside, process):
         beside.check()
         process.kill()
-        with pytest.raises(StreamDedupError, match=r"(?s)ended by themselves \(killed by signal 9\).*the last line"):
+        with pytest.raises(
+            StreamDedupError, match=r"(?s)ended by themselves \(killed by signal 9\).*the last line"
+        ):
             serve(*given, beside, out)
 
-    with roles(tmp_path, GoneBroker()) as (beside, _), pytest.raises(LocalBrokerError, match="ended by itself"):
+    with (
+        roles(tmp_path, GoneBroker()) as (beside, _),
+        pytest.raises(LocalBrokerError, match="ended by itself"),
+    ):
         serve(*given, beside, out)
 
 
@@ -56,11 +69,16 @@ def test_without_any_console_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setattr(run, "demo_crawl", lambda *_: pytest.fail("it has begun"))
 
-    with pytest.raises(ConfigurationError, match=r"role console needs the package jinja2.*pip install 'crawl-dedup\[search\]'"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"role console needs the package jinja2.*pip install 'crawl-dedup\[search\]'",
+    ):
         run.run_demo(100, 1, "127.0.0.1:1", as_json=False, serve=True)
 
 
-def test_without_a_search_the_console_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_search_the_console_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "tantivy", None)
 
     @contextmanager
@@ -78,6 +96,7 @@ def test_without_a_search_the_console_says_what_is_missing(tmp_path: Path, monke
 
     assert served[1].startswith("Everything stays up. The console: http://127.0.0.1:")
     assert served[2] == (
-        "Its page Find has nothing to ask. The role search needs the package tantivy, which is not installed; install it with: "
+        "Its page Find has nothing to ask. The role search needs the package tantivy, which is not "
+        "installed; install it with: "
         "pip install 'crawl-dedup[search]'"
     )

@@ -1,4 +1,5 @@
-"""Rendered manifests and tools; a tool that is missing skips with its reason, and with CI=true fails."""
+"""Rendered manifests and tools; a tool that is missing skips with its reason, and with CI=true
+fails."""
 
 from __future__ import annotations
 
@@ -40,5 +41,9 @@ def promtool() -> Path:
 def rendered(kustomize: Path) -> dict[str, list[dict[str, Any]]]:
     """The manifests of the base and of each overlay, by its name."""
     del kustomize
-    folders = {"base": OVERLAYS.parent / "base"} | {path.name: path for path in sorted(OVERLAYS.iterdir())}
-    return {name: list(yaml.safe_load_all(tools.render(folder))) for name, folder in folders.items()}
+    folders = {"base": OVERLAYS.parent / "base"} | {
+        path.name: path for path in sorted(OVERLAYS.iterdir())
+    }
+    return {
+        name: list(yaml.safe_load_all(tools.render(folder))) for name, folder in folders.items()
+    }

@@ -1,6 +1,8 @@
-"""What must hold of a set of manifests, each rule a function from the manifests to sentences about what is wrong.
+"""What must hold of a set of manifests, each rule a function from the manifests to sentences about
+what is wrong.
 
-Invariant: a rule is pure and looks at one thing; `test_manifests.py` shows each of them a broken manifest too.
+Invariant: a rule is pure and looks at one thing; `test_manifests.py` shows each of them a broken
+manifest too.
 """
 
 from __future__ import annotations
@@ -32,7 +34,17 @@ for _path in sorted((Path(__file__).parent / "schemas").glob("*.yaml")):
     SCHEMAS |= yaml.safe_load(_path.read_text())
 # What an operator or another operator's controller makes.
 FOREIGN_SECRETS = {"kafka-cluster-ca-cert"} | {
-    f"stream-dedup-{name}" for name in ("key", "worker", "index", "insights", "search", "console", "autoscaler", "operator")
+    f"stream-dedup-{name}"
+    for name in (
+        "key",
+        "worker",
+        "index",
+        "insights",
+        "search",
+        "console",
+        "autoscaler",
+        "operator",
+    )
 }
 # What the Pod Security Standard allows.
 VOLUMES = "name configMap csi downwardAPI emptyDir ephemeral persistentVolumeClaim projected secret"
@@ -52,7 +64,10 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> Iterator[Manifest]:
 
 def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
     """Yield each workload with its pod template."""
-    yield from ((one, one["spec"]["template"]) for one in of_kind(manifests, "StatefulSet", "Deployment", "Job", "DaemonSet"))
+    yield from (
+        (one, one["spec"]["template"])
+        for one in of_kind(manifests, "StatefulSet", "Deployment", "Job", "DaemonSet")
+    )
 
 
 def containers(pod: Manifest) -> Iterator[Manifest]:
@@ -80,12 +95,16 @@ def selects(selector: Manifest, labels: Manifest) -> bool:
         return False
     for one in selector.get("matchExpressions", []):
         is_in = labels.get(one["key"]) in one.get("values", [])
-        if {"In": is_in, "NotIn": not is_in, "Exists": one["key"] in labels}.get(one["operator"], False) is False:
+        if {"In": is_in, "NotIn": not is_in, "Exists": one["key"] in labels}.get(
+            one["operator"], False
+        ) is False:
             return False
     return True
 
 
-def rule(function: Callable[[list[Manifest]], Iterable[str]]) -> Callable[[list[Manifest]], list[str]]:
+def rule(
+    function: Callable[[list[Manifest]], Iterable[str]],
+) -> Callable[[list[Manifest]], list[str]]:
     """Take a function for one of the rules, which return lists."""
 
     @wraps(function)
@@ -98,25 +117,37 @@ def rule(function: Callable[[list[Manifest]], Iterable[str]]) -> Callable[[list[
 
 @rule
 def schema(manifests: list[Manifest]) -> Iterator[str]:
-    """Every manifest is one that Kubernetes, or the operator of its kind, takes, without unknown fields."""
+    """Every manifest is one that Kubernetes, or the operator of its kind, takes, without unknown
+    fields."""
     for one in manifests:
         if one["kind"] in SCHEMAS:
             validator = Draft202012Validator(SCHEMAS[one["kind"]])
-            yield from [f"{named(one)}: {error.json_path}: {error.message}" for error in validator.iter_errors(one)]
+            yield from [
+                f"{named(one)}: {error.json_path}: {error.message}"
+                for error in validator.iter_errors(one)
+            ]
             continue
         try:
             kubernetes_validate.validate(one, KUBERNETES, strict=True)
-        except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
+        except (
+            kubernetes_validate.ValidationError,
+            kubernetes_validate.SchemaNotFoundError,
+        ) as error:
             yield f"{named(one)}: {error!r}"
 
 
 @rule
 def restricted(manifests: list[Manifest]) -> Iterator[str]:
-    """Every pod is up to the Pod Security Standard `restricted` (kubernetes.io, "Pod Security Standards")."""
+    """Every pod is up to the Pod Security Standard `restricted` (kubernetes.io, "Pod Security
+    Standards")."""
     for workload, pod in pods(manifests):
         spec, where = pod["spec"], named(workload)
         around = spec.get("securityContext", {})
-        yield from [f"{where}: {name} is set" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+        yield from [
+            f"{where}: {name} is set"
+            for name in ("hostNetwork", "hostPID", "hostIPC")
+            if spec.get(name)
+        ]
         yield from [
             f"{where}: volume {one['name']} is of no allowed kind"
             for one in spec.get("volumes", [])
@@ -133,19 +164,23 @@ def restricted(manifests: list[Manifest]) -> Iterator[str]:
                 or bool(set(capabilities.get("add", [])) - {"NET_BIND_SERVICE"}),
                 "runAsNonRoot": both.get("runAsNonRoot") is not True,
                 "runAsUser": both.get("runAsUser", 1) == 0,
-                "seccompProfile": both.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"},
+                "seccompProfile": both.get("seccompProfile", {}).get("type")
+                not in {"RuntimeDefault", "Localhost"},
                 "hostPort": any("hostPort" in port for port in container.get("ports", [])),
                 "procMount": own.get("procMount", "Default") != "Default",
                 "sysctls": bool(around.get("sysctls")),
             }
             yield from [
-                f"{where}: {name} of {container['name']} is not restricted" for name, is_wrong in wrong.items() if is_wrong
+                f"{where}: {name} of {container['name']} is not restricted"
+                for name, is_wrong in wrong.items()
+                if is_wrong
             ]
 
 
 @rule
 def sealed(manifests: list[Manifest]) -> Iterator[str]:
-    """Our containers cannot write their root file system, and no pod holds a token for Kubernetes."""
+    """Our containers cannot write their root file system, and no pod holds a token for
+    Kubernetes."""
     for workload, pod in pods(manifests):
         if pod["spec"].get("automountServiceAccountToken") is not False:
             yield f"{named(workload)} mounts a service account's token"
@@ -163,11 +198,17 @@ def sealed(manifests: list[Manifest]) -> Iterator[str]:
 def labelled(manifests: list[Manifest]) -> Iterator[str]:
     """Everything of ours carries the recommended labels, and pods say which role they are."""
     for one in manifests:
-        if one["metadata"]["name"].startswith("stream-dedup") and one["kind"] in {"StatefulSet", "Service", "Job"}:
+        if one["metadata"]["name"].startswith("stream-dedup") and one["kind"] in {
+            "StatefulSet",
+            "Service",
+            "Job",
+        }:
             lacking = {"name", "instance", "part-of", "component"} - {
                 key.removeprefix("app.kubernetes.io/") for key in one["metadata"].get("labels", {})
             }
-            yield from [f"{named(one)} lacks the label app.kubernetes.io/{name}" for name in sorted(lacking)]
+            yield from [
+                f"{named(one)} lacks the label app.kubernetes.io/{name}" for name in sorted(lacking)
+            ]
 
 
 @rule
@@ -190,12 +231,17 @@ def probed(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def sized(manifests: list[Manifest]) -> Iterator[str]:
-    """Every container states CPU and memory, memory is guaranteed, and CPU is never throttled in our roles."""
+    """Every container states CPU and memory, memory is guaranteed, and CPU is never throttled in
+    our roles."""
     for workload, pod in pods(manifests):
         for container in containers(pod):
             resources = container.get("resources", {})
             requests, limits = resources.get("requests", {}), resources.get("limits", {})
-            if "cpu" not in requests or "memory" not in requests or requests["memory"] != limits.get("memory"):
+            if (
+                "cpu" not in requests
+                or "memory" not in requests
+                or requests["memory"] != limits.get("memory")
+            ):
                 yield f"{named(workload)}: {container['name']} states no CPU, or memory that is not guaranteed"
             if "cpu" in limits:
                 yield f"{named(workload)}: {container['name']} is throttled, and would miss its session"
@@ -219,10 +265,16 @@ def joined(manifests: list[Manifest]) -> Iterator[str]:
     yield from [
         f"{named(workload)} does not select its own pods"
         for workload, pod in pods(manifests)
-        if "selector" in workload["spec"] and not selects(workload["spec"]["selector"], pod["metadata"]["labels"])
+        if "selector" in workload["spec"]
+        and not selects(workload["spec"]["selector"], pod["metadata"]["labels"])
     ]
-    selectors = [(one, {"matchLabels": one["spec"]["selector"]}) for one in of_kind(manifests, "Service")]
-    selectors += [(one, one["spec"]["selector"]) for one in of_kind(manifests, "PodDisruptionBudget", "PodMonitor")]
+    selectors = [
+        (one, {"matchLabels": one["spec"]["selector"]}) for one in of_kind(manifests, "Service")
+    ]
+    selectors += [
+        (one, one["spec"]["selector"])
+        for one in of_kind(manifests, "PodDisruptionBudget", "PodMonitor")
+    ]
     yield from [
         f"{named(one)} selects nothing"
         for one, selector in selectors
@@ -238,10 +290,15 @@ def joined(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def drained(manifests: list[Manifest]) -> Iterator[str]:
-    """A node can be drained: a budget per role that allows one at a time, and time to end what was begun."""
+    """A node can be drained: a budget per role that allows one at a time, and time to end what was
+    begun."""
     for role, workload, pod in role_pods(manifests):
         labels = pod["metadata"]["labels"]
-        budgets = [one for one in of_kind(manifests, "PodDisruptionBudget") if selects(one["spec"]["selector"], labels)]
+        budgets = [
+            one
+            for one in of_kind(manifests, "PodDisruptionBudget")
+            if selects(one["spec"]["selector"], labels)
+        ]
         if [one["spec"].get("maxUnavailable") for one in budgets] != [1]:
             yield f"{named(workload)} has no budget of one pod"
         needed = DRAIN_SECONDS + LAST_TRANSACTION_SECONDS
@@ -264,42 +321,74 @@ def walled(manifests: list[Manifest]) -> Iterator[str]:
     """Nothing goes in or out of our pods that no policy names, and no policy opens everything."""
     policies = list(of_kind(manifests, "NetworkPolicy"))
     for _, workload, pod in role_pods(manifests):
-        own = [one for one in policies if selects(one["spec"]["podSelector"], pod["metadata"]["labels"])]
+        own = [
+            one
+            for one in policies
+            if selects(one["spec"]["podSelector"], pod["metadata"]["labels"])
+        ]
         denying = [
             one
             for one in own
-            if set(one["spec"]["policyTypes"]) == {"Ingress", "Egress"} and not {"ingress", "egress"} & set(one["spec"])
+            if set(one["spec"]["policyTypes"]) == {"Ingress", "Egress"}
+            and not {"ingress", "egress"} & set(one["spec"])
         ]
         if not denying:
             yield f"{named(workload)} has no policy that denies by default"
-        ports = {port["port"] for one in own for rule in one["spec"].get("egress", []) for port in rule.get("ports", [])}
+        ports = {
+            port["port"]
+            for one in own
+            for rule in one["spec"].get("egress", [])
+            for port in rule.get("ports", [])
+        }
         if not {53, 5353} <= ports or not ports & {9092, 9093}:
             yield f"{named(workload)} reaches no names or no Kafka"
-        peers = [peer for one in own for rule in one["spec"].get("egress", []) for peer in rule.get("to", [])]
+        peers = [
+            peer
+            for one in own
+            for rule in one["spec"].get("egress", [])
+            for peer in rule.get("to", [])
+        ]
         if {"ipBlock": {"cidr": NODE_LOCAL_DNS}} not in peers:
             yield f"{named(workload)} reaches no names where NodeLocal DNSCache answers"
     for one in policies:
         rules = one["spec"].get("ingress", []) + one["spec"].get("egress", [])
         yield from [f"{named(one)} opens every port" for rule in rules if not rule.get("ports")]
-        yield from [f"{named(one)} lets everybody in" for rule in one["spec"].get("ingress", []) if not rule.get("from")]
+        yield from [
+            f"{named(one)} lets everybody in"
+            for rule in one["spec"].get("ingress", [])
+            if not rule.get("from")
+        ]
 
 
 @rule
 def opened(manifests: list[Manifest]) -> Iterator[str]:
-    """Whom a policy lets in or out is there: our pods by our labels, and other people's by theirs alone."""
+    """Whom a policy lets in or out is there: our pods by our labels, and other people's by theirs
+    alone."""
     templates = [pod["metadata"]["labels"] for _, pod in pods(manifests)]
     for one in of_kind(manifests, "NetworkPolicy"):
         rules = one["spec"].get("ingress", []) + one["spec"].get("egress", [])
-        for peer in (peer for rule in rules for peer in rule.get("from", []) + rule.get("to", []) if "podSelector" in peer):
+        for peer in (
+            peer
+            for rule in rules
+            for peer in rule.get("from", []) + rule.get("to", [])
+            if "podSelector" in peer
+        ):
             labels = peer["podSelector"].get("matchLabels", {})
-            is_ours = labels.get("app.kubernetes.io/part-of", labels.get("app.kubernetes.io/name")) == "stream-dedup"
-            if is_ours and ("namespaceSelector" in peer or not any(selects(peer["podSelector"], one) for one in templates)):
+            is_ours = (
+                labels.get("app.kubernetes.io/part-of", labels.get("app.kubernetes.io/name"))
+                == "stream-dedup"
+            )
+            if is_ours and (
+                "namespaceSelector" in peer
+                or not any(selects(peer["podSelector"], one) for one in templates)
+            ):
                 yield f"{named(one)} means pods that have our labels and are not there: {labels}"
 
 
 @rule
 def probed_by_name(manifests: list[Manifest]) -> Iterator[str]:
-    """A pod that is not ready is reached by its own name, and by people at the console; what others ask for is ready."""
+    """A pod that is not ready is reached by its own name, and by people at the console; what others
+    ask for is ready."""
     for one in of_kind(manifests, "Service"):
         name, spec = one["metadata"]["name"], one["spec"]
         is_for_all = spec.get("clusterIP") == "None" or name.endswith("-search")
@@ -309,16 +398,29 @@ def probed_by_name(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def stored(manifests: list[Manifest]) -> Iterator[str]:
-    """The index and a search have a volume of their own that one pod only can mount, and their folder lies on it."""
+    """The index and a search have a volume of their own that one pod only can mount, and their
+    folder lies on it."""
     for role, workload, pod in role_pods(manifests):
         if role not in ("index", "search"):
             continue
-        claims = {one["metadata"]["name"]: one["spec"] for one in workload["spec"].get("volumeClaimTemplates", [])}
+        claims = {
+            one["metadata"]["name"]: one["spec"]
+            for one in workload["spec"].get("volumeClaimTemplates", [])
+        }
         container = main_container(role, pod)
         folder = next(
-            (one["value"] for one in container.get("env", []) if one["name"] == f"STREAM_DEDUP_{role.upper()}_DIR"), ""
+            (
+                one["value"]
+                for one in container.get("env", [])
+                if one["name"] == f"STREAM_DEDUP_{role.upper()}_DIR"
+            ),
+            "",
         )
-        mounts = [one["name"] for one in container["volumeMounts"] if folder.startswith(one["mountPath"] + "/")]
+        mounts = [
+            one["name"]
+            for one in container["volumeMounts"]
+            if folder.startswith(one["mountPath"] + "/")
+        ]
         if not mounts or claims.get(mounts[0], {}).get("accessModes") != ["ReadWriteOncePod"]:
             yield f"{named(workload)} keeps its {role} on no volume of one pod"
 
@@ -329,9 +431,13 @@ def identified(manifests: list[Manifest]) -> Iterator[str]:
     for role, workload, pod in role_pods(manifests):
         container = main_container(role, pod)
         fields = {
-            one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container.get("env", [])
+            one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            for one in container.get("env", [])
         }
-        if fields.get("STREAM_DEDUP_KAFKA_CLIENT_RACK") != "metadata.labels['topology.kubernetes.io/zone']":
+        if (
+            fields.get("STREAM_DEDUP_KAFKA_CLIENT_RACK")
+            != "metadata.labels['topology.kubernetes.io/zone']"
+        ):
             yield f"{named(workload)} does not know its zone"
         if role == "worker" and (
             workload["kind"] != "StatefulSet"
@@ -357,7 +463,9 @@ def configured(manifests: list[Manifest]) -> Iterator[str]:
         if role == "index" and environment.get("STREAM_DEDUP_INDEX_MEMORY") != f"{limit}B":
             yield f"{named(workload)} does not keep within the memory that it is given"
         # Files are there only in the pod; that they are mounted is looked at here.
-        files = {name: value for name, value in environment.items() if value.startswith("/run/secrets/")}
+        files = {
+            name: value for name, value in environment.items() if value.startswith("/run/secrets/")
+        }
         mounts = [one["mountPath"] for one in container["volumeMounts"]]
         yield from [
             f"{named(workload)}: {name} is on no mounted volume"
@@ -376,8 +484,13 @@ def keyed(manifests: list[Manifest]) -> Iterator[str]:
     """The key of the fingerprints is where texts are fingerprinted, and nowhere else."""
     for workload, pod in pods(manifests):
         role = workload["metadata"]["labels"].get("app.kubernetes.io/component")
-        secrets = [volume.get("secret", {}).get("secretName", "") for volume in pod["spec"].get("volumes", [])]
-        if any(name.startswith("stream-dedup-key") for name in secrets) != (role in KEYED):  # an overlay's has a hash behind it
+        secrets = [
+            volume.get("secret", {}).get("secretName", "")
+            for volume in pod["spec"].get("volumes", [])
+        ]
+        if any(name.startswith("stream-dedup-key") for name in secrets) != (
+            role in KEYED
+        ):  # an overlay's has a hash behind it
             yield f"{named(workload)} {'has' if role not in KEYED else 'lacks'} the key of the fingerprints"
 
 
@@ -388,20 +501,33 @@ def referring(manifests: list[Manifest]) -> Iterator[str]:
     there |= {("Secret", name) for name in FOREIGN_SECRETS} | {("ServiceAccount", "default")}
     for workload, pod in pods(manifests):
         wanted = [("ServiceAccount", pod["spec"].get("serviceAccountName", "default"))]
-        wanted += [("Secret", one["secret"]["secretName"]) for one in pod["spec"].get("volumes", []) if "secret" in one]
+        wanted += [
+            ("Secret", one["secret"]["secretName"])
+            for one in pod["spec"].get("volumes", [])
+            if "secret" in one
+        ]
         for container in containers(pod):
-            wanted += [("ConfigMap", one["configMapRef"]["name"]) for one in container.get("envFrom", [])]
+            wanted += [
+                ("ConfigMap", one["configMapRef"]["name"]) for one in container.get("envFrom", [])
+            ]
         yield from [
-            f"{named(workload)} names {kind} {name}, which nobody makes" for kind, name in wanted if (kind, name) not in there
+            f"{named(workload)} names {kind} {name}, which nobody makes"
+            for kind, name in wanted
+            if (kind, name) not in there
         ]
 
 
 @rule
 def scaled(manifests: list[Manifest]) -> Iterator[str]:
-    """KEDA scales the workers by the right group's lag, from one to as many as there are partitions."""
+    """KEDA scales the workers by the right group's lag, from one to as many as there are
+    partitions."""
     topics = {topic.kind: topic for topic in read_topics()}
     workloads = {one["metadata"]["name"]: one for one in of_kind(manifests, "StatefulSet")}
-    given = (one["data"] for one in of_kind(manifests, "ConfigMap") if "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" in one["data"])
+    given = (
+        one["data"]
+        for one in of_kind(manifests, "ConfigMap")
+        if "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" in one["data"]
+    )
     names = ("STREAM_DEDUP_GROUP", "STREAM_DEDUP_TOPIC_PREFIX")
     named_so = ({name: one[name] for name in names if name in one} for one in given)
     group = next((load_settings({}, None, environ=one).group for one in named_so), None)
@@ -410,11 +536,14 @@ def scaled(manifests: list[Manifest]) -> Iterator[str]:
         target = workloads.get(spec["scaleTargetRef"]["name"])
         wrong = {
             "scales nothing that is there": target is None,
-            "scales what states its own number of replicas": target is not None and "replicas" in target["spec"],
+            "scales what states its own number of replicas": target is not None
+            and "replicas" in target["spec"],
             "does not keep one worker": spec.get("minReplicaCount") != 1,
-            "allows another number of workers than partitions": spec.get("maxReplicaCount") != topics["documents"].partitions,
+            "allows another number of workers than partitions": spec.get("maxReplicaCount")
+            != topics["documents"].partitions,
             "counts the lag of transaction markers": trigger.get("excludePersistentLag") != "true",
-            "looks at another topic or group": (trigger.get("topic"), trigger["consumerGroup"]) != ("documents", group),
+            "looks at another topic or group": (trigger.get("topic"), trigger["consumerGroup"])
+            != ("documents", group),
         }
         yield from [f"{named(one)} {what}" for what, is_wrong in wrong.items() if is_wrong]
 
@@ -428,17 +557,23 @@ def woken(manifests: list[Manifest]) -> list[str]:
         for group in one["spec"]["groups"]
         for rule in group["rules"]
         if "alert" in rule
-        and not re.fullmatch(rf"https://[^#\s]+#{rule['alert'].lower()}", rule.get("annotations", {}).get("runbook_url", ""))
+        and not re.fullmatch(
+            rf"https://[^#\s]+#{rule['alert'].lower()}",
+            rule.get("annotations", {}).get("runbook_url", ""),
+        )
     ]
 
 
 @rule
 def fenced(manifests: list[Manifest]) -> list[str]:
-    """A namespace that comes with them has Kubernetes look at its pods, and say where one is not up to `restricted`."""
+    """A namespace that comes with them has Kubernetes look at its pods, and say where one is not up
+    to `restricted`."""
     prefix = "pod-security.kubernetes.io/"
     return [
         f"{named(one)} does not hold its pods to a profile"
         for one in of_kind(manifests, "Namespace")
-        if one["metadata"].get("labels", {}).get(f"{prefix}enforce") not in {"baseline", "restricted"}
-        or "restricted" not in {one["metadata"]["labels"].get(prefix + mode) for mode in ("enforce", "warn")}
+        if one["metadata"].get("labels", {}).get(f"{prefix}enforce")
+        not in {"baseline", "restricted"}
+        or "restricted"
+        not in {one["metadata"]["labels"].get(prefix + mode) for mode in ("enforce", "warn")}
     ]

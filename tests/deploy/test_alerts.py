@@ -1,4 +1,5 @@
-"""Each alert fires once and stays silent once, by promtool; its page, its metrics and the dashboard exist."""
+"""Each alert fires once and stays silent once, by promtool; its page, its metrics and the dashboard
+exist."""
 
 from __future__ import annotations
 
@@ -18,8 +19,12 @@ from tests.deploy.tools import ROOT
 
 MONITORING = ROOT / "deploy" / "components" / "monitoring"
 RULES = yaml.safe_load((MONITORING / "prometheusrule.yaml").read_text())["spec"]
-ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
-RECORDED = {rule["record"]: rule for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
+ALERTS = {
+    rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule
+}
+RECORDED = {
+    rule["record"]: rule for group in RULES["groups"] for rule in group["rules"] if "record" in rule
+}
 CASES = yaml.safe_load((Path(__file__).parent / "alerts.yaml").read_text())["cases"]
 HANDBOOK = (ROOT / "docs" / "handbook.md").read_text()
 # What others export: Prometheus itself, Kubernetes.
@@ -29,8 +34,13 @@ FOREIGN = {
     "kubelet_volume_stats_available_bytes",
     "kubelet_volume_stats_capacity_bytes",
 }
-# Kubernetes' own metrics know the pod and no filter; in one namespace the names of pods and volumes tell filters apart.
-BY_POD_OF_KUBERNETES = {"StreamDedupIndexMemory", "StreamDedupIndexVolume", "StreamDedupSearchVolume"}
+# Kubernetes' own metrics know the pod and no filter; in one namespace the names of pods and volumes
+# tell filters apart.
+BY_POD_OF_KUBERNETES = {
+    "StreamDedupIndexMemory",
+    "StreamDedupIndexVolume",
+    "StreamDedupSearchVolume",
+}
 METRIC = re.compile(r"\b(?:stream_dedup|process|kube|kubelet|kafka)[a-z0-9_:]*\b|\bup\b")
 
 
@@ -58,11 +68,13 @@ def of_filter(series: list[dict[str, str]], namespace: str, name: str) -> list[d
     return [{"series": labelled(one["series"]), "values": one["values"]} for one in series]
 
 
-def run_cases(promtool: Path, folder: Path, cases: list[dict[str, Any]], rules: dict[str, Any]) -> str:
+def run_cases(
+    promtool: Path, folder: Path, cases: list[dict[str, Any]], rules: dict[str, Any]
+) -> str:
     """Run cases against rules; return what promtool says if any failed.
 
-    Each alert has to fire once, also beside a filter that is well, of the same namespace or of another, and names the one that
-    is not; it has to stay silent, also beside another that is well.
+    Each alert has to fire once, also beside a filter that is well, of the same namespace or of
+    another, and names the one that is not; it has to stay silent, also beside another that is well.
     """
     tests: dict[str, list[dict[str, Any]]] = {}
     for case in cases:
@@ -79,29 +91,39 @@ def run_cases(promtool: Path, folder: Path, cases: list[dict[str, Any]], rules: 
             (well + of_filter(case["silent"], "prod", "crawl"), count, []),
         ]
         if case["alert"] not in BY_POD_OF_KUBERNETES:
-            states.append((ill + of_filter(case["silent"], "prod", "news"), f"count by (filter) ({firing})",
+            states.append((ill + of_filter(case["silent"], "prod", "news"), ("count by (filter) "
+                                                                            f"({firing})"),
                            [{"labels": '{filter="crawl"}', "value": 1}]))  # fmt: skip
         every = case.get("every", "1m")
         tests.setdefault(every, []).extend(
             {
                 "interval": every,
                 "input_series": series,
-                "promql_expr_test": [{"expr": expression, "eval_time": case["at"], "exp_samples": samples}],
+                "promql_expr_test": [
+                    {"expr": expression, "eval_time": case["at"], "exp_samples": samples}
+                ],
             }
             for series, expression, samples in states
         )
     return promtool_says(promtool, folder, rules, tests)
 
 
-def promtool_says(promtool: Path, folder: Path, rules: dict[str, Any], tests: dict[str, list[dict[str, Any]]]) -> str:
-    """Run tests, each list of them at its interval; return what promtool says of those that failed."""
+def promtool_says(
+    promtool: Path, folder: Path, rules: dict[str, Any], tests: dict[str, list[dict[str, Any]]]
+) -> str:
+    """Run tests, each list of them at its interval; return what promtool says of those that
+    failed."""
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
     files = []
     for every, some in tests.items():
         files.append(folder / f"tests-{every}.yaml")
-        files[-1].write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": every, "tests": some}))
-    # promtool gives each query ten seconds by the clock, and one that got too little of a busy machine has no result; what is
-    # wrong with a rule is wrong again.
+        files[-1].write_text(
+            yaml.safe_dump(
+                {"rule_files": ["rules.yaml"], "evaluation_interval": every, "tests": some}
+            )
+        )
+    # promtool gives each query ten seconds by the clock, and one that got too little of a busy
+    # machine has no result; what is wrong with a rule is wrong again.
     wrong = dict.fromkeys(files, "")
     for _ in range(2):
         for file in list(wrong):
@@ -127,8 +149,15 @@ def test_each_alert_fires_and_stays_silent(promtool: Path, tmp_path: Path) -> No
 def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path: Path) -> None:
     name = 'kafka_consumergroup_lag{consumergroup="stream-dedup",partition="3",topic="documents"}'
     series = 'stream_dedup_consumer_lag_records{topic="documents",partition="3",pod="%s"}'
-    check = {"expr": "kafka_consumergroup_lag", "eval_time": "3m", "exp_samples": [{"labels": name, "value": 9}]}
-    given = [{"series": series % "w-0", "values": "7x5"}, {"series": series % "w-1", "values": "9x5"}]
+    check = {
+        "expr": "kafka_consumergroup_lag",
+        "eval_time": "3m",
+        "exp_samples": [{"labels": name, "value": 9}],
+    }
+    given = [
+        {"series": series % "w-0", "values": "7x5"},
+        {"series": series % "w-1", "values": "9x5"},
+    ]
     tests = [{"interval": "1m", "input_series": given, "promql_expr_test": [check]}]
 
     assert promtool_says(promtool, tmp_path, RULES, {"1m": tests}) == ""
@@ -147,7 +176,12 @@ def test_an_alert_has_a_page_in_the_handbook(name: str) -> None:
 def unknown_metrics(expressions: list[str]) -> set[str]:
     """Return the metrics in PromQL that nobody exports or records."""
     bare = [re.sub(r'"[^"]*"|\{[^}]*\}|\b(?:by|on)\s*\([^)]*\)', "", one) for one in expressions]
-    return {name for one in bare for name in METRIC.findall(one)} - exported() - FOREIGN - set(RECORDED)
+    return (
+        {name for one in bare for name in METRIC.findall(one)}
+        - exported()
+        - FOREIGN
+        - set(RECORDED)
+    )
 
 
 def dashboard() -> dict[str, Any]:
@@ -157,25 +191,38 @@ def dashboard() -> dict[str, Any]:
 
 
 def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
-    """Each name in an expression is exported by a role, recorded, or Kubernetes' own; a misspelt one is noticed."""
-    panels = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])]
+    """Each name in an expression is exported by a role, recorded, or Kubernetes' own; a misspelt
+    one is noticed."""
+    panels = [
+        target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])
+    ]
     assert len(panels) >= 12
 
-    assert unknown_metrics([rule["expr"] for rule in (*ALERTS.values(), *RECORDED.values())] + panels) == set()
-    assert unknown_metrics(['sum(rate(stream_dedup_document_total{verdict="unique"}[5m]))']) == {"stream_dedup_document_total"}
+    assert (
+        unknown_metrics([rule["expr"] for rule in (*ALERTS.values(), *RECORDED.values())] + panels)
+        == set()
+    )
+    assert unknown_metrics(['sum(rate(stream_dedup_document_total{verdict="unique"}[5m]))']) == {
+        "stream_dedup_document_total"
+    }
 
 
 def test_the_dashboard_shows_the_filters_that_are_chosen() -> None:
-    """Every figure is of the namespaces and filters that the variables name, so that two filters are not added up."""
+    """Every figure is of the namespaces and filters that the variables name, so that two filters
+    are not added up."""
     content = dashboard()
     names = [one["name"] for one in content["templating"]["list"]]
-    expressions = [target["expr"] for panel in content["panels"] for target in panel.get("targets", [])]
+    expressions = [
+        target["expr"] for panel in content["panels"] for target in panel.get("targets", [])
+    ]
 
     assert names == ["source", "namespace", "filter"]
     for one in expressions:
         metrics = re.findall(r"\b(?:stream_dedup|process)[a-z0-9_:]*(\{[^}]*\})?", one)
         assert metrics, one
-        assert all('namespace=~"$namespace",filter=~"$filter"' in selector for selector in metrics), one
+        assert all(
+            'namespace=~"$namespace",filter=~"$filter"' in selector for selector in metrics
+        ), one
 
 
 def test_the_dashboard_is_what_grafana_takes() -> None:
@@ -183,7 +230,9 @@ def test_the_dashboard_is_what_grafana_takes() -> None:
     places = set()
     for panel in content["panels"]:
         place = panel["gridPos"]
-        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        cells = {
+            (place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])
+        }
         assert not cells & places, f"{panel['title']} lies on another panel"
         assert place["x"] + place["w"] <= 24
         places |= cells
@@ -193,9 +242,12 @@ def test_the_dashboard_is_what_grafana_takes() -> None:
             assert panel["fieldConfig"]["defaults"]["unit"]
             assert panel["description"]
     assert len({panel["id"] for panel in content["panels"]}) == len(content["panels"])
-    assert [one["name"] for one in content["templating"]["list"] if one["type"] == "datasource"] == ["source"]
+    assert [
+        one["name"] for one in content["templating"]["list"] if one["type"] == "datasource"
+    ] == ["source"]
 
 
 def test_compose_has_the_same_rules() -> None:
-    """`deploy/compose/rules.yaml` is the PrometheusRule's content, as `make deploy-rules` writes it."""
+    """`deploy/compose/rules.yaml` is the PrometheusRule's content, as `make deploy-rules` writes
+    it."""
     assert yaml.safe_load((ROOT / "deploy" / "compose" / "rules.yaml").read_text()) == RULES

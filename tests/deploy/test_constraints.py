@@ -1,7 +1,9 @@
-"""The roles run as the manifests let them, in a process under the constraints of a pod, without a container.
+"""The roles run as the manifests let them, in a process under the constraints of a pod, without a
+container.
 
-It has another user who is no root and has no home and no name, no capabilities and no way to get any, a root file system that
-is read-only, two writable folders, and no environment but what it is given; it is told to end by SIGTERM.
+It has another user who is no root and has no home and no name, no capabilities and no way to get
+any, a root file system that is read-only, two writable folders, and no environment but what it is
+given; it is told to end by SIGTERM.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ print(json.dumps({
 
 def _closed_parent(path: Path) -> Path | None:
     """Return the first folder on the way to `path` that another user may not pass."""
-    return next((parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001), None)
+    return next(
+        (parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001), None
+    )
 
 
 def _script(command: list[str], kernels: Path | None) -> str:
@@ -62,14 +66,27 @@ def _script(command: list[str], kernels: Path | None) -> str:
         f"mount -t tmpfs -o mode=755 pod {MOUNT}",
         f"mkdir {MOUNT}/keep",
         f"mkdir -m 700 {VOLUME}",
-        *([] if kernels is None else [f"mkdir {VOLUME}/cache", f"cp -r {shlex.quote(str(kernels))} {VOLUME}/cache/kernels"]),
+        *(
+            []
+            if kernels is None
+            else [
+                f"mkdir {VOLUME}/cache",
+                f"cp -r {shlex.quote(str(kernels))} {VOLUME}/cache/kernels",
+            ]
+        ),
         f"chmod -R go-rwx {VOLUME} && chown -R {USER}:{USER} {VOLUME}",
         f"mkdir -m 1777 {TMP}",
     ]
     for number, path in enumerate(needed):
-        lines += [f"mkdir {MOUNT}/keep/{number}", f"mount --bind {shlex.quote(str(path))} {MOUNT}/keep/{number}"]
+        lines += [
+            f"mkdir {MOUNT}/keep/{number}",
+            f"mount --bind {shlex.quote(str(path))} {MOUNT}/keep/{number}",
+        ]
     closed = {path: parent for path in needed if (parent := _closed_parent(path)) is not None}
-    lines += [f"mount -t tmpfs -o mode=755 pod {shlex.quote(str(parent))}" for parent in sorted(set(closed.values()))]
+    lines += [
+        f"mount -t tmpfs -o mode=755 pod {shlex.quote(str(parent))}"
+        for parent in sorted(set(closed.values()))
+    ]
     for number, path in enumerate(needed):
         if path in closed:
             where = shlex.quote(str(path))
@@ -77,16 +94,23 @@ def _script(command: list[str], kernels: Path | None) -> str:
     # The volume is a file system of its own, so that it stays writable.
     lines += [
         f"for one in {VOLUME} {TMP}; do mount --bind $one $one; done",
-        "while read -r _ where _; do case $where in /proc*|/sys*|/dev*|" + f"{VOLUME}|{TMP}" + ") ;; "
-        '*) mount -o remount,bind,ro "$where" 2> /dev/null || true ;; esac; done < /proc/mounts',
-        f"exec setpriv --reuid {USER} --regid {USER} --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs -- "
-        + shlex.join(command),
+        (
+            "while read -r _ where _; do case $where in /proc*|/sys*|/dev*|"
+            f"{VOLUME}|{TMP}"
+            ") ;; "
+            '*) mount -o remount,bind,ro "$where" 2> /dev/null || true ;; esac; done < /proc/mounts'
+        ),
+        f"exec setpriv --reuid {USER} --regid {USER} --clear-groups --bounding-set=-all "
+        "--inh-caps=-all --no-new-privs -- " + shlex.join(command),
     ]
     return "\n".join(lines)
 
 
 def start_in_pod(
-    command: list[str], environment: dict[str, str], log: Path | None = None, kernels: Path | None = None
+    command: list[str],
+    environment: dict[str, str],
+    log: Path | None = None,
+    kernels: Path | None = None,
 ) -> subprocess.Popen[str]:
     """Start a command so; it has the process's own id, so that a signal reaches it.
 
@@ -94,7 +118,15 @@ def start_in_pod(
     """
     with log.open("w") if log else open(os.devnull, "w") as stream:  # noqa: PTH123
         return subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", _script(command, kernels)],
+            [
+                "unshare",
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                _script(command, kernels),
+            ],
             env={"PATH": os.environ["PATH"], "TMPDIR": str(TMP)} | environment,
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -141,7 +173,9 @@ def answer(port: int, path: str) -> str | None:
 
 def test_the_constraints_are_real() -> None:
     """Such a process can write its volume only, is nobody we know, and can gain nothing."""
-    looked = start_in_pod([sys.executable, "-c", LOOK], {"TRY": f"/x /etc/x /var/x /usr/x /tmp/x {ROOT}/x {VOLUME}/x"})
+    looked = start_in_pod(
+        [sys.executable, "-c", LOOK], {"TRY": f"/x /etc/x /var/x /usr/x /tmp/x {ROOT}/x {VOLUME}/x"}
+    )
     said, _ = looked.communicate(timeout=60)
 
     assert json.loads(said.splitlines()[-1]) == {
@@ -157,7 +191,8 @@ def test_the_constraints_are_real() -> None:
 @pytest.mark.thorough
 @pytest.mark.broker
 def test_the_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
-    """Worker, index and search become ready, judge and find, and end with code 0 at SIGTERM, with nothing left in flight."""
+    """Worker, index and search become ready, judge and find, and end with code 0 at SIGTERM, with
+    nothing left in flight."""
     crawl = make_filter()
     crawl.produce(synthetic(40, 7, partitions=4))
     ports = dict(zip(("index", "worker", "search"), free_ports(3), strict=True))
@@ -176,7 +211,10 @@ def test_the_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: 
     }
     roles = {
         role: start_in_pod(
-            [*PROGRAM, "run", role], common | {"STREAM_DEDUP_HTTP_PORT": str(port)}, logs[role], kernels_of_tests()
+            [*PROGRAM, "run", role],
+            common | {"STREAM_DEDUP_HTTP_PORT": str(port)},
+            logs[role],
+            kernels_of_tests(),
         )
         for role, port in ports.items()
     }
@@ -201,5 +239,9 @@ def test_the_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: 
             process.kill()
             process.wait()
             print(f"--- {role}\n{logs[role].read_text()[-3000:]}")
-    stopped = [json.loads(line) for line in logs["worker"].read_text().splitlines() if "worker stopped" in line]
+    stopped = [
+        json.loads(line)
+        for line in logs["worker"].read_text().splitlines()
+        if "worker stopped" in line
+    ]
     assert [one["dropped_in_flight"] for one in stopped] == [0]

@@ -1,4 +1,5 @@
-"""Every command of the handbook exists: the program itself parses ours, and kubectl's are held against the manifests."""
+"""Every command of the handbook exists: the program itself parses ours, and kubectl's are held
+against the manifests."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ from stream_dedup.settings.properties import PREFIX
 from stream_dedup.settings.settings import Settings
 from tests.deploy import rules, tools
 
-PAGES = (tools.ROOT / "docs" / "handbook.md", tools.ROOT / "deploy" / "README.md", tools.ROOT / "topics" / "README.md")
+PAGES = (
+    tools.ROOT / "docs" / "handbook.md",
+    tools.ROOT / "deploy" / "README.md",
+    tools.ROOT / "topics" / "README.md",
+)
 PROGRAMS = ("stream-dedup", "kubectl", "docker", "openssl", "make")
 VERBS = "apply annotate exec create delete describe get kustomize label logs port-forward rollout scale set"
 
@@ -33,7 +38,9 @@ def commands() -> Iterator[str]:
             yield from (line.removeprefix("$ ") for line in lines if line.startswith("$ "))
         without = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
         inline = (" ".join(one.split()) for one in re.findall(r"`([^`]+)`", without))
-        yield from (one for one in inline if one.split()[0] in PROGRAMS and " " in one and "|" not in one)
+        yield from (
+            one for one in inline if one.split()[0] in PROGRAMS and " " in one and "|" not in one
+        )
 
 
 COMMANDS = sorted(set(commands()))
@@ -50,7 +57,9 @@ def in_a_pod(line: str) -> list[str]:
 
 
 OURS = by("stream-dedup") + [
-    shlex.join(words) for words in map(in_a_pod, by("kubectl")) if words and words[0] == "stream-dedup"
+    shlex.join(words)
+    for words in map(in_a_pod, by("kubectl"))
+    if words and words[0] == "stream-dedup"
 ]
 
 
@@ -76,11 +85,21 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
                 f"persistentvolumeclaim/{claim['metadata']['name']}-{name}-{number}"
                 for claim in one["spec"].get("volumeClaimTemplates", [])
             }
-    containers = {container["name"] for _, pod in rules.pods(manifests) for container in rules.containers(pod)}
+    containers = {
+        container["name"] for _, pod in rules.pods(manifests) for container in rules.containers(pod)
+    }
     services = {one["metadata"]["name"] for one in rules.of_kind(manifests, "Service")}
     hosts = re.findall(r"http://([\w-]+)\.([\w-]+):8080", line)
-    problems = [f"the host {pod}" for pod, service in hosts if f"pod/{pod}" not in there or service not in services]
-    problems += [f"the container {one}" for one in re.findall(r"--containers?=([\w-]+)", line) if one not in containers]
+    problems = [
+        f"the host {pod}"
+        for pod, service in hosts
+        if f"pod/{pod}" not in there or service not in services
+    ]
+    problems += [
+        f"the container {one}"
+        for one in re.findall(r"--containers?=([\w-]+)", line)
+        if one not in containers
+    ]
     labels = [pod["metadata"]["labels"] for _, pod in rules.pods(manifests)]
     problems += [
         f"the label {name}={value}"
@@ -95,15 +114,29 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
     if words[0] not in VERBS.split():
         problems.append(f"the verb {words[0]}")
     for word in words[1:]:
-        if re.fullmatch(r"deploy/[\w/]+", word) and not (tools.ROOT / word / "kustomization.yaml").exists():
+        if (
+            re.fullmatch(r"deploy/[\w/]+", word)
+            and not (tools.ROOT / word / "kustomization.yaml").exists()
+        ):
             problems.append(f"the folder {word}")
         elif word.startswith("--from=") and word.partition("=")[2] not in there:
             problems.append(word)
-        elif word.startswith("deploy/") and word.endswith(".yaml") and not (tools.ROOT / word).exists():
+        elif (
+            word.startswith("deploy/")
+            and word.endswith(".yaml")
+            and not (tools.ROOT / word).exists()
+        ):
             problems.append(f"the file {word}")
-        elif re.fullmatch(r"[a-z]+/[\w-]+", word) and not word.startswith("deploy/") and word not in there:
+        elif (
+            re.fullmatch(r"[a-z]+/[\w-]+", word)
+            and not word.startswith("deploy/")
+            and word not in there
+        ):
             problems.append(word)
-        elif re.fullmatch(r"[a-z]+=stream-dedup:.*", word) and word.partition("=")[0] not in containers:
+        elif (
+            re.fullmatch(r"[a-z]+=stream-dedup:.*", word)
+            and word.partition("=")[0] not in containers
+        ):
             problems.append(f"the container of {word}")
     if words[0] == "exec" and "-- " not in line:
         problems.append("nothing to run")
@@ -115,7 +148,8 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
 
 
 def test_kubectl_names_what_is_there(rendered: dict[str, list[dict[str, Any]]]) -> None:
-    """Verbs, namespace, folders, resources and containers; names that are not in the manifests are found."""
+    """Verbs, namespace, folders, resources and containers; names that are not in the manifests are
+    found."""
     manifests = rendered["production"]
     assert len(by("kubectl")) >= 10
 
@@ -127,10 +161,16 @@ def test_kubectl_names_what_is_there(rendered: dict[str, list[dict[str, Any]]]) 
         "kubectl set image statefulset/stream-dedup-index idnex=stream-dedup:1",
         "kubectl drian node",
         "kubectl --namespace stream-dedup port-forward service/stream-dedup-serach 8080",
-        "kubectl --namespace stream-dedup exec deployment/stream-dedup-tolbox -- stream-dedup doctor",
+        (
+            "kubectl --namespace stream-dedup exec deployment/stream-dedup-tolbox -- stream-dedup "
+            "doctor"
+        ),
         "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox stream-dedup doctor",
         "kubectl --namespace stream-dedup exec stream-dedup-index-0 --container=idnex -- ls",
-        "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox -- stream-dedup top http://index-0.index:8080",
+        (
+            "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox -- stream-dedup top "
+            "http://index-0.index:8080"
+        ),
         "kubectl --namespace stream-dedup delete pod --selector=app.kubernetes.io/component=wroker",
         "kubectl apply --filename deploy/overlays/production/namspace.yaml",
     ):
@@ -160,7 +200,9 @@ def test_settings_that_the_pages_name_exist() -> None:
     known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
     for page in PAGES:
         named = set(re.findall(r"STREAM_DEDUP_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8")))
-        assert {name for name in named if not name.startswith(f"{PREFIX}KAFKA_")} <= known, page.name
+        assert {name for name in named if not name.startswith(f"{PREFIX}KAFKA_")} <= known, (
+            page.name
+        )
 
 
 def test_the_runbook_is_typed_where_it_can_be() -> None:
@@ -169,13 +211,21 @@ def test_the_runbook_is_typed_where_it_can_be() -> None:
     blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
 
     assert len(blocks) >= 8
-    assert [line for block in blocks for line in block.splitlines() if line.strip().startswith("$ stream-dedup")] == []
+    assert [
+        line
+        for block in blocks
+        for line in block.splitlines()
+        if line.strip().startswith("$ stream-dedup")
+    ] == []
 
 
 def test_the_indexs_volume_holds_what_its_memory_holds() -> None:
-    """By the table of the handbook, with old files that a snapshot holds, and with as much free as keeps the alert silent."""
+    """By the table of the handbook, with old files that a snapshot holds, and with as much free as
+    keeps the alert silent."""
     index = tools.ROOT / "deploy" / "base" / "index.yaml"
-    workload = next(one for one in yaml.safe_load_all(index.read_text()) if one["kind"] == "StatefulSet")["spec"]
+    workload = next(
+        one for one in yaml.safe_load_all(index.read_text()) if one["kind"] == "StatefulSet"
+    )["spec"]
     memory = workload["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
     claim = workload["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"]
     table = PAGES[0].read_text(encoding="utf-8")
@@ -184,5 +234,7 @@ def test_the_indexs_volume_holds_what_its_memory_holds() -> None:
         return int(re.search(rf"^\| {row}.*?{what}", table, re.MULTILINE)[1])  # type: ignore[index]
 
     representatives = 1_000_000 * told("index, memory", rf"`bands` {memory}: (\d+) million")
-    volume_bytes = representatives * (3 * told("index, volume", r"(\d+) bytes") + told("index, beside", r"(\d+) bytes"))
+    volume_bytes = representatives * (
+        3 * told("index, volume", r"(\d+) bytes") + told("index, beside", r"(\d+) bytes")
+    )
     assert volume_bytes <= 0.85 * int(claim.removesuffix("Gi")) * 2**30

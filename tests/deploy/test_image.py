@@ -25,7 +25,9 @@ ROLES = ("cli/run.py", "worker/role.py", "indexer/role.py", "insights/stream.py"
 def passes(*command: str | Path) -> bool:
     """Run a linter of this environment; return whether it is content."""
     program, *arguments = map(str, command)
-    done = subprocess.run([BIN / program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [BIN / program, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
     print(done.stdout, done.stderr)
     return done.returncode == 0
 
@@ -40,7 +42,8 @@ def test_the_dockerfile_passes_hadolint(tmp_path: Path) -> None:
 
 
 def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
-    """Two stages, a user by number who is not root, compiled code made ahead, exec form; and the limit is 220 MB."""
+    """Two stages, a user by number who is not root, compiled code made ahead, exec form; and the
+    limit is 220 MB."""
     text = (DEPLOY / "Dockerfile").read_text()
     last = text.rpartition("\nFROM ")[2]
 
@@ -48,17 +51,32 @@ def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
     assert re.search(r"^USER ([1-9]\d*):([1-9]\d*)$", last, re.MULTILINE)
     assert re.search(r'^ENTRYPOINT \["stream-dedup"\]$', last, re.MULTILINE)
     assert "stream-dedup compile" in text.removesuffix(last)
-    assert f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000" in (DEPLOY / "build-without-daemon.sh").read_text()
+    assert (
+        f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000"
+        in (DEPLOY / "build-without-daemon.sh").read_text()
+    )
 
 
 def test_the_image_is_built_of_all_that_the_package_is() -> None:
-    """What pyproject.toml names reaches the builder and is copied; a file of it that is missing there fails each build."""
+    """What pyproject.toml names reaches the builder and is copied; a file of it that is missing
+    there fails each build."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    named = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"], *wheel["packages"]}
+    named = {
+        "pyproject.toml",
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+        *wheel["packages"],
+    }
     named |= {*wheel["force-include"], wheel["hooks"]["custom"]["path"]}
-    before = (DEPLOY / "Dockerfile").read_text().partition("pip install --no-cache-dir --no-deps .")[0]
-    copied = {source for line in re.findall(r"^COPY (.+) \S+$", before, re.MULTILINE) for source in line.split()}
+    before = (
+        (DEPLOY / "Dockerfile").read_text().partition("pip install --no-cache-dir --no-deps .")[0]
+    )
+    copied = {
+        source
+        for line in re.findall(r"^COPY (.+) \S+$", before, re.MULTILINE)
+        for source in line.split()
+    }
     sent = set(re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
 
     assert (named - copied, named - sent, copied - sent) == (set(), set(), set())
@@ -72,26 +90,48 @@ printf '%s\\n' "$*" >> "$ASKED"
 
 
 def build_release(folder: Path, told: str, **more: str) -> tuple[int, list[str]]:
-    """Run the script beside a stand-in for Docker, whose registry tells `told`; return its code and what Docker was asked."""
+    """Run the script beside a stand-in for Docker, whose registry tells `told`; return its code and
+    what Docker was asked."""
     folder.mkdir()
     docker = folder / "docker"
     docker.write_text(STAND_IN)
     docker.chmod(0o755)
-    environment = {"PATH": f"{folder}:/usr/bin:/bin", "ASKED": str(folder / "asked"), "TOLD": told, **more}
+    environment = {
+        "PATH": f"{folder}:/usr/bin:/bin",
+        "ASKED": str(folder / "asked"),
+        "TOLD": told,
+        **more,
+    }
     script = DEPLOY / "build-release.sh"
-    done = subprocess.run([script, "here/dedup:1"], env=environment, capture_output=True, text=True, timeout=30, check=False)
-    return done.returncode, (folder / "asked").read_text().splitlines() if (folder / "asked").exists() else []
+    done = subprocess.run(
+        [script, "here/dedup:1"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, (folder / "asked").read_text().splitlines() if (
+        folder / "asked"
+    ).exists() else []
 
 
 def test_a_release_is_built_on_a_digest_or_not_at_all(tmp_path: Path) -> None:
-    """Every FROM takes the base as an argument; the script gives it by the digest that the registry told, or that was given."""
+    """Every FROM takes the base as an argument; the script gives it by the digest that the registry
+    told, or that was given."""
     text = (DEPLOY / "Dockerfile").read_text()
     (base,) = re.findall(r"^ARG BASE=(.+)$", text, re.MULTILINE)
-    assert {line.split()[1] for line in text.splitlines() if line.startswith("FROM ")} == {"${BASE}"}
+    assert {line.split()[1] for line in text.splitlines() if line.startswith("FROM ")} == {
+        "${BASE}"
+    }
     assert 'org.opencontainers.image.base.name="${BASE}"' in text.rpartition("\nFROM ")[2]
 
     code, (asked, built) = build_release(tmp_path / "told", DIGEST)
-    assert (code, asked.split()[3], f"--build-arg BASE={base}@{DIGEST} " in built) == (0, base, True)
+    assert (code, asked.split()[3], f"--build-arg BASE={base}@{DIGEST} " in built) == (
+        0,
+        base,
+        True,
+    )
     code, (built,) = build_release(tmp_path / "given", "", BASE=f"other@{DIGEST}")
     assert (code, f"--build-arg BASE=other@{DIGEST} " in built) == (0, True)
     for place, told in enumerate(("", "latest", DIGEST[:-1], "<no value>")):
@@ -101,7 +141,8 @@ def test_a_release_is_built_on_a_digest_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> None:
-    """The official image of Python has none of its own library's, and nothing can be written where ours runs."""
+    """The official image of Python has none of its own library's, and nothing can be written where
+    ours runs."""
     last = (DEPLOY / "Dockerfile").read_text().rpartition("\nFROM ")[2]
     before, _, _ = last.partition("\nENV ")
     found = re.search(r'^RUN /opt/stream-dedup/bin/python -c "([^"]+)"$', before, re.MULTILINE)
@@ -112,8 +153,13 @@ def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> 
 
     kept = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.pyc")}
     library = Path(os.__file__).parent
-    for module in (library / "json" / "decoder.py", *(ROOT / "stream_dedup" / name for name in ROLES)):
-        assert any(one.startswith(module.with_suffix("").as_posix().lstrip("/") + ".") for one in kept), module
+    for module in (
+        library / "json" / "decoder.py",
+        *(ROOT / "stream_dedup" / name for name in ROLES),
+    ):
+        assert any(
+            one.startswith(module.with_suffix("").as_posix().lstrip("/") + ".") for one in kept
+        ), module
 
 
 def test_compose_is_a_compose_file(tmp_path: Path) -> None:
@@ -121,15 +167,28 @@ def test_compose_is_a_compose_file(tmp_path: Path) -> None:
     broken = tmp_path / "compose.yaml"
     broken.write_text("services:\n  kafka:\n    image: a\n    portz: [1]\n")
 
-    assert passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
+    assert passes(
+        "check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml"
+    )
     assert not passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", broken)
 
 
 def test_compose_has_all_that_it_promises() -> None:
-    """Kafka, topics, both roles, a crawl, Prometheus and Grafana; settings the program takes; files that are there."""
+    """Kafka, topics, both roles, a crawl, Prometheus and Grafana; settings the program takes; files
+    that are there."""
     content = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = content["services"]
-    assert set(services) == {"kafka", "topics", "index", "worker", "insights", "search", "crawl", "prometheus", "grafana"}
+    assert set(services) == {
+        "kafka",
+        "topics",
+        "index",
+        "worker",
+        "insights",
+        "search",
+        "crawl",
+        "prometheus",
+        "grafana",
+    }
     for name, service in services.items():
         assert re.search(r":[\w.-]+$", service["image"]), name
         assert set(service.get("depends_on", [])) <= set(services)
@@ -139,15 +198,27 @@ def test_compose_has_all_that_it_promises() -> None:
         if service["image"].startswith("stream-dedup"):
             assert service["read_only"]
             load_settings({}, None, environ=service["environment"])
-    scraped = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text())["scrape_configs"][0]
+    scraped = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text())[
+        "scrape_configs"
+    ][0]
     targets = {target for one in scraped["static_configs"] for target in one["targets"]}
     assert targets == {f"{role}:8080" for role in ("worker", "index", "insights", "search")}
 
 
 def test_the_seeded_crawl_prints_documents() -> None:
-    """The script that the compose file pipes into `load` gives one JSON object a line, at the pace asked for."""
-    command = [sys.executable, DEPLOY / "compose" / "crawl.py", "--pages", "20", "--per-second", "100000"]
-    lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    """The script that the compose file pipes into `load` gives one JSON object a line, at the pace
+    asked for."""
+    command = [
+        sys.executable,
+        DEPLOY / "compose" / "crawl.py",
+        "--pages",
+        "20",
+        "--per-second",
+        "100000",
+    ]
+    lines = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=True
+    ).stdout.splitlines()
 
     assert len(lines) == 20
     assert all({"url", "text"} <= set(yaml.safe_load(line)) for line in lines)
@@ -158,12 +229,23 @@ def pins(path: Path) -> set[str]:
 
 
 def test_one_version_of_kafka_everywhere() -> None:
-    """The local broker's jars, the compose file, the overlay for trying and the README name the same release."""
-    (version,) = {coordinate.rpartition(":")[2] for coordinate in ROOTS if coordinate.startswith("org.apache.kafka:")}
-    files = [ROOT / "README.md", DEPLOY / "compose.yaml", DEPLOY / "overlays" / "dev" / "kafka.yaml"]
+    """The local broker's jars, the compose file, the overlay for trying and the README name the
+    same release."""
+    (version,) = {
+        coordinate.rpartition(":")[2]
+        for coordinate in ROOTS
+        if coordinate.startswith("org.apache.kafka:")
+    }
+    files = [
+        ROOT / "README.md",
+        DEPLOY / "compose.yaml",
+        DEPLOY / "overlays" / "dev" / "kafka.yaml",
+    ]
 
     for file in files:
-        named = re.findall(r"(?:Apache\s+Kafka\s+|apache/kafka:)(\d[\d.]*\d)", file.read_text(encoding="utf-8"))
+        named = re.findall(
+            r"(?:Apache\s+Kafka\s+|apache/kafka:)(\d[\d.]*\d)", file.read_text(encoding="utf-8")
+        )
         assert set(named) == {version}, file
 
 
@@ -179,7 +261,9 @@ def test_one_version_of_kafka_everywhere() -> None:
     ],
     ids=["image", "demo"],
 )
-def test_what_is_installed_has_the_tested_versions(lock: Path, has: tuple[str, ...], lacks: tuple[str, ...]) -> None:
+def test_what_is_installed_has_the_tested_versions(
+    lock: Path, has: tuple[str, ...], lacks: tuple[str, ...]
+) -> None:
     """And nothing that only the tests need; `make test` fills up what `make demo` has installed."""
     found = pins(lock)
 

@@ -1,4 +1,5 @@
-"""What a release is made of: one version in every file, notes, workflows whose commands exist, wheels with kernels."""
+"""What a release is made of: one version in every file, notes, workflows whose commands exist,
+wheels with kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ from tests.test_package import build, clean_python, run
 
 ROOT = tools.ROOT
 GITHUB = ROOT / ".github"
-WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((GITHUB / "workflows").glob("*.yaml"))}
+WORKFLOWS = {
+    path.stem: yaml.safe_load(path.read_text())
+    for path in sorted((GITHUB / "workflows").glob("*.yaml"))
+}
 # What workflows type beside our own targets and scripts.
 SHELL = {"mkdir", "touch", "echo"}
 
@@ -54,23 +58,44 @@ def test_every_file_names_one_version(release: ModuleType, monkeypatch: pytest.M
 
     monkeypatch.setattr(release, "version", lambda: "9.9.9")
     told = release.check(None)
-    for where in ("chart's version", "appVersion", "deploy/base", "overlays/production", "compose.yaml", "CHANGELOG.md"):
+    for where in (
+        "chart's version",
+        "appVersion",
+        "deploy/base",
+        "overlays/production",
+        "compose.yaml",
+        "CHANGELOG.md",
+    ):
         assert any(where in one for one in told), where
 
 
-def test_a_tag_needs_its_version_and_finished_notes(release: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tag_needs_its_version_and_finished_notes(
+    release: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A tag of another version is refused, and one whose notes say that it is not released."""
     tag = f"v{__version__}"
-    for heading, problems in ((__version__ + ", not released yet", 1), (__version__ + ", 2027-01-31", 0)):
-        monkeypatch.setattr(release, "sections", lambda heading=heading: {heading: "- It is there."})
+    for heading, problems in (
+        (__version__ + ", not released yet", 1),
+        (__version__ + ", 2027-01-31", 0),
+    ):
+        monkeypatch.setattr(
+            release, "sections", lambda heading=heading: {heading: "- It is there."}
+        )
         assert len(release.check(tag)) == problems
         assert any("its tag is v" in one for one in release.check("v0.0.1"))
 
 
-def test_the_notes_are_the_changelog_s(release: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notes_are_the_changelog_s(
+    release: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of one version alone; on the release's page links lead to the files of its tag."""
     monkeypatch.setattr(
-        release, "sections", lambda: {"2.0.0, 2027-01-31": "- [New](docs/new.md#a) ([x](https://x.example))", "1.0.0": "old"}
+        release,
+        "sections",
+        lambda: {
+            "2.0.0, 2027-01-31": "- [New](docs/new.md#a) ([x](https://x.example))",
+            "1.0.0": "old",
+        },
     )
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     assert release.notes("2.0.0") == "- [New](docs/new.md#a) ([x](https://x.example))\n"
@@ -84,11 +109,15 @@ def test_the_notes_are_the_changelog_s(release: ModuleType, monkeypatch: pytest.
 
 
 def test_the_forge_takes_its_files(tmp_path: Path) -> None:
-    """By the schemas of workflows, of updates and of forms; a workflow with a misspelt key is noticed."""
+    """By the schemas of workflows, of updates and of forms; a workflow with a misspelt key is
+    noticed."""
     for schema, files in (
         ("vendor.github-workflows", [*(GITHUB / "workflows").iterdir()]),
         ("vendor.dependabot", [GITHUB / "dependabot.yml"]),
-        ("vendor.github-issue-forms", [one for one in (GITHUB / "ISSUE_TEMPLATE").iterdir() if one.name != "config.yml"]),
+        (
+            "vendor.github-issue-forms",
+            [one for one in (GITHUB / "ISSUE_TEMPLATE").iterdir() if one.name != "config.yml"],
+        ),
         ("vendor.github-issue-config", [GITHUB / "ISSUE_TEMPLATE" / "config.yml"]),
     ):
         assert passes("check-jsonschema", "--builtin-schema", schema, *files)
@@ -98,7 +127,8 @@ def test_the_forge_takes_its_files(tmp_path: Path) -> None:
 
 
 def test_what_workflows_run_exists() -> None:
-    """Targets of the Makefile and scripts of ours, which a shell can read; jobs wait for jobs that are there."""
+    """Targets of the Makefile and scripts of ours, which a shell can read; jobs wait for jobs that
+    are there."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for where, step in steps():
         for command in re.split(r"&&|\n", step.get("run", "")):
@@ -116,15 +146,22 @@ def test_what_workflows_run_exists() -> None:
     for name, workflow in WORKFLOWS.items():
         for job, content in workflow["jobs"].items():
             needed = content.get("needs", [])
-            assert set([needed] if isinstance(needed, str) else needed) <= set(workflow["jobs"]), f"{name}: {job}"
+            assert set([needed] if isinstance(needed, str) else needed) <= set(workflow["jobs"]), (
+                f"{name}: {job}"
+            )
 
 
 def test_workflows_may_do_what_they_must() -> None:
-    """They read the repository, unless a job says more; an identity is for jobs that sign or publish; what an action is
-    cannot be changed under us: each is named by one commit, with its version for people and for dependabot."""
+    """They read the repository, unless a job says more; an identity is for jobs that sign or
+    publish; what an action is cannot be changed under us: each is named by one commit, with its
+    version for people and for dependabot."""
     for name, workflow in WORKFLOWS.items():
         assert workflow["permissions"] == {"contents": "read"}, name
-        having = {job for job, content in workflow["jobs"].items() if "id-token" in content.get("permissions", {})}
+        having = {
+            job
+            for job, content in workflow["jobs"].items()
+            if "id-token" in content.get("permissions", {})
+        }
         assert having == ({"pypi", "manifest", "chart"} if name == "release" else set())
     text = "".join(path.read_text() for path in (GITHUB / "workflows").iterdir())
     named = re.findall(r"uses: (\S+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)$", text, re.MULTILINE)
@@ -144,13 +181,18 @@ def test_the_supported_versions_are_those_that_are_tried(
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pythons = re.findall(r"3\.\d+", rows["Python"])
-    assert pythons == [one.rpartition(" ")[2] for one in project["classifiers"] if re.search(r"Python :: 3\.\d+$", one)]
+    assert pythons == [
+        one.rpartition(" ")[2]
+        for one in project["classifiers"]
+        if re.search(r"Python :: 3\.\d+$", one)
+    ]
     assert project["requires-python"] == f">={pythons[0]}"
     assert WORKFLOWS["test"]["jobs"]["test"]["strategy"]["matrix"]["python"] == pythons
     assert WORKFLOWS["release"]["jobs"]["wheel"]["strategy"]["matrix"]["python"] == pythons
     jars = (ROOT / "stream_dedup" / "broker" / "jars.lock").read_text()
     assert (
-        re.search(r"org\.apache\.kafka:kafka-clients:(\d+\.\d+)\.", jars)[1] == re.findall(r"\d+\.\d+", rows["Apache Kafka"])[0]
+        re.search(r"org\.apache\.kafka:kafka-clients:(\d+\.\d+)\.", jars)[1]
+        == re.findall(r"\d+\.\d+", rows["Apache Kafka"])[0]
     )  # type: ignore[index]
 
     first, last = re.findall(r"1\.(\d+)", rows["Kubernetes"])
@@ -163,28 +205,43 @@ def test_the_supported_versions_are_those_that_are_tried(
 
 
 def typed(folder: Path, script: str, *arguments: str, **answers: str) -> list[str]:
-    """Run a script with stand-ins for the programs that it calls; return what those were called with."""
+    """Run a script with stand-ins for the programs that it calls; return what those were called
+    with."""
     for name, answer in answers.items():
         program = folder / name
         program.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\n{answer}\n')
         program.chmod(0o755)
     environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
     done = subprocess.run(
-        [ROOT / "deploy" / script, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [ROOT / "deploy" / script, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return (folder / "called").read_text().splitlines()
 
 
 @pytest.mark.parametrize(("version", "is_latest"), [("1.0.0rc1", False), ("1.0.0", True)])
-def test_the_image_gets_one_name_and_a_signature(version: str, is_latest: bool, tmp_path: Path) -> None:
-    """Of both architectures, by their digests; a candidate is not what people get who name no version."""
+def test_the_image_gets_one_name_and_a_signature(
+    version: str, is_latest: bool, tmp_path: Path
+) -> None:
+    """Of both architectures, by their digests; a candidate is not what people get who name no
+    version."""
     digests = tmp_path / "digests"
     digests.mkdir()
     for letter in "ab":
         (digests / (letter * 64)).touch()
     made, _, signed = typed(
-        tmp_path, "publish-image.sh", "r.example/i", version, str(digests), docker=f"echo sha256:{'c' * 64}", cosign=""
+        tmp_path,
+        "publish-image.sh",
+        "r.example/i",
+        version,
+        str(digests),
+        docker=f"echo sha256:{'c' * 64}",
+        cosign="",
     )
 
     assert f"--tag r.example/i:{version}" in made
@@ -197,7 +254,9 @@ def test_the_chart_is_pushed_and_signed(tmp_path: Path) -> None:
     """What `helm push` says it pushed is what is signed; why it pushed nothing is said."""
     package = "[ $1 = package ] && mkdir -p build/chart && touch build/chart/stream-dedup-1.tgz"
     helm = f"{package}; [ $1 = push ] && echo Digest: sha256:{'d' * 64}; true"
-    _, pushed, signed = typed(tmp_path, "publish-chart.sh", "r.example/charts", helm=helm, cosign="")
+    _, pushed, signed = typed(
+        tmp_path, "publish-chart.sh", "r.example/charts", helm=helm, cosign=""
+    )
 
     assert pushed == "helm push build/chart/stream-dedup-1.tgz oci://r.example/charts"
     assert signed == f"cosign sign --yes r.example/charts/stream-dedup@sha256:{'d' * 64}"
@@ -214,7 +273,9 @@ def test_a_candidate_s_release_is_called_one(tag: str, is_candidate: bool, tmp_p
     assert ("--prerelease" in called) == is_candidate
 
 
-def test_a_wheel_with_kernels_is_of_one_platform(release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_with_kernels_is_of_one_platform(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They lie where the program looks for them, and the name says for which Python and machine."""
     kernels = tmp_path / "kernels" / "fingerprinting.prints-0-0"
     kernels.mkdir(parents=True)
@@ -228,7 +289,9 @@ def test_a_wheel_with_kernels_is_of_one_platform(release: ModuleType, tmp_path: 
     with zipfile.ZipFile(made) as archive:
         names = archive.namelist()
         assert "stream_dedup/machine/compiled_kernels/fingerprinting.prints-0-0/one.kernel" in names
-        (about,) = (archive.read(name).decode() for name in names if name.endswith(".dist-info/WHEEL"))
+        (about,) = (
+            archive.read(name).decode() for name in names if name.endswith(".dist-info/WHEEL")
+        )
     assert "Root-Is-Purelib: false" in about
 
 
@@ -253,8 +316,12 @@ print(compiled.statistics().compiled)
 """
 
 
-@pytest.mark.parametrize(("said", "is_used"), [('Version:"v3.18.1"', True), ('Version:"v4.0.0"', False)])
-def test_a_helm_that_is_there_is_used(said: str, is_used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("said", "is_used"), [('Version:"v3.18.1"', True), ('Version:"v4.0.0"', False)]
+)
+def test_a_helm_that_is_there_is_used(
+    said: str, is_used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of the major version that the chart is for; building one takes minutes."""
     program = tmp_path / "helm"
     program.write_text(f"#!/bin/sh\necho '{said}'\n")

@@ -12,7 +12,14 @@ from jsonschema import Draft202012Validator
 
 from stream_dedup.ground import topics
 from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import DeadLetter, LogPlace, Position, Reason, Representative, Stage
+from stream_dedup.ground.document import (
+    DeadLetter,
+    LogPlace,
+    Position,
+    Reason,
+    Representative,
+    Stage,
+)
 from stream_dedup.log import headers
 from tests.deploy.tools import ROOT
 
@@ -20,13 +27,18 @@ SCHEMAS = ROOT / "topics" / "schemas"
 HEADERS: dict[str, Any] = json.loads((SCHEMAS / "headers.schema.json").read_text())
 SIGNALS: dict[str, Any] = json.loads((SCHEMAS / "host-signals.schema.json").read_text())
 PAGE = (ROOT / "docs" / "reference" / "headers.md").read_text()
-USERS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "topics" / "users").glob("*.yaml")}
+USERS = {
+    path.stem: yaml.safe_load(path.read_text())
+    for path in (ROOT / "topics" / "users").glob("*.yaml")
+}
 
 OUTPUTS = ("unique", "duplicates", "dlq.documents")
 CONSTANTS = {
     value
     for name, value in vars(headers).items()
-    if name.isupper() and isinstance(value, str) and value not in {headers.OWN_PREFIX, headers.PRIOR_PREFIX}
+    if name.isupper()
+    and isinstance(value, str)
+    and value not in {headers.OWN_PREFIX, headers.PRIOR_PREFIX}
 }
 ON_OUTPUTS = CONSTANTS - {headers.BYPASS}
 PLACE = Position("documents", bytes(16), 9, 0)
@@ -41,12 +53,23 @@ def of(reason: Reason) -> headers.Headers:
     kept = Representative(PLACE, b"https://a.example/1", 1_740_808_800_000)
     is_copy = reason.verdict is not None and reason.verdict.value == "duplicate"
     return headers.of_verdict(
-        PLACE, reason, "words:128:a:b", b"0" * 32, LogPlace(8812, 17), 9, kept if is_copy else None, 70, 17, BetterRule.NEWEST
+        PLACE,
+        reason,
+        "words:128:a:b",
+        b"0" * 32,
+        LogPlace(8812, 17),
+        9,
+        kept if is_copy else None,
+        70,
+        17,
+        BetterRule.NEWEST,
     )
 
 
 def dead() -> headers.Headers:
-    return headers.of_dead_letter(DeadLetter("decode", "JSONDecodeError", "It is no JSON."), PLACE, "stream-dedup", 1)
+    return headers.of_dead_letter(
+        DeadLetter("decode", "JSONDecodeError", "It is no JSON."), PLACE, "stream-dedup", 1
+    )
 
 
 def test_each_header_of_the_code_is_in_schema_and_page() -> None:
@@ -76,22 +99,36 @@ def test_the_headers_of_a_verdict_are_valid(reason: Reason) -> None:
     written = of(reason)
 
     assert valid(written)
-    assert valid([*headers.passed_on([("content-type", b"text/html"), ("dedup.verdict", b"forged")]), *written])
+    assert valid(
+        [
+            *headers.passed_on([("content-type", b"text/html"), ("dedup.verdict", b"forged")]),
+            *written,
+        ]
+    )
     assert not valid([*written, ("dedup.of.nothing", b"1")])
-    assert not valid([(name, b"other" if name == headers.VERDICT else value) for name, value in written])
+    assert not valid(
+        [(name, b"other" if name == headers.VERDICT else value) for name, value in written]
+    )
     assert not valid([one for one in written if one[0] != headers.REASON])
 
 
 def test_the_headers_of_a_dead_letter_are_valid() -> None:
-    """As the code writes them, and with the size of a value that was cut; a stage of another name is not."""
-    assert set(HEADERS["$defs"]["dlq.documents"]["properties"]["dedup.error.stage"]["enum"]) == set(get_args(Stage))
+    """As the code writes them, and with the size of a value that was cut; a stage of another name
+    is not."""
+    assert set(HEADERS["$defs"]["dlq.documents"]["properties"]["dedup.error.stage"]["enum"]) == set(
+        get_args(Stage)
+    )
     assert valid(dead())
     assert valid([*dead(), (headers.ERROR_TRUNCATED, b"5242880")])
-    assert valid([*dead(), (headers.ERROR_KEY_TRUNCATED, b"5242880"), (headers.ERROR_HEADERS_DROPPED, b"1")])
+    assert valid(
+        [*dead(), (headers.ERROR_KEY_TRUNCATED, b"5242880"), (headers.ERROR_HEADERS_DROPPED, b"1")]
+    )
     assert valid([*dead(), (headers.ERROR_HEADERS_UNREADABLE, rb"r\xe9f\xe9rent")])
     assert not valid([*dead(), (headers.ERROR_HEADERS_DROPPED, b"one")])
     assert not valid([*dead(), (headers.VERDICT, b"unique")])
-    assert not valid([(name, b"parse" if name == headers.ERROR_STAGE else value) for name, value in dead()])
+    assert not valid(
+        [(name, b"parse" if name == headers.ERROR_STAGE else value) for name, value in dead()]
+    )
 
 
 def test_a_host_signal() -> None:
@@ -112,8 +149,12 @@ def test_a_host_signal() -> None:
 
     assert check.is_valid(signal)
     assert not check.is_valid(signal | {"duplicate_ratio": 1.2})
-    assert {"duplicate_ratio", "unchanged_ratio", "bytes_wasted", "last_change"} <= set(SIGNALS["required"])
-    assert not check.is_valid({name: value for name, value in signal.items() if name != "last_change"})
+    assert {"duplicate_ratio", "unchanged_ratio", "bytes_wasted", "last_change"} <= set(
+        SIGNALS["required"]
+    )
+    assert not check.is_valid(
+        {name: value for name, value in signal.items() if name != "last_change"}
+    )
 
 
 def acls(user: str) -> dict[tuple[str, str], set[str]]:
@@ -129,14 +170,24 @@ def test_users_name_topics_that_exist() -> None:
     for user in USERS:
         found = {name for kind, name in acls(user) if kind == "topic"}
         assert found <= known, user
-        written |= {name for (kind, name), operations in acls(user).items() if kind == "topic" and "Write" in operations}
+        written |= {
+            name
+            for (kind, name), operations in acls(user).items()
+            if kind == "topic" and "Write" in operations
+        }
     assert known == written
 
 
 def test_nobody_can_harm_the_log() -> None:
     for user in USERS:
-        assert not any({"Delete", "All", "ClusterAction"} & operations for operations in acls(user).values()), user
+        assert not any(
+            {"Delete", "All", "ClusterAction"} & operations for operations in acls(user).values()
+        ), user
         assert "Alter" not in acls(user).get(("topic", "fingerprints"), set()), user
-    assert [user for user in USERS if "Write" in acls(user).get(("topic", "fingerprints"), set())] == ["worker"]
-    assert [user for user in USERS if "Write" in acls(user).get(("topic", "verdicts"), set())] == ["index"]
+    assert [
+        user for user in USERS if "Write" in acls(user).get(("topic", "fingerprints"), set())
+    ] == ["worker"]
+    assert [user for user in USERS if "Write" in acls(user).get(("topic", "verdicts"), set())] == [
+        "index"
+    ]
     assert acls("crawler")["topic", "documents"] == {"Write", "Describe"}

@@ -1,8 +1,10 @@
-"""The real kustomize, helm and promtool, kept in the user's cache directory; `make deploy-tools` fetches them ahead.
+"""The real kustomize, helm and promtool, kept in the user's cache directory; `make deploy-tools`
+fetches them ahead.
 
-Invariants: a program on the path of the same major version is used. Otherwise kustomize and helm are built by Go from the
-module proxy at the versions of `deploy/tools/go.mod` and `deploy/tools/helm/go.mod`, and Go checks every module against the
-`go.sum` beside it, and promtool is Debian's, taken from its signed package without installing it. What is missing is a
+Invariants: a program on the path of the same major version is used. Otherwise kustomize and helm
+are built by Go from the module proxy at the versions of `deploy/tools/go.mod` and
+`deploy/tools/helm/go.mod`, and Go checks every module against the `go.sum` beside it, and promtool
+is Debian's, taken from its signed package without installing it. What is missing is a
 `MissingToolError` whose sentence says why.
 """
 
@@ -35,10 +37,21 @@ def _folder() -> Path:
     return folder
 
 
-def _run(command: list[str], what: str, environment: dict[str, str] | None = None, folder: Path | None = None) -> None:
+def _run(
+    command: list[str],
+    what: str,
+    environment: dict[str, str] | None = None,
+    folder: Path | None = None,
+) -> None:
     try:
         done = subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=_MINUTES_MAX * 60, check=False
+            command,
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_MINUTES_MAX * 60,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise MissingToolError(f"{what} took more than {_MINUTES_MAX} minutes") from error
@@ -48,7 +61,9 @@ def _run(command: list[str], what: str, environment: dict[str, str] | None = Non
 
 def _built(name: str, module: Path, package: str) -> Path:
     """Return the path of a Go program, built if need be: one to three minutes on two idle cores."""
-    pins = hashlib.blake2b((module / "go.mod").read_bytes() + (module / "go.sum").read_bytes(), digest_size=8).hexdigest()
+    pins = hashlib.blake2b(
+        (module / "go.mod").read_bytes() + (module / "go.sum").read_bytes(), digest_size=8
+    ).hexdigest()
     program = _folder() / f"{name}-{pins}"
     with FileLock(f"{program}.lock"):
         if program.exists():
@@ -63,9 +78,14 @@ def _built(name: str, module: Path, package: str) -> Path:
             "GOWORK": "off",
         }
         built = program.with_suffix(".new")
-        # It renders a few files: the compiler's optimisations cost a quarter of the build and gain nothing.
+        # It renders a few files: the compiler's optimisations cost a quarter of the build and gain
+        # nothing.
         plain = ["-gcflags=all=-N -l", "-ldflags=-s -w"]
-        _run([go, "build", "-C", str(module), *plain, "-o", str(built), package], f"building {name}", os.environ | settings)
+        _run(
+            [go, "build", "-C", str(module), *plain, "-o", str(built), package],
+            f"building {name}",
+            os.environ | settings,
+        )
         built.replace(program)
     return program
 
@@ -75,13 +95,17 @@ def _on_the_path(name: str, major: str) -> Path | None:
     found = shutil.which(name)
     if found is None:
         return None
-    said = subprocess.run([found, "version"], capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(
+        [found, "version"], capture_output=True, text=True, timeout=60, check=False
+    )
     return Path(found) if re.search(rf"\b{major}\.\d", said.stdout) else None
 
 
 def kustomize() -> Path:
     """Return the path of kustomize."""
-    return _on_the_path("kustomize", "v5") or _built("kustomize", MODULE, "sigs.k8s.io/kustomize/kustomize/v5")
+    return _on_the_path("kustomize", "v5") or _built(
+        "kustomize", MODULE, "sigs.k8s.io/kustomize/kustomize/v5"
+    )
 
 
 def helm() -> Path:
@@ -100,14 +124,27 @@ def promtool() -> Path:
         if program.exists():
             return program
         if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-            raise MissingToolError("promtool is not on the path, and this is no Debian to take it from")
+            raise MissingToolError(
+                "promtool is not on the path, and this is no Debian to take it from"
+            )
         shutil.rmtree(folder, ignore_errors=True)
         for name in ("state/lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True)
         # With lists and cache of its own, apt changes nothing on the machine and needs no root.
-        own = ["-o", f"Dir::State={folder / 'state'}", "-o", f"Dir::Cache={folder / 'cache'}", "-o", "APT::Sandbox::User="]
+        own = [
+            "-o",
+            f"Dir::State={folder / 'state'}",
+            "-o",
+            f"Dir::Cache={folder / 'cache'}",
+            "-o",
+            "APT::Sandbox::User=",
+        ]
         _run(["apt-get", *own, "update"], "reading Debian's package lists")
-        _run(["apt-get", *own, "download", "prometheus"], "downloading Debian's prometheus", folder=folder)
+        _run(
+            ["apt-get", *own, "download", "prometheus"],
+            "downloading Debian's prometheus",
+            folder=folder,
+        )
         (package,) = folder.glob("prometheus_*.deb")
         unpacked = folder / "unpacked"
         _run(["dpkg-deb", "--extract", str(package), str(unpacked)], "unpacking it")
@@ -120,7 +157,13 @@ def promtool() -> Path:
 
 def render(folder: Path) -> str:
     """Return what `kustomize build` makes of a folder, as YAML."""
-    done = subprocess.run([str(kustomize()), "build", str(folder)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [str(kustomize()), "build", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     if done.returncode:
         raise AssertionError(f"kustomize build {folder}: {done.stderr}")
     return done.stdout

@@ -1,10 +1,11 @@
 """Write the Helm chart from the Kustomize base: `make deploy-chart`.
 
-The manifests are stated once, in `deploy/base`, `deploy/components` and `topics/`. This script renders them, puts an expression
-of Helm in each place that is a value, and writes `deploy/chart/templates/made`, with what the components patch behind a switch
-of the values. Under the release name `stream-dedup` the chart's own values give what `kustomize build` gives, but for the
-labels that Helm's users expect; `test_chart.py` holds that. `values.yaml`, its schema and the templates beside `made` are
-written by hand; the chart's README is made of `values.yaml`.
+The manifests are stated once, in `deploy/base`, `deploy/components` and `topics/`. This script
+renders them, puts an expression of Helm in each place that is a value, and writes
+`deploy/chart/templates/made`, with what the components patch behind a switch of the values. Under
+the release name `stream-dedup` the chart's own values give what `kustomize build` gives, but for
+the labels that Helm's users expect; `test_chart.py` holds that. `values.yaml`, its schema and the
+templates beside `made` are written by hand; the chart's README is made of `values.yaml`.
 """
 
 from __future__ import annotations
@@ -56,23 +57,34 @@ class Places:
         return self._token("{{ " + expression + " }}")
 
     def block(self, expression: str) -> str:
-        """Return what stands for a value of several lines; `INDENT` is the indent of its place and two more."""
+        """Return what stands for a value of several lines; `INDENT` is the indent of its place and
+        two more."""
         return self._token("BLOCK{{- " + expression + " | nindent INDENT }}")
 
     def lines(self, text: str) -> str:
-        """Return what stands for whole lines, as a key or an item; `INDENT` is the indent of its place."""
+        """Return what stands for whole lines, as a key or an item; `INDENT` is the indent of its
+        place."""
         return self._token("LINES" + text)
 
     def items(self, expression: str) -> str:
         """Return an item of a list in whose place any number of them stand."""
-        return self.lines("{{- with " + expression + " }}\n{{- toYaml . | nindent INDENT }}\n{{- end }}")
+        return self.lines(
+            "{{- with " + expression + " }}\n{{- toYaml . | nindent INDENT }}\n{{- end }}"
+        )
 
     def key(self, key: str, expression: str) -> str:
         """Return a key that stands there with its value only where there is one."""
-        return self.lines("{{- with " + expression + " }}\nMARGIN" + key + ": {{- toYaml . | nindent DEEPER }}\n{{- end }}")
+        return self.lines(
+            "{{- with "
+            + expression
+            + " }}\nMARGIN"
+            + key
+            + ": {{- toYaml . | nindent DEEPER }}\n{{- end }}"
+        )
 
     def unless(self, key: str, expression: str, own: Any) -> str:
-        """Return a key that stands there with what a value says, and with a document where it says nothing."""
+        """Return a key that stands there with what a value says, and with a document where it says
+        nothing."""
         margin = "\n".join(f"MARGIN{line}" for line in self.dump({key: own}).splitlines())
         said = "{{- with " + expression + " }}\nMARGIN" + key + ": {{- toYaml . | nindent DEEPER }}"
         return self.lines(said + "\n{{- else }}\n" + margin + "\n{{- end }}")
@@ -116,13 +128,19 @@ def _walk(node: Any, places: Places) -> Any:
     if not isinstance(node, dict):
         return node
     if _NAME in node and node[_NAME] == "stream-dedup":
-        rest = {key: value for key, value in node.items() if key not in (_NAME, "app.kubernetes.io/instance")}
+        rest = {
+            key: value
+            for key, value in node.items()
+            if key not in (_NAME, "app.kubernetes.io/instance")
+        }
         return {
             **rest,
             "app.kubernetes.io/instance": places.value(".Release.Name"),
             _NAME: places.value('include "stream-dedup.name" .'),
         }
-    return {key: value if key in _AS_WRITTEN else _walk(value, places) for key, value in node.items()}
+    return {
+        key: value if key in _AS_WRITTEN else _walk(value, places) for key, value in node.items()
+    }
 
 
 def _role_of(manifest: Manifest) -> str | None:
@@ -132,7 +150,11 @@ def _role_of(manifest: Manifest) -> str | None:
 
 def _container(container: Manifest, places: Places) -> None:
     container["image"] = places.value('include "stream-dedup.image" .')
-    container[places.lines("{{- with $.Values.image.pullPolicy }}\nMARGINimagePullPolicy: {{ . }}\n{{- end }}")] = None
+    container[
+        places.lines(
+            "{{- with $.Values.image.pullPolicy }}\nMARGINimagePullPolicy: {{ . }}\n{{- end }}"
+        )
+    ] = None
 
 
 def _pod(pod: Manifest, role: str, places: Places) -> None:
@@ -147,7 +169,10 @@ def _pod(pod: Manifest, role: str, places: Places) -> None:
         container["securityContext"] = places.block("toYaml $pods.securityContext")
         container["envFrom"] = [
             {"configMapRef": {"name": places.value('include "stream-dedup.config" .')}},
-            places.lines("{{- range .Values.secretsAsEnvironment }}\nMARGIN- secretRef:\nMARGIN    name: {{ . }}\n{{- end }}"),
+            places.lines(
+                "{{- range .Values.secretsAsEnvironment }}\nMARGIN- secretRef:\nMARGIN    name: {{ "
+                ". }}\n{{- end }}"
+            ),
         ]
         container["env"].append(places.items("$pods.extraEnv"))
         container["volumeMounts"].append(places.items("$pods.extraVolumeMounts"))
@@ -167,9 +192,17 @@ def _pod(pod: Manifest, role: str, places: Places) -> None:
             volume["secret"]["secretName"] = places.value(".Values.keySecret")
     spec["volumes"].append(places.items("$pods.extraVolumes"))
     if own := spec.pop("topologySpreadConstraints", None):
-        spec[places.unless("topologySpreadConstraints", "$pods.topologySpreadConstraints", _walk(own, places))] = None
+        spec[
+            places.unless(
+                "topologySpreadConstraints", "$pods.topologySpreadConstraints", _walk(own, places)
+            )
+        ] = None
     for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "hostAliases"):
-        spec[places.key(key, "$.Values.imagePullSecrets" if key == "imagePullSecrets" else f"$pods.{key}")] = None
+        spec[
+            places.key(
+                key, "$.Values.imagePullSecrets" if key == "imagePullSecrets" else f"$pods.{key}"
+            )
+        ] = None
     line = "{{- with $pods.priorityClassName }}\nMARGINpriorityClassName: {{ . }}\n{{- end }}"
     spec[places.lines(line)] = None
 
@@ -179,7 +212,9 @@ def _patched(manifest: Manifest, places: Places) -> None:
     for component, (name, switch) in _SWITCHES.items():
         if manifest["metadata"]["name"] != name or manifest["kind"] != "StatefulSet":
             continue
-        whole = yaml.safe_load((COMPONENTS / component / "kustomization.yaml").read_text(encoding="utf-8"))
+        whole = yaml.safe_load(
+            (COMPONENTS / component / "kustomization.yaml").read_text(encoding="utf-8")
+        )
         for one in yaml.safe_load(whole["patches"][0]["patch"]):
             *steps, last = one["path"].strip("/").split("/")
             place: Any = manifest
@@ -197,7 +232,9 @@ def _component_value(value: Any, places: Places) -> Any:
         if one.get("image") == "stream-dedup":
             _container(one, places)
         if one.get("metadata", {}).get("name") == "snapshots":
-            one["spec"]["resources"]["requests"]["storage"] = places.value(".Values.index.snapshots.size")
+            one["spec"]["resources"]["requests"]["storage"] = places.value(
+                ".Values.index.snapshots.size"
+            )
             one["spec"][places.lines(_class_of("index.snapshots"))] = None
         if one.get("secret", {}).get("secretName") == "stream-dedup-console":
             one["secret"]["secretName"] = places.value(".Values.console.tokenSecret")
@@ -261,10 +298,16 @@ def placed(manifest: Manifest) -> str:
     labels[places.lines('{{- include "stream-dedup.labels" . | nindent INDENT }}')] = None
     if kind == "Service" and name == "stream-dedup-search":
         whole["metadata"][places.key("annotations", ".Values.console.service.annotations")] = None
-        whole["spec"][places.lines("{{- with .Values.console.service.type }}\nMARGINtype: {{ . }}\n{{- end }}")] = None
+        whole["spec"][
+            places.lines(
+                "{{- with .Values.console.service.type }}\nMARGINtype: {{ . }}\n{{- end }}"
+            )
+        ] = None
     text = places.dump(whole)
     if role is not None:
-        text = f"{{{{- $pods := mustMergeOverwrite (deepCopy .Values.pods) .Values.{role} }}}}\n{text}"
+        text = (
+            f"{{{{- $pods := mustMergeOverwrite (deepCopy .Values.pods) .Values.{role} }}}}\n{text}"
+        )
     switch = {
         "NetworkPolicy": ".Values.networkPolicy.enabled",
         "ServiceAccount": ".Values.serviceAccount.create",
@@ -284,31 +327,41 @@ def monitoring() -> str:
     """Return the template of what the Prometheus Operator and Grafana take."""
     places = Places()
     monitor = _walk(_of_component("monitoring", "podmonitor.yaml"), places)
-    monitor["spec"]["selector"]["matchLabels"] |= {"app.kubernetes.io/instance": places.value(".Release.Name")}
+    monitor["spec"]["selector"]["matchLabels"] |= {
+        "app.kubernetes.io/instance": places.value(".Release.Name")
+    }
     endpoint = monitor["spec"]["podMetricsEndpoints"][0]
     endpoint["interval"] = places.value(".Values.monitoring.podMonitor.interval")
     endpoint["relabelings"].append(places.items(".Values.monitoring.podMonitor.relabelings"))
     timeout = "{{- with .Values.monitoring.podMonitor.scrapeTimeout }}\nMARGINscrapeTimeout: {{ . }}\n{{- end }}"
     endpoint[places.lines(timeout)] = None
-    endpoint[places.key("metricRelabelings", ".Values.monitoring.podMonitor.metricRelabelings")] = None
+    endpoint[places.key("metricRelabelings", ".Values.monitoring.podMonitor.metricRelabelings")] = (
+        None
+    )
     rules = _of_component("monitoring", "prometheusrule.yaml")
     for group in rules["spec"]["groups"]:
         for rule in group["rules"]:
             if "annotations" in rule:
                 page = rule["annotations"]["runbook_url"].partition("#")[2]
                 rule["annotations"]["runbook_url"] = places.value("$handbook") + f"#{page}"
-    rules = {**_walk({key: value for key, value in rules.items() if key != "spec"}, places), "spec": rules["spec"]}
+    rules = {
+        **_walk({key: value for key, value in rules.items() if key != "spec"}, places),
+        "spec": rules["spec"],
+    }
     parts = []
     for one, switch in ((monitor, "podMonitor"), (rules, "rules")):
         labels = one["metadata"]["labels"]
         labels[places.lines('{{- include "stream-dedup.labels" . | nindent INDENT }}')] = None
         labels[places.items(f".Values.monitoring.{switch}.labels")] = None
         asked = (
-            '{{- $handbook := required "monitoring.rules.handbook: name the address where your people read docs/handbook.md" '
+            '{{- $handbook := required "monitoring.rules.handbook: name the address where your '
+            'people read docs/handbook.md" '
             ".Values.monitoring.rules.handbook }}\n"
         )
         before = asked if switch == "rules" else ""
-        parts.append(f"{{{{- if .Values.monitoring.{switch}.enabled }}}}\n{before}{places.dump(one)}{{{{- end }}}}\n")
+        parts.append(
+            f"{{{{- if .Values.monitoring.{switch}.enabled }}}}\n{before}{places.dump(one)}{{{{- end }}}}\n"
+        )
     policy = placed(_of_component("monitoring", "network.yaml"))
     return _HEAD + "---\n".join([*parts, policy])
 
@@ -325,10 +378,15 @@ def autoscaling() -> str:
         "consumerGroup": places.value('include "stream-dedup.group" .'),
         "topic": places.value('include "stream-dedup.documents" .'),
         "lagThreshold": places.value(".Values.autoscaling.lagThreshold | quote"),
-        places.lines("{{- with .Values.autoscaling.triggerMetadata }}\n{{- toYaml . | nindent INDENT }}\n{{- end }}"): None,
+        places.lines(
+            "{{- with .Values.autoscaling.triggerMetadata }}\n{{- toYaml . | nindent INDENT "
+            "}}\n{{- end }}"
+        ): None,
     }
     trigger[places.key("authenticationRef", ".Values.autoscaling.authenticationRef")] = None
-    one["metadata"]["labels"][places.lines('{{- include "stream-dedup.labels" . | nindent INDENT }}')] = None
+    one["metadata"]["labels"][
+        places.lines('{{- include "stream-dedup.labels" . | nindent INDENT }}')
+    ] = None
     return f"{_HEAD}{{{{- if .Values.autoscaling.enabled }}}}\n{places.dump(one)}{{{{- end }}}}\n"
 
 
@@ -349,9 +407,14 @@ def doctor(toolbox: Manifest) -> str:
 
 
 def settings() -> str:
-    """Return the template of the settings that the chart makes by itself, which the values may say otherwise."""
+    """Return the template of the settings that the chart makes by itself, which the values may say
+    otherwise."""
     places = Places()
-    own = {name: named(value, places) for name, value in default_settings().items() if name != _ASKED_FOR}
+    own = {
+        name: named(value, places)
+        for name, value in default_settings().items()
+        if name != _ASKED_FOR
+    }
     text = places.dump(own)
     return f'{_HEAD}{{{{- define "stream-dedup.ownSettings" -}}}}\n{text}{{{{- end -}}}}\n'
 
@@ -361,20 +424,41 @@ def templates() -> dict[str, str]:
     made: dict[str, list[str]] = {}
     files: dict[str, str] = {}
     for manifest in yaml.safe_load_all(render(ROOT / "deploy" / "base")):
-        component = manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", "common")
-        if manifest["metadata"]["name"] == "stream-dedup-toolbox" and manifest["kind"] == "Deployment":
-            files["test.yaml"] = doctor(yaml.safe_load(yaml.safe_dump(manifest["spec"]["template"])))
+        component = (
+            manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", "common")
+        )
+        if (
+            manifest["metadata"]["name"] == "stream-dedup-toolbox"
+            and manifest["kind"] == "Deployment"
+        ):
+            files["test.yaml"] = doctor(
+                yaml.safe_load(yaml.safe_dump(manifest["spec"]["template"]))
+            )
         made.setdefault(f"{component}.yaml", []).append(placed(manifest))
     files |= {name: _HEAD + "---\n".join(parts) for name, parts in made.items()}
-    topics = [placed(manifest) for manifest in yaml.safe_load_all(render(ROOT / "topics")) if manifest["kind"] == "KafkaTopic"]
-    files["topics.yaml"] = _HEAD + "{{- if .Values.strimziTopics }}\n" + "---\n".join(topics) + "{{- end }}\n"
-    files |= {"monitoring.yaml": monitoring(), "autoscaling.yaml": autoscaling(), "_settings.tpl": settings()}
+    topics = [
+        placed(manifest)
+        for manifest in yaml.safe_load_all(render(ROOT / "topics"))
+        if manifest["kind"] == "KafkaTopic"
+    ]
+    files["topics.yaml"] = (
+        _HEAD + "{{- if .Values.strimziTopics }}\n" + "---\n".join(topics) + "{{- end }}\n"
+    )
+    files |= {
+        "monitoring.yaml": monitoring(),
+        "autoscaling.yaml": autoscaling(),
+        "_settings.tpl": settings(),
+    }
     return files
 
 
 def default_settings() -> dict[str, str]:
     """Return the settings of the base."""
-    (config,) = (one for one in yaml.safe_load_all(render(ROOT / "deploy" / "base")) if one["kind"] == "ConfigMap")
+    (config,) = (
+        one
+        for one in yaml.safe_load_all(render(ROOT / "deploy" / "base"))
+        if one["kind"] == "ConfigMap"
+    )
     data: dict[str, str] = config["data"]
     return data
 
@@ -415,7 +499,11 @@ def _rows(values: dict[str, Any], above: str, told: dict[str, str]) -> Iterator[
         if inner:
             yield from _rows(value, name, told)
         else:
-            default = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).partition("\n...")[0].strip()
+            default = (
+                yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+                .partition("\n...")[0]
+                .strip()
+            )
             yield f"- `{name}` (`{default}`){told[name] and ': '}{told[name]}"
 
 

@@ -12,8 +12,8 @@ from stream_dedup.fingerprinting import Fingerprinter
 
 @functools.cache
 def _keep_freed_memory() -> None:
-    """Have glibc keep what is freed: of a large text, five sixths of the time were the kernel's, for memory given back and
-    asked for anew in each round, and none of a small one's."""
+    """Have glibc keep what is freed: of a large text, five sixths of the time were the kernel's,
+    for memory given back and asked for anew in each round, and none of a small one's."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         trim_threshold, mmap_threshold = -1, -3  # as malloc.h has them
@@ -22,7 +22,8 @@ def _keep_freed_memory() -> None:
 
 
 def seconds(fingerprinter: Fingerprinter, text: str) -> float:
-    """The processor time of one fingerprint of this thread, the least of three, or of as many as take 0.3 seconds together.
+    """The processor time of one fingerprint of this thread, the least of three, or of as many as
+    take 0.3 seconds together.
 
     What disturbs a measurement, disturbs it by milliseconds.
     """
@@ -39,13 +40,18 @@ def seconds(fingerprinter: Fingerprinter, text: str) -> float:
     return min(times)
 
 
-def times_as_long(fingerprinter: Fingerprinter, small: str, large: str, floor_seconds: float, most: float) -> float:
-    """Return how many times as long the large text takes, measured anew up to three times while it is more than `most`.
+def times_as_long(
+    fingerprinter: Fingerprinter, small: str, large: str, floor_seconds: float, most: float
+) -> float:
+    """Return how many times as long the large text takes, measured anew up to three times while it
+    is more than `most`.
 
-    A small text that takes less than `floor_seconds` counts as that. Measured anew, because what shares the machine's caches
-    comes and goes; a cost that grows faster than the text stays.
+    A small text that takes less than `floor_seconds` counts as that. Measured anew, because what
+    shares the machine's caches comes and goes; a cost that grows faster than the text stays.
     """
     found = []
     while not found or (found[-1] >= most and len(found) < 3):
-        found.append(seconds(fingerprinter, large) / max(seconds(fingerprinter, small), floor_seconds))
+        found.append(
+            seconds(fingerprinter, large) / max(seconds(fingerprinter, small), floor_seconds)
+        )
     return min(found)

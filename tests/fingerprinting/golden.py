@@ -1,7 +1,9 @@
-"""The texts whose prints are frozen in `tests/golden/fingerprints.json`, which holds both, and how its prints came about.
+"""The texts whose prints are frozen in `tests/golden/fingerprints.json`, which holds both, and how
+its prints came about.
 
-`python -m tests.fingerprinting.golden` makes them of the texts, from the plain Python reference and not from the compiled path.
-It is only to be run with a new `RULES_VERSION`: prints in a log written by an earlier version stay what they were.
+`python -m tests.fingerprinting.golden` makes them of the texts, from the plain Python reference and
+not from the compiled path. It is only to be run with a new `RULES_VERSION`: prints in a log written
+by an earlier version stay what they were.
 """
 
 from __future__ import annotations

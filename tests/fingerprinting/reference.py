@@ -1,7 +1,8 @@
-"""The whole recipe once more, in plain Python, one text at a time: what the compiled path must equal.
+"""The whole recipe once more, in plain Python, one text at a time: what the compiled path must
+equal.
 
-It shares with the product the frozen tables of characters and of spellings, and nothing else: jieba and ICU cut here,
-`unicodedata` normalises, SipHash is written out in Python integers.
+It shares with the product the frozen tables of characters and of spellings, and nothing else: jieba
+and ICU cut here, `unicodedata` normalises, SipHash is written out in Python integers.
 """
 
 from __future__ import annotations
@@ -32,17 +33,25 @@ def hamming(a: Any, b: Any) -> int:
     return sum((int(one) ^ int(other)).bit_count() for one, other in zip(a, b, strict=True))
 
 
-def simhash_reference(hashes: Sequence[int], weights: Sequence[float], width: int) -> tuple[tuple[float, ...], int]:
+def simhash_reference(
+    hashes: Sequence[int], weights: Sequence[float], width: int
+) -> tuple[tuple[float, ...], int]:
     """Return the sums of every bit, most significant first, and the print they give.
 
-    A hash adds its weight to the sums of its 1 bits and takes it from those of its 0 bits; a bit of the print is 1 if
-    and only if its sum is greater than zero. No features: all sums and the print are 0.
+    A hash adds its weight to the sums of its 1 bits and takes it from those of its 0 bits; a bit of
+    the print is 1 if and only if its sum is greater than zero. No features: all sums and the print
+    are 0.
     """
     sums = tuple(
-        sum(weight if value >> bit & 1 else -weight for value, weight in zip(hashes, weights, strict=True))
+        sum(
+            weight if value >> bit & 1 else -weight
+            for value, weight in zip(hashes, weights, strict=True)
+        )
         for bit in reversed(range(width))
     )
-    return sums, sum(1 << bit for bit, total in zip(reversed(range(width)), sums, strict=True) if total > 0)
+    return sums, sum(
+        1 << bit for bit, total in zip(reversed(range(width)), sums, strict=True) if total > 0
+    )
 
 
 @functools.cache  # not at import: every process of a run imports this file
@@ -96,15 +105,20 @@ def _simplified() -> dict[str, str]:
     return dict(line.split(" ") for line in lines)
 
 
-ICU_SCRIPTS = re.compile("[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]")
+ICU_SCRIPTS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]"
+)
 
 
 def words_with_icu(normalised: str) -> list[str]:
-    """The words of a normalised text where ICU cuts runs of Han and of the scripts that it has dictionaries for."""
+    """The words of a normalised text where ICU cuts runs of Han and of the scripts that it has
+    dictionaries for."""
 
     def by_icu(character: str) -> bool:
         of = kind(character)
-        return of == characters.HAN or (of == characters.UNSPACED and ICU_SCRIPTS.match(character) is not None)
+        return of == characters.HAN or (
+            of == characters.UNSPACED and ICU_SCRIPTS.match(character) is not None
+        )
 
     found: list[str] = []
     for ours, run in groupby(normalised, by_icu):
@@ -124,7 +138,11 @@ def words(normalised: str) -> list[str]:
         if of == characters.WORD:
             found.append(run)
         elif of == characters.HAN:
-            found += [word for start in range(0, len(run), 512) for word in cut_with_jieba(run[start : start + 512])]
+            found += [
+                word
+                for start in range(0, len(run), 512)
+                for word in cut_with_jieba(run[start : start + 512])
+            ]
         elif of == characters.UNSPACED:
             found += [first + second for first, second in pairwise(run)] or [run]
     return found
@@ -157,7 +175,9 @@ def sip_hash(data: bytes, key_0: int, key_1: int, rounds: int = 1, final_rounds:
 
     constants = (b"somepseu", b"dorandom", b"lygenera", b"tedbytes")
     keys = (key_0, key_1, key_0, key_1)
-    v = [int.from_bytes(constant, "big") ^ key for constant, key in zip(constants, keys, strict=True)]
+    v = [
+        int.from_bytes(constant, "big") ^ key for constant, key in zip(constants, keys, strict=True)
+    ]
     padded = data + bytes(7 - len(data) % 8) + bytes([len(data) & 0xFF])
     for start in range(0, len(padded), 8):
         block = int.from_bytes(padded[start : start + 8], "little")
@@ -213,7 +233,10 @@ def sketch(text: str, key: bytes) -> bytes:
     first: list[list[int]] = [[] for _ in range(80)]
     second: list[list[int]] = [[] for _ in range(80)]
     for run in runs:
-        value = _mix((offset + sum(one * (factor | 1) for one, factor in zip(run, factors, strict=False))) & WORD_BITS)
+        value = _mix(
+            (offset + sum(one * (factor | 1) for one, factor in zip(run, factors, strict=False)))
+            & WORD_BITS
+        )
         high, low = value >> 32, value & 0xFFFFFFFF
         first[high * 80 >> 32].append(low)
         second[low * 80 >> 32].append(high)
@@ -225,12 +248,17 @@ def sketch(text: str, key: bytes) -> bytes:
 
     def kept(bins: list[list[int]]) -> list[int]:
         full = [other for other in range(80) if bins[other]]
-        sources = [one if bins[one] else min(full, key=functools.partial(place_in_walk, one)) for one in range(80)]
+        sources = [
+            one if bins[one] else min(full, key=functools.partial(place_in_walk, one))
+            for one in range(80)
+        ]
         return [min(bins[source]) for source in sources]
 
     halves = [rank & 0xF for rank in kept(second)]
     pairs = zip(halves[::2], halves[1::2], strict=True)
-    return bytes(rank & 0xFF for rank in kept(first)) + bytes(low | high << 4 for low, high in pairs)
+    return bytes(rank & 0xFF for rank in kept(first)) + bytes(
+        low | high << 4 for low, high in pairs
+    )
 
 
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
@@ -244,14 +272,22 @@ def fnv1a(data: bytes) -> int:
 
 
 def raw_form(text: str) -> str:
-    """The form `raw`: surrogates replaced, half-spaces a space, invisible characters gone, runs of marks cut."""
+    """The form `raw`: surrogates replaced, half-spaces a space, invisible characters gone, runs of
+    marks cut."""
     kept: list[str] = []
     marks = 0
     for place, character in enumerate(text):
         around = text[place - 1 : place] + text[place + 1 : place + 2] if place else ""
         if (
             character == "\u200c"
-            and len([one for one in around if "\u0600" <= one <= "\u06ff" and kind(one) == characters.WORD]) == 2
+            and len(
+                [
+                    one
+                    for one in around
+                    if "\u0600" <= one <= "\u06ff" and kind(one) == characters.WORD
+                ]
+            )
+            == 2
         ):
             kept.append(" ")
             marks = 0
@@ -267,7 +303,12 @@ def raw_form(text: str) -> str:
 
 def _numbers(key: bytes, person: bytes, count: int) -> list[int]:
     return [
-        int.from_bytes(hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8, key=key, person=person).digest(), "little")
+        int.from_bytes(
+            hashlib.blake2b(
+                number.to_bytes(8, "little"), digest_size=8, key=key, person=person
+            ).digest(),
+            "little",
+        )
         for number in range(count)
     ]
 
@@ -288,14 +329,20 @@ def _weighed(preset: str, text: str, key: bytes) -> list[tuple[int, int]]:
         spelt = normalised.translate(spellings.table())
         grams = (spelt[place : place + 4] for place in range(len(spelt) - 3))
         hashed = [
-            _mix((start + sum(ord(c) * (f | 1) for c, f in zip(gram, factors, strict=False))) & WORD_BITS) for gram in grams
+            _mix(
+                (start + sum(ord(c) * (f | 1) for c, f in zip(gram, factors, strict=False)))
+                & WORD_BITS
+            )
+            for gram in grams
         ]
         groups = [(1, hashed)]
     else:
 
         def joined(before: list[int], after: list[int]) -> list[int]:
             both = zip(before, after, strict=False)
-            return [_mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in both]
+            return [
+                _mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in both
+            ]
 
         single = _hashed_words(normalised, key)
         pairs = joined(single, single[1:])
@@ -311,11 +358,15 @@ def _weighed(preset: str, text: str, key: bytes) -> list[tuple[int, int]]:
 def print_of(preset: str, width: int, text: str, key: bytes) -> tuple[int, int]:
     """Print and feature count of a text under a preset of texts, at one width."""
     weighed = _weighed(preset, text, key)
-    _, made = simhash_reference([value for value, _ in weighed], [weight for _, weight in weighed], width)
+    _, made = simhash_reference(
+        [value for value, _ in weighed], [weight for _, weight in weighed], width
+    )
     return made, len(weighed)
 
 
-def jieba_keywords(preset: str, text: str, number: int, languages: Languages | None = None) -> list[tuple[str, float]]:
+def jieba_keywords(
+    preset: str, text: str, number: int, languages: Languages | None = None
+) -> list[tuple[str, float]]:
     """What jieba.analyse itself says, after a user's words and stop words are given to it."""
     tfidf, textrank = _analysers() if languages is None else _analysers_for(languages)
     rank = tfidf.extract_tags if preset == "keywords" else textrank.textrank
@@ -347,7 +398,9 @@ def _analysers_for(languages: Languages) -> tuple[Any, Any]:
     tfidf.tokenizer = tokenizer
     tagger = jieba.posseg.POSTokenizer.__new__(jieba.posseg.POSTokenizer)
     tagger.tokenizer = tokenizer
-    tagger.word_tag_tab = dict(textrank.tokenizer.word_tag_tab)  # jieba adds a user's parts of speech to it
+    tagger.word_tag_tab = dict(
+        textrank.tokenizer.word_tag_tab
+    )  # jieba adds a user's parts of speech to it
     textrank.tokenizer = tagger
     for one in (tfidf, textrank):
         one.stop_words = one.stop_words | languages.stop_words
@@ -359,8 +412,13 @@ def plane_print(numbers: list[float], width: int, key: bytes, seed: int = 0) -> 
     normal = statistics.NormalDist()
     levels = [round(65536 * normal.inv_cdf((level + 0.5) / 4096)) for level in range(2048, 4096)]
     levels = [-value for value in reversed(levels)] + levels
-    derived = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=16, key=key, person=b"plane secrets").digest()
-    offset, factor = int.from_bytes(derived[:8], "little"), int.from_bytes(derived[8:], "little") | 1
+    derived = hashlib.blake2b(
+        seed.to_bytes(8, "little"), digest_size=16, key=key, person=b"plane secrets"
+    ).digest()
+    offset, factor = (
+        int.from_bytes(derived[:8], "little"),
+        int.from_bytes(derived[8:], "little") | 1,
+    )
     sums = [0.0] * 128
     for dimension, number in enumerate(numbers):
         state = _mix((dimension * factor + offset) & WORD_BITS)

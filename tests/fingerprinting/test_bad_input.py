@@ -1,4 +1,5 @@
-"""Texts made to hurt: each takes time in proportion to its size, and gets the same print every time."""
+"""Texts made to hurt: each takes time in proportion to its size, and gets the same print every
+time."""
 
 from __future__ import annotations
 
@@ -68,10 +69,11 @@ def compiled(request: pytest.FixtureRequest) -> Fingerprinter:
 
 @pytest.mark.parametrize("name", sorted(HURTFUL))
 def test_time_is_linear(compiled: Fingerprinter, name: str) -> None:
-    """Eight times the text takes at most five times eight times the time; what is quadratic takes 64 times.
+    """Eight times the text takes at most five times eight times the time; what is quadratic takes
+    64 times.
 
-    Five, because the longest expansion takes more memory than the allocator keeps (26 times the time); the others take eight
-    times, a few eleven.
+    Five, because the longest expansion takes more memory than the allocator keeps (26 times the
+    time); the others take eight times, a few eleven.
     """
     make = HURTFUL[name]
 
@@ -80,7 +82,8 @@ def test_time_is_linear(compiled: Fingerprinter, name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(HURTFUL))
 def test_keywords_take_linear_time(name: str) -> None:
-    """Four times the text takes at most three times four times the time, though jieba's own code does the work."""
+    """Four times the text takes at most three times four times the time, though jieba's own code
+    does the work."""
     keywords = Fingerprinter(Recipe("keywords", key=OTHER_KEY))
     text = HURTFUL[name](1)
 
@@ -88,7 +91,14 @@ def test_keywords_take_linear_time(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Han without end", "kana without end", "kana in turn with Han", "Thai without end", "one letter"]
+    "name",
+    [
+        "Han without end",
+        "kana without end",
+        "kana in turn with Han",
+        "Thai without end",
+        "one letter",
+    ],
 )
 def test_time_is_linear_with_all_that_can_be_asked_for(name: str) -> None:
     languages = Languages((UserWord("研究生命", 5),), frozenset({"a", "の"}), "icu", "same")
@@ -97,7 +107,9 @@ def test_time_is_linear_with_all_that_can_be_asked_for(name: str) -> None:
     assert times_as_long(asked, HURTFUL[name](1), HURTFUL[name](4), 0.001, 3 * 4) < 3 * 4
 
 
-@pytest.mark.parametrize("name", sorted(set(HURTFUL) - {"one common Han character", "one rare Han character"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(HURTFUL) - {"one common Han character", "one rare Han character"})
+)
 def test_hurtful_texts_equal_the_reference(fingerprinter: Fingerprinter, name: str) -> None:
     """The first two thousand characters of each get the print that plain Python makes."""
     text = HURTFUL[name](1)[:2000]
@@ -106,7 +118,8 @@ def test_hurtful_texts_equal_the_reference(fingerprinter: Fingerprinter, name: s
 
 
 def test_a_token_of_five_megabytes(fingerprinter: Fingerprinter) -> None:
-    """One endless word is one feature, below every floor, and what stands beside it in the batch is not touched."""
+    """One endless word is one feature, below every floor, and what stands beside it in the batch is
+    not touched."""
     prints = fingerprinter.fingerprint(["plain text", "x" * 5_000_000, "plain text"])
 
     assert prints.features.tolist() == [3, 1, 3]
@@ -114,7 +127,8 @@ def test_a_token_of_five_megabytes(fingerprinter: Fingerprinter) -> None:
 
 
 def test_a_repeated_text_is_judged_by_its_digest(fingerprinter: Fingerprinter) -> None:
-    """Repetitions of one letter of unequal length share their print, and the floor leaves them to the digest."""
+    """Repetitions of one letter of unequal length share their print, and the floor leaves them to
+    the digest."""
     prints = fingerprinter.fingerprint(["a " * 500_000, "a " * 400_000])
 
     assert np.array_equal(prints.prints[0], prints.prints[1])

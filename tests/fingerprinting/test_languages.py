@@ -1,4 +1,5 @@
-"""What a user adds to a recipe: words, stop words, a segmenter, one Han for two; each against jieba, ICU or plain Python."""
+"""What a user adds to a recipe: words, stop words, a segmenter, one Han for two; each against
+jieba, ICU or plain Python."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ import jieba
 import pytest
 from hypothesis import strategies as st
 
-from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, characters, explain_features, load_languages
+from stream_dedup.fingerprinting import (
+    Fingerprinter,
+    Languages,
+    Recipe,
+    characters,
+    explain_features,
+    load_languages,
+)
 from stream_dedup.fingerprinting.jieba_data import UserWord
 from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.fingerprinting.variants import han as variants
@@ -27,7 +35,10 @@ from tests.fingerprinting.texts import TEXTS
 ICU = Languages(segmenter="icu")
 HAN_RUNS = st.text("云计算平台是研究生命起源的创新办李小福大厦杭网易凱特琳", max_size=30)
 fewer = hypothesis.settings(
-    max_examples=200, deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    max_examples=200,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 
 
@@ -80,11 +91,16 @@ easy_install 3 eng
 
 
 @pytest.fixture(scope="module")
-def with_jieba(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Languages, jieba.Tokenizer]]:
+def with_jieba(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Languages, jieba.Tokenizer]]:
     path = tmp_path_factory.mktemp("dictionary") / "user.txt"
     path.write_text(USER_DICTIONARY, "utf-8")
     tokenizer = jieba.Tokenizer()
-    tokenizer.FREQ, tokenizer.total = dict(reference.jieba_itself().FREQ), reference.jieba_itself().total
+    tokenizer.FREQ, tokenizer.total = (
+        dict(reference.jieba_itself().FREQ),
+        reference.jieba_itself().total,
+    )
     tokenizer.initialized = True
     forced = set(jieba.finalseg.Force_Split_Words)
     tokenizer.load_userdict(str(path))
@@ -95,10 +111,20 @@ def with_jieba(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Langu
 
 @pytest.mark.parametrize(
     "run",
-    ["云计算平台是创新办的李小福", "他来到了网易杭研大厦", "研究生命起源", "台中凱特琳", "计算平台好用", "韩玉赏鉴八一双鹿"],
+    [
+        "云计算平台是创新办的李小福",
+        "他来到了网易杭研大厦",
+        "研究生命起源",
+        "台中凱特琳",
+        "计算平台好用",
+        "韩玉赏鉴八一双鹿",
+    ],
 )
-def test_a_users_words_are_cut_as_jieba_cuts_them(with_jieba: tuple[Languages, jieba.Tokenizer], run: str) -> None:
-    """Given, suggested, repeated and zero frequencies (杭研 is none): the words are those of jieba with the same list."""
+def test_a_users_words_are_cut_as_jieba_cuts_them(
+    with_jieba: tuple[Languages, jieba.Tokenizer], run: str
+) -> None:
+    """Given, suggested, repeated and zero frequencies (杭研 is none): the words are those of jieba
+    with the same list."""
     languages, tokenizer = with_jieba
 
     assert languages.words(run) == list(tokenizer.cut(run)) != Languages().words(run)
@@ -106,7 +132,9 @@ def test_a_users_words_are_cut_as_jieba_cuts_them(with_jieba: tuple[Languages, j
 
 @fewer
 @hypothesis.given(run=HAN_RUNS)
-def test_random_han_is_cut_as_jieba_cuts_it(with_jieba: tuple[Languages, jieba.Tokenizer], run: str) -> None:
+def test_random_han_is_cut_as_jieba_cuts_it(
+    with_jieba: tuple[Languages, jieba.Tokenizer], run: str
+) -> None:
     languages, tokenizer = with_jieba
 
     assert languages.words(run) == list(tokenizer.cut(run))
@@ -135,7 +163,8 @@ def test_many_users_words_find_room(write: Any) -> None:
     ],
 )
 def test_a_bad_line_is_named(write: Any, content: str | bytes, sentence: str) -> None:
-    """The sentence has the number of the line, and the exit code is that of a configuration error."""
+    """The sentence has the number of the line, and the exit code is that of a configuration
+    error."""
     with pytest.raises(ConfigurationError, match=sentence):
         load_languages(write(content))
 
@@ -162,16 +191,25 @@ def test_stop_words_are_left_out(write: Any) -> None:
 
 def test_a_line_without_words_is_named(write: Any) -> None:
     """Punctuation is never counted, so stopping it is a mistake."""
-    with pytest.raises(ConfigurationError, match=r"Line 2 of the list of stop words .* holds no letter or digit"):
+    with pytest.raises(
+        ConfigurationError, match=r"Line 2 of the list of stop words .* holds no letter or digit"
+    ):
         load_languages(None, write("the\n...\n"))
 
 
-@hypothesis.settings(fewer, max_examples=15)  # each set of stop words makes the tables of the dictionary anew
-@hypothesis.given(text=TEXTS, stopped=st.sets(st.sampled_from(["a", "ab", "1", "ひら", "中", "研究", "กข", "é", "missing"])))
+@hypothesis.settings(
+    fewer, max_examples=15
+)  # each set of stop words makes the tables of the dictionary anew
+@hypothesis.given(
+    text=TEXTS,
+    stopped=st.sets(st.sampled_from(["a", "ab", "1", "ひら", "中", "研究", "กข", "é", "missing"])),
+)
 def test_stop_words_equal_plain_python(text: str, stopped: set[str]) -> None:
     languages = Languages(stop_words=frozenset(stopped))
 
-    assert languages.words(text) == [word for word in reference.words(reference.normalise(text)) if word not in stopped]
+    assert languages.words(text) == [
+        word for word in reference.words(reference.normalise(text)) if word not in stopped
+    ]
 
 
 # --- the segmenter
@@ -191,18 +229,27 @@ def test_stop_words_equal_plain_python(text: str, stopped: set[str]) -> None:
     ],
 )
 def test_icu_cuts_unspaced_scripts(text: str, expected: str) -> None:
-    """Five scripts by dictionary; Han alone stays jieba's, and scripts without a dictionary go by pairs."""
+    """Five scripts by dictionary; Han alone stays jieba's, and scripts without a dictionary go by
+    pairs."""
     assert ICU.words(text) == expected.split()
 
 
 @fewer
-@hypothesis.given(text=st.one_of(TEXTS, st.text("ひらカー漢字中กขคงまだ\U00020000 aမာម្ដລາ。", max_size=600)))
+@hypothesis.given(
+    text=st.one_of(TEXTS, st.text("ひらカー漢字中กขคงまだ\U00020000 aမာម្ដລາ。", max_size=600))
+)
 def test_icu_equals_plain_python(text: str) -> None:
     assert ICU.words(text) == reference.words_with_icu(reference.normalise(text))
 
 
 def test_icu_prints_do_not_depend_on_the_batch() -> None:
-    texts = ["吾輩は猫である。名前はまだ無い。", "", "plain words", "สวัสดีครับผมชื่อสมชาย" * 100, "私は学生です"]
+    texts = [
+        "吾輩は猫である。名前はまだ無い。",
+        "",
+        "plain words",
+        "สวัสดีครับผมชื่อสมชาย" * 100,
+        "私は学生です",
+    ]
     fingerprinter = Fingerprinter(Recipe(languages=ICU))
     together = fingerprinter.fingerprint(texts).prints.tolist()
 
@@ -245,8 +292,12 @@ def test_a_users_lists_are_folded_too(write: Any) -> None:
 
 
 def test_every_han_character_folds_as_plain_python_folds_it() -> None:
-    """All of the table and its results, alone and beside marks, in the compiled path and the definition."""
-    characters_in = [chr(one) for one in {*variants.table(), *variants.table().values(), 0xF900, 0xFA0E, 0x2F800, 0x2F00}]
+    """All of the table and its results, alone and beside marks, in the compiled path and the
+    definition."""
+    characters_in = [
+        chr(one)
+        for one in {*variants.table(), *variants.table().values(), 0xF900, 0xFA0E, 0x2F800, 0x2F00}
+    ]
     texts = characters_in + [f"e\u0301{one}\u0301x" for one in characters_in]
     made = batch(texts, fold_han=True)
 
@@ -257,9 +308,13 @@ def test_every_han_character_folds_as_plain_python_folds_it() -> None:
 
 
 @fewer
-@hypothesis.given(texts=st.lists(st.one_of(TEXTS, st.text("漢字書寫\uf900\u2f00e\u0301ﾞ", max_size=9)), max_size=4))
+@hypothesis.given(
+    texts=st.lists(st.one_of(TEXTS, st.text("漢字書寫\uf900\u2f00e\u0301ﾞ", max_size=9)), max_size=4)
+)
 def test_folding_equals_plain_python(texts: list[str]) -> None:
-    assert batch(texts, fold_han=True) == [reference.fold_han(reference.normalise(text)) for text in texts]
+    assert batch(texts, fold_han=True) == [
+        reference.fold_han(reference.normalise(text)) for text in texts
+    ]
 
 
 def test_the_table_folds_han_to_han_and_once() -> None:
@@ -268,9 +323,17 @@ def test_the_table_folds_han_to_han_and_once() -> None:
     kinds = characters.table()
 
     assert len(table) > 3000
-    assert all(int(kinds[one]) & characters.KIND_BITS == characters.HAN for pair in table.items() for one in pair)
+    assert all(
+        int(kinds[one]) & characters.KIND_BITS == characters.HAN
+        for pair in table.items()
+        for one in pair
+    )
     assert not set(table) & set(table.values())
-    assert generate("# a\n乾\t干 乾\n甲\t乙\n乙\t丙\n一\t一\n").splitlines()[1:] == ["乙 丙", "乾 干", "甲 丙"]
+    assert generate("# a\n乾\t干 乾\n甲\t乙\n乙\t丙\n一\t一\n").splitlines()[1:] == [
+        "乙 丙",
+        "乾 干",
+        "甲 丙",
+    ]
     assert variants.digest().hex() == "9bcddfd1f2efa2c1e5a52fc141379f6b"
 
 
@@ -287,5 +350,6 @@ MARKED = (
 
 
 def test_marks_stay_within_their_word() -> None:
-    """Vowel signs, viramas and points neither begin nor end a word: the words are what stands between spaces."""
+    """Vowel signs, viramas and points neither begin nor end a word: the words are what stands
+    between spaces."""
     assert Languages().words(MARKED) == normalise(MARKED).split(" ")

@@ -1,4 +1,5 @@
-"""Every preset at every width: against plain Python, frozen vectors, the same keywords as jieba's, planes and angles."""
+"""Every preset at every width: against plain Python, frozen vectors, the same keywords as jieba's,
+planes and angles."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ WIDTHS = {name: (32, 64) if name in {"keywords", "textrank"} else (32, 64, 128) 
 CHINESE = (
     "近日，中国科学院计算技术研究所的研究人员发布了一种新的网页去重方法。该方法首先对网页正文进行分词，"
     "提取权重最高的关键词，然后计算每个网页的指纹。实验结果表明，这种方法能够在数秒之内处理上百万个网页，"
-    "而且准确率明显高于传统方法。研究人员表示，下一步将继续改进算法，并在更多语言的网页上进行测试。" * 2
+    "而且准确率明显高于传统方法。研究人员表示，下一步将继续改进算法，并在更多语言的网页上进行测试。"
+    * 2
 )
 VECTORS = {
     "of no numbers": [],
@@ -67,7 +69,10 @@ def golden_rows() -> dict[str, dict[str, str]]:
         for width in widths:
             if preset == "vector":
                 made = {
-                    name: (reference.plane_print(one, width, PUBLIC_DEMO_KEY), sum(number != 0 for number in one))
+                    name: (
+                        reference.plane_print(one, width, PUBLIC_DEMO_KEY),
+                        sum(number != 0 for number in one),
+                    )
                     for name, one in VECTORS.items()
                 }
             else:
@@ -76,7 +81,9 @@ def golden_rows() -> dict[str, dict[str, str]]:
                     for name, text in {**golden.TEXTS, "chinese": CHINESE}.items()
                     if len(text) < 2000
                 }
-            rows[f"{preset}:{width}"] = {name: f"{one:0{width // 4}x} {count}" for name, (one, count) in made.items()}
+            rows[f"{preset}:{width}"] = {
+                name: f"{one:0{width // 4}x} {count}" for name, (one, count) in made.items()
+            }
     return rows
 
 
@@ -101,14 +108,17 @@ IDS = {  # which logs carry
 }
 
 
-@pytest.mark.parametrize("name", [f"{preset}:{width}" for preset, widths in WIDTHS.items() for width in widths])
+@pytest.mark.parametrize(
+    "name", [f"{preset}:{width}" for preset, widths in WIDTHS.items() for width in widths]
+)
 def test_prints_are_those_frozen(name: str) -> None:
     contents = VECTORS if name.startswith("vector") else {**golden.TEXTS, "chinese": CHINESE}
     recipe = Recipe(name)
     found = numbers_of(recipe, [contents[text] for text in ROWS[name]])
 
     assert ROWS[name] == {
-        text: f"{made:0{recipe.width // 4}x} {count}" for text, (made, count) in zip(ROWS[name], found, strict=True)
+        text: f"{made:0{recipe.width // 4}x} {count}"
+        for text, (made, count) in zip(ROWS[name], found, strict=True)
     }
     assert IDS[name] == recipe.id
 
@@ -116,11 +126,20 @@ def test_prints_are_those_frozen(name: str) -> None:
 @pytest.mark.parametrize("key_name", sorted(golden.KEYS))
 def test_the_default_makes_what_is_frozen(key_name: str) -> None:
     """Prints, feature counts and digests of sixty texts in every script, under two keys."""
-    prints = Fingerprinter(Recipe(key=golden.KEYS[key_name])).fingerprint(list(golden.TEXTS.values()))
-    rows = zip(format_prints(prints.prints, 128), prints.features.tolist(), prints.digests, strict=True)
-    found = [f"{written.decode()} {features} {digest.tobytes().hex()}" for written, features, digest in rows]
+    prints = Fingerprinter(Recipe(key=golden.KEYS[key_name])).fingerprint(
+        list(golden.TEXTS.values())
+    )
+    rows = zip(
+        format_prints(prints.prints, 128), prints.features.tolist(), prints.digests, strict=True
+    )
+    found = [
+        f"{written.decode()} {features} {digest.tobytes().hex()}"
+        for written, features, digest in rows
+    ]
 
-    assert dict(zip(golden.TEXTS, found, strict=True)) == {name: row[key_name] for name, row in golden.ROWS.items()}
+    assert dict(zip(golden.TEXTS, found, strict=True)) == {
+        name: row[key_name] for name, row in golden.ROWS.items()
+    }
     assert Recipe(key=golden.KEYS["other"]).id == "words:128:jieba-0.42.1:6dc88a"
 
 
@@ -129,22 +148,30 @@ def test_the_reference_still_makes_what_is_frozen() -> None:
     assert json.loads(golden.freeze()) == golden.ROWS
 
 
-@pytest.mark.parametrize("preset", ["chars", "shingles", "keywords", "textrank"])  # `words`: `test_recipe`
-@hypothesis.settings(max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@pytest.mark.parametrize(
+    "preset", ["chars", "shingles", "keywords", "textrank"]
+)  # `words`: `test_recipe`
+@hypothesis.settings(
+    max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 @hypothesis.given(texts=st.lists(TEXTS, max_size=4))
 def test_every_preset_equals_plain_python(preset: str, texts: list[str]) -> None:
     width = 64 if preset in {"keywords", "textrank"} else 128
     recipe = Recipe(preset, key=OTHER_KEY)
 
-    assert numbers_of(recipe, list(texts)) == [reference.print_of(preset, width, text, OTHER_KEY) for text in texts]
+    assert numbers_of(recipe, list(texts)) == [
+        reference.print_of(preset, width, text, OTHER_KEY) for text in texts
+    ]
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(
-    vectors=st.lists(st.lists(st.floats(-1e9, 1e9), max_size=70), max_size=4), seed=st.integers(0, grammar.SEED_MAX)
+    vectors=st.lists(st.lists(st.floats(-1e9, 1e9), max_size=70), max_size=4),
+    seed=st.integers(0, grammar.SEED_MAX),
 )
 def test_vectors_equal_plain_python(vectors: list[list[float]], seed: int) -> None:
-    """Vectors of any dimension, zeros and none included, get the print that plain Python makes, under any seed."""
+    """Vectors of any dimension, zeros and none included, get the print that plain Python makes,
+    under any seed."""
     recipe = Recipe(f"raw | vector | value | none | planes:128:{seed}", key=OTHER_KEY)
 
     assert [made for made, _ in numbers_of(recipe, list(vectors))] == [
@@ -155,7 +182,13 @@ def test_vectors_equal_plain_python(vectors: list[list[float]], seed: int) -> No
 @pytest.mark.parametrize("preset", ["keywords", "textrank"])
 def test_keywords_are_those_of_jieba(preset: str) -> None:
     """Words, order and weights are what jieba.analyse returns for the very text."""
-    for text in (CHINESE, "Python3编程, TensorFlow 与 C++ 入门; " + CHINESE, golden.TEXTS["everything at once"], "", "的"):
+    for text in (
+        CHINESE,
+        "Python3编程, TensorFlow 与 C++ 入门; " + CHINESE,
+        golden.TEXTS["everything at once"],
+        "",
+        "的",
+    ):
         expected = reference.jieba_keywords(preset, reference.raw_form(text), 22)
         found = explain_features(Recipe(preset), text)
 
@@ -166,15 +199,20 @@ def test_keywords_are_those_of_jieba(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", ["keywords", "textrank"])
 def test_keywords_heed_a_users_words_and_stop_words(preset: str) -> None:
-    """What jieba.load_userdict and set_stop_words do to jieba.analyse, the same files do to a recipe, and to it alone."""
+    """What jieba.load_userdict and set_stop_words do to jieba.analyse, the same files do to a
+    recipe, and to it alone."""
     text = CHINESE.replace("算法", "去重方法云霄")
-    languages = Languages((UserWord("去重方法", 90_000, "n"), UserWord("网页", 0)), frozenset({"研究", "人员"}))
+    languages = Languages(
+        (UserWord("去重方法", 90_000, "n"), UserWord("网页", 0)), frozenset({"研究", "人员"})
+    )
     expected = reference.jieba_keywords(preset, reference.raw_form(text), 22, languages)
     found = explain_features(Recipe(preset, languages=languages), text)
 
     assert "去重方法" in found
     assert not {"研究", "人员"} & set(found)
-    assert list(found.items()) == [(word, pytest.approx(weight, abs=2**-24)) for word, weight in expected]
+    assert list(found.items()) == [
+        (word, pytest.approx(weight, abs=2**-24)) for word, weight in expected
+    ]
     assert list(explain_features(Recipe(preset), text)) == [
         word for word, _ in reference.jieba_keywords(preset, reference.raw_form(text), 22)
     ]
@@ -182,7 +220,8 @@ def test_keywords_heed_a_users_words_and_stop_words(preset: str) -> None:
 
 
 def test_folded_han_reaches_every_form() -> None:
-    """Under `same` both spellings of a text have one print and one digest, whatever is left of normalising."""
+    """Under `same` both spellings of a text have one print and one digest, whatever is left of
+    normalising."""
     for written in ("words", "chars", "keywords", "raw | chars:3 | one | md5 | signs:128"):
         one = Fingerprinter(Recipe(written, languages=Languages(han_variants="same")))
         made = one.fingerprint(["網頁指紋與關鍵詞", "网页指纹与关键词"])
@@ -200,7 +239,9 @@ def test_folded_han_reaches_every_form() -> None:
         ("vector", Languages(han_variants="same"), "Han variants"),
     ],
 )
-def test_what_a_recipe_would_leave_unread_is_refused(preset: str, languages: Languages, what: str) -> None:
+def test_what_a_recipe_would_leave_unread_is_refused(
+    preset: str, languages: Languages, what: str
+) -> None:
     """A setting about languages that could change nothing is an error, not a silent default."""
     with pytest.raises(ConfigurationError, match=f"has no use for {what}"):
         Recipe(preset, languages=languages)
@@ -210,12 +251,17 @@ def test_the_number_of_keywords_can_be_set() -> None:
     """Another number keeps the first so many, and so does the floor."""
     recipe = Recipe("raw | keywords:5 | tfidf | fnv1a | signs:64")
 
-    assert list(explain_features(recipe, CHINESE)) == list(explain_features(Recipe("keywords"), CHINESE))[:5]
+    assert (
+        list(explain_features(recipe, CHINESE))
+        == list(explain_features(Recipe("keywords"), CHINESE))[:5]
+    )
     assert recipe.floor == 5
 
 
 HASHES = {
-    "xxh3": lambda data, width: xxhash.xxh3_128_intdigest(data) if width > 64 else xxhash.xxh3_64_intdigest(data),
+    "xxh3": lambda data, width: (
+        xxhash.xxh3_128_intdigest(data) if width > 64 else xxhash.xxh3_64_intdigest(data)
+    ),
     "fnv1a": lambda data, _: reference.fnv1a(data),
     "md5": lambda data, _: int(hashlib.md5(data, usedforsecurity=False).hexdigest(), 16),
     "sha1": lambda data, _: int(hashlib.sha1(data, usedforsecurity=False).hexdigest(), 16),
@@ -226,10 +272,13 @@ HASHES = {
 @pytest.mark.parametrize("width", [32, 64, 128])
 @pytest.mark.parametrize("name", sorted(HASHES))
 def test_hashes_are_cut_to_their_low_bits(name: str, width: int) -> None:
-    """A text of one feature has the feature's hash for its print, cut to the width; too narrow a hash is refused."""
+    """A text of one feature has the feature's hash for its print, cut to the width; too narrow a
+    hash is refused."""
     written = f"nfkc case space | words | one | {name} | signs:{width}"
     if hashes.BITS[name] < width:
-        with pytest.raises(ConfigurationError, match=f"{name}' has 64 bits, and the print would have 128"):
+        with pytest.raises(
+            ConfigurationError, match=f"{name}' has 64 bits, and the print would have 128"
+        ):
             Recipe(written)
         return
     for word in ("a", "foobar", "straße", "x" * 300):
@@ -251,31 +300,54 @@ def test_hashes_are_cut_to_their_low_bits(name: str, width: int) -> None:
 def test_published_vectors(name: str, feature: bytes, value: int) -> None:
     data = np.frombuffer(feature, np.uint8)
 
-    made = hashes.hash_features(name, 64, data, np.array([0, len(data)], np.int64), hashes.derive_secrets(OTHER_KEY))
+    made = hashes.hash_features(
+        name, 64, data, np.array([0, len(data)], np.int64), hashes.derive_secrets(OTHER_KEY)
+    )
     assert int(made[0, 0]) == value
 
 
 @pytest.mark.parametrize("weights", ["one", "count", "log"])
-@pytest.mark.parametrize("features", ["words*3 chars:2", "shingles:2 shingles:5", "bigrams", "chars:1"])
+@pytest.mark.parametrize(
+    "features", ["words*3 chars:2", "shingles:2 shingles:5", "bigrams", "chars:1"]
+)
 def test_both_compiled_ways_agree(features: str, weights: str) -> None:
-    """Features spelt one by one, weighed and hashed, give the print that the kernel of whole batches would sum up."""
+    """Features spelt one by one, weighed and hashed, give the print that the kernel of whole
+    batches would sum up."""
     text = golden.TEXTS["everything at once"] + " spam" * 1500
     steps = "nfkc case space punctuation"
-    ((made, count),) = numbers_of(Recipe(f"{steps} | {features} | {weights} | md5 | signs:128"), [text])
+    ((made, count),) = numbers_of(
+        Recipe(f"{steps} | {features} | {weights} | md5 | signs:128"), [text]
+    )
     shown = explain_features(Recipe(f"{steps} | {features} | {weights} | keyed | signs:128"), text)
-    ((_, at_once),) = numbers_of(Recipe(f"{steps} | {features} | {weights} | keyed | signs:128"), [text])
+    ((_, at_once),) = numbers_of(
+        Recipe(f"{steps} | {features} | {weights} | keyed | signs:128"), [text]
+    )
 
     assert count == at_once
     if " " not in features:
-        values = [int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) for name in shown]
-        assert made == reference.simhash_reference(values, [round(256 * weight) for weight in shown.values()], 128)[1]
+        values = [
+            int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) for name in shown
+        ]
+        assert (
+            made
+            == reference.simhash_reference(
+                values, [round(256 * weight) for weight in shown.values()], 128
+            )[1]
+        )
         assert len(shown) == count
 
 
 def test_tfidf_weights_are_jiebas() -> None:
     """Single words weigh their share of the text times jieba's inverse document frequency."""
-    shown = explain_features(Recipe("nfkc case space | words | tfidf | keyed | signs:128"), "研究 生命 研究 qwertz")
-    table = dict(line.split() for line in (Path(jieba.__file__).parent / "analyse/idf.txt").read_text("utf-8").splitlines())
+    shown = explain_features(
+        Recipe("nfkc case space | words | tfidf | keyed | signs:128"), "研究 生命 研究 qwertz"
+    )
+    table = dict(
+        line.split()
+        for line in (Path(jieba.__file__).parent / "analyse/idf.txt")
+        .read_text("utf-8")
+        .splitlines()
+    )
 
     assert shown["研究"] == pytest.approx(2 / 4 * float(table["研究"]), abs=1e-6)
     assert shown["生命"] == pytest.approx(1 / 4 * float(table["生命"]), abs=1e-6)
@@ -290,8 +362,13 @@ def test_vectors_at_an_angle_differ_in_as_many_bits() -> None:
         one, other = generator.normal(size=(2, pairs, axes))
         one /= np.linalg.norm(one, axis=1, keepdims=True)
         other -= (one * other).sum(axis=1, keepdims=True) * one
-        other = np.cos(angle) * one + np.sin(angle) * other / np.linalg.norm(other, axis=1, keepdims=True)
-        planes = [reference.hamming(a, b) for a, b in zip(made(one).prints, made(other).prints, strict=True)]
+        other = np.cos(angle) * one + np.sin(angle) * other / np.linalg.norm(
+            other, axis=1, keepdims=True
+        )
+        planes = [
+            reference.hamming(a, b)
+            for a, b in zip(made(one).prints, made(other).prints, strict=True)
+        ]
         expected, spread = 128 * angle / np.pi, np.sqrt(128 * angle / np.pi * (1 - angle / np.pi))
 
         assert abs(np.mean(planes) - expected) < 5 * spread / np.sqrt(pairs)
@@ -299,16 +376,22 @@ def test_vectors_at_an_angle_differ_in_as_many_bits() -> None:
 
 
 def test_what_a_vector_may_be() -> None:
-    """float32 and float64 agree, a zero has no direction, sign and scale count as they must; what is no vector is refused."""
+    """float32 and float64 agree, a zero has no direction, sign and scale count as they must; what
+    is no vector is refused."""
     one = Fingerprinter(Recipe("vector"))
     values = np.linspace(-1, 1, 300).astype(np.float32)
     made = one.fingerprint_vectors(values.reshape(1, -1))
-    wide = one.fingerprint_vectors([values.astype(np.float64), values * np.float32(4), -values, np.zeros(3), np.zeros(0)])
+    wide = one.fingerprint_vectors(
+        [values.astype(np.float64), values * np.float32(4), -values, np.zeros(3), np.zeros(0)]
+    )
 
     assert made.prints[0].tolist() == wide.prints[0].tolist() == wide.prints[1].tolist()
     assert bytes(made.digests[0]) == bytes(wide.digests[0]) != bytes(wide.digests[1])
     assert reference.hamming(wide.prints[0], wide.prints[2]) == 128
-    assert (wide.features.tolist()[3:], wide.empty.tolist()) == ([0, 0], [False, False, False, False, True])
+    assert (wide.features.tolist()[3:], wide.empty.tolist()) == (
+        [0, 0],
+        [False, False, False, False, True],
+    )
     for wrong in ([[float("nan")]], [[float("inf"), 1.0]], [[[1.0]]], [["a"]]):
         with pytest.raises(InputError, match=r"[Vv]ector"):
             one.fingerprint_vectors(wrong)  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""The page by which another program makes prints and sketches: its listing runs, and makes what this program makes."""
+"""The page by which another program makes prints and sketches: its listing runs, and makes what
+this program makes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ from stream_dedup.ground.sketch import similarity
 from tests.fingerprinting import golden, reference
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "prints.md").read_text("utf-8")
-NAMES = ("one letter", "two words", "english", "turkish", "thai", "chinese simplified", "every sentence thrice", "empty")
+NAMES = (
+    "one letter",
+    "two words",
+    "english",
+    "turkish",
+    "thai",
+    "chinese simplified",
+    "every sentence thrice",
+    "empty",
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +42,10 @@ def test_the_listing_makes_what_this_program_makes(listing: dict[str, Any], key_
     for row, text in enumerate(texts):
         normalised = reference.normalise(text)
         words = reference.spelt_words(normalised)
-        assert listing["print_of"](words, key) == (number_of(made.prints[row]), int(made.features[row]))
+        assert listing["print_of"](words, key) == (
+            number_of(made.prints[row]),
+            int(made.features[row]),
+        )
         assert listing["digest_of"](normalised, key) == made.digests[row].tobytes()
         assert listing["sketch_of"](words, key) == made.sketches[row].tobytes()
     one, other = (made.sketches[row].tobytes() for row in (2, 6))
@@ -44,5 +57,9 @@ def test_the_values_of_the_page_are_those_of_its_words() -> None:
     (text,) = re.findall(r"of the words `(.*?)`", PAGE)
     made = Fingerprinter(Recipe(key=PUBLIC_DEMO_KEY)).fingerprint([text])
 
-    for told in (f"{number_of(made.prints[0]):032x}", made.digests[0].tobytes().hex(), made.sketches[0].tobytes().hex()):
+    for told in (
+        f"{number_of(made.prints[0]):032x}",
+        made.digests[0].tobytes().hex(),
+        made.sketches[0].tobytes().hex(),
+    ):
         assert f"`{told}`" in PAGE

@@ -1,4 +1,5 @@
-"""The recipe as a whole: the compiled path against plain Python, identity, batches, threads, the canary."""
+"""The recipe as a whole: the compiled path against plain Python, identity, batches, threads, the
+canary."""
 
 from __future__ import annotations
 
@@ -36,8 +37,10 @@ from tests.fingerprinting import reference
 from tests.fingerprinting.texts import OTHER_KEY, TEXTS, dice, rows
 
 ENGLISH = (
-    "The filter stands behind a crawler and reads every page it brings in. A page that says nearly the same as one seen "
-    "before is set aside with a note that names the earlier page, and the rest goes on to the index in the order it came."
+    "The filter stands behind a crawler and reads every page it brings in. A page that says nearly "
+    "the same as one seen "
+    "before is set aside with a note that names the earlier page, and the rest goes on to the "
+    "index in the order it came."
 )
 
 
@@ -46,28 +49,43 @@ def fingerprinter() -> Fingerprinter:
     return Fingerprinter(Recipe(key=OTHER_KEY))
 
 
-@hypothesis.settings(max_examples=150, deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@hypothesis.settings(
+    max_examples=150,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 @hypothesis.given(texts=st.lists(TEXTS, max_size=6))
 def test_compiled_path_equals_plain_python(fingerprinter: Fingerprinter, texts: list[str]) -> None:
-    """On random Unicode (surrogates, marks, NULs, all scripts): prints, counts, digests and sketches."""
+    """On random Unicode (surrogates, marks, NULs, all scripts): prints, counts, digests and
+    sketches."""
     made = fingerprinter.fingerprint(texts)
 
     assert rows(made) == [reference.fingerprint(text, OTHER_KEY) for text in texts]
-    assert [row.tobytes() for row in made.sketches] == [reference.sketch(text, OTHER_KEY) for text in texts]
+    assert [row.tobytes() for row in made.sketches] == [
+        reference.sketch(text, OTHER_KEY) for text in texts
+    ]
 
 
 def test_compiled_path_equals_plain_python_on_running_text(fingerprinter: Fingerprinter) -> None:
-    """Texts with hundreds of features, repeated words and counts beyond the greatest weight agree as well."""
+    """Texts with hundreds of features, repeated words and counts beyond the greatest weight agree
+    as well."""
     generator = dice()
-    vocabulary = ["".join(generator.choices("abcdeé中国人ひら ", k=generator.randrange(1, 7))) for _ in range(60)]
+    vocabulary = [
+        "".join(generator.choices("abcdeé中国人ひら ", k=generator.randrange(1, 7)))
+        for _ in range(60)
+    ]
     texts = [" ".join(generator.choices(vocabulary, k=length)) for length in (1, 40, 700, 5000)]
     texts.append("spam " * 3000 + "ham " * 1024)
 
-    assert [reference.fingerprint(text, OTHER_KEY) for text in texts] == rows(fingerprinter.fingerprint(texts))
+    assert [reference.fingerprint(text, OTHER_KEY) for text in texts] == rows(
+        fingerprinter.fingerprint(texts)
+    )
 
 
 def test_a_print_does_not_depend_on_the_batch(fingerprinter: Fingerprinter) -> None:
-    """A text gets the same row alone, doubled, and between any neighbours: no state leaks from text to text."""
+    """A text gets the same row alone, doubled, and between any neighbours: no state leaks from text
+    to text."""
     texts = [ENGLISH, "中华人民共和国", "成立于一九四九年", "", "ひ", "らがな", *canary.TEXTS]
     alone = [rows(fingerprinter.fingerprint([text]))[0] for text in texts]
 
@@ -77,7 +95,9 @@ def test_a_print_does_not_depend_on_the_batch(fingerprinter: Fingerprinter) -> N
 
 
 def test_threads_may_share_a_fingerprinter(fingerprinter: Fingerprinter) -> None:
-    batches = [[ENGLISH[start:], "中华人民共和国成立了" * (start + 1), "ありがとう"] for start in range(40)]
+    batches = [
+        [ENGLISH[start:], "中华人民共和国成立了" * (start + 1), "ありがとう"] for start in range(40)
+    ]
     expected = [rows(fingerprinter.fingerprint(batch)) for batch in batches]
 
     with ThreadPoolExecutor(4) as pool:
@@ -85,7 +105,8 @@ def test_threads_may_share_a_fingerprinter(fingerprinter: Fingerprinter) -> None
 
 
 def test_empty_and_its_kin(fingerprinter: Fingerprinter) -> None:
-    """Nothing but white space and invisible characters is empty, with print 0; anything visible is not empty."""
+    """Nothing but white space and invisible characters is empty, with print 0; anything visible is
+    not empty."""
     prints = fingerprinter.fingerprint(["", " \t\u2028", "\u200b\ufeff", ".", "\U0001f600", "\0"])
 
     assert prints.empty.tolist() == [True, True, True, False, False, False]
@@ -95,10 +116,13 @@ def test_empty_and_its_kin(fingerprinter: Fingerprinter) -> None:
 
 
 def test_near_texts_get_near_prints(fingerprinter: Fingerprinter) -> None:
-    """One changed word of forty moves few bits; another text is half of the bits away; case and spacing move none."""
+    """One changed word of forty moves few bits; another text is half of the bits away; case and
+    spacing move none."""
     near = ENGLISH.replace("crawler", "spider")
     other = " ".join(reversed(ENGLISH.split())).replace("page", "leaf").replace("the", "every")
-    prints = fingerprinter.fingerprint([ENGLISH, near, other, "  " + ENGLISH.upper().replace(" ", " \n")])
+    prints = fingerprinter.fingerprint(
+        [ENGLISH, near, other, "  " + ENGLISH.upper().replace(" ", " \n")]
+    )
 
     assert 0 < reference.hamming(prints.prints[0], prints.prints[1]) <= 18
     assert reference.hamming(prints.prints[0], prints.prints[2]) > 30
@@ -116,7 +140,8 @@ def test_punctuation_is_in_the_digest_and_not_in_the_print(fingerprinter: Finger
 
 
 def test_another_key_makes_unrelated_prints() -> None:
-    """Prints and digests under two keys have nothing in common, features and emptiness are the same."""
+    """Prints and digests under two keys have nothing in common, features and emptiness are the
+    same."""
     one = Fingerprinter(Recipe(key=OTHER_KEY)).fingerprint([ENGLISH])
     other = Fingerprinter(Recipe(key=OTHER_KEY[::-1])).fingerprint([ENGLISH])
 
@@ -142,10 +167,15 @@ SHORT = (
 
 
 def test_short_texts_are_below_the_floor(fingerprinter: Fingerprinter) -> None:
-    """Error pages, cookie banners and bare navigation in any script are told apart by their digest alone."""
+    """Error pages, cookie banners and bare navigation in any script are told apart by their digest
+    alone."""
     features = fingerprinter.fingerprint(SHORT).features.tolist()
 
-    assert {text: count for text, count in zip(SHORT, features, strict=True) if not 0 < count < Recipe().floor} == {}
+    assert {
+        text: count
+        for text, count in zip(SHORT, features, strict=True)
+        if not 0 < count < Recipe().floor
+    } == {}
 
 
 def test_features_are_counted_once_each(fingerprinter: Fingerprinter) -> None:
@@ -155,7 +185,8 @@ def test_features_are_counted_once_each(fingerprinter: Fingerprinter) -> None:
 
 
 def test_recipe_never_shows_its_key() -> None:
-    """Neither the representation nor the id of a recipe holds the key; it knows whether the key is the public one."""
+    """Neither the representation nor the id of a recipe holds the key; it knows whether the key is
+    the public one."""
     one = Recipe(key=b"do-not-show-this-secret")
 
     assert "do-not-show" not in repr(one) + one.id
@@ -178,7 +209,9 @@ def test_impossible_recipes_are_refused(arguments: dict[str, object], sentence: 
 
 
 @pytest.mark.parametrize("part", ["kinds", "foldings", "engine", "rules"])
-def test_whatever_changes_a_print_changes_the_id(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_changes_a_print_changes_the_id(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = Recipe().id
     if part == "engine":
         monkeypatch.setattr(jieba_data, "ENGINE_DIGEST", b"another")
@@ -202,12 +235,18 @@ SHOWS = {"hashes": "nfkc case | words | one | md5 | signs:64", "planes": "vector
 
 @pytest.mark.parametrize("stage", sorted(canary.FROZEN))
 def test_canary_stops_a_changed_library(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that gives other results than those frozen is noticed before the first print, and named as the cause."""
+    """A library that gives other results than those frozen is noticed before the first print, and
+    named as the cause."""
     monkeypatch.setitem(canary.FROZEN, stage, "0" * 16)
     recipe._check_canary.cache_clear()
     try:
         with pytest.raises(ConfigurationError, match=f"The {stage} of the canary texts"):
-            Fingerprinter(Recipe(SHOWS.get(stage) or (stage.split(maxsplit=1)[0] if stage.endswith(" prints") else "words")))
+            Fingerprinter(
+                Recipe(
+                    SHOWS.get(stage)
+                    or (stage.split(maxsplit=1)[0] if stage.endswith(" prints") else "words")
+                )
+            )
     finally:
         monkeypatch.undo()
         recipe._check_canary.cache_clear()
@@ -215,7 +254,8 @@ def test_canary_stops_a_changed_library(stage: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("count", [1, 2, simhash.COUNT_MAX])
 def test_canary_sees_a_changed_weight(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A platform whose logarithm gives one weight off by one is noticed, even where no canary text counts so far."""
+    """A platform whose logarithm gives one weight off by one is noticed, even where no canary text
+    counts so far."""
     weights = simhash.WEIGHTS.copy()
     weights[count] += 1
     monkeypatch.setattr(simhash, "WEIGHTS", weights)
@@ -225,7 +265,8 @@ def test_canary_sees_a_changed_weight(count: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_kernel_has_one_signature(fingerprinter: Fingerprinter) -> None:
-    """However a batch comes about, kernels are called with the same types: compiling twice would take seconds."""
+    """However a batch comes about, kernels are called with the same types: compiling twice would
+    take seconds."""
     fingerprinter.fingerprint([])
     fingerprinter.fingerprint(["plain"])
     fingerprinter.fingerprint(["i\u0307 \u0301\u0300", "plain"])
@@ -236,7 +277,8 @@ def test_every_kernel_has_one_signature(fingerprinter: Fingerprinter) -> None:
 
 
 def test_explained_features_are_those_of_the_print(fingerprinter: Fingerprinter) -> None:
-    """The features shown weigh as in the print, bigrams double, and there are as many as the print counts."""
+    """The features shown weigh as in the print, bigrams double, and there are as many as the print
+    counts."""
     text = "To be, or not to be: 研究生命"
     shown = explain_features(Recipe(), text)
 
@@ -248,7 +290,8 @@ def test_explained_features_are_those_of_the_print(fingerprinter: Fingerprinter)
 
 
 def test_the_room_starts_without_importing_jieba() -> None:
-    """jieba's own start (logging, `pkg_resources`, a cache file in the temporary directory) is not ours."""
+    """jieba's own start (logging, `pkg_resources`, a cache file in the temporary directory) is not
+    ours."""
     code = (
         "import sys; from stream_dedup.fingerprinting import Fingerprinter, Recipe;"
         "Fingerprinter(Recipe()).fingerprint(['中华人民共和国']); sys.exit('jieba' in sys.modules)"
@@ -267,17 +310,22 @@ def test_digests_equal_hashlib(key: bytes, texts: list[bytes]) -> None:
     found = Digester(key).of(data, bounds)
 
     assert found.shape == (len(texts), 16)
-    assert [row.tobytes() for row in found] == [hashlib.blake2b(text, digest_size=16, key=key).digest() for text in texts]
+    assert [row.tobytes() for row in found] == [
+        hashlib.blake2b(text, digest_size=16, key=key).digest() for text in texts
+    ]
 
 
 def test_a_flood_made_with_the_public_key_spreads_under_another() -> None:
-    """Of 4,000 texts those that share a block under the public key share it no more than any others do under a secret key."""
+    """Of 4,000 texts those that share a block under the public key share it no more than any others
+    do under a secret key."""
     chance = random.Random(17)
     texts = [" ".join(f"{chance.getrandbits(24):x}" for _ in range(20)) for _ in range(4000)]
 
     def blocks(recipe: Recipe) -> list[int]:
         prints = Fingerprinter(recipe).fingerprint(texts).prints
-        return (prints[:, 0] & np.uint64(255)).tolist()  # 8 bits of the 16 of a block: some thousand texts are search enough
+        return (
+            prints[:, 0] & np.uint64(255)
+        ).tolist()  # 8 bits of the 16 of a block: some thousand texts are search enough
 
     known, secret = blocks(Recipe()), blocks(Recipe(key=OTHER_KEY))
     bucket, crafted = Counter(known).most_common(1)[0]
@@ -314,11 +362,20 @@ def test_no_file_means_the_public_key() -> None:
         (b"  " + KEY.hex().encode() + b"\r\n", KEY),
         (bytes(range(16)).hex().encode(), bytes(range(16))),
         (bytes(range(64)).hex().encode() + b"\n", bytes(range(64))),
-        *((raw, raw) for raw in (bytes(range(16)), bytes(range(64)), b"correct horse battery staple\n", b"\n" * 8 + b"\t" * 8)),
+        *(
+            (raw, raw)
+            for raw in (
+                bytes(range(16)),
+                bytes(range(64)),
+                b"correct horse battery staple\n",
+                b"\n" * 8 + b"\t" * 8,
+            )
+        ),
     ],
 )
 def test_a_key_is_hexadecimal_digits_or_bytes(tmp_path: Path, content: bytes, key: bytes) -> None:
-    """Digits in any case, with or without white space around them; else the bytes as they are, of sixteen to sixty-four."""
+    """Digits in any case, with or without white space around them; else the bytes as they are, of
+    sixteen to sixty-four."""
     assert load_key(write(tmp_path, content)) == key
 
 
@@ -336,8 +393,11 @@ def test_a_key_is_hexadecimal_digits_or_bytes(tmp_path: Path, content: bytes, ke
         (bytes(range(100)) * 10_000, "holds more than 64 bytes"),
     ],
 )
-def test_what_is_no_key_is_refused_with_the_remedy(tmp_path: Path, content: bytes, sentence: str) -> None:
-    """Too short, too long, damaged or no secret at all: a sentence that names the file and how to make a key."""
+def test_what_is_no_key_is_refused_with_the_remedy(
+    tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    """Too short, too long, damaged or no secret at all: a sentence that names the file and how to
+    make a key."""
     path = write(tmp_path, content)
 
     with pytest.raises(ConfigurationError, match=sentence) as caught:

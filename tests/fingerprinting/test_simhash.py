@@ -1,4 +1,5 @@
-"""SimHash itself: worked examples on the plain reference, SipHash, weights, and the kernel's sums."""
+"""SimHash itself: worked examples on the plain reference, SipHash, weights, and the kernel's
+sums."""
 
 from __future__ import annotations
 
@@ -20,8 +21,18 @@ from tests.fingerprinting.texts import dice
 @pytest.mark.parametrize(
     ("hashes", "weights", "sums", "made"),
     [
-        (("100101", "101011", "100111", "101111", "111011"), (5, 2, 3, 1, 4), (15, -7, -1, 3, 5, 15), "100111"),
-        (("01011001", "11001011"), (45.11, 32.09), (-13.02, 77.2, -77.2, 13.02, 77.2, -77.2, -13.02, 77.2), "01011001"),
+        (
+            ("100101", "101011", "100111", "101111", "111011"),
+            (5, 2, 3, 1, 4),
+            (15, -7, -1, 3, 5, 15),
+            "100111",
+        ),
+        (
+            ("01011001", "11001011"),
+            (45.11, 32.09),
+            (-13.02, 77.2, -77.2, 13.02, 77.2, -77.2, -13.02, 77.2),
+            "01011001",
+        ),
         (("101", "011", "100", "001", "110"), (1, 2, 0, 3, 0), (-4, -2, 6), "001"),
         (("10", "01", "11"), (3.0, 2.0, 4.0), (5.0, 3.0), "11"),
         (("10", "01"), (2, 2), (0, 0), "00"),
@@ -34,7 +45,9 @@ from tests.fingerprinting.texts import dice
         *("a tie is 0", "in any order", "no features", "none that weighs"),
     ],
 )
-def test_worked_examples(hashes: Sequence[str], weights: Sequence[float], sums: Sequence[float], made: str) -> None:
+def test_worked_examples(
+    hashes: Sequence[str], weights: Sequence[float], sums: Sequence[float], made: str
+) -> None:
     found, print_ = reference.simhash_reference([int(one, 2) for one in hashes], weights, len(made))
 
     assert found == pytest.approx(sums)
@@ -42,11 +55,16 @@ def test_worked_examples(hashes: Sequence[str], weights: Sequence[float], sums: 
 
 
 def sip_hash(data: bytes, key_0: int, key_1: int, rounds: int, final_rounds: int) -> int:
-    return int(hashes.sip_hash(np.frombuffer(data, np.uint8), np.uint64(key_0), np.uint64(key_1), rounds, final_rounds))
+    return int(
+        hashes.sip_hash(
+            np.frombuffer(data, np.uint8), np.uint64(key_0), np.uint64(key_1), rounds, final_rounds
+        )
+    )
 
 
 def test_siphash_vectors() -> None:
-    """SipHash-2-4 of the paper's appendix, and of its authors' first test vectors (key 00..0f, message 00, 01, ...)."""
+    """SipHash-2-4 of the paper's appendix, and of its authors' first test vectors (key 00..0f,
+    message 00, 01, ...)."""
     key = bytes(range(16))
     key_0, key_1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
 
@@ -56,27 +74,34 @@ def test_siphash_vectors() -> None:
     assert sip_hash(bytes(range(8)), key_0, key_1, 2, 4) == 0x93F5F5799A932462
 
 
-@pytest.mark.skipif(sys.hash_info.algorithm != "siphash13", reason="this Python hashes bytes in another way")
+@pytest.mark.skipif(
+    sys.hash_info.algorithm != "siphash13", reason="this Python hashes bytes in another way"
+)
 def test_siphash_is_pythons_own() -> None:
-    """With hash randomisation off Python hashes bytes by SipHash-1-3 under the key 0: every length up to 64 agrees."""
+    """With hash randomisation off Python hashes bytes by SipHash-1-3 under the key 0: every length
+    up to 64 agrees."""
     messages = [bytes(range(length)) for length in range(1, 65)] + ["köln".encode(), b"spam" * 999]
     code = f"print(*[hash(message) for message in {messages!r}])"
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    printed = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    printed = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    )
 
     expected = [int(one) & 0xFFFF_FFFF_FFFF_FFFF for one in printed.stdout.split()]
     assert [sip_hash(message, 0, 0, 1, 3) for message in messages] == expected
 
 
 def test_weights_are_equal_on_every_platform() -> None:
-    """No weight lies so near to a half before rounding that the last bits of a logarithm could decide it."""
+    """No weight lies so near to a half before rounding that the last bits of a logarithm could
+    decide it."""
     exact = [WEIGHT_ONE * (1 + math.log(count)) for count in range(1, COUNT_MAX + 1)]
 
     assert min(abs(value % 1 - 0.5) for value in exact) > 1e-5
 
 
 def test_weights_grow_with_the_count_up_to_the_greatest() -> None:
-    """One occurrence weighs one; the table and the function agree; beyond the greatest count nothing grows."""
+    """One occurrence weighs one; the table and the function agree; beyond the greatest count
+    nothing grows."""
     assert WEIGHTS.tolist() == [0, *(log_count_weight(count) for count in range(1, COUNT_MAX + 1))]
     assert log_count_weight(1) == WEIGHT_ONE
     assert all(np.diff(WEIGHTS) >= 0)
@@ -84,7 +109,9 @@ def test_weights_grow_with_the_count_up_to_the_greatest() -> None:
 
 
 def sums(values: list[int], weights: list[int], width: int) -> int:
-    wide = np.array([[value & (1 << 64) - 1, value >> 64] for value in values], np.uint64).reshape(-1, 2)
+    wide = np.array([[value & (1 << 64) - 1, value >> 64] for value in values], np.uint64).reshape(
+        -1, 2
+    )
     prints = np.zeros((1, -(-width // 64)), np.uint64)
     bounds = np.array([0, len(values)], np.int64)
     simhash.sum_hashes(wide, np.array(weights, np.int64), bounds, width, prints)
@@ -93,10 +120,13 @@ def sums(values: list[int], weights: list[int], width: int) -> int:
 
 @pytest.mark.parametrize("width", [32, 64, 128])
 def test_compiled_sums_equal_the_reference(width: int) -> None:
-    """Weights of one bit, beyond 32 bits, and so many that 32 bits overflow: the kernel's print is the reference's."""
+    """Weights of one bit, beyond 32 bits, and so many that 32 bits overflow: the kernel's print is
+    the reference's."""
     generator = dice()
     for heaviest in (1, 1000, (1 << 32) - 1, 1 << 40):
         values = [generator.getrandbits(128) for _ in range(60)]
         weights = [generator.randrange(1, heaviest + 1) for _ in values]
 
-        assert sums(values, weights, width) == reference.simhash_reference(values, weights, width)[1]
+        assert (
+            sums(values, weights, width) == reference.simhash_reference(values, weights, width)[1]
+        )

@@ -1,4 +1,5 @@
-"""Sketches: frozen, equal to plain Python, about the Jaccard similarity, linear, and only of recipes of words."""
+"""Sketches: frozen, equal to plain Python, about the Jaccard similarity, linear, and only of
+recipes of words."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def test_texts_of_few_words() -> None:
 
 
 def test_the_similarity_is_that_of_jaccard() -> None:
-    """Over many pairs, of short texts too, the error is that of 160 samples: unbiased, and with their deviation."""
+    """Over many pairs, of short texts too, the error is that of 160 samples: unbiased, and with
+    their deviation."""
     chance = dice()
     errors = []
     for _ in range(300):
@@ -67,17 +69,31 @@ def test_the_similarity_is_that_of_jaccard() -> None:
 
 
 def test_which_recipes_make_sketches() -> None:
-    """Recipes of words do, under an id that says so; those of characters, of keywords and of vectors do not."""
-    assert [Recipe(name).sketch_bytes for name in ("words", "words:64", "shingles")] == [120, 120, 120]
-    assert [Recipe(name).sketch_bytes for name in ("chars", "keywords", "textrank", "vector")] == [0, 0, 0, 0]
+    """Recipes of words do, under an id that says so; those of characters, of keywords and of
+    vectors do not."""
+    assert [Recipe(name).sketch_bytes for name in ("words", "words:64", "shingles")] == [
+        120,
+        120,
+        120,
+    ]
+    assert [Recipe(name).sketch_bytes for name in ("chars", "keywords", "textrank", "vector")] == [
+        0,
+        0,
+        0,
+        0,
+    ]
     assert Recipe("nfkc case | words | log | md5 | signs:64").sketch_bytes == 0
     assert Fingerprinter(Recipe("chars")).fingerprint(["some text"]).sketches.shape == (1, 0)
-    assert sketches(["some longer text of words"]) == sketches(["some longer text of words"], Recipe("shingles"))
+    assert sketches(["some longer text of words"]) == sketches(
+        ["some longer text of words"], Recipe("shingles")
+    )
 
 
 def test_every_walk_goes_through_every_bin() -> None:
     """Whatever bin is the only full one, each empty bin finds it."""
-    assert [sorted(walk) for walk in walks().tolist()] == [list(range(SKETCH_VALUES))] * SKETCH_VALUES
+    assert [sorted(walk) for walk in walks().tolist()] == [
+        list(range(SKETCH_VALUES))
+    ] * SKETCH_VALUES
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Scripts that are written in more than one way: what readers take for one is one for the features, and not for the digest."""
+"""Scripts that are written in more than one way: what readers take for one is one for the features,
+and not for the digest."""
 
 from __future__ import annotations
 
@@ -7,8 +8,25 @@ import unicodedata
 import numpy as np
 import pytest
 
-from stream_dedup.fingerprinting import Fingerprinter, Languages, Prints, Recipe, characters, explain_features, spellings
-from stream_dedup.fingerprinting.characters import HAN, IGNORED, KIND_BITS, MARK, SEPARATOR, SPACE, UNSPACED, WORD
+from stream_dedup.fingerprinting import (
+    Fingerprinter,
+    Languages,
+    Prints,
+    Recipe,
+    characters,
+    explain_features,
+    spellings,
+)
+from stream_dedup.fingerprinting.characters import (
+    HAN,
+    IGNORED,
+    KIND_BITS,
+    MARK,
+    SEPARATOR,
+    SPACE,
+    UNSPACED,
+    WORD,
+)
 from stream_dedup.fingerprinting.normalise import normalise, normalise_batch
 from stream_dedup.ground.errors import ConfigurationError
 from tables.characters import FOLDER, MADE
@@ -22,16 +40,20 @@ same_unicode = pytest.mark.skipif(
     reason="this Python knows another Unicode version than the one the tables are frozen at",
 )
 ARABIC = "إنَّ أوَّلَ مَا يَجِبُ على القارئِ أن يَعرِفَهُ هو آخِرُ الكتـــابِ، فالمدرسةُ والمسؤولُ عنها في القرن ١٩"
-PERSIAN = (
-    "می\u200cخواهم کتاب\u200cهایی را که خریده\u200cام بدهم، نمی\u200cدانم آن\u200cها کدام\u200cیک را بیش\u200cتر می\u200cخوانند"
-)
+PERSIAN = "می\u200cخواهم کتاب\u200cهایی را که خریده\u200cام بدهم، نمی\u200cدانم آن\u200cها کدام\u200cیک را بیش\u200cتر می\u200cخوانند"
 HEBREW = "בְּרֵאשִׁית בָּרָא אֱלֹהִים אֵת הַשָּׁמַיִם וְאֵת הָאָרֶץ׃ וַיִּקְרָא אֱלֹהִים לָאוֹר יוֹם"
-VIETNAMESE = "Đến thuỷ điện Hoà Bình, học sinh khoẻ mạnh hoà mình vào thiên nhiên, nghe kể chuyện sông Đà"
-TURKISH = "Bütün insanlar hür, haysiyet ve haklar bakımından eşit doğarlar; akıl ve vicdan sahibidirler"
+VIETNAMESE = (
+    "Đến thuỷ điện Hoà Bình, học sinh khoẻ mạnh hoà mình vào thiên nhiên, nghe kể chuyện sông Đà"
+)
+TURKISH = (
+    "Bütün insanlar hür, haysiyet ve haklar bakımından eşit doğarlar; akıl ve vicdan sahibidirler"
+)
 
 
 def _without_marks(text: str) -> str:
-    return "".join(one for one in unicodedata.normalize("NFD", text) if unicodedata.category(one) != "Mn")
+    return "".join(
+        one for one in unicodedata.normalize("NFD", text) if unicodedata.category(one) != "Mn"
+    )
 
 
 PAIRS = {
@@ -41,14 +63,26 @@ PAIRS = {
     "Arabic digits": (ARABIC, ARABIC.replace("١٩", "19")),
     "Persian with Arabic yeh and kaf": (PERSIAN, PERSIAN.replace("ی", "ي").replace("ک", "ك")),
     "Hebrew points": (HEBREW, _without_marks(HEBREW)),
-    "Vietnamese marks set in the old way": (VIETNAMESE, VIETNAMESE.replace("uỷ", "ủy").replace("oà", "òa").replace("oẻ", "ỏe")),
-    "Vietnamese without marks": (VIETNAMESE, _without_marks(VIETNAMESE).replace("Đ", "D").replace("đ", "d")),
+    "Vietnamese marks set in the old way": (
+        VIETNAMESE,
+        VIETNAMESE.replace("uỷ", "ủy").replace("oà", "òa").replace("oẻ", "ỏe"),
+    ),
+    "Vietnamese without marks": (
+        VIETNAMESE,
+        _without_marks(VIETNAMESE).replace("Đ", "D").replace("đ", "d"),
+    ),
     "Vietnamese with eth": (VIETNAMESE, VIETNAMESE.replace("Đ", "Ð")),
     "Turkish capitals": (TURKISH, TURKISH.replace("i", "İ").upper()),
     "Turkish capitals by another language's rule": (TURKISH, TURKISH.upper()),
     "Turkish in ASCII": (TURKISH, _without_marks(TURKISH).replace("ı", "i")),
-    "Greek capitals": ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι", "ΟΛΟΙ ΟΙ ΑΝΘΡΩΠΟΙ ΓΕΝΝΙΟΥΝΤΑΙ ΕΛΕΥΘΕΡΟΙ"),
-    "Polish in ASCII": ("Wszyscy ludzie są równi, także łódź", "Wszyscy ludzie sa rowni, takze lodz"),
+    "Greek capitals": (
+        "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι",
+        "ΟΛΟΙ ΟΙ ΑΝΘΡΩΠΟΙ ΓΕΝΝΙΟΥΝΤΑΙ ΕΛΕΥΘΕΡΟΙ",
+    ),
+    "Polish in ASCII": (
+        "Wszyscy ludzie są równi, także łódź",
+        "Wszyscy ludzie sa rowni, takze lodz",
+    ),
     "Russian io": ("Все знают, что ёлка ещё зелёная", "Все знают, что елка еще зеленая"),
 }
 
@@ -62,11 +96,18 @@ def _are_equal(rows: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize(
-    "recipe", ["words", "shingles", "chars", "nfkc case space spelling | words chars:3 | log | xxh3 | signs:64"]
+    "recipe",
+    [
+        "words",
+        "shingles",
+        "chars",
+        "nfkc case space spelling | words chars:3 | log | xxh3 | signs:64",
+    ],
 )
 @pytest.mark.parametrize("pair", PAIRS)
 def test_two_spellings_have_one_print_and_two_digests(pair: str, recipe: str) -> None:
-    """Near at no distance and at a similarity of 1; exact are only texts that are the same once they are normalised."""
+    """Near at no distance and at a similarity of 1; exact are only texts that are the same once
+    they are normalised."""
     made = _prints(recipe, *PAIRS[pair])
 
     assert made.features[0] == made.features[1] > 2
@@ -83,7 +124,9 @@ def test_without_the_step_they_are_two(pair: str) -> None:
     assert not _are_equal(made.prints)
 
 
-@pytest.mark.parametrize("recipe", ["words", "chars", "keywords", "nfkc case space | words | log | keyed | signs:128"])
+@pytest.mark.parametrize(
+    "recipe", ["words", "chars", "keywords", "nfkc case space | words | log | keyed | signs:128"]
+)
 def test_a_half_space_is_a_space_under_every_recipe(recipe: str) -> None:
     made = _prints(recipe, PERSIAN, PERSIAN.replace("\u200c", " "))
 
@@ -105,7 +148,8 @@ def test_a_half_space_is_a_space_under_every_recipe(recipe: str) -> None:
     ],
 )
 def test_where_a_non_joiner_is_a_half_space(text: str, expected: str) -> None:
-    """Right between two letters or marks of Arabic's own block; everywhere else it is removed as other invisible ones are."""
+    """Right between two letters or marks of Arabic's own block; everywhere else it is removed as
+    other invisible ones are."""
     data, bounds = normalise_batch([text])
 
     assert normalise(text) == reference.normalise(text) == expected
@@ -138,14 +182,20 @@ POOL = [
 
 @pytest.mark.parametrize("preset", few(["words", "chars", "shingles"]))
 def test_spelling_equals_plain_python(preset: str) -> None:
-    """Random rows of what is folded and what is not, in batches: prints, counts and sketches against plain Python."""
+    """Random rows of what is folded and what is not, in batches: prints, counts and sketches
+    against plain Python."""
     texts = strings(dice(), POOL, 60, 1500)
     made = Fingerprinter(Recipe(preset, key=OTHER_KEY)).fingerprint(texts)
 
-    found = [(low | high << 64, count) for (low, high), count in zip(made.prints.tolist(), made.features.tolist(), strict=True)]
+    found = [
+        (low | high << 64, count)
+        for (low, high), count in zip(made.prints.tolist(), made.features.tolist(), strict=True)
+    ]
     assert found == [reference.print_of(preset, 128, text, OTHER_KEY) for text in texts]
     if preset != "chars":
-        assert [row.tobytes() for row in made.sketches] == [reference.sketch(text, OTHER_KEY) for text in texts]
+        assert [row.tobytes() for row in made.sketches] == [
+            reference.sketch(text, OTHER_KEY) for text in texts
+        ]
 
 
 @same_unicode
@@ -155,17 +205,25 @@ def test_the_table_is_what_its_maker_makes() -> None:
 
 
 def test_the_table_keeps_letters_letters() -> None:
-    """Every entry stands in words and so does what it becomes, which stays; its digest is frozen."""
+    """Every entry stands in words and so does what it becomes, which stays; its digest is
+    frozen."""
     kinds = characters.table()
     table = spellings.table()
     becomes = {one for one in table.values() if one is not None}
 
     assert len(table) > 1000
     assert not becomes & set(table)
-    assert {int(kinds[one]) & characters.KIND_BITS for one in {*table, *becomes}} <= {characters.WORD, characters.IGNORED}
+    assert {int(kinds[one]) & characters.KIND_BITS for one in {*table, *becomes}} <= {
+        characters.WORD,
+        characters.IGNORED,
+    }
     assert {len(chr(one).encode()) for one in becomes} == {1, 2}
     assert spellings.digest().hex() == "8b8a6d37a563de9771097f0aa1d7c298"
-    assert [spellings.fold(text) for text in ("Ñandú", "й ї ў Ё", "ﬁ漢ひกั")] == ["Nandu", "й ї ў Е", "ﬁ漢ひกั"]
+    assert [spellings.fold(text) for text in ("Ñandú", "й ї ў Ё", "ﬁ漢ひกั")] == [
+        "Nandu",
+        "й ї ў Е",
+        "ﬁ漢ひกั",
+    ]
 
 
 # The frozen tables of what each code point is
@@ -174,11 +232,14 @@ def test_the_table_keeps_letters_letters() -> None:
 @pytest.mark.thorough
 @same_unicode
 def test_tables_are_what_their_maker_makes() -> None:
-    assert {name: make() for name, make in MADE.items()} == {name: (FOLDER / name).read_text("ascii") for name in MADE}
+    assert {name: make() for name, make in MADE.items()} == {
+        name: (FOLDER / name).read_text("ascii") for name in MADE
+    }
 
 
 def test_tables_agree_with_this_python() -> None:
-    """What was assigned when the tables were frozen is a letter, mark or number to any later Python as well."""
+    """What was assigned when the tables were frozen is a letter, mark or number to any later Python
+    as well."""
     kinds = characters.table()
     for code_point in range(characters.CODE_POINTS):
         kind = int(kinds[code_point])
@@ -207,7 +268,8 @@ def test_kinds_of_some_characters(kind: int, of: str) -> None:
 
 
 def test_marks_are_flagged() -> None:
-    """Combining marks of every general category count towards a run, and so do the half-width voicing marks."""
+    """Combining marks of every general category count towards a run, and so do the half-width
+    voicing marks."""
     kinds = characters.table()
 
     assert all(kinds[ord(one)] & MARK for one in "\u0301\u093f\u20dd\u3099\uff9e\u0e48")

@@ -45,7 +45,8 @@ from tests.fingerprinting.texts import dice, strings
     ],
 )
 def test_words_by_script(text: str, expected: str) -> None:
-    """Letters, marks and numbers are words; Han goes to jieba; unspaced scripts go by overlapping pairs."""
+    """Letters, marks and numbers are words; Han goes to jieba; unspaced scripts go by overlapping
+    pairs."""
     assert words(text) == expected.split()
 
 
@@ -61,12 +62,18 @@ def _is_han(character: str) -> bool:
 
 def test_han_is_cut_as_jieba_cuts_it() -> None:
     generator = dice()
-    known = [word for word, frequency in reference.jieba_itself().FREQ.items() if frequency and han(word) == [word]]
+    known = [
+        word
+        for word, frequency in reference.jieba_itself().FREQ.items()
+        if frequency and han(word) == [word]
+    ]
     common = [character for word in generator.sample(known, 3000) for character in word]
     kinds = (
         lambda: "".join(generator.choices(known, k=generator.randrange(1, 9))),
         lambda: "".join(generator.choices(common, k=generator.randrange(1, 30))),
-        lambda: "".join(chr(generator.randrange(0x4E00, 0xA000)) for _ in range(generator.randrange(1, 30))),
+        lambda: "".join(
+            chr(generator.randrange(0x4E00, 0xA000)) for _ in range(generator.randrange(1, 30))
+        ),
         lambda: "".join(generator.choices([*common[:9], "々", "〇", "\u3400", "\U00020000"], k=12)),
     )
     for _ in range(8000):
@@ -77,13 +84,15 @@ def test_han_is_cut_as_jieba_cuts_it() -> None:
 
 @pytest.mark.parametrize("run", ["嬿橍絵", "嬿橍絵弻", "中嬿橍絵"])
 def test_a_word_that_begins_in_its_middle_is_one(run: str) -> None:
-    """The model knows the first character in the middle of words alone: its path begins there, and so does the word."""
+    """The model knows the first character in the middle of words alone: its path begins there, and
+    so does the word."""
     assert words(run) == reference.cut_with_jieba(run)
 
 
 @pytest.mark.thorough
 def test_han_of_real_texts_is_cut_as_jieba_cuts_it(corpora: Path) -> None:
-    """A sample of the runs in the Chinese and Japanese corpora: the cut equals that of jieba itself."""
+    """A sample of the runs in the Chinese and Japanese corpora: the cut equals that of jieba
+    itself."""
     runs = set()
     for name in ("zh_laws", "zh_translations", "ja_books"):
         runs.update(han((corpora / f"{name}.jsonl").read_text(encoding="utf-8")))
@@ -93,7 +102,8 @@ def test_han_of_real_texts_is_cut_as_jieba_cuts_it(corpora: Path) -> None:
 
 
 def test_long_runs_of_han_are_cut_in_pieces() -> None:
-    """A run is cut as if it were broken after every so many characters, so no run is too long for jieba's method."""
+    """A run is cut as if it were broken after every so many characters, so no run is too long for
+    jieba's method."""
     run = "研究生命起源于" * 200
     pieces = [run[start : start + 512] for start in range(0, len(run), 512)]
 
@@ -102,7 +112,8 @@ def test_long_runs_of_han_are_cut_in_pieces() -> None:
 
 
 def test_a_changed_dictionary_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another dictionary under the same version would make other prints: it is refused, and so is a missing one."""
+    """Another dictionary under the same version would make other prints: it is refused, and so is a
+    missing one."""
     (tmp_path / "finalseg").mkdir()
     folder = jieba_data.engine_folder(jieba_data.ENGINE_FILES, jieba_data.ENGINE_DIGEST)
     for name in jieba_data.ENGINE_FILES:
@@ -127,17 +138,21 @@ def test_a_missing_jieba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_words_of_alphabets_equal_the_reference() -> None:
-    """Random rows of letters of one and two bytes, separators, and scripts that are cut otherwise: against plain Python."""
+    """Random rows of letters of one and two bytes, separators, and scripts that are cut otherwise:
+    against plain Python."""
     pool = [*"абвґії" * 6, *"éßñøłאبج" * 3, *"abc01" * 6, *" " * 12, *",.-«»—·", *"中文ひカกข가ἀ"]
     normalised = [reference.normalise(text) for text in strings(dice(), pool, 24, 20_000)]
 
     kinds = set((characters.table()[:0x800] & characters.KIND_BITS).tolist())
-    assert not kinds & {characters.HAN, characters.UNSPACED}, "what has two bytes is of a word, or between words"
+    assert not kinds & {characters.HAN, characters.UNSPACED}, (
+        "what has two bytes is of a word, or between words"
+    )
     assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]
 
 
 def test_words_of_long_ascii_equal_the_reference() -> None:
-    """Rows of 64 bytes are looked at together: every ASCII character on either side of their edges, and random texts."""
+    """Rows of 64 bytes are looked at together: every ASCII character on either side of their edges,
+    and random texts."""
     edges = [
         f"{'ab ' * 21}"[:lead] + f"{before}{chr(byte)}{after}" + " xyz" * 20
         for lead in range(60, 68)
@@ -153,7 +168,8 @@ def test_words_of_long_ascii_equal_the_reference() -> None:
     assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]
 
 
-# Parts of speech by machine code: the same as jieba's own path, and quick for what its model has never seen
+# Parts of speech by machine code: the same as jieba's own path, and quick for what its model has
+# never seen
 
 
 def random_han(count: int, chance: random.Random) -> str:
@@ -173,7 +189,11 @@ def test_the_path_is_jiebas(known_share: float) -> None:
             for _ in range(chance.randrange(1, 14))
         )
         _, expected = viterbi(
-            run, jieba.posseg.char_state_tab_P, jieba.posseg.start_P, jieba.posseg.trans_P, jieba.posseg.emit_P
+            run,
+            jieba.posseg.char_state_tab_P,
+            jieba.posseg.start_P,
+            jieba.posseg.trans_P,
+            jieba.posseg.emit_P,
         )
 
         assert list(tags.path(run)) == list(expected), run
@@ -185,11 +205,14 @@ def test_words_and_tags_are_jiebas() -> None:
     for _ in range(30):
         run = random_han(chance.randrange(2, 12), chance)
 
-        assert list(tags.words(run)) == [(one.word, one.flag) for one in tokenizer._POSTokenizer__cut(run)]
+        assert list(tags.words(run)) == [
+            (one.word, one.flag) for one in tokenizer._POSTokenizer__cut(run)
+        ]
 
 
 def test_textrank_of_han_that_nobody_has_seen_is_no_trap() -> None:
-    """It takes a few times as long as other keywords do, of the same text; jieba's own code takes some 360 times as long."""
+    """It takes a few times as long as other keywords do, of the same text; jieba's own code takes
+    some 360 times as long."""
     text = random_han(2000, random.Random(1))
     ranked, by_frequency = Fingerprinter(Recipe("textrank")), Fingerprinter(Recipe("keywords"))
 

@@ -1,4 +1,5 @@
-"""What several tests of this room use: a key, dice, random texts, and rows of a batch in the reference's form."""
+"""What several tests of this room use: a key, dice, random texts, and rows of a batch in the
+reference's form."""
 
 from __future__ import annotations
 
@@ -46,6 +47,13 @@ def strings(chance: random.Random, pool: Sequence[str], longest: int, count: int
 def rows(prints: Prints) -> list[reference.Print]:
     """The rows of a batch as the reference writes them."""
     columns = zip(
-        prints.prints.tolist(), prints.features.tolist(), map(bytes, prints.digests), prints.empty.tolist(), strict=True
+        prints.prints.tolist(),
+        prints.features.tolist(),
+        map(bytes, prints.digests),
+        prints.empty.tolist(),
+        strict=True,
     )
-    return [reference.Print(high << 64 | low, features, digest, empty) for (low, high), features, digest, empty in columns]
+    return [
+        reference.Print(high << 64 | low, features, digest, empty)
+        for (low, high), features, digest, empty in columns
+    ]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from stream_dedup.ground.addresses import TextAddress, checked, parse_prefixes, shown
 
 PREFIXES = parse_prefixes(
-    "s3://crawl/pages, https://store.example:8443/a/, gs://crawl, file:///srv/pages, abfs://box@acc.example/a"
+    "s3://crawl/pages, https://store.example:8443/a/, gs://crawl, file:///srv/pages, "
+    "abfs://box@acc.example/a"
 )
 
 
@@ -78,20 +79,33 @@ def test_everything_else_is_refused_with_the_reason(address: str, why: str) -> N
 @pytest.mark.parametrize(
     ("why", "prefixes"),
     [
-        (r"prefix|must begin", ["", " , ", "crawl/pages", "ftp://a/b", "https://a/..", "s3://a/b?c", "https://u:p@a"]),
-        ("cannot be a prefix: it names no bucket", ["s3://", "S3:///", "gs://crawl, s3a://", "abfs://", "s3:///pages"]),
+        (
+            r"prefix|must begin",
+            ["", " , ", "crawl/pages", "ftp://a/b", "https://a/..", "s3://a/b?c", "https://u:p@a"],
+        ),
+        (
+            "cannot be a prefix: it names no bucket",
+            ["s3://", "S3:///", "gs://crawl, s3a://", "abfs://", "s3:///pages"],
+        ),
         ("cannot be a prefix: it names no folder", ["file:///", "memory://"]),
         ("cannot be a prefix: it names no host", ["https://"]),
     ],
 )
-def test_a_prefix_that_could_allow_nothing_or_too_much_is_refused(why: str, prefixes: list[str]) -> None:
+def test_a_prefix_that_could_allow_nothing_or_too_much_is_refused(
+    why: str, prefixes: list[str]
+) -> None:
     """A scheme alone would allow all that the worker's credentials do, and on a disk every file."""
     for written in prefixes:
         with pytest.raises(ValueError, match=why):
             parse_prefixes(written)
 
 
-@given(st.text(max_size=60), st.sampled_from(["", "s3://crawl/pages/", "https://store.example:8443/a/", "file:///srv/pages/"]))
+@given(
+    st.text(max_size=60),
+    st.sampled_from(
+        ["", "s3://crawl/pages/", "https://store.example:8443/a/", "file:///srv/pages/"]
+    ),
+)
 def test_whatever_stands_there_it_lies_below_a_prefix_or_is_refused(rest: str, front: str) -> None:
     found = checked(front + rest, PREFIXES)
     if isinstance(found, TextAddress):
@@ -103,6 +117,9 @@ def test_whatever_stands_there_it_lies_below_a_prefix_or_is_refused(rest: str, f
 
 
 def test_a_sentence_shows_no_secret() -> None:
-    assert shown("https://me:secret@store.example/a?X-Signature=secret") == "https://***@store.example/a?..."
+    assert (
+        shown("https://me:secret@store.example/a?X-Signature=secret")
+        == "https://***@store.example/a?..."
+    )
     assert shown("s3://crawl/pages/\x1b[2J") == "s3://crawl/pages/\\x1b[2J"
     assert len(shown("s3://crawl/" + "a" * 9000)) <= 300

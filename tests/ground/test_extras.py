@@ -11,11 +11,14 @@ from stream_dedup.ground.extras import lacking
 
 
 def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [lacking(role) for role in ("worker", "index", "insights", "search", "console")] == [""] * 5
+    assert [lacking(role) for role in ("worker", "index", "insights", "search", "console")] == [
+        ""
+    ] * 5
 
     monkeypatch.setitem(sys.modules, "tantivy", None)
     assert lacking("search") == (
-        "The role search needs the package tantivy, which is not installed; install it with: pip install 'crawl-dedup[search]'"
+        "The role search needs the package tantivy, which is not installed; install it with: pip "
+        "install 'crawl-dedup[search]'"
     )
     assert lacking("console") == ""
 
@@ -24,7 +27,9 @@ def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert lacking("search").startswith(
         "The role search needs the packages jinja2, tantivy and uvicorn, which are not installed"
     )
-    assert lacking("console").startswith("The role console needs the packages jinja2 and uvicorn, which are not installed")
+    assert lacking("console").startswith(
+        "The role console needs the packages jinja2 and uvicorn, which are not installed"
+    )
     assert lacking("worker") == ""
 
 

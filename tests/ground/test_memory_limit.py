@@ -11,11 +11,16 @@ from stream_dedup.ground.memory_limit import limit_of_group, resident_bytes
 
 MIB = 1 << 20
 UNLIMITED_V1 = "9223372036854771712"
-# What a process says of itself, what lies in its control groups (a number is of MiB), and the limit in MiB.
+# What a process says of itself, what lies in its control groups (a number is of MiB), and the limit
+# in MiB.
 CASES: dict[str, tuple[str, dict[str, int | str], int | None]] = {
     "version 2, in a container": ("0::/", {"memory.max": 512}, 512),
     "version 2, no limit": ("0::/", {"memory.max": "max"}, None),
-    "version 2, the least of those above": ("0::/a/b", {"a/memory.max": 700, "a/b/memory.max": 900}, 700),
+    "version 2, the least of those above": (
+        "0::/a/b",
+        {"a/memory.max": 700, "a/b/memory.max": 900},
+        700,
+    ),
     "version 2, a path outside the namespace": ("0::/../../escaped", {"memory.max": 512}, 512),
     "version 1, under its path": (
         "5:cpu,cpuacct:/a\n4:memory:/pods/1",

@@ -1,4 +1,5 @@
-"""What the commands print is safe to show and complete: text from outside never reaches a terminal raw."""
+"""What the commands print is safe to show and complete: text from outside never reaches a terminal
+raw."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ HOSTILE = "a\x1b[31m\u202e\x9b2J\nb\ud800"
 
 
 @pytest.mark.parametrize("value", [{"id": HOSTILE}, [HOSTILE], HOSTILE])
-def test_json_is_one_harmless_line_with_the_value_unchanged(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_harmless_line_with_the_value_unchanged(
+    value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     print_json(value)
 
     line = capsys.readouterr().out

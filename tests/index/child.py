@@ -1,7 +1,9 @@
-"""An index on RocksDB in a process of its own, so that a test can kill it with SIGKILL and open what it left.
+"""An index on RocksDB in a process of its own, so that a test can kill it with SIGKILL and open
+what it left.
 
-The children are forked by a server, `python -m tests.index.child`, which has compiled the kernels once and has no threads: a
-start costs milliseconds. A child carries out (method of `Volume`, arguments) and sends back what it returned.
+The children are forked by a server, `python -m tests.index.child`, which has compiled the kernels
+once and has no threads: a start costs milliseconds. A child carries out (method of `Volume`,
+arguments) and sends back what it returned.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Volume:
         self._store = DyingStore(path)
         self._index = LogIndex(self._store, keep_in=path / "tables")
 
-    def apply(self, records: list[tuple[int, int, bytes]], dies: str | None = None) -> list[tuple[int, bytes]]:
+    def apply(
+        self, records: list[tuple[int, int, bytes]], dies: str | None = None
+    ) -> list[tuple[int, bytes]]:
         self._store.dies = dies
         return self._index.apply(records)
 
@@ -62,9 +66,14 @@ class Volume:
     def answers_since(self, offset: int) -> list[tuple[int, bytes]]:
         return list(self._index.answers_since(offset))
 
-    def neighbours(self, limbs: list[int], scope: int, features: int, sketch: bytes = b"") -> list[tuple[int, int]]:
-        """Return (distance, source offset) of everything within reach; nothing of a text below the floor."""
-        found = self._index.similar(limbs, b"text of nobody..", features, scope, 1 << 20, sketch).found
+    def neighbours(
+        self, limbs: list[int], scope: int, features: int, sketch: bytes = b""
+    ) -> list[tuple[int, int]]:
+        """Return (distance, source offset) of everything within reach; nothing of a text below the
+        floor."""
+        found = self._index.similar(
+            limbs, b"text of nobody..", features, scope, 1 << 20, sketch
+        ).found
         return [(distance, entry.position.offset) for distance, entry in found]
 
     def statistics(self) -> dict[str, Any]:
@@ -96,7 +105,9 @@ class Child:
                 return self._connection.recv()
         except OSError as error:
             raise EOFError from error
-        raise TimeoutError(f"The index in a child process did not answer within {_ANSWER_SECONDS} s.")
+        raise TimeoutError(
+            f"The index in a child process did not answer within {_ANSWER_SECONDS} s."
+        )
 
     def close(self) -> None:
         """Close the index and end the process."""
@@ -104,7 +115,8 @@ class Child:
         self._wait()
 
     def kill(self, after: float = 0.0) -> None:
-        """End the process without warning, so many seconds from now: a moment is what the test is about."""
+        """End the process without warning, so many seconds from now: a moment is what the test is
+        about."""
         time.sleep(after)
         with contextlib.suppress(ProcessLookupError):  # it died over what it was asked
             os.kill(self._pid, signal.SIGKILL)
@@ -123,7 +135,9 @@ def _server() -> str:
     """Start the server of children, and return its address; it ends with this process."""
     folder = tempfile.TemporaryDirectory()
     address = str(Path(folder.name) / "children")
-    server = subprocess.Popen([sys.executable, "-m", __name__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    server = subprocess.Popen(
+        [sys.executable, "-m", __name__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert server.stdout is not None
     assert server.stdin is not None
     assert server.stdout.readline() == b"ready\n", "the server of child processes did not start"
@@ -143,7 +157,12 @@ def _serve_children(address: str) -> None:
     beside.GROUP_ROWS = held.GROUP_ROWS = 8  # so that there are files beside small volumes
     neighbours._ACTIVE_MIN = 12
     index = LogIndex(MemoryStore())  # compiles what the children will need
-    index.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch([Doc(0, 0, 0, bytes(16), 0)]))])
+    index.apply(
+        [
+            (0, APPEND_MS, declare(PLANS["blocks"])),
+            (1, APPEND_MS, batch([Doc(0, 0, 0, bytes(16), 0)])),
+        ]
+    )
     index.similar([0, 0], bytes(16), 100)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them, so the system does
     listener = socket.socket(socket.AF_UNIX)

@@ -1,9 +1,11 @@
-"""Writes tests/golden/volumes/N.json and tests/golden/snapshots/N.tar.gz: a volume and a snapshot of this layout.
+"""Writes tests/golden/volumes/N.json and tests/golden/snapshots/N.tar.gz: a volume and a snapshot
+of this layout.
 
     python -m tests.index.golden
 
-Run it once for a layout (`layout.VERSION`), before the first release that has it. The snapshot holds the first half of the log
-`tests/golden/formats/1/log.json`; whoever restores it must answer the second half as is written there.
+Run it once for a layout (`layout.VERSION`), before the first release that has it. The snapshot
+holds the first half of the log `tests/golden/formats/1/log.json`; whoever restores it must answer
+the second half as is written there.
 """
 
 from __future__ import annotations
@@ -26,9 +28,13 @@ NAME = "cluster/topic"
 
 
 def half_of_the_log() -> tuple[list[tuple[int, int, bytes | None]], dict[int, bytes], int]:
-    """Return (log offset, append time, bytes) of a whole recorded log, the answers to it by log offset, and its middle."""
+    """Return (log offset, append time, bytes) of a whole recorded log, the answers to it by log
+    offset, and its middle."""
     found = json.loads((GOLDEN / "formats" / "1" / "log.json").read_text())
-    log = [(at, append_ms, None if raw is None else bytes.fromhex(raw)) for at, (append_ms, raw) in enumerate(found["log"])]
+    log = [
+        (at, append_ms, None if raw is None else bytes.fromhex(raw))
+        for at, (append_ms, raw) in enumerate(found["log"])
+    ]
     return log, {int(at): bytes.fromhex(raw) for at, raw in found["answers"].items()}, len(log) // 2
 
 
@@ -38,7 +44,12 @@ def main() -> None:
 
     VOLUME.parent.mkdir(exist_ok=True)
     SNAPSHOT.parent.mkdir(exist_ok=True)
-    VOLUME.write_text(json.dumps({key.hex(): value.hex() for key, value in sorted(example_volume().items())}, indent=1) + "\n")
+    VOLUME.write_text(
+        json.dumps(
+            {key.hex(): value.hex() for key, value in sorted(example_volume().items())}, indent=1
+        )
+        + "\n"
+    )
     log, _, half = half_of_the_log()
     with tempfile.TemporaryDirectory() as folder:
         index = LogIndex(RocksStore(Path(folder) / "index"))

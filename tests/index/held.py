@@ -12,9 +12,14 @@ from stream_dedup.proof.fold import Fold
 
 
 def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
-    """Return what the volume holds of copies, by the position of the representative that the entry's row names."""
+    """Return what the volume holds of copies, by the position of the representative that the
+    entry's row names."""
     found = {}
-    names = {key[1:]: layout.decode_source(value) for key, value in volume.items() if key[:1] == layout.PREFIX_SOURCE}
+    names = {
+        key[1:]: layout.decode_source(value)
+        for key, value in volume.items()
+        if key[:1] == layout.PREFIX_SOURCE
+    }
 
     def position(source: int, offset: int) -> str:
         return named(Position(*names[source.to_bytes(4, "big")], offset))
@@ -28,13 +33,21 @@ def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
         kind = layout.row_type(meta.print_limbs, meta.sketch_bytes)
         count, raw, _ = layout.split_rows(page, kind.itemsize)
         entry = layout.decode_columns(raw, count, kind)[number % layout.PAGE_ENTRIES]
-        assert entry["state"] != layout.STATE_REMOVED, f"entry {number} is gone, and its copies are still there"
+        assert entry["state"] != layout.STATE_REMOVED, (
+            f"entry {number} is gone, and its copies are still there"
+        )
         row = np.frombuffer(value, layout.COPIES)[0]
         best = position(int(row["source"]), int(row["offset"]))
         identifier = volume.get(layout.best_id_key(number), b"")
         times = (int(row["first_ms"]), int(row["last_ms"]))
         figures = (int(row["features"]), int(row["time_ms"]), int(row["rank"]), int(row["rule"]))
-        found[position(int(entry["source"]), int(entry["offset"]))] = (int(row["copies"]), times, best, identifier, figures)
+        found[position(int(entry["source"]), int(entry["offset"]))] = (
+            int(row["copies"]),
+            times,
+            best,
+            identifier,
+            figures,
+        )
     ids = [key for key in volume if key[:1] == layout.PREFIX_BEST_ID]
     assert all(layout.copies_key(layout.number_of(key)) in volume for key in ids)
     return found
@@ -56,5 +69,6 @@ def folded(fold: Fold) -> dict[str, tuple[Any, ...]]:
 
 
 def named(position: Position) -> str:
-    """Return a position with its topic's id: a topic that was created again has the same positions once more."""
+    """Return a position with its topic's id: a topic that was created again has the same positions
+    once more."""
     return f"{position} of {position.topic_id.hex()}"

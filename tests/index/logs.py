@@ -1,4 +1,5 @@
-"""Log records for tests: single documents in words, and random logs with everything that can happen to them."""
+"""Log records for tests: single documents in words, and random logs with everything that can happen
+to them."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def read(raw: bytes | None) -> Batch | Control | Seed | Release | None:
 
 
 def append_time(offset: int) -> int:
-    """When the record at an offset was appended: some 40 ms after the one before, never in order, and now and then late."""
+    """When the record at an offset was appended: some 40 ms after the one before, never in order,
+    and now and then late."""
     return APPEND_MS + 40 * offset + offset * 7919 % 97 + (5000 if offset % 50 == 49 else 0)
 
 
@@ -82,7 +84,15 @@ class Doc:
 
 def declare(plan: Plan, **fields: Any) -> bytes:
     return control(
-        "declare", **{"recipe": RECIPE, "plan": plan.to_fields(), "group": "test", "floor": FLOOR, "mode": 0, **fields}
+        "declare",
+        **{
+            "recipe": RECIPE,
+            "plan": plan.to_fields(),
+            "group": "test",
+            "floor": FLOOR,
+            "mode": 0,
+            **fields,
+        },
     )
 
 
@@ -107,8 +117,11 @@ def release(doc: Doc, unique_from: int = 0, **more: Any) -> bytes:
     return encode_release(Release(batch_of([doc], None, **more), unique_from))
 
 
-def batch(docs: Sequence[Doc], watermarks: dict[int, tuple[int, int]] | None = None, **more: Any) -> bytes:
-    """Return a batch record; `watermarks` are (epoch, committed) by partition, (0, 0) where none is given."""
+def batch(
+    docs: Sequence[Doc], watermarks: dict[int, tuple[int, int]] | None = None, **more: Any
+) -> bytes:
+    """Return a batch record; `watermarks` are (epoch, committed) by partition, (0, 0) where none is
+    given."""
     return encode_batch(batch_of(docs, watermarks, **more))
 
 
@@ -123,9 +136,13 @@ def batch_of(
     topic: str = TOPIC,
 ) -> Batch:
     partitions = sorted({doc.partition for doc in docs} | set(watermarks or ()))
-    sources = tuple(Source(topic, TOPIC_ID, one, *(watermarks or {}).get(one, (0, 0))) for one in partitions)
+    sources = tuple(
+        Source(topic, TOPIC_ID, one, *(watermarks or {}).get(one, (0, 0))) for one in partitions
+    )
     values = max((len(doc.sketch) for doc in docs), default=0)
-    sketches = np.array([[*doc.sketch, *bytes(values - len(doc.sketch))] for doc in docs], np.uint8).reshape(len(docs), values)
+    sketches = np.array(
+        [[*doc.sketch, *bytes(values - len(doc.sketch))] for doc in docs], np.uint8
+    ).reshape(len(docs), values)
     return Batch(
         recipe=recipe,
         mode=mode,
@@ -136,18 +153,24 @@ def batch_of(
         offset=np.array([doc.offset for doc in docs], np.int64),
         value_digest=np.array([doc.value for doc in docs], np.uint64),
         text_digest=np.array([list(doc.digest) for doc in docs], np.uint8),
-        prints=np.array([[(doc.print >> (64 * limb)) & (2**64 - 1) for limb in range(limbs)] for doc in docs], np.uint64),
+        prints=np.array(
+            [[(doc.print >> (64 * limb)) & (2**64 - 1) for limb in range(limbs)] for doc in docs],
+            np.uint64,
+        ),
         sketches=sketches,
         features=np.array([doc.features for doc in docs], np.uint32),
         scope=np.array([doc.scope for doc in docs], np.uint64),
         time_ms=np.array([doc.time_ms for doc in docs], np.int64),
         ids=tuple(doc.id for doc in docs),
-        ranks=np.array([doc.rank for doc in docs], np.uint32) if any(doc.rank for doc in docs) else None,
+        ranks=np.array([doc.rank for doc in docs], np.uint32)
+        if any(doc.rank for doc in docs)
+        else None,
     )
 
 
 def random_sketch(chance: random.Random) -> bytes:
-    """Return a sketch some values from one that is all zero: spread at random, or so that few blocks are equal."""
+    """Return a sketch some values from one that is all zero: spread at random, or so that few
+    blocks are equal."""
     values = bytearray(SKETCH_VALUES)
     for at in chance.sample(range(SKETCH_VALUES), chance.choice([0, 8, 24, 28, 32, 70])):
         values[at] = chance.randrange(3)
@@ -169,13 +192,20 @@ class _Partition:
 
 
 class RandomLog:
-    """A seeded log as workers with faults and operators would write it: redelivery, rewinds, zombies, retractions, seeds,
-    releases, take-downs, and nonsense; with `plan_changes` and `windows` these change on the way too. Without `orders` no
-    operator seeds, releases or takes down, rightly or wrongly: builds that knew of no such records refuse each.
+    """A seeded log as workers with faults and operators would write it: redelivery, rewinds,
+    zombies, retractions, seeds, releases, take-downs, and nonsense; with `plan_changes` and
+    `windows` these change on the way too. Without `orders` no operator seeds, releases or takes
+    down, rightly or wrongly: builds that knew of no such records refuse each.
     """
 
     def __init__(
-        self, seed: int, plan: Plan, *, plan_changes: bool = False, windows: bool = False, orders: bool = True
+        self,
+        seed: int,
+        plan: Plan,
+        *,
+        plan_changes: bool = False,
+        windows: bool = False,
+        orders: bool = True,
     ) -> None:
         self._random = random.Random(seed)
         self._plan = plan
@@ -191,9 +221,16 @@ class RandomLog:
 
     def records(self, count: int) -> list[bytes | None]:
         """Return the first `count` records; the first declares the plan."""
-        window = {"window": {"length_ms": 1500, "refresh": self._random.random() < 0.5}} if self._windows else {}
+        window = (
+            {"window": {"length_ms": 1500, "refresh": self._random.random() < 0.5}}
+            if self._windows
+            else {}
+        )
         counts = {"count_copies": True} if self._counts else {}
-        return [declare(self._plan, better=self._better, **counts, **window), *(self._record() for _ in range(count - 1))]
+        return [
+            declare(self._plan, better=self._better, **counts, **window),
+            *(self._record() for _ in range(count - 1)),
+        ]
 
     def _record(self) -> bytes | None:
         kind = self._random.random()
@@ -202,12 +239,16 @@ class RandomLog:
         if kind < 0.72:
             return self._order()
         if kind < 0.78 and self._sent:
-            docs, watermarks = self._random.choice(self._sent)  # a zombie's append, or one whose acknowledgement was lost
+            docs, watermarks = self._random.choice(
+                self._sent
+            )  # a zombie's append, or one whose acknowledgement was lost
             return batch(docs, watermarks)
         if kind < 0.86:
             return self._retraction()
         if kind < 0.90:
-            one = self._random.choice(self._partitions)  # a rewind: the group is empty, the epoch rises
+            one = self._random.choice(
+                self._partitions
+            )  # a rewind: the group is empty, the epoch rises
             one.epoch += 1
             one.committed = one.next = self._random.randint(0, one.committed)
             return control("plan")
@@ -242,10 +283,16 @@ class RandomLog:
         low = chance.randrange(100)
         bits = range(low, low + 28) if chance.random() < 0.4 else range(self._plan.width)
         print_bits = base
-        for bit in chance.sample(bits, chance.choice([0, 1, 2, 3, 4, 7, 12, 15, 16, 17, 18, 19, 20, 22])):
+        for bit in chance.sample(
+            bits, chance.choice([0, 1, 2, 3, 4, 7, 12, 15, 16, 17, 18, 19, 20, 22])
+        ):
             print_bits ^= 1 << bit
         known = [doc for one in self._partitions for doc in one.documents]
-        digest = chance.choice(known).digest if known and chance.random() < 0.15 else chance.randbytes(16)
+        digest = (
+            chance.choice(known).digest
+            if known and chance.random() < 0.15
+            else chance.randbytes(16)
+        )
         doc = Doc(
             partition,
             offset,
@@ -270,26 +317,40 @@ class RandomLog:
             return control("retract", topic=TOPIC)
         docs = self._random.choices(known, k=self._random.choice([1, 1, 1, 2, 4]))
         if self._random.random() < 0.1:
-            docs[0] = Doc(docs[0].partition, docs[0].offset, docs[0].value ^ 1, docs[0].digest, docs[0].print)
+            docs[0] = Doc(
+                docs[0].partition, docs[0].offset, docs[0].value ^ 1, docs[0].digest, docs[0].print
+            )
         return retract(*docs)
 
     def _order(self) -> bytes:
-        """Return what an operator wrote: a take-down, seeds, or a release; of documents that are known, or not."""
+        """Return what an operator wrote: a take-down, seeds, or a release; of documents that are
+        known, or not."""
         chance = self._random
         known = [doc for one in self._partitions for doc in one.documents]
         kind = chance.random()
         if kind < 0.2:
-            return forget(*chance.sample([b"a", b"b", b"c" * 512, b"never seen"], chance.choice([1, 1, 2])))
+            return forget(
+                *chance.sample([b"a", b"b", b"c" * 512, b"never seen"], chance.choice([1, 1, 2]))
+            )
         if kind < 0.6 and known:
             return release(chance.choice(known), chance.randrange(100))
-        docs = [self._document(chance.randrange(2), chance.randrange(30)) for _ in range(chance.randint(1, 4))]
+        docs = [
+            self._document(chance.randrange(2), chance.randrange(30))
+            for _ in range(chance.randint(1, 4))
+        ]
         if known and chance.random() < 0.3:
             docs.append(chance.choice(known))
-        return seed(docs, topic=chance.choice(["elsewhere", "seed:pages.jsonl", "elsewhere", TOPIC]))
+        return seed(
+            docs, topic=chance.choice(["elsewhere", "seed:pages.jsonl", "elsewhere", TOPIC])
+        )
 
     def _window(self) -> bytes:
         length = self._random.choice([1000, 1000, 1600, 2400, 4000])
-        window = {"length_ms": length, "refresh": self._random.random() < 0.5} if self._random.random() < 0.8 else None
+        window = (
+            {"length_ms": length, "refresh": self._random.random() < 0.5}
+            if self._random.random() < 0.8
+            else None
+        )
         plan = {"plan": self._plan.to_fields()} if self._random.random() < 0.2 else {}
         return control("plan", window=window, **plan)
 
@@ -301,9 +362,21 @@ class RandomLog:
             return control("plan", better=self._random.choice([*RULES, "shortest", 7]))
         if self._plan_changes and self._random.random() < 0.5:
             threshold = self._random.randrange(25)
-            plan = Plan(128, 8, self._random.randrange(3), threshold) if threshold % 2 else Plan(64, 4, 0, min(threshold, 9))
+            plan = (
+                Plan(128, 8, self._random.randrange(3), threshold)
+                if threshold % 2
+                else Plan(64, 4, 0, min(threshold, 9))
+            )
             if threshold % 3 == 0:
-                plan = Plan(128, 4, 0, threshold, bands=16, similarity=self._random.choice([0, 50]), asked=threshold % 4)
+                plan = Plan(
+                    128,
+                    4,
+                    0,
+                    threshold,
+                    bands=16,
+                    similarity=self._random.choice([0, 50]),
+                    asked=threshold % 4,
+                )
             return control("plan", plan=plan.to_fields())
         orders = [seed([doc], recipe="another"), release(doc, mode=Mode.SHADOW), seed([doc])[:-1]]
         return self._random.choice(
@@ -339,7 +412,8 @@ def bytes_in_page(value: bytes, row: int, field: str, limbs: int = 2) -> range:
 
 
 def doubtful_positions(records: Iterable[object]) -> set[str]:
-    """Return where random logs have other bytes later, which no partition has: of such a position two entries may stand."""
+    """Return where random logs have other bytes later, which no partition has: of such a position
+    two entries may stand."""
     values: dict[str, set[int]] = defaultdict(set)
     for record in records:
         found = record.batch if isinstance(record, Seed | Release) else record

@@ -1,11 +1,13 @@
-"""The index beside a plain scan, for every kind of plan: insert, query, retract, forget, expire, reopen, kill.
+"""The index beside a plain scan, for every kind of plan: insert, query, retract, forget, expire,
+reopen, kill.
 
     python -m tests.index.machine --steps 10000              ten thousand steps for each kind of plan
     python -m tests.index.machine --steps 10000 --plan 64:4:0:3
 
-The index runs on RocksDB in a child process that is closed and opened, or killed with SIGKILL: at rest, while it opens,
-before a write, or after one. What it answers must be what a list says that is searched from its beginning; and at the end
-of each run, the whole log read again must give the same answers byte for byte.
+The index runs on RocksDB in a child process that is closed and opened, or killed with SIGKILL: at
+rest, while it opens, before a write, or after one. What it answers must be what a list says that is
+searched from its beginning; and at the end of each run, the whole log read again must give the same
+answers byte for byte.
 """
 
 from __future__ import annotations
@@ -25,7 +27,13 @@ from typing import ClassVar
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as set_seed
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.plan import Plan, parse
@@ -75,7 +83,9 @@ class Held:
     """A representative, as the list knows it."""
 
     doc: Doc
-    last: bytes  # the digest of the text that its id had last, as long as it is the latest of that id
+    last: (
+        bytes  # the digest of the text that its id had last, as long as it is the latest of that id
+    )
 
 
 def text_of(doc: Doc) -> tuple[int, int, bytes]:
@@ -108,7 +118,8 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     # The index
 
     def append(self, record: bytes, dies: str | None = None) -> list[tuple[int, bytes]]:
-        """Give one record to the index, and to the next one if it dies over it; return its answer."""
+        """Give one record to the index, and to the next one if it dies over it; return its
+        answer."""
         offset = len(self.log)
         self.log.append((offset, self.now_ms, record))
         try:
@@ -119,7 +130,11 @@ class AgainstAPlainScan(RuleBasedStateMachine):
             self.restart(self.child.kill)
             self.child.opened()
             assert self.child.ask("applied") == offset + (dies == "after")
-            answers = self.child.ask("apply", self.log[-1:]) if dies == "before" else self.child.ask("answers_since", offset)
+            answers = (
+                self.child.ask("apply", self.log[-1:])
+                if dies == "before"
+                else self.child.ask("answers_since", offset)
+            )
         self.answers += answers
         return answers
 
@@ -130,11 +145,16 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     # The list
 
     def near(self, doc: Doc) -> list[Doc]:
-        peers = [held.doc for held in self.held if held.doc.scope == doc.scope and held.doc.features >= FLOOR]
+        peers = [
+            held.doc
+            for held in self.held
+            if held.doc.scope == doc.scope and held.doc.features >= FLOOR
+        ]
         return [peers[place] for place in near(self.fields, text_of(doc), map(text_of, peers))]
 
     def find(self, doc: Doc) -> tuple[Reason, int, int | None]:
-        """Return (reason, distance, offset of the representative), and hold the document if it is unique."""
+        """Return (reason, distance, offset of the representative), and hold the document if it is
+        unique."""
         peers = [held.doc for held in self.held if held.doc.scope == doc.scope]
         for one in peers:
             if one.digest == doc.digest:
@@ -152,25 +172,37 @@ class AgainstAPlainScan(RuleBasedStateMachine):
 
     def had_another(self, doc: Doc) -> bool:
         """Return whether the id of a duplicate had another text last; now it has this one."""
-        same = [held for held in self.held if doc.id and (held.doc.id, held.doc.scope) == (doc.id, doc.scope)]
+        same = [
+            held
+            for held in self.held
+            if doc.id and (held.doc.id, held.doc.scope) == (doc.id, doc.scope)
+        ]
         if not same or same[-1].last == doc.digest:
             return False
         same[-1].last = doc.digest
         return True
 
     def document(self, offset: int) -> Doc:
-        """A document some bits from one of a few prints: spread at random, or so that every block is about to miss."""
+        """A document some bits from one of a few prints: spread at random, or so that every block
+        is about to miss."""
         chance, plan = self.chance, self.plan
         number = chance.choice(self.bases)
         if chance.random() < 0.5:
-            for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))):
+            for bit in chance.sample(
+                range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))
+            ):
                 number ^= 1 << bit
         else:
             for first, end in plan.bounds:
-                for bit in chance.sample(range(first, end), min(end - first, chance.choice([0, plan.radius, plan.radius + 1]))):
+                for bit in chance.sample(
+                    range(first, end),
+                    min(end - first, chance.choice([0, plan.radius, plan.radius + 1])),
+                ):
                     number ^= 1 << bit
         if chance.random() < 0.1:
-            self.bases[chance.randrange(3)] = number  # what is near wanders, so that there are chains
+            self.bases[chance.randrange(3)] = (
+                number  # what is near wanders, so that there are chains
+            )
         return Doc(
             partition=0,
             offset=offset,
@@ -191,7 +223,9 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         docs = [self.document(len(self.said) + place) for place in range(count)]
         ((_, raw),) = self.append(batch(docs, limbs=self.limbs), dies)
         expected = [self.find(doc) for doc in docs]
-        self.said.update((doc.offset, (doc, verdict)) for doc, verdict in zip(docs, expected, strict=True))
+        self.said.update(
+            (doc.offset, (doc, verdict)) for doc, verdict in zip(docs, expected, strict=True)
+        )
 
         assert expected == verdicts(raw)
 
@@ -212,7 +246,9 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         found = self.near(doc) if doc.features >= FLOOR else []
         expected = [(self.plan.distance(one.print, doc.print), one.offset) for one in found]
 
-        assert sorted(expected) == sorted(self.child.ask("neighbours", limbs, doc.scope, doc.features, doc.sketch))
+        assert sorted(expected) == sorted(
+            self.child.ask("neighbours", limbs, doc.scope, doc.features, doc.sketch)
+        )
 
     @precondition(lambda self: self.held)
     @rule()
@@ -221,7 +257,11 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         held = self.chance.choice(self.held)
         self.append(retract(held.doc))
         self.held.remove(held)
-        self.said = {offset: said for offset, said in self.said.items() if held.doc.offset not in (offset, said[1][2])}
+        self.said = {
+            offset: said
+            for offset, said in self.said.items()
+            if held.doc.offset not in (offset, said[1][2])
+        }
 
     @rule(how=st.sampled_from(["closed", "killed at rest", "killed while opening"]))
     def reopen(self, how: str) -> None:
@@ -250,11 +290,15 @@ class AgainstAPlainScan(RuleBasedStateMachine):
 
 def verdicts(raw: bytes) -> list[tuple[Reason, int, int | None]]:
     """Return (reason, distance, offset of the representative) of each judgement in an answer."""
-    return [(one.reason, one.distance, None if one.of is None else one.of.position.offset) for one in judged(raw)]
+    return [
+        (one.reason, one.distance, None if one.of is None else one.of.position.offset)
+        for one in judged(raw)
+    ]
 
 
 def run(plan: Plan, steps: int, seed: int) -> Counter[str]:
-    """Take at least so many steps under a plan, some documents among them; return how often each rule was carried out."""
+    """Take at least so many steps under a plan, some documents among them; return how often each
+    rule was carried out."""
     done: Counter[str] = Counter()
     while done.total() < steps or not done["insert"]:
         done += _run(plan, max(2, min(20, steps // 60)), 60, seed)
@@ -282,17 +326,29 @@ def _run(plan: Plan, examples: int, steps: int, seed: int) -> Counter[str]:
 
 def main() -> int:
     """Run the machine until each kind of plan has taken its steps."""
-    parser = argparse.ArgumentParser(prog="python -m tests.index.machine", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.index.machine", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--steps", type=int, default=10_000, help="for each kind of plan")
-    parser.add_argument("--plan", type=parse, action="append", help="only this plan; may be given several times")
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("TEST_SEED", random.SystemRandom().randrange(2**32))))
+    parser.add_argument(
+        "--plan", type=parse, action="append", help="only this plan; may be given several times"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=int(os.environ.get("TEST_SEED", random.SystemRandom().randrange(2**32))),
+    )
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     for plan in given.plan or map(parse, KINDS):
         began = time.monotonic()
         done = run(plan, given.steps, given.seed)
         parts = ", ".join(f"{count} {name}" for name, count in sorted(done.items()))
-        print(f"{plan.id}: {done.total()} steps in {time.monotonic() - began:.0f} s, no difference ({parts})", flush=True)
+        print(
+            f"{plan.id}: {done.total()} steps in {time.monotonic() - began:.0f} s, no difference "
+            f"({parts})",
+            flush=True,
+        )
     return 0
 
 

@@ -1,4 +1,5 @@
-"""What is near, by a list that is searched from its beginning. Imports nothing of the index; a plan is its fields in the log.
+"""What is near, by a list that is searched from its beginning. Imports nothing of the index; a plan
+is its fields in the log.
 
 The other rules are said a second time in `stream_dedup/proof/fold.py`, and nowhere else.
 """
@@ -16,7 +17,8 @@ BYTES = 120
 
 
 def near(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[int]:
-    """Yield the places of the peers that are near: found by a key, of which the first and the last are asked, and alike.
+    """Yield the places of the peers that are near: found by a key, of which the first and the last
+    are asked, and alike.
 
     And each is like the new one where the first 32 of those who are found are not.
     """
@@ -27,7 +29,9 @@ def near(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[int
             by_key[key].append(place)
     asked = plan.get("asked", 0)
     kept = [
-        places if not asked else places[: (asked + 1) // 2] + places[(asked + 1) // 2 :][::-1][: asked // 2]
+        places
+        if not asked
+        else places[: (asked + 1) // 2] + places[(asked + 1) // 2 :][::-1][: asked // 2]
         for places in by_key.values()
     ]
     found = sorted(set(itertools.chain.from_iterable(kept)))
@@ -42,8 +46,13 @@ def stands_out(plan: dict[str, Any], new: bytes, one: bytes, crowd: list[bytes])
     if not plan.get("crowd") or not crowd:
         return True
     mine, yours, theirs = numbers(new), numbers(one), [numbers(other) for other in crowd]
-    unlike = [Fraction(sum(other[at] != mine[at] for other in theirs) + 4, len(crowd) + 4) for at in range(160)]
-    weights = [share**2 for share in unlike[:80]] + [min(Fraction(1), share / Fraction(15, 16)) ** 2 for share in unlike[80:]]
+    unlike = [
+        Fraction(sum(other[at] != mine[at] for other in theirs) + 4, len(crowd) + 4)
+        for at in range(160)
+    ]
+    weights = [share**2 for share in unlike[:80]] + [
+        min(Fraction(1), share / Fraction(15, 16)) ** 2 for share in unlike[80:]
+    ]
     first = sum(weight for at, weight in enumerate(weights[:80]) if mine[at] == yours[at])
     second = sum(weight for at, weight in enumerate(weights[80:], 80) if mine[at] == yours[at])
     beyond_chance = (second - sum(weights[80:]) / 16) / Fraction(15, 16)
@@ -51,13 +60,18 @@ def stands_out(plan: dict[str, Any], new: bytes, one: bytes, crowd: list[bytes])
 
 
 def shared(plan: dict[str, Any], one: Text, other: Text) -> set[tuple[str, int]]:
-    """Return the keys that two texts share, by number: of the print within the radius, and blocks of the sketch."""
+    """Return the keys that two texts share, by number: of the print within the radius, and blocks
+    of the sketch."""
     bits = differing(plan, one, other)
     blocks, bands = plan["blocks"], plan.get("bands", 0)
     cuts = [plan["width"] * block // max(1, blocks) for block in range(blocks + 1)]
     errors = [bits[first:end].count("1") for first, end in itertools.pairwise(cuts)]
     keys = itertools.combinations(errors, plan.get("key_blocks", 1))
-    found = {("print", number) for number, key in enumerate(keys) if sum(key) <= plan["radius"] and blocks}
+    found = {
+        ("print", number)
+        for number, key in enumerate(keys)
+        if sum(key) <= plan["radius"] and blocks
+    }
     if not blocks and not bands:
         found.add(("all", 0))
     size = 80 // bands if bands else 0
@@ -68,7 +82,9 @@ def shared(plan: dict[str, Any], one: Text, other: Text) -> set[tuple[str, int]]
 def are_alike(plan: dict[str, Any], one: Text, other: Text) -> bool:
     """Return whether two texts are near if they are found: in length, distance and similarity."""
     smaller, larger = sorted((one[1], other[1]))
-    threshold = next((bound for below, bound in plan.get("by_length", []) if smaller < below), plan["threshold"])
+    threshold = next(
+        (bound for below, bound in plan.get("by_length", []) if smaller < below), plan["threshold"]
+    )
     return (
         100 * smaller >= plan.get("ratio", 0) * larger
         and differing(plan, one, other).count("1") <= threshold
@@ -77,9 +93,13 @@ def are_alike(plan: dict[str, Any], one: Text, other: Text) -> bool:
 
 
 def similarity(one: bytes, other: bytes) -> Fraction:
-    """Return the mean of what both parts of two sketches say; of the second one value in 16 is equal by chance."""
+    """Return the mean of what both parts of two sketches say; of the second one value in 16 is
+    equal by chance."""
     equal = [a == b for a, b in zip(numbers(one), numbers(other), strict=True)]
-    return (Fraction(sum(equal[:80]), 80) + (Fraction(sum(equal[80:]), 80) - Fraction(1, 16)) / Fraction(15, 16)) / 2
+    return (
+        Fraction(sum(equal[:80]), 80)
+        + (Fraction(sum(equal[80:]), 80) - Fraction(1, 16)) / Fraction(15, 16)
+    ) / 2
 
 
 def numbers(sketch: bytes) -> list[int]:

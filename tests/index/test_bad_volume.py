@@ -1,5 +1,6 @@
-"""What becomes of a volume that was torn, flipped, mistaken for another or put on a full disk: a sentence with the remedy,
-or the state after a whole number of records; never a wrong verdict, never a silent empty start."""
+"""What becomes of a volume that was torn, flipped, mistaken for another or put on a full disk: a
+sentence with the remedy, or the state after a whole number of records; never a wrong verdict, never
+a silent empty start."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.ground.errors import ConfigurationError, OtherFormatError, StoreError, StreamDedupError
+from stream_dedup.ground.errors import (
+    ConfigurationError,
+    OtherFormatError,
+    StoreError,
+    StreamDedupError,
+)
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume import layout
@@ -57,7 +63,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory, records: list[bytes | None])
     index = LogIndex(RocksStore(folder / "volume"))
     for offset in range(FLUSHED, RECORDS):
         index.apply([(offset, APPEND_MS + offset, records[offset])])
-    shutil.copytree(folder / "volume", folder / "killed")  # a clean end would move what is in the write-ahead log to a table
+    shutil.copytree(
+        folder / "volume", folder / "killed"
+    )  # a clean end would move what is in the write-ahead log to a table
     index.close()
     return folder / "killed"
 
@@ -111,39 +119,101 @@ BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
     "a table is flipped": (lambda v: flip(largest(v, "*.sst"), 700, 0x55), StoreError, DAMAGE),
     "a table is cut": (lambda v: cut(largest(v, "*.sst"), 0.6), StoreError, DAMAGE),
     "a table is missing": (lambda v: largest(v, "*.sst").unlink(), StoreError, DAMAGE),
-    "the write-ahead log is flipped at its beginning": (lambda v: flip(largest(v, "*.log"), 20, 0x55), StoreError, DAMAGE),
-    "the write-ahead log is flipped in the middle": (lambda v: flip(largest(v, "*.log"), 3000, 0x55), StoreError, DAMAGE),
+    "the write-ahead log is flipped at its beginning": (
+        lambda v: flip(largest(v, "*.log"), 20, 0x55),
+        StoreError,
+        DAMAGE,
+    ),
+    "the write-ahead log is flipped in the middle": (
+        lambda v: flip(largest(v, "*.log"), 3000, 0x55),
+        StoreError,
+        DAMAGE,
+    ),
     "MANIFEST is flipped": (lambda v: flip(largest(v, "MANIFEST-*"), 60, 0x55), StoreError, DAMAGE),
     "MANIFEST is empty": (lambda v: overwrite(v, "MANIFEST-*", b""), StoreError, DAMAGE),
     "MANIFEST is missing": (lambda v: largest(v, "MANIFEST-*").unlink(), StoreError, DAMAGE),
     "CURRENT is flipped": (lambda v: flip(v / "CURRENT", 3, 0x55), StoreError, DAMAGE),
     "CURRENT is empty": (lambda v: overwrite(v, "CURRENT", b""), StoreError, DAMAGE),
-    "CURRENT is missing": (lambda v: (v / "CURRENT").unlink(), StoreError, "holds no index volume.*name an empty directory"),
-    "rocksdict's marker is damaged": (lambda v: overwrite(v, "rocksdict-config.json", b"}"), StoreError, "is damaged. Name an"),
-    "the meta value is gone": (lambda v: put(v, layout.KEY_META, None), StoreError, "meta value.*rebuild"),
-    "the meta value is cut": (lambda v: put(v, layout.KEY_META, b"x"), StoreError, "meta value is damaged.*rebuild"),
-    "the declaration is damaged": (lambda v: put(v, layout.KEY_DECLARED, b"{}"), StoreError, "declaration.*rebuild"),
-    "a page is gone": (lambda v: put(v, layout.page_key(0), None), StoreError, "should hold.*rebuilt"),
-    "a source's name is gone": (lambda v: put(v, layout.source_key(0), None), StoreError, "source partition; rebuild"),
-    "a watermark is gone": (lambda v: put(v, layout.watermark_key(0), None), StoreError, "lacks the watermark.*rebuild"),
-    "the format is newer": (lambda v: put(v, layout.KEY_FORMAT, b"SDX1\x63\x00"), OtherFormatError, "version 99.*the version"),
-    "the format is another program's": (lambda v: put(v, layout.KEY_FORMAT, b"abc"), StoreError, "not written by stream_dedup"),
-    "no format at all": (lambda v: put(v, layout.KEY_FORMAT, None), StoreError, "data that no index wrote"),
+    "CURRENT is missing": (
+        lambda v: (v / "CURRENT").unlink(),
+        StoreError,
+        "holds no index volume.*name an empty directory",
+    ),
+    "rocksdict's marker is damaged": (
+        lambda v: overwrite(v, "rocksdict-config.json", b"}"),
+        StoreError,
+        "is damaged. Name an",
+    ),
+    "the meta value is gone": (
+        lambda v: put(v, layout.KEY_META, None),
+        StoreError,
+        "meta value.*rebuild",
+    ),
+    "the meta value is cut": (
+        lambda v: put(v, layout.KEY_META, b"x"),
+        StoreError,
+        "meta value is damaged.*rebuild",
+    ),
+    "the declaration is damaged": (
+        lambda v: put(v, layout.KEY_DECLARED, b"{}"),
+        StoreError,
+        "declaration.*rebuild",
+    ),
+    "a page is gone": (
+        lambda v: put(v, layout.page_key(0), None),
+        StoreError,
+        "should hold.*rebuilt",
+    ),
+    "a source's name is gone": (
+        lambda v: put(v, layout.source_key(0), None),
+        StoreError,
+        "source partition; rebuild",
+    ),
+    "a watermark is gone": (
+        lambda v: put(v, layout.watermark_key(0), None),
+        StoreError,
+        "lacks the watermark.*rebuild",
+    ),
+    "the format is newer": (
+        lambda v: put(v, layout.KEY_FORMAT, b"SDX1\x63\x00"),
+        OtherFormatError,
+        "version 99.*the version",
+    ),
+    "the format is another program's": (
+        lambda v: put(v, layout.KEY_FORMAT, b"abc"),
+        StoreError,
+        "not written by stream_dedup",
+    ),
+    "no format at all": (
+        lambda v: put(v, layout.KEY_FORMAT, None),
+        StoreError,
+        "data that no index wrote",
+    ),
     "the log is another one": (
         lambda v: put(v, layout.KEY_LOG, b"cluster/4567"),
         ConfigurationError,
         "follows the log 'cluster/4567'.*made anew.*another cluster",
     ),
     **{
-        f"{what} is damaged": (partial(spoil_value, prefix=prefix), StoreError, "rebuild|rebuilt|empty")
-        for what, prefix in (("a page", b"e"), ("a kept verdict", b"v"), ("a watermark", b"k"), ("a source's name", b"s"))
+        f"{what} is damaged": (
+            partial(spoil_value, prefix=prefix),
+            StoreError,
+            "rebuild|rebuilt|empty",
+        )
+        for what, prefix in (
+            ("a page", b"e"),
+            ("a kept verdict", b"v"),
+            ("a watermark", b"k"),
+            ("a source's name", b"s"),
+        )
     },
 }
 
 
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_volume_is_refused_with_cause_and_remedy(volume: Path, what: str) -> None:
-    """Each kind of damage or mistake ends the opening with its sentence, and with 78: a restart would meet the same."""
+    """Each kind of damage or mistake ends the opening with its sentence, and with 78: a restart
+    would meet the same."""
     spoil, error, sentence = BAD[what]
     spoil(volume)
     with pytest.raises(error, match=sentence) as caught:
@@ -160,11 +230,15 @@ def test_the_sound_volume_opens(volume: Path, digests: dict[int, str]) -> None:
 FILES = ["*.sst", "*.log", "MANIFEST-*", "CURRENT", "OPTIONS-*", "rocksdict-config.json"]
 
 
-@pytest.mark.parametrize(("end", "pattern"), [*(("killed", one) for one in FILES), ("clean", "*.sst"), ("clean", "MANIFEST-*")])
+@pytest.mark.parametrize(
+    ("end", "pattern"),
+    [*(("killed", one) for one in FILES), ("clean", "*.sst"), ("clean", "MANIFEST-*")],
+)
 def test_no_flipped_or_cut_byte_makes_another_state(
     sound: Path, ended: Path, tmp_path: Path, digests: dict[int, str], end: str, pattern: str
 ) -> None:
-    """Wherever a file is flipped or cut: an error with a sentence, or the state after a whole number of records."""
+    """Wherever a file is flipped or cut: an error with a sentence, or the state after a whole
+    number of records."""
     generator = random.Random(SEED)
     base = sound if end == "killed" else ended
     size = largest(base, pattern).stat().st_size
@@ -185,12 +259,18 @@ def test_no_flipped_or_cut_byte_makes_another_state(
             assert outcome.endswith((".", ").")), outcome
             continue
         applied, digest = outcome
-        assert digest == digests[applied], f"{pattern} at {at}: another state at log offset {applied}"
-        # What ends early may be read up to there, but never as nothing at all; the log is applied again from there. A
-        # flipped length in a MANIFEST looks like its end.
+        assert digest == digests[applied], (
+            f"{pattern} at {at}: another state at log offset {applied}"
+        )
+        # What ends early may be read up to there, but never as nothing at all; the log is applied
+        # again from there. A flipped length in a MANIFEST looks like its end.
         may_end_early = pattern == "MANIFEST-*" or (is_cut and pattern == "*.log")
-        assert applied == RECORDS or (may_end_early and applied > 0), f"{pattern} at {at}: back to {applied}"
-    assert pattern.startswith("OPTIONS") or any(isinstance(one, str) for one in outcomes), "nothing was ever noticed"
+        assert applied == RECORDS or (may_end_early and applied > 0), (
+            f"{pattern} at {at}: back to {applied}"
+        )
+    assert pattern.startswith("OPTIONS") or any(isinstance(one, str) for one in outcomes), (
+        "nothing was ever noticed"
+    )
 
 
 def outcome_of(volume: Path) -> tuple[int, str] | str:
@@ -200,8 +280,11 @@ def outcome_of(volume: Path) -> tuple[int, str] | str:
         return str(error)
 
 
-def test_a_manifest_of_which_the_beginning_is_left_is_not_an_empty_volume(sound: Path, tmp_path: Path) -> None:
-    """RocksDB opens a volume whose MANIFEST was cut after its first edit as an empty one, without a word; we do not."""
+def test_a_manifest_of_which_the_beginning_is_left_is_not_an_empty_volume(
+    sound: Path, tmp_path: Path
+) -> None:
+    """RocksDB opens a volume whose MANIFEST was cut after its first edit as an empty one, without a
+    word; we do not."""
     shutil.copytree(sound.parent / "first", tmp_path / "volume")
     cut(largest(tmp_path / "volume", "MANIFEST-*"), 0.75)
     with pytest.raises(StoreError, match=r"held data and opens as an empty one.*empty directory"):

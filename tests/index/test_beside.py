@@ -1,4 +1,5 @@
-"""Rows and tables beside the volume: whatever becomes of their files, and wherever a process dies, verdicts stay the same."""
+"""Rows and tables beside the volume: whatever becomes of their files, and wherever a process dies,
+verdicts stay the same."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ SEEDS = [SEED * 100 + n for n in range(4)]
 
 
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have groups of eight rows, and tables that are merged after some entries, so that small logs have all of it."""
+    """Have groups of eight rows, and tables that are merged after some entries, so that small logs
+    have all of it."""
     monkeypatch.setattr(beside, "GROUP_ROWS", GROUP)
     monkeypatch.setattr(held, "GROUP_ROWS", GROUP)
     monkeypatch.setattr(neighbours, "_ACTIVE_MIN", 4)
@@ -133,7 +135,8 @@ def rows_taken(index: LogIndex) -> int:
 def test_an_index_opened_from_files_says_what_one_made_anew_says(
     seed: int, memory: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Opened again and again, with removals, windows, take-downs and changed plans between; and all files are used."""
+    """Opened again and again, with removals, windows, take-downs and changed plans between; and all
+    files are used."""
     chance = random.Random(seed)
     records = records_of(seed)
     volume: dict[bytes, bytes] = {}
@@ -147,7 +150,10 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
                 index.flush()
             index.close()
             assert not list((tmp_path / "tables").glob("*.part"))
-            rows, tables = (sum(key.startswith(first) for key in volume) for first in (PREFIX_BESIDE_ROWS, PREFIX_BESIDE_TABLE))
+            rows, tables = (
+                sum(key.startswith(first) for key in volume)
+                for first in (PREFIX_BESIDE_ROWS, PREFIX_BESIDE_TABLE)
+            )
             index = LogIndex(MemoryStore(volume), budget, keep_in=tmp_path / "tables")
             assert index.made_anew == ()
             assert index._beside is not None
@@ -167,8 +173,9 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
 def test_a_table_that_changes_before_it_is_written_is_not_written(
     seed: int, memory: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However late the other thread comes to it, no file holds a table of which one part is older than another; and what was
-    replaced goes when that thread comes to it, because removing a large file takes long.
+    """However late the other thread comes to it, no file holds a table of which one part is older
+    than another; and what was replaced goes when that thread comes to it, because removing a large
+    file takes long.
     """
     chance, written = random.Random(seed), KeptFiles.written
     replaced: dict[KeptFiles | None, list[Path]] = {}
@@ -187,7 +194,9 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
     monkeypatch.setattr(KeptFiles, "written", removes_nothing)
     monkeypatch.setattr(index_module, "KeptFiles", beside_late)
     budget, tables = little_memory(tmp_path, monkeypatch) if memory else None, 0
-    for tried in range(seed, seed + 400, 4):  # where nothing is replaced, the next log tells the rest
+    for tried in range(
+        seed, seed + 400, 4
+    ):  # where nothing is replaced, the next log tells the rest
         print("seed", tried)
         records, volume, folder = records_of(tried), dict[bytes, bytes](), tmp_path / str(tried)
         index = LogIndex(MemoryStore(volume), budget, keep_in=folder)
@@ -233,8 +242,11 @@ AHEAD = {"rows wiped", "before a write"}
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_wherever_a_process_dies_the_next_one_says_the_same(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies on the disk at any step opens, and goes on to the same answers and the same state."""
+def test_wherever_a_process_dies_the_next_one_says_the_same(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies on the disk at any step opens, and goes on to the same answers and the same
+    state."""
     chance = random.Random(f"{SEED} {step}")
     records = records_of(SEED * 6)  # with changed plans and windows
     for one in (b"a", b"b", b"c" * 512):
@@ -248,7 +260,9 @@ def test_wherever_a_process_dies_the_next_one_says_the_same(step: str, tmp_path:
             shutil.copytree(tmp_path / "tables", folder)
             left.append((dict(volume), folder))
 
-    monkeypatch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce(), reached=reached))
+    monkeypatch.setattr(
+        index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce(), reached=reached)
+    )
     index = LogIndex(Dying(volume, reached), keep_in=tmp_path / "tables")
     while index.applied < len(records):
         index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
@@ -263,7 +277,9 @@ def test_wherever_a_process_dies_the_next_one_says_the_same(step: str, tmp_path:
     assert left
     for stored, folder in left:
         opened = LogIndex(MemoryStore(stored), keep_in=folder)
-        assert all(step in AHEAD and one.startswith("rows from number ") for one in opened.made_anew)
+        assert all(
+            step in AHEAD and one.startswith("rows from number ") for one in opened.made_anew
+        )
         assert ended(opened, records) == wanted
 
 
@@ -291,7 +307,11 @@ def lose(path: Path, _: random.Random) -> None:
 
 def swap(path: Path, chance: random.Random) -> None:
     """Have another file in its place: one of the same kind, or of another generation."""
-    others = [one for one in sorted(path.parent.iterdir()) if one != path and one.name[:5] == path.name[:5]]
+    others = [
+        one
+        for one in sorted(path.parent.iterdir())
+        if one != path and one.name[:5] == path.name[:5]
+    ]
     other = chance.choice(others or [one for one in sorted(path.parent.iterdir()) if one != path])
     path.write_bytes(other.read_bytes())
 
@@ -315,7 +335,9 @@ def failing(write: Callable[..., Any], share: float, chance: random.Random) -> C
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[bytes, bytes], Path, list[Any], tuple[bytes, str]]:
+def whole(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[dict[bytes, bytes], Path, list[Any], tuple[bytes, str]]:
     """A volume, the files beside it, its log, and what an index says at the end of this."""
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
@@ -330,24 +352,39 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[bytes, bytes],
         return volume, folder / "tables", records, chain_of(records)
 
 
-COLUMNS = ("prints", "features", "numbers", "states", "sketches", "digest_tags", "position_tags", "id_tags", "scopes")
+COLUMNS = (
+    "prints",
+    "features",
+    "numbers",
+    "states",
+    "sketches",
+    "digest_tags",
+    "position_tags",
+    "id_tags",
+    "scopes",
+)
 
 
 FILES = [*COLUMNS, "first table", "last table", "all tables", "all"]
 
 
-@pytest.mark.parametrize(("name", "damage"), [*product(FILES, [flip, cut, tear, lose, swap]), ("all tables", shut)])
+@pytest.mark.parametrize(
+    ("name", "damage"), [*product(FILES, [flip, cut, tear, lose, swap]), ("all tables", shut)]
+)
 def test_damage_to_a_file_is_made_anew_from_the_volume(
     name: str, damage: Callable[[Path, random.Random], None], whole: Any, tmp_path: Path
 ) -> None:
-    """What is flipped, cut, torn, lost or another file is noticed where it counts, and changes no verdict."""
+    """What is flipped, cut, torn, lost or another file is noticed where it counts, and changes no
+    verdict."""
     volume, folder, records, wanted = whole
     noticed = 0
     for number in range(3):
         chance = random.Random(f"{SEED} {name} {damage.__name__} {number}")
         own = tmp_path / str(number)
         shutil.copytree(folder, own)
-        named = sorted(layout.number_of(key) for key in volume if key[:1] == layout.PREFIX_BESIDE_TABLE)
+        named = sorted(
+            layout.number_of(key) for key in volume if key[:1] == layout.PREFIX_BESIDE_TABLE
+        )
         tables = {"first table": f"table-{named[0]}.*", "last table": f"table-{named[-1]}.*"}
         pattern = {"all": "*", "all tables": "table-*", **tables}.get(name, f"{name}*")
         before = {path.name: path.read_bytes() for path in own.glob(pattern) if path.stat().st_size}
@@ -363,7 +400,8 @@ def test_damage_to_a_file_is_made_anew_from_the_volume(
 
 @pytest.mark.thorough
 def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
-    """At a random step of a random log a process dies, or its disk is full, and its machine may lose what it wrote.
+    """At a random step of a random log a process dies, or its disk is full, and its machine may
+    lose what it wrote.
 
     `TEST_FAULTS` says how often.
     """
@@ -372,7 +410,11 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
     pwrite, write_all = os.pwrite, beside._write_all
     while counts.total() < int(os.environ.get("TEST_FAULTS", "40")):
         chance = random.Random(f"{SEED} {counts.total()}")
-        seed, step, which = SEED * 100 + chance.randrange(20), chance.choice(STEPS), chance.randrange(1, 6)
+        seed, step, which = (
+            SEED * 100 + chance.randrange(20),
+            chance.choice(STEPS),
+            chance.randrange(1, 6),
+        )
         damage = chance.choice([None, flip, cut, tear, lose, swap])
         memory, disk = chance.choice(["much", "little"]), chance.choice(["room", "room", "full"])
         if seed not in known:
@@ -381,14 +423,24 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
         folder, volume = tmp_path / str(counts.total()), dict[bytes, bytes]()
         left: list[tuple[dict[bytes, bytes], Path]] = []
 
-        def reached(now: str, step: str = step, left: Any = left, volume: Any = volume, folder: Path = folder) -> None:
+        def reached(
+            now: str,
+            step: str = step,
+            left: Any = left,
+            volume: Any = volume,
+            folder: Path = folder,
+        ) -> None:
             if now == step:
-                left.append((dict(volume), shutil.copytree(folder / "tables", folder / f"left-{len(left)}")))
+                left.append(
+                    (dict(volume), shutil.copytree(folder / "tables", folder / f"left-{len(left)}"))
+                )
 
         with pytest.MonkeyPatch.context() as patch:
             make_small(patch)
             budget = little_memory(folder, patch) if memory == "little" else None
-            patch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce(), reached=reached))
+            patch.setattr(
+                index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce(), reached=reached)
+            )
             index = LogIndex(Dying(volume, reached), budget, keep_in=folder / "tables")
             if disk == "full":
                 patch.setattr(beside, "_write_all", failing(write_all, 0.2, chance))
@@ -412,7 +464,9 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
                 told = f"TEST_SEED={SEED}, fault {counts.total()}: {step}, {damage and damage.__name__}, {memory}, {disk}"
                 assert ended(opened, records) == wanted, told
         shutil.rmtree(folder)
-        counts[step if left else "nothing", damage.__name__ if damage else "whole", memory, disk] += 1
+        counts[
+            step if left else "nothing", damage.__name__ if damage else "whole", memory, disk
+        ] += 1
     for kind, count in sorted(counts.items()):
         print(count, *kind)
 
@@ -426,9 +480,13 @@ def replace(path: Path, _: random.Random) -> None:
 
 @pytest.mark.parametrize("damage", [lose, replace, cut])
 def test_row_numbers_are_read_in_the_files_that_keep_them(
-    damage: Callable[[Path, random.Random], None], whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damage: Callable[[Path, random.Random], None],
+    whole: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that is gone, or another now, is read on as it was; one that is cut meanwhile ends a search with a sentence."""
+    """One that is gone, or another now, is read on as it was; one that is cut meanwhile ends a
+    search with a sentence."""
     volume, folder, records, wanted = whole
     stored, budget, chance = dict(volume), little_memory(tmp_path, monkeypatch), random.Random(SEED)
     shutil.copytree(folder, tmp_path / "own")
@@ -438,7 +496,10 @@ def test_row_numbers_are_read_in_the_files_that_keep_them(
     for path in kept:
         damage(path, chance)
     if damage is cut:
-        with pytest.raises(StoreError, match=r"Could not read sketches or tables back .*too short.*look after that disk"):
+        with pytest.raises(
+            StoreError,
+            match=r"Could not read sketches or tables back .*too short.*look after that disk",
+        ):
             index.apply(records[110:])
         index = LogIndex(MemoryStore(stored), budget, keep_in=tmp_path / "own")
         assert index.made_anew
@@ -464,8 +525,11 @@ def test_what_was_made_anew_is_kept_again(whole: Any, tmp_path: Path) -> None:
     assert ended(index, records) == wanted
 
 
-def test_rows_that_an_index_without_the_files_removed_are_noticed(whole: Any, tmp_path: Path) -> None:
-    """A program that does not know the files leaves no note of what it removed: then nothing of them counts."""
+def test_rows_that_an_index_without_the_files_removed_are_noticed(
+    whole: Any, tmp_path: Path
+) -> None:
+    """A program that does not know the files leaves no note of what it removed: then nothing of
+    them counts."""
     volume, folder, records, wanted = whole
     stored = dict(volume)
     shutil.copytree(folder, tmp_path / "tables")
@@ -493,8 +557,11 @@ def test_files_of_another_version_are_made_anew(whole: Any, tmp_path: Path) -> N
     assert ended(index, records) == wanted
 
 
-def test_a_disk_without_room_for_a_table_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables that cannot be written are counted, leave nothing on the disk, and are made anew at the next start."""
+def test_a_disk_without_room_for_a_table_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables that cannot be written are counted, leave nothing on the disk, and are made anew at
+    the next start."""
     monkeypatch.setattr(beside, "_write_all", failing(beside._write_all, 0.3, random.Random(SEED)))
     records = records_of(9)
     volume: dict[bytes, bytes] = {}
@@ -512,8 +579,11 @@ def test_a_disk_without_room_for_a_table_stops_nothing(tmp_path: Path, monkeypat
     assert ended(index, records) == chain_of(records)
 
 
-def test_a_disk_without_room_for_rows_ends_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that cannot be written end the index, as the volume itself would; opened again it goes on to the same verdicts."""
+def test_a_disk_without_room_for_rows_ends_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that cannot be written end the index, as the volume itself would; opened again it goes
+    on to the same verdicts."""
     real, full = os.pwrite, failing(os.pwrite, 0.01, random.Random(SEED))
     records = records_of(11)
     volume: dict[bytes, bytes] = {}
@@ -534,10 +604,19 @@ def test_a_disk_without_room_for_rows_ends_the_step(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_forgotten_is_in_no_file(tmp_path: Path) -> None:
-    """Nothing of a text that was taken down is left in the rows: no print, no sketch, no tag; and they still count."""
+    """Nothing of a text that was taken down is left in the rows: no print, no sketch, no tag; and
+    they still count."""
     chance = random.Random(SEED)
     docs = [
-        Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), id=b"id%d" % n, sketch=chance.randbytes(120))
+        Doc(
+            0,
+            n,
+            n,
+            chance.randbytes(16),
+            chance.getrandbits(128),
+            id=b"id%d" % n,
+            sketch=chance.randbytes(120),
+        )
         for n in range(5 * GROUP)
     ]
     volume: dict[bytes, bytes] = {}
@@ -559,7 +638,8 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:
-    """What lies beside a volume is not copied with it; the restored one makes it anew without a word, and goes on equally."""
+    """What lies beside a volume is not copied with it; the restored one makes it anew without a
+    word, and goes on equally."""
     records = records_of(1)
     index = LogIndex(RocksStore(tmp_path / "volume"), keep_in=tmp_path / "volume" / "tables")
     index.bind("log")
@@ -575,19 +655,42 @@ def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:
         assert ended(index, records) == chain_of(records)
 
 
-def test_the_bytes_of_files_are_those_of_their_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of these bytes, or of what keys follow from a text, is a new `FORMAT`: old files would find others."""
+def test_the_bytes_of_files_are_those_of_their_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of these bytes, or of what keys follow from a text, is a new `FORMAT`: old files
+    would find others."""
     monkeypatch.setattr(index_module, "KeptFiles", partial(KeptFiles, thread=AtOnce()))
     chance = random.Random(1)
     docs = [
-        Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), id=b"%d" % n, scope=n % 3, sketch=chance.randbytes(120))
+        Doc(
+            0,
+            n,
+            n,
+            chance.randbytes(16),
+            chance.getrandbits(128),
+            id=b"%d" % n,
+            scope=n % 3,
+            sketch=chance.randbytes(120),
+        )
         for n in range(12 * GROUP)
     ]
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume), keep_in=tmp_path / "tables")
-    index.apply([(0, APPEND_MS, declare(PLANS["bands"])), (1, APPEND_MS, batch(docs)), (2, APPEND_MS, retract(docs[9]))])
+    index.apply(
+        [
+            (0, APPEND_MS, declare(PLANS["bands"])),
+            (1, APPEND_MS, batch(docs)),
+            (2, APPEND_MS, retract(docs[9])),
+        ]
+    )
     index.close()
-    kinds = (layout.KEY_BESIDE, layout.PREFIX_BESIDE_ROWS, layout.PREFIX_BESIDE_TABLE, layout.PREFIX_REMOVED)
+    kinds = (
+        layout.KEY_BESIDE,
+        layout.PREFIX_BESIDE_ROWS,
+        layout.PREFIX_BESIDE_TABLE,
+        layout.PREFIX_REMOVED,
+    )
     said = {key.hex(): value.hex() for key, value in sorted(volume.items()) if key[:1] in kinds}
     assert len({key[:2] for key in said}) == len(kinds)
 

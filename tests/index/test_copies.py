@@ -1,4 +1,5 @@
-"""How many copies a representative has, and which is the best: in answers, and as it stands in the volume."""
+"""How many copies a representative has, and which is the best: in answers, and as it stands in the
+volume."""
 
 from __future__ import annotations
 
@@ -28,7 +29,14 @@ def at(offset: int) -> str:
 
 def copy(offset: int, **more: Any) -> Doc:
     """Return a copy of `KEPT`, another text one bit away."""
-    return replace(KEPT, offset=offset, value=offset, digest=offset.to_bytes(16, "big"), id=b"c%d" % offset, **more)
+    return replace(
+        KEPT,
+        offset=offset,
+        value=offset,
+        digest=offset.to_bytes(16, "big"),
+        id=b"c%d" % offset,
+        **more,
+    )
 
 
 def told(index: LogIndex, docs: Sequence[Doc], watermarks: Any = None) -> list[tuple[int, int]]:
@@ -41,7 +49,9 @@ def opened(volume: dict[bytes, bytes], **declared: Any) -> LogIndex:
     index = LogIndex(MemoryStore(volume))
     index.bind("log")
     if not index.applied:
-        index.apply([(0, APPEND_MS, declare(PLANS["classic"], **{"count_copies": True, **declared}))])
+        index.apply(
+            [(0, APPEND_MS, declare(PLANS["classic"], **{"count_copies": True, **declared}))]
+        )
     return index
 
 
@@ -65,12 +75,16 @@ def test_which_copy_is_better(rule: str, at_once: int) -> None:
         found += told(index, docs[first : first + at_once])
 
     label = next(one for one in BetterRule if one.label == rule)
-    assert found == [(copies, label if better else 0) for copies, better in enumerate([0, *is_better])]
+    assert found == [
+        (copies, label if better else 0) for copies, better in enumerate([0, *is_better])
+    ]
 
 
 def test_who_has_no_rank_is_beaten_by_all_who_have_one() -> None:
     index, other = opened({}, better="authority"), replace(KEPT, rank=0)
-    found = told(index, [other, replace(other, offset=21, digest=b"p" * 16, value=9, rank=2**32 - 1)])
+    found = told(
+        index, [other, replace(other, offset=21, digest=b"p" * 16, value=9, rank=2**32 - 1)]
+    )
 
     assert [better for _, better in found] == [0, BetterRule.AUTHORITY]
 
@@ -82,9 +96,16 @@ def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:
     told(index, [KEPT, copy(1, features=200)])
     other = Doc(0, 50, 50, b"o" * 16, 0xFFFF << 40, id=b"other")
     bigger = replace(other, offset=51, value=51, digest=b"p" * 16, features=900, id=b"c1")
-    index.apply([(index.applied, APPEND_MS, batch([other, bigger])), (index.applied + 1, APPEND_MS, forget(b"c1"))])
+    index.apply(
+        [
+            (index.applied, APPEND_MS, batch([other, bigger])),
+            (index.applied + 1, APPEND_MS, forget(b"c1")),
+        ]
+    )
 
-    assert not any(b"c1" in value for key, value in volume.items() if key[:1] != layout.PREFIX_ANSWER)
+    assert not any(
+        b"c1" in value for key, value in volume.items() if key[:1] != layout.PREFIX_ANSWER
+    )
     assert {position: (one[2], one[3]) for position, one in held(volume).items()} == {
         at(0): (at(1), b""),
         at(50): (at(51), b""),
@@ -108,12 +129,17 @@ def test_more_representatives_than_there_was_room_for_at_first() -> None:
     volume: dict[bytes, bytes] = {}
     index = opened(volume)
     count = 1800
-    kept = [Doc(1, at, at, b"%016d" % at, at * 0x9E3779B97F4A7C15 % 2**64, id=b"r%d" % at) for at in range(count)]
+    kept = [
+        Doc(1, at, at, b"%016d" % at, at * 0x9E3779B97F4A7C15 % 2**64, id=b"r%d" % at)
+        for at in range(count)
+    ]
     copies = [replace(one, partition=2, value=one.value + 9) for one in kept for _ in range(2)]
     copies = [replace(one, offset=at) for at, one in enumerate(copies)]
     parts = [kept[first : first + 900] for first in range(0, count, 900)]
     parts += [copies[first : first + 900] for first in range(0, len(copies), 900)]
-    index.apply([(index.applied + at, APPEND_MS + at, batch(part)) for at, part in enumerate(parts)])
+    index.apply(
+        [(index.applied + at, APPEND_MS + at, batch(part)) for at, part in enumerate(parts)]
+    )
 
     assert [one[0] for one in held(volume).values()] == [2] * count
     assert told(index, [replace(copies[0], offset=9000)]) == [(3, 0)]

@@ -1,4 +1,5 @@
-"""What the index decides, as `decisions` has it: as the proof's fold says; and an index that is given it looks nothing up."""
+"""What the index decides, as `decisions` has it: as the proof's fold says; and an index that is
+given it looks nothing up."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ PLANS = ("64:4:0:3", "128:8:1:21:75%", "128:4:0:28~16:65%:64:40%")
 
 
 def random_log(seed: int, plan: Plan, count: int = 120) -> list[tuple[int, int, bytes | None]]:
-    """Return a log with everything that can happen to it, some plans and windows changing on the way."""
+    """Return a log with everything that can happen to it, some plans and windows changing on the
+    way."""
     source = RandomLog(seed, plan, plan_changes=seed % 2 == 0, windows=seed % 3 > 0)
     return [(at, append_time(at), raw) for at, raw in enumerate(source.records(count))]
 
@@ -50,7 +52,8 @@ def outline_of(log: list[tuple[int, int, bytes | None]]) -> Outline:
 
 
 def spoilt(raw: bytes, chance: random.Random) -> bytes | None:
-    """Return a decision with one thing changed that rebuilding depends on; None if it says nothing but bits."""
+    """Return a decision with one thing changed that rebuilding depends on; None if it says nothing
+    but bits."""
     one = decisions.decode(raw)
     if not len(one.of):
         return None
@@ -67,7 +70,8 @@ def spoilt(raw: bytes, chance: random.Random) -> bytes | None:
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("salt", few(range(4), 1))
 def test_what_is_decided_is_what_the_log_says(plan: str, salt: int) -> None:
-    """Each batch and each seed has its decision, the proof's fold agrees with all of it, and an audit finds what is wrong."""
+    """Each batch and each seed has its decision, the proof's fold agrees with all of it, and an
+    audit finds what is wrong."""
     seed = int(os.environ["TEST_SEED"]) + salt
     print("seed", seed)
     log = random_log(seed, parse(plan))
@@ -86,13 +90,21 @@ def test_what_is_decided_is_what_the_log_says(plan: str, salt: int) -> None:
         if at != lost:
             audited.take_message(Message("decisions", 0, at, None, other or raw, 0, []))
     audited.close(outline, findings)
-    assert (findings.counts[Kind.DECISION], audited.missing, audited.compared) == (changed, 1, len(found) - 1)
+    assert (findings.counts[Kind.DECISION], audited.missing, audited.compared) == (
+        changed,
+        1,
+        len(found) - 1,
+    )
 
 
 def applied_with(
-    log: list[tuple[int, int, bytes | None]], given: dict[int, bytes], chance: random.Random, folder: Path | None
+    log: list[tuple[int, int, bytes | None]],
+    given: dict[int, bytes],
+    chance: random.Random,
+    folder: Path | None,
 ) -> tuple[LogIndex, list[tuple[int, bytes]]]:
-    """Apply a log to an empty volume with what is known of its decisions, some records at a time, and now and then anew."""
+    """Apply a log to an empty volume with what is known of its decisions, some records at a time,
+    and now and then anew."""
     store = MemoryStore()
     index, answers, at = LogIndex(store, keep_in=folder), [], 0
     while at < len(log):
@@ -101,7 +113,11 @@ def applied_with(
         if chance.random() < 0.2:
             (index.suspend if chance.random() < 0.7 else index.resume)()
         end = at + chance.choice([1, 2, 5, 17, 60])
-        known = {offset: decisions.decode(given[offset]) for offset, _, _ in log[at:end] if offset in given}
+        known = {
+            offset: decisions.decode(given[offset])
+            for offset, _, _ in log[at:end]
+            if offset in given
+        }
         answers += index.apply(log[at:end], known)
         at = end
     return index, answers
@@ -109,9 +125,14 @@ def applied_with(
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("salt", few(range(6), 1))
-@pytest.mark.parametrize("lacks", ["nothing", "some", "its end", "is wrong once", "is of another log"])
-def test_what_is_applied_with_decisions_is_what_is_judged(plan: str, salt: int, lacks: str, tmp_path: Path) -> None:
-    """Whatever befalls the log, and whatever its decisions lack: the same answers, and the same state."""
+@pytest.mark.parametrize(
+    "lacks", ["nothing", "some", "its end", "is wrong once", "is of another log"]
+)
+def test_what_is_applied_with_decisions_is_what_is_judged(
+    plan: str, salt: int, lacks: str, tmp_path: Path
+) -> None:
+    """Whatever befalls the log, and whatever its decisions lack: the same answers, and the same
+    state."""
     seed = int(os.environ["TEST_SEED"]) + salt
     print("seed", seed)
     log, chance = random_log(seed, parse(plan), 160), random.Random(seed)

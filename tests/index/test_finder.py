@@ -1,4 +1,5 @@
-"""Tables of hashed keys: however many parts, pieces and threads they are sorted in, they equal a plain stable sort."""
+"""Tables of hashed keys: however many parts, pieces and threads they are sorted in, they equal a
+plain stable sort."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ TABLES = 3
 def test_frozen_segments_equal_a_plain_stable_sort(
     rows: int, parts_bits: int, in_file: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whatever rows count, and if nearly all of them have one key; also a second time, over what was there."""
+    """Whatever rows count, and if nearly all of them have one key; also a second time, over what
+    was there."""
     monkeypatch.setattr(finder, "_PART_BITS_MIN", 2)
     monkeypatch.setattr(finder, "_PARTS_BITS", parts_bits)
     monkeypatch.setattr(finder, "_KEYS_AT_ONCE", 7)
@@ -48,7 +50,13 @@ def test_frozen_segments_equal_a_plain_stable_sort(
             keys[1, chance.random(rows) < 0.9] = keys[1, :1] if rows else 0
             states = chance.integers(0, 3, rows, np.uint8)
             counting = np.flatnonzero(states >= least)
-            tables.freeze(lambda numbers, first, end: keys[numbers, first:end].copy(), states, least, len(counting), each)  # noqa: B023
+            tables.freeze(
+                lambda numbers, first, end: keys[numbers, first:end].copy(),  # noqa: B023
+                states,
+                least,
+                len(counting),
+                each,
+            )
             buckets = finder.buckets_for(len(counting))
             places = len(tables.table.tags) // TABLES
             for number in range(TABLES):
@@ -60,7 +68,9 @@ def test_frozen_segments_equal_a_plain_stable_sort(
                 assert np.array_equal(tables.table.tags[begin:end], wanted >> np.uint64(56))
                 halves = tables.table.more[begin // 2 : end // 2 + 1]
                 more = np.stack([halves & 15, halves >> 4], axis=1).ravel()
-                assert np.array_equal(more[: len(counting)], wanted >> np.uint64(28) & np.uint64(15))
+                assert np.array_equal(
+                    more[: len(counting)], wanted >> np.uint64(28) & np.uint64(15)
+                )
                 heads = tables.table.heads[number, : buckets + 1]
                 assert np.array_equal(heads, np.searchsorted(bucket[order], np.arange(buckets + 1)))
 
@@ -71,8 +81,11 @@ def in_turn(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
 
 
 @pytest.mark.parametrize("seed", few(range(4)))
-def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Rows are found in their order, whichever tables were merged or got more buckets since, and wherever the rows lie."""
+def test_tables_merged_one_at_a_time_find_what_lists_find(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rows are found in their order, whichever tables were merged or got more buckets since, and
+    wherever the rows lie."""
     monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
     monkeypatch.setattr(finder, "_ENTRIES_AT_ONCE", 50)
@@ -83,23 +96,41 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch
 
     def freeze(numbers: list[int]) -> None:
         live = int((states >= SHORT).sum())
-        tables.freeze(lambda numbers, first, end: keys[first:end, numbers].T.copy(), states, SHORT, live, in_turn, numbers)
+        tables.freeze(
+            lambda numbers, first, end: keys[first:end, numbers].T.copy(),
+            states,
+            SHORT,
+            live,
+            in_turn,
+            numbers,
+        )
 
-    by_chance = [chance.choice(["add", "add", "merge", "merge", "merge", "remove", "file"]) for _ in range(190)]
-    for did in by_chance + ["add", "merge"] * 30:  # so many rows in the end that the tables move to where there is more room
+    by_chance = [
+        chance.choice(["add", "add", "merge", "merge", "merge", "remove", "file"])
+        for _ in range(190)
+    ]
+    for did in (
+        by_chance + ["add", "merge"] * 30
+    ):  # so many rows in the end that the tables move to where there is more room
         if did == "add":
             added = dice.integers(0, 1 << 64, (chance.randrange(60), TABLES), np.uint64)
             known = dice.random(added.shape) < 0.5
             added[known] = dice.choice(some, int(known.sum()))
             tables.add(np.arange(len(keys), len(keys) + len(added)), added)
-            keys, states = np.concatenate([keys, added]), np.concatenate([states, np.full(len(added), FULL, np.uint8)])
+            keys, states = (
+                np.concatenate([keys, added]),
+                np.concatenate([states, np.full(len(added), FULL, np.uint8)]),
+            )
         elif did == "merge":
             number = chance.randrange(TABLES)
             others, room = np.delete(tables.active, number), tables.table.heads.shape
             if not tables.merge(number):
                 freeze([number])
             assert tables.active[number] == 0
-            assert np.array_equal(np.delete(tables.active, number), others) or tables.table.heads.shape != room
+            assert (
+                np.array_equal(np.delete(tables.active, number), others)
+                or tables.table.heads.shape != room
+            )
         elif did == "remove":
             states[dice.random(len(states)) < 0.05] = REMOVED
         elif chance.random() < 0.1:
@@ -129,11 +160,14 @@ def seen_of(key: np.uint64, buckets: np.uint64) -> tuple[int, int, int]:
 
 
 def test_blocks_of_merged_tables_are_used_again() -> None:
-    """Active segments that are merged over and over take the room that they took in the beginning."""
+    """Active segments that are merged over and over take the room that they took in the
+    beginning."""
     dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
     tables, rooms = RowFinder(TABLES), []
     for first in range(0, 120_000, 1000):
-        tables.add(np.arange(first, first + 1000), dice.integers(0, 1 << 64, (1000, TABLES), np.uint64))
+        tables.add(
+            np.arange(first, first + 1000), dice.integers(0, 1 << 64, (1000, TABLES), np.uint64)
+        )
         assert tables.merge(first // 1000 % TABLES)
         rooms.append(int(tables.table.free[-1]))
 
@@ -141,12 +175,19 @@ def test_blocks_of_merged_tables_are_used_again() -> None:
 
 
 def test_room_that_was_never_written_takes_none(tmp_path: Path) -> None:
-    """There is room for more rows than there are: it is counted neither as memory nor on the disk."""
+    """There is room for more rows than there are: it is counted neither as memory nor on the
+    disk."""
     tables, states = RowFinder(TABLES), np.full(8000, FULL, np.uint8)
     empty = tables.bytes_used
     keys = np.random.default_rng(1).integers(0, 1 << 64, (TABLES, len(states)), np.uint64)
     for entries, row_bytes in ((8000, 5.5), (8000, 1.5), (500, 1.5)):
-        tables.freeze(lambda numbers, first, end: keys[numbers, first:end].copy(), states[:entries], FULL, entries, in_turn)
+        tables.freeze(
+            lambda numbers, first, end: keys[numbers, first:end].copy(),
+            states[:entries],
+            FULL,
+            entries,
+            in_turn,
+        )
         assert tables.bytes_used - empty == TABLES * entries * row_bytes
         tables.to_file(tmp_path)
         assert tables.bytes_in_file == TABLES * entries * 4
@@ -156,7 +197,10 @@ def test_room_that_was_never_written_takes_none(tmp_path: Path) -> None:
 
 def test_a_merge_ends_where_a_file_is_too_short(tmp_path: Path) -> None:
     """What is missing of a table is not merged as if it were row 0."""
-    tables, keys = RowFinder(TABLES), np.random.default_rng(1).integers(0, 1 << 64, (2000, TABLES), np.uint64)
+    tables, keys = (
+        RowFinder(TABLES),
+        np.random.default_rng(1).integers(0, 1 << 64, (2000, TABLES), np.uint64),
+    )
     tables.to_file(tmp_path)
     tables.add(np.arange(1000), keys[:1000])
     assert tables.merge(1)
@@ -174,16 +218,27 @@ def test_a_system_that_counts_addresses_is_told_of_in_a_sentence() -> None:
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))\n"
         "RowFinder(20)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert "ConfigurationError: The system refused" in done.stderr
     assert "vm.overcommit_memory" in done.stderr
 
 
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="the system has no large pages to refuse")
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(),
+    reason="the system has no large pages to refuse",
+)
 def test_room_takes_no_large_pages() -> None:
     """Which some systems give unasked: two MiB for each place that is written to."""
     tables = RowFinder(TABLES)
-    for array in (tables.table.heads, tables.table.tags, tables.table.more, tables.table.rows, tables.table.active_heads):
+    for array in (
+        tables.table.heads,
+        tables.table.tags,
+        tables.table.more,
+        tables.table.rows,
+        tables.table.active_heads,
+    ):
         flags: list[str] = []
         inside = False
         for line in Path("/proc/self/smaps").read_text("ascii").splitlines():

@@ -1,4 +1,5 @@
-"""The format in force: the old one is written until the log orders a newer; a program that does not know it stops there."""
+"""The format in force: the old one is written until the log orders a newer; a program that does not
+know it stops there."""
 
 from __future__ import annotations
 
@@ -26,38 +27,57 @@ from tests.worker.parts import context
 
 DOCS = [Doc(0, at, at, bytes([at]) * 16, at << 60) for at in range(4)]
 RAISE = control("plan", format=2)
-LOG = [declare(PLANS["classic"], width=128), batch(DOCS[:2]), RAISE, batch(DOCS[2:]), None, batch(DOCS)]
+LOG = [
+    declare(PLANS["classic"], width=128),
+    batch(DOCS[:2]),
+    RAISE,
+    batch(DOCS[2:]),
+    None,
+    batch(DOCS),
+]
 
 
 @contextmanager
 def format_2() -> Iterator[None]:
-    """Have a program that knows a second format, whose bytes are those of the first but for their number."""
-    with mock.patch.dict(records.FORMATS, {2: records.FORMATS[1]}), mock.patch.dict(answers.FORMATS, {2: answers.FORMATS[1]}):
+    """Have a program that knows a second format, whose bytes are those of the first but for their
+    number."""
+    with (
+        mock.patch.dict(records.FORMATS, {2: records.FORMATS[1]}),
+        mock.patch.dict(answers.FORMATS, {2: answers.FORMATS[1]}),
+    ):
         yield
 
 
-def given(log: Sequence[bytes | None], volume: dict[bytes, bytes] | None = None) -> dict[int, bytes]:
+def given(
+    log: Sequence[bytes | None], volume: dict[bytes, bytes] | None = None
+) -> dict[int, bytes]:
     index = LogIndex(MemoryStore({} if volume is None else volume))
     return dict(index.apply(number(log)[index.applied :]))
 
 
 def test_answers_are_in_the_format_in_force_at_their_record() -> None:
-    """The old one before the order, the new one behind it, whoever knows both; the verdicts are the same."""
+    """The old one before the order, the new one behind it, whoever knows both; the verdicts are the
+    same."""
     with format_2():
         found = given(LOG)
         assert {offset: format_of(raw) for offset, raw in found.items()} == {1: 1, 3: 2, 4: 2, 5: 2}
         plain = given([*LOG[:2], control("plan"), *LOG[3:]])
         assert set(map(format_of, plain.values())) == {1}
-        assert [answers.decode(raw) for raw in plain.values()] == [answers.decode(raw) for raw in found.values()]
+        assert [answers.decode(raw) for raw in plain.values()] == [
+            answers.decode(raw) for raw in found.values()
+        ]
 
 
 def test_a_program_that_does_not_know_it_stops_at_the_order() -> None:
-    """Both give equal answers up to there; behind it the older gives none, writes nothing, and cannot go on by a restart."""
+    """Both give equal answers up to there; behind it the older gives none, writes nothing, and
+    cannot go on by a restart."""
     volume: dict[bytes, bytes] = {}
     with format_2():
         newer = given(LOG)
     older = LogIndex(MemoryStore(volume))
-    with pytest.raises(OtherFormatError, match=r"Log record 2 orders format 2, .*up to 1: upgrade") as error:
+    with pytest.raises(
+        OtherFormatError, match=r"Log record 2 orders format 2, .*up to 1: upgrade"
+    ) as error:
         older.apply(number(LOG))
     assert error.value.exit_code == 78
     assert (older.applied, dict(older.answers_since(0))) == (2, {1: newer[1]})
@@ -77,7 +97,9 @@ def test_a_volume_behind_the_order_is_not_opened_by_an_older_program() -> None:
     with format_2():
         given(LOG, volume)
         assert LogIndex(MemoryStore(volume)).format == 2
-    with pytest.raises(OtherFormatError, match=r"format 2, and this program reads up to 1: upgrade"):
+    with pytest.raises(
+        OtherFormatError, match=r"format 2, and this program reads up to 1: upgrade"
+    ):
         LogIndex(MemoryStore(volume))
 
 
@@ -92,7 +114,8 @@ def test_a_log_that_begins_in_a_format_is_declared_so() -> None:
 
 @pytest.mark.parametrize("form", [0, -1, True, "2", None, 1.0, [2]])
 def test_what_is_no_format_changes_nothing(form: Any) -> None:
-    """Neither the format nor what else the order says; the index, the second fold and the command agree."""
+    """Neither the format nor what else the order says; the index, the second fold and the command
+    agree."""
     agree([*LOG[:2], control("plan", format=form, better="newest"), *LOG[3:]], 1, "longest")
 
 
@@ -124,12 +147,16 @@ def test_the_command_raises_and_never_lowers() -> None:
         assert change_fields(now, rules) == {"format": 2}
         now.fold(records.decode(RAISE))
         assert change_fields(now, rules) == {}
-        with pytest.raises(ConfigurationError, match="format 2, which stands in it for ever, so format 1 cannot be in force"):
+        with pytest.raises(
+            ConfigurationError,
+            match="format 2, which stands in it for ever, so format 1 cannot be in force",
+        ):
             change_fields(now, rules._replace(format=1))
 
 
 def test_a_worker_writes_what_it_was_told_or_heard() -> None:
-    """What the log was begun with; from the first answer in a newer format on, that one, whatever a late replica says."""
+    """What the log was begun with; from the first answer in a newer format on, that one, whatever a
+    late replica says."""
     with format_2():
         written = WrittenFormat()
         assert format_of(written.encode(batch_of(DOCS))) == 1
@@ -142,13 +169,18 @@ def test_a_worker_writes_what_it_was_told_or_heard() -> None:
 
 
 def test_a_worker_hears_it_of_the_answers() -> None:
-    """From the first one in a newer format on; one in a format that it does not know ends it, instead of being skipped."""
+    """From the first one in a newer format on; one in a format that it does not know ends it,
+    instead of being skipped."""
     with format_2():
         found = given(LOG)
     written, taken = WrittenFormat(), [found[1]]
     reader = SimpleNamespace(take_messages=lambda *_: [message(raw) for raw in taken])
-    flow = SimpleNamespace(is_open=False, nonce=bytes(16), answered=lambda _: False, oldest_unanswered=None)
-    questions = Questions(context(flow), mock.Mock(), mock.Mock(), reader, mock.Mock(), None, written)  # type: ignore[arg-type]
+    flow = SimpleNamespace(
+        is_open=False, nonce=bytes(16), answered=lambda _: False, oldest_unanswered=None
+    )
+    questions = Questions(
+        context(flow), mock.Mock(), mock.Mock(), reader, mock.Mock(), None, written
+    )  # type: ignore[arg-type]
 
     questions.hear(0.0)
     assert written.number == 1

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 
 from stream_dedup.ground.document import Mode, Reason
-from stream_dedup.ground.errors import ConfigurationError, InvariantError, OtherFormatError, StoreError
+from stream_dedup.ground.errors import (
+    ConfigurationError,
+    InvariantError,
+    OtherFormatError,
+    StoreError,
+)
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.contract import Store
@@ -22,7 +27,18 @@ from stream_dedup.log import answers
 from stream_dedup.log.answers import CHAIN_START, LogAnswer, Rejected
 from stream_dedup.log.frame import framed
 from stream_dedup.log.records import MAGIC
-from tests.index.logs import RECIPE, TOPIC, TOPIC_ID, Doc, RandomLog, batch, control, declare, number, retract
+from tests.index.logs import (
+    RECIPE,
+    TOPIC,
+    TOPIC_ID,
+    Doc,
+    RandomLog,
+    batch,
+    control,
+    declare,
+    number,
+    retract,
+)
 from tests.tiers import few
 
 FRESH_SEED = int(os.environ["TEST_SEED"])  # set in tests/conftest.py
@@ -38,25 +54,41 @@ def fold(log: Sequence[bytes | None]) -> tuple[list[tuple[int, bytes]], bytes]:
 
 
 def test_random_logs_hold_every_reason() -> None:
-    """What the index is compared with a plain scan on (`test_window`) includes all that an index can answer."""
-    given = [answers.decode(raw) for seed in range(8) for _, raw in fold(RandomLog(seed, BLOCKS).records(160))[0]]
-    seen = {one.reason for answer in given if isinstance(answer, LogAnswer) for one in answer.judgements}
+    """What the index is compared with a plain scan on (`test_window`) includes all that an index
+    can answer."""
+    given = [
+        answers.decode(raw)
+        for seed in range(8)
+        for _, raw in fold(RandomLog(seed, BLOCKS).records(160))[0]
+    ]
+    seen = {
+        one.reason for answer in given if isinstance(answer, LogAnswer) for one in answer.judgements
+    }
 
-    assert set(Reason) - {Reason.EMPTY, Reason.TOMBSTONE, Reason.BYPASS, Reason.FAIL_OPEN, Reason.RELEASED} == seen
+    assert (
+        set(Reason)
+        - {Reason.EMPTY, Reason.TOMBSTONE, Reason.BYPASS, Reason.FAIL_OPEN, Reason.RELEASED}
+        == seen
+    )
 
 
 @pytest.mark.parametrize("seed", few(SEEDS))
 def test_grouping_and_restarts_change_nothing(seed: int, opener: Opener) -> None:
-    """However the log is cut into calls, and wherever the volume is opened again, answers and chain are the same bytes."""
+    """However the log is cut into calls, and wherever the volume is opened again, answers and chain
+    are the same bytes."""
     print(f"seed {seed}")
     chance = random.Random(seed)
-    log = RandomLog(seed, PLANS[chance.choice(["blocks", "classic"])], plan_changes=True).records(120)
+    log = RandomLog(seed, PLANS[chance.choice(["blocks", "classic"])], plan_changes=True).records(
+        120
+    )
     expected, chain = fold(log)
     given: list[tuple[int, bytes]] = []
     records = number(log)
     index = LogIndex(opener())
     while index.applied < len(log):
-        given += index.apply(records[index.applied : index.applied + chance.choice([1, 1, 2, 5, 40])])
+        given += index.apply(
+            records[index.applied : index.applied + chance.choice([1, 1, 2, 5, 40])]
+        )
         if chance.random() < 0.3:
             index.close()
             index = LogIndex(opener())
@@ -65,7 +97,9 @@ def test_grouping_and_restarts_change_nothing(seed: int, opener: Opener) -> None
 
     assert expected == given
     assert chain == index.chain
-    assert [one for one in expected if one[0] >= index.answered_offset] == list(index.answers_since(0))
+    assert [one for one in expected if one[0] >= index.answered_offset] == list(
+        index.answers_since(0)
+    )
     index.close()
 
 
@@ -86,7 +120,8 @@ class Breaking(MemoryStore):
 
 @pytest.mark.parametrize("seed", few(SEEDS))
 def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
-    """A write that fails, before or after it took effect, ends the index; opened again it goes on to the same answers."""
+    """A write that fails, before or after it took effect, ends the index; opened again it goes on
+    to the same answers."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     log = RandomLog(seed, BLOCKS).records(120)
@@ -112,9 +147,17 @@ def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
 
 
 def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> None:
-    """Stored answers are those given out; confirmed ones are gone, for good once anything was written."""
+    """Stored answers are those given out; confirmed ones are gone, for good once anything was
+    written."""
     index = LogIndex(opener())
-    given = index.apply(number([declare(BLOCKS), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(6))]))
+    given = index.apply(
+        number(
+            [
+                declare(BLOCKS),
+                *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(6)),
+            ]
+        )
+    )
 
     assert given == list(index.answers_since(0))
     assert given[2:] == list(index.answers_since(3))
@@ -134,7 +177,8 @@ def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> N
 
 
 def test_answers_that_nobody_waits_for_are_not_stored() -> None:
-    """A rebuilt replica that answers from log offset 3 on stores nothing below, and gives out the same bytes."""
+    """A rebuilt replica that answers from log offset 3 on stores nothing below, and gives out the
+    same bytes."""
     log = [declare(BLOCKS), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(4))]
     expected, _ = fold(log)
     index = LogIndex(MemoryStore())
@@ -146,8 +190,11 @@ def test_answers_that_nobody_waits_for_are_not_stored() -> None:
 
 
 def test_the_log_must_follow_on_what_was_applied() -> None:
-    """A gap, a repetition and a start in mid-log are broken invariants, and leave the index as it was."""
-    log = number([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 1, bytes(16), 0)])])
+    """A gap, a repetition and a start in mid-log are broken invariants, and leave the index as it
+    was."""
+    log = number(
+        [declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 1, bytes(16), 0)])]
+    )
     index = LogIndex(MemoryStore())
     with pytest.raises(InvariantError, match="offset 0 is missing before 1"):
         index.apply(log[1:])
@@ -162,8 +209,11 @@ def test_the_log_must_follow_on_what_was_applied() -> None:
 
 
 def test_a_record_of_the_future_stops_the_index_behind_what_came_before() -> None:
-    """Records before one of a newer version are applied and their answers stored; the newer one is never passed."""
-    log = number([declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)]), framed(MAGIC, 9, 1, b"?"), None])
+    """Records before one of a newer version are applied and their answers stored; the newer one is
+    never passed."""
+    log = number(
+        [declare(BLOCKS), batch([Doc(0, 0, 0, bytes(16), 0)]), framed(MAGIC, 9, 1, b"?"), None]
+    )
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     for _ in range(2):
@@ -187,10 +237,19 @@ FIRST = Doc(0, 0, 0, bytes(16), 0)
         ([declare(PLANS["classic"], mode=2), batch([FIRST])], "declared for 'shadow'"),
         ([declare(BLOCKS), batch([FIRST], limbs=1)], "64 bits, and the plan blocks judges 128"),
         ([declare(BLOCKS, width=128), batch([FIRST], limbs=4)], "they have 128"),
-        ([declare(BLOCKS), batch([FIRST]), batch([Doc(0, 1, 0, bytes(16), 0)], limbs=3)], "have 128"),
+        (
+            [declare(BLOCKS), batch([FIRST]), batch([Doc(0, 1, 0, bytes(16), 0)], limbs=3)],
+            "have 128",
+        ),
         ([declare(BLOCKS), batch([Doc(0, -4, 0, bytes(16), 0)])], "no Kafka partition"),
-        ([declare(BLOCKS), batch([Doc(0, 4, 0, bytes(16), 0)], {0: (0, 1 << 63)})], "no Kafka partition"),
-        ([control("declare", recipe=RECIPE, group="g", floor=1, plan=None), batch([FIRST])], "must begin with a declaration"),
+        (
+            [declare(BLOCKS), batch([Doc(0, 4, 0, bytes(16), 0)], {0: (0, 1 << 63)})],
+            "no Kafka partition",
+        ),
+        (
+            [control("declare", recipe=RECIPE, group="g", floor=1, plan=None), batch([FIRST])],
+            "must begin with a declaration",
+        ),
         ([declare(BLOCKS, width=64), batch([FIRST])], "must begin with a declaration"),
         ([declare(BLOCKS), b"rubbish"], "too short to be a record"),
     ],
@@ -219,9 +278,19 @@ HOSTILE = [
     escaped("declare", recipe="\ud800", plan=BLOCKS.to_fields(), group="g", floor=1),
     escaped("declare", recipe=7, plan=[], group=None, floor=-1),
     escaped("declare", recipe="r" * 300, plan=BLOCKS.to_fields(), group="g", floor=10**30),
-    escaped("declare", recipe=RECIPE, plan={**BLOCKS.to_fields(), "radius": True}, group="g", floor=1),
-    escaped("declare", recipe=RECIPE, plan={**BLOCKS.to_fields(), "radius": 1.0}, group="g", floor=1),
-    escaped("declare", recipe=RECIPE, plan={"width": 64, "blocks": 1, "radius": 3, "threshold": 64}, group="g", floor="3"),
+    escaped(
+        "declare", recipe=RECIPE, plan={**BLOCKS.to_fields(), "radius": True}, group="g", floor=1
+    ),
+    escaped(
+        "declare", recipe=RECIPE, plan={**BLOCKS.to_fields(), "radius": 1.0}, group="g", floor=1
+    ),
+    escaped(
+        "declare",
+        recipe=RECIPE,
+        plan={"width": 64, "blocks": 1, "radius": 3, "threshold": 64},
+        group="g",
+        floor="3",
+    ),
     escaped("plan", plan={"width": 10**40, "blocks": 0, "radius": 0, "threshold": 0}),
     escaped("plan", plan={"width": 256, "blocks": 8, "radius": 0, "threshold": 0}),
     escaped("plan", plan=None),
@@ -232,7 +301,15 @@ HOSTILE = [
     escaped("retract", topic="\udcff", topic_id=TOPIC_ID.hex(), positions=[[0, 0, 1 << 64]]),
     *(
         escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=bad)
-        for bad in ([[-1, 0, 0]], [[0, 1 << 70, 0]], [[0, 0, True]], [[0] * 3, [0] * 2], [], [[0] * 3] * 1001, {"0": [0] * 3})
+        for bad in (
+            [[-1, 0, 0]],
+            [[0, 1 << 70, 0]],
+            [[0, 0, True]],
+            [[0] * 3, [0] * 2],
+            [],
+            [[0] * 3] * 1001,
+            {"0": [0] * 3},
+        )
     ),
     framed(MAGIC, 1, 2, b'{"type":"plan","plan":' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
     framed(MAGIC, 1, 2, b'{"type":"retract","positions":' + b"9" * 5000 + b"}"),
@@ -241,7 +318,21 @@ HOSTILE = [
     framed(MAGIC, 1, 1, b""),
     framed(answers.MAGIC, 1, 1, b""),
     bytes(100_000),
-    batch([Doc(2**32 - 1, 2**63 - 1, 2**64 - 1, b"\xff" * 16, 2**128 - 1, 2**32 - 1, 2**64 - 1, b"\xff" * 512, -(2**63))]),
+    batch(
+        [
+            Doc(
+                2**32 - 1,
+                2**63 - 1,
+                2**64 - 1,
+                b"\xff" * 16,
+                2**128 - 1,
+                2**32 - 1,
+                2**64 - 1,
+                b"\xff" * 512,
+                -(2**63),
+            )
+        ]
+    ),
     batch([Doc(0, 0, 0, bytes(16), 0)], {0: (2**64 - 1, 2**63 - 1), 7: (2**64 - 1, 0)}),
 ]
 
@@ -249,7 +340,8 @@ HOSTILE = [
 @pytest.mark.parametrize("record", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
 def test_no_record_can_stop_the_index(record: bytes, declared: bool) -> None:
-    """Whatever a record holds, the index goes on to the next one, and its volume can be opened again."""
+    """Whatever a record holds, the index goes on to the next one, and its volume can be opened
+    again."""
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     other = batch([Doc(5, 0, 0, bytes(16), 0)])
@@ -263,10 +355,19 @@ def test_no_record_can_stop_the_index(record: bytes, declared: bool) -> None:
 
 
 def test_ignored_control_records_are_counted() -> None:
-    """A type of another topic, a second and different declaration, and an impossible plan change nothing but a count."""
+    """A type of another topic, a second and different declaration, and an impossible plan change
+    nothing but a count."""
     index = LogIndex(MemoryStore())
     index.apply(
-        number([declare(BLOCKS), declare(BLOCKS), declare(BLOCKS, group="b"), control("opened"), control("plan", plan={})])
+        number(
+            [
+                declare(BLOCKS),
+                declare(BLOCKS),
+                declare(BLOCKS, group="b"),
+                control("opened"),
+                control("plan", plan={}),
+            ]
+        )
     )
     declared = index.declared
 
@@ -277,7 +378,8 @@ def test_ignored_control_records_are_counted() -> None:
 
 
 def test_neighbours_are_listed_nearest_first_in_their_scope(opener: Opener) -> None:
-    """A look-up gives every live representative within reach with its details; short, far and foreign ones stay out."""
+    """A look-up gives every live representative within reach with its details; short, far and
+    foreign ones stay out."""
     docs = [
         Doc(0, 0, 10, b"a" * 16, 0b111, id=b"first"),
         Doc(0, 1, 11, b"b" * 16, (1 << 40) - 1, id=b"far"),
@@ -287,14 +389,25 @@ def test_neighbours_are_listed_nearest_first_in_their_scope(opener: Opener) -> N
         Doc(1, 7, 15, b"f" * 16, 1 << 60, id=b"third"),
     ]
     index = LogIndex(opener())
-    index.apply(number([declare(PLANS["classic"]), batch(docs), control("plan", plan=BLOCKS.to_fields())]))
+    index.apply(
+        number([declare(PLANS["classic"]), batch(docs), control("plan", plan=BLOCKS.to_fields())])
+    )
     index.close()
     index = LogIndex(opener())
     found = index.similar([0, 0], NOBODY, 100).found
 
-    assert [(distance, entry.id) for distance, entry in found] == [(1, b"third"), (3, b"first"), (17, b"second")]
+    assert [(distance, entry.id) for distance, entry in found] == [
+        (1, b"third"),
+        (3, b"first"),
+        (17, b"second"),
+    ]
     entry = found[2][1]
-    assert ("documents-0@2", "1/2", 90, docs[2].print) == (str(entry.position), str(entry.decided), entry.features, entry.print)
+    assert ("documents-0@2", "1/2", 90, docs[2].print) == (
+        str(entry.position),
+        str(entry.decided),
+        entry.features,
+        entry.print,
+    )
     assert [distance for distance, _ in index.similar([0, 0], NOBODY, 100, scope=5).found] == [1]
     with pytest.raises(ConfigurationError, match="prints of 128 bits, and 64"):
         index.similar([0], NOBODY, 100)
@@ -324,7 +437,10 @@ def test_look_ups_from_another_thread_see_whole_states() -> None:
     try:
         for offset in range(1, 22):  # each 3 bits from zero, and any two 6 bits apart
             docs = [Doc(0, offset, 0, offset.to_bytes(16, "big"), 0b111 << 3 * (offset - 1))]
-            docs += [Doc(1, n, offset, bytes(15) + bytes([n]), (1 << 64) - 1 - n, scope=offset) for n in range(100)]
+            docs += [
+                Doc(1, n, offset, bytes(15) + bytes([n]), (1 << 64) - 1 - n, scope=offset)
+                for n in range(100)
+            ]
             index.apply([(offset, 0, batch(docs))])
     finally:
         stop.set()
@@ -344,7 +460,9 @@ def test_a_volume_follows_one_log(opener: Opener) -> None:
     index.close()
     index = LogIndex(opener())
     index.bind("cluster/topic-1")
-    with pytest.raises(ConfigurationError, match="follows the log 'cluster/topic-1', and this is 'cluster/topic-2'"):
+    with pytest.raises(
+        ConfigurationError, match="follows the log 'cluster/topic-1', and this is 'cluster/topic-2'"
+    ):
         index.bind("cluster/topic-2")
     index.close()
     other = LogIndex(MemoryStore())
@@ -356,7 +474,9 @@ def test_a_volume_follows_one_log(opener: Opener) -> None:
 def test_a_page_lost_while_running_stops_the_index() -> None:
     """A duplicate whose representative can no longer be read is not answered; the index stops."""
     volume: dict[bytes, bytes] = {}
-    docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)]
+    docs = [
+        Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)
+    ]
     index = LogIndex(MemoryStore(volume))
     index.apply(number([declare(BLOCKS), batch(docs)]))
     del volume[b"e" + bytes(8)]
@@ -367,20 +487,49 @@ def test_a_page_lost_while_running_stops_the_index() -> None:
 
 
 def test_figures_add_up(opener: Opener) -> None:
-    docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128), 50 if n % 4 else 1) for n in range(100)]
+    docs = [
+        Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128), 50 if n % 4 else 1)
+        for n in range(100)
+    ]
     index = LogIndex(opener())
-    index.apply(number([declare(BLOCKS), batch(docs, {0: (0, 10)}), retract(docs[21]), retract(docs[24]), retract(docs[99])]))
+    index.apply(
+        number(
+            [
+                declare(BLOCKS),
+                batch(docs, {0: (0, 10)}),
+                retract(docs[21]),
+                retract(docs[24]),
+                retract(docs[99]),
+            ]
+        )
+    )
     figures = index.statistics()
 
     assert figures["entries"] == 90
-    assert (figures["representatives_full"], figures["representatives_digest_only"], figures["removed"]) == (66, 21, 3)
-    assert (figures["kept_verdicts"], figures["applied"], figures["answered"], figures["unanswered"]) == (90, 5, 0, 1)
+    assert (
+        figures["representatives_full"],
+        figures["representatives_digest_only"],
+        figures["removed"],
+    ) == (66, 21, 3)
+    assert (
+        figures["kept_verdicts"],
+        figures["applied"],
+        figures["answered"],
+        figures["unanswered"],
+    ) == (90, 5, 0, 1)
     assert figures["hottest_bucket"] >= 1
     assert figures["bytes_on_disk"] > 90 * 100
     assert figures["bytes_in_memory"] > 90 * 60
     index.close()
     index = LogIndex(opener())
     reopened = index.statistics()
-    for name in ("entries", "representatives_full", "representatives_digest_only", "removed", "kept_verdicts", "applied"):
+    for name in (
+        "entries",
+        "representatives_full",
+        "representatives_digest_only",
+        "removed",
+        "kept_verdicts",
+        "applied",
+    ):
         assert figures[name] == reopened[name], name
     index.close()

@@ -32,7 +32,17 @@ from stream_dedup.index.volume.place import layout_of, volume_in
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.settings.settings import Settings
 from tests.index.golden import VOLUME
-from tests.index.logs import APPEND_MS, Doc, RandomLog, append_time, batch, control, declare, judged, retract
+from tests.index.logs import (
+    APPEND_MS,
+    Doc,
+    RandomLog,
+    append_time,
+    batch,
+    control,
+    declare,
+    judged,
+    retract,
+)
 
 A, B, C = (
     Doc(0, 7, 11, b"a" * 16, 0x0123456789ABCDEF << 64 | 3, id=b"one"),
@@ -49,7 +59,9 @@ def example_volume() -> dict[bytes, bytes]:
     near = Doc(3, 2, 14, b"d" * 16, A.print ^ 0b11, features=120, id=b"two", time_ms=-5)
     revised = Doc(3, 9, 18, b"g" * 16, A.print ^ 0b101, id=b"one")
     log = [
-        declare(Plan(128, 8, 1, 18), width=128, count_copies=True),  # what the frozen volume holds, whatever the default is
+        declare(
+            Plan(128, 8, 1, 18), width=128, count_copies=True
+        ),  # what the frozen volume holds, whatever the default is
         batch([A, B, C], {0: (1, 7), 3: (0, 1)}),
         batch([near, Doc(3, 3, 15, b"e" * 16, 9, features=2, scope=1 << 63), revised]),
         retract(B),
@@ -71,8 +83,12 @@ def test_bytes_are_frozen() -> None:
 
 
 def test_an_old_volume_goes_on() -> None:
-    """A volume as this version first wrote it opens, and judges what comes next as if it had never been closed."""
-    golden = {bytes.fromhex(key): bytes.fromhex(value) for key, value in json.loads(VOLUME.read_text()).items()}
+    """A volume as this version first wrote it opens, and judges what comes next as if it had never
+    been closed."""
+    golden = {
+        bytes.fromhex(key): bytes.fromhex(value)
+        for key, value in json.loads(VOLUME.read_text()).items()
+    }
     index = LogIndex(MemoryStore(golden))
     index.bind("cluster/topic")
     assert index.applied == 7
@@ -81,7 +97,10 @@ def test_an_old_volume_goes_on() -> None:
     asked.append(Doc(3, 10, 19, A.digest, A.print, id=A.id))
     ((_, raw),) = index.apply([(7, 0, batch(asked, {0: (1, 7), 3: (0, 1)}))])
 
-    told = [(one.reason.label, one.distance, str(one.of.position) if one.of else None, str(one.decided)) for one in judged(raw)]
+    told = [
+        (one.reason.label, one.distance, str(one.of.position) if one.of else None, str(one.decided))
+        for one in judged(raw)
+    ]
     assert told == [
         ("new", 0, None, "1/0"),
         ("retracted", 0, None, "3/0"),
@@ -94,7 +113,10 @@ def test_an_old_volume_goes_on() -> None:
 
 def test_what_is_damaged_or_newer_is_told_apart() -> None:
     for version in (1, layout.VERSION + 1):
-        with pytest.raises(OtherFormatError, match=rf"version {version}, and this program reads \d+; open it with the version"):
+        with pytest.raises(
+            OtherFormatError,
+            match=rf"version {version}, and this program reads \d+; open it with the version",
+        ):
             layout.check_format(b"SDX1" + bytes((version, 0)))
     for cut in (b"", b"SDX", b"SDLG\x01\x00", layout.encode_format() + b"x"):
         with pytest.raises(FormatError, match="not written by stream_dedup"):
@@ -121,7 +143,10 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
         rows = np.zeros(piece, layout.row_type(2))
         rows["state"] = layout.STATE_FULL
         rows["offset"] = np.arange(added, added + piece)
-        entries.append(rows, Ids.of([b"id-%d" % number * (number % 4) for number in range(added, added + piece)]))
+        entries.append(
+            rows,
+            Ids.of([b"id-%d" % number * (number % 4) for number in range(added, added + piece)]),
+        )
         added += piece
         rows, ids = entries.rows(np.arange(added))
         assert list(zip(rows["offset"].tolist(), ids, strict=True)) == [
@@ -130,7 +155,9 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
         writes = Writes()
         entries.add_writes(writes)
         store.write(writes.puts, writes.deletes, writes.ranges)
-        assert entries.rows(np.arange(added)[::-1].copy())[0]["offset"].tolist() == list(range(added - 1, -1, -1))
+        assert entries.rows(np.arange(added)[::-1].copy())[0]["offset"].tolist() == list(
+            range(added - 1, -1, -1)
+        )
     again = Entries(store, 2)
     live = np.concatenate([part.numbers for part in again.load(261, 261)])
 
@@ -161,7 +188,8 @@ def written(entries: Entries, store: MemoryStore) -> None:
 
 @pytest.mark.parametrize("count", [400, 4096, 10_000])
 def test_dropped_entries_are_gone_from_the_volume(count: int) -> None:
-    """Whole pages and segments leave the volume, single rows are marked; what is live stays as it was."""
+    """Whole pages and segments leave the volume, single rows are marked; what is live stays as it
+    was."""
     store = MemoryStore()
     entries = Entries(store, 1)
     rows = np.zeros(count, layout.row_type(1))
@@ -181,7 +209,9 @@ def test_dropped_entries_are_gone_from_the_volume(count: int) -> None:
     assert stored.states.tolist() == [number % 2 + 1 for number in live]
     assert stored.prints[:, 0].tolist() == [number * 7 for number in live]
     rows, ids = again.rows(np.array(live))
-    assert list(zip(rows["offset"].tolist(), ids, strict=True)) == [(number, b"%d" % number) for number in live]
+    assert list(zip(rows["offset"].tolist(), ids, strict=True)) == [
+        (number, b"%d" % number) for number in live
+    ]
     assert len(list(store.scan(b"e"))) == 4 if count == 400 else 5
     again.append(rows[:100].copy(), Ids.of([b"more"] * 100))
     again.drop(np.array(live[:5]))
@@ -226,7 +256,9 @@ def test_what_is_gathered_is_what_the_pages_hold(number: int) -> None:
         ids = found.ids()
 
         for name in wanted.names or ():
-            assert found.rows[name].tolist() == [pages[page][1][name][place].tolist() for page, place in asked]
+            assert found.rows[name].tolist() == [
+                pages[page][1][name][place].tolist() for page, place in asked
+            ]
         assert list(ids) == [pages[page][2][place] for page, place in asked]
         assert ids.joined == b"".join(ids)
 
@@ -235,20 +267,30 @@ def test_what_is_gathered_is_what_the_pages_hold(number: int) -> None:
 @settings(deadline=None)
 @given(ids=st.lists(st.binary(max_size=13)), number=st.integers(0, 2**32 - 1))
 def test_ids_in_one_piece_are_what_they_are_one_by_one(ids: list[bytes], number: int) -> None:
-    """Some of them in any order, whether they are others' too, and their CRC-32; an empty one is nobody's and has none."""
+    """Some of them in any order, whether they are others' too, and their CRC-32; an empty one is
+    nobody's and has none."""
     chance = random.Random(number)
-    blob, others = Ids.of(ids), [chance.choice([one, one[1:], one + b"x", b"x" * len(one)]) for one in ids]
+    blob, others = (
+        Ids.of(ids),
+        [chance.choice([one, one[1:], one + b"x", b"x" * len(one)]) for one in ids],
+    )
     places = [chance.randrange(len(ids)) for _ in range(len(ids))]
 
     assert list(blob) == [blob[at] for at in range(len(blob))] == ids
     assert list(taken(blob, np.array(places, np.int64))) == [ids[at] for at in places]
-    assert same_ids(blob, Ids.of(others)).tolist() == [one == other != b"" for one, other in zip(ids, others, strict=True)]
+    assert same_ids(blob, Ids.of(others)).tolist() == [
+        one == other != b"" for one, other in zip(ids, others, strict=True)
+    ]
     assert crcs_of(ids).tolist() == [zlib.crc32(one) or bool(one) for one in ids]
-    assert crcs_of([bytes.fromhex("ffffffff"), bytes.fromhex("9d0ad96d")]).tolist() == [0xFFFFFFFF, 1]  # which has 0
+    assert crcs_of([bytes.fromhex("ffffffff"), bytes.fromhex("9d0ad96d")]).tolist() == [
+        0xFFFFFFFF,
+        1,
+    ]  # which has 0
 
 
 def test_a_damaged_page_is_an_error() -> None:
-    """Cut anywhere, too short for the place, or with ids that end before they begin or behind the page."""
+    """Cut anywhere, too short for the place, or with ids that end before they begin or behind the
+    page."""
     kind = layout.row_type(2)
     rows = np.zeros(3, kind)
     rows["ids_end"] = [4, 4, 6]
@@ -263,23 +305,33 @@ def test_a_damaged_page_is_an_error() -> None:
         gather([value], first, first + 3, kind, OFFSETS)
     rows["ids_end"] = [4, 3, 6]
     with pytest.raises(FormatError, match="damaged"):
-        gather([layout.encode_rows(layout.encode_parts(rows, 1)[0], 3, b"abcdef")], first, first + 1, kind, OFFSETS)
+        gather(
+            [layout.encode_rows(layout.encode_parts(rows, 1)[0], 3, b"abcdef")],
+            first,
+            first + 1,
+            kind,
+            OFFSETS,
+        )
     with pytest.raises(FormatError, match="damaged"):
         gather([EntryPage(rows.tobytes(), b"abc")], first, first, kind, OFFSETS)
 
 
-# A volume of another layout is left as it is; this program's lies beside it, and a version that goes back finds its own
+# A volume of another layout is left as it is; this program's lies beside it, and a version that
+# goes back finds its own
 
 SEED = int(os.environ["TEST_SEED"])
 OTHER = layout.VERSION + 1
 
 
 def judge(folder: Path, log: list[bytes | None], end: int) -> tuple[int, list[tuple[int, bytes]]]:
-    """Apply a log up to an offset as a role does in its folder; return where the volume stood, and the answers."""
+    """Apply a log up to an offset as a role does in its folder; return where the volume stood, and
+    the answers."""
     index = LogIndex(RocksStore(volume_in(folder)))
     index.bind("cluster/topic")
     begun = index.applied
-    answers = index.apply([(offset, append_time(offset), log[offset]) for offset in range(begun, end)])
+    answers = index.apply(
+        [(offset, append_time(offset), log[offset]) for offset in range(begun, end)]
+    )
     index.answered(end)
     index.flush()
     index.close()
@@ -288,11 +340,18 @@ def judge(folder: Path, log: list[bytes | None], end: int) -> tuple[int, list[tu
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return what the files of a volume hold, but for RocksDB's own account of its openings."""
-    return {one.name: one.read_bytes() for one in folder.iterdir() if one.suffix == ".sst" or one.name.startswith("MANIFEST")}
+    return {
+        one.name: one.read_bytes()
+        for one in folder.iterdir()
+        if one.suffix == ".sst" or one.name.startswith("MANIFEST")
+    }
 
 
-def test_a_volume_of_another_layout_stays_and_serves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program with another layout rebuilds beside it, and goes on there; rolled back, the old one goes on with its own."""
+def test_a_volume_of_another_layout_stays_and_serves_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program with another layout rebuilds beside it, and goes on there; rolled back, the old one
+    goes on with its own."""
     print("seed", SEED)
     log = RandomLog(SEED, PLANS["classic"]).records(60)
     _, expected = judge(tmp_path / "plain", log, 60)
@@ -315,8 +374,11 @@ def test_a_volume_of_another_layout_stays_and_serves_again(tmp_path: Path, monke
         assert judge(folder, log, 60)[0] == 41
 
 
-def test_a_folder_is_this_layout_s_own_where_it_began_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new folder, one of this layout, and one whose first volume was removed once nobody went back to it."""
+def test_a_folder_is_this_layout_s_own_where_it_began_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new folder, one of this layout, and one whose first volume was removed once nobody went
+    back to it."""
     log = RandomLog(SEED, PLANS["classic"]).records(8)
     folder = tmp_path / "index"
     assert volume_in(folder) == folder
@@ -332,7 +394,9 @@ def test_a_folder_is_this_layout_s_own_where_it_began_it(tmp_path: Path, monkeyp
     assert judge(folder, log, 8)[0] == 8
 
 
-def test_doctor_names_the_volume_that_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_the_volume_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the command that removes it, and nothing of the volume in use."""
     log = RandomLog(SEED, PLANS["classic"]).records(8)
     folder = tmp_path / "index"
@@ -346,15 +410,21 @@ def test_doctor_names_the_volume_that_is_left(tmp_path: Path, monkeypatch: pytes
     assert f"{folder / f'layout-{OTHER}'} holds" in others[0].sentence
 
 
-def test_a_snapshot_of_another_layout_is_refused_before_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older or newer; so an index that finds one begins with the log, once, and never meets it in its volume."""
+def test_a_snapshot_of_another_layout_is_refused_before_it_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older or newer; so an index that finds one begins with the log, once, and never meets it in
+    its volume."""
     log = RandomLog(SEED, PLANS["classic"]).records(8)
     judge(tmp_path / "index", log, 8)
     manifest = take(tmp_path / "index", tmp_path / "snapshot").manifest
     copied: list[int] = []
     for version in (layout.VERSION - 1, layout.VERSION + 1):
         monkeypatch.setattr(layout, "VERSION", version)
-        with pytest.raises(OtherFormatError, match=f"version {manifest.volume_format}, and this program reads {version};"):
+        with pytest.raises(
+            OtherFormatError,
+            match=f"version {manifest.volume_format}, and this program reads {version};",
+        ):
             restore(tmp_path / "snapshot", tmp_path / "new", advance=copied.append)
 
     assert copied == []

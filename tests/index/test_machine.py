@@ -1,4 +1,5 @@
-"""The index beside a plain scan, a short run for each kind of plan, and a long one for `make test-all`."""
+"""The index beside a plain scan, a short run for each kind of plan, and a long one for `make
+test-all`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ SEED, STEPS = int(os.environ["TEST_SEED"]), int(os.environ.get("MACHINE_STEPS", 
 
 @pytest.mark.parametrize("kind", few(KINDS, QUICK_KINDS))
 def test_the_index_equals_a_plain_scan(kind: str) -> None:
-    """Whatever is inserted, asked, taken out, reopened and killed, the answers are those of a list searched in order."""
+    """Whatever is inserted, asked, taken out, reopened and killed, the answers are those of a list
+    searched in order."""
     assert run(parse(kind), steps=40, seed=SEED).total() >= 40
 
 

@@ -1,4 +1,5 @@
-"""What an index needs of memory, and what it does in front of an order that it has not the memory for: no wrong verdict."""
+"""What an index needs of memory, and what it does in front of an order that it has not the memory
+for: no wrong verdict."""
 
 from __future__ import annotations
 
@@ -26,14 +27,25 @@ _MANY = Plan(128, 8, 0, 24, key_blocks=2)  # 28 tables
 def docs() -> list[Doc]:
     chance = random.Random(5)
     return [
-        Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), id=b"id%d" % n, sketch=random_sketch(chance))
+        Doc(
+            0,
+            n,
+            n,
+            chance.randbytes(16),
+            chance.getrandbits(128),
+            id=b"id%d" % n,
+            sketch=random_sketch(chance),
+        )
         for n in range(40)
     ]
 
 
 def log_of(docs: list[Doc], first: Plan, then: Plan) -> list[bytes]:
     """Return a log that changes its plan between documents and their copies."""
-    copies = [Doc(0, 100 + n, n, bytes(16), doc.print ^ 1 << 100, sketch=doc.sketch) for n, doc in enumerate(docs[:5])]
+    copies = [
+        Doc(0, 100 + n, n, bytes(16), doc.print ^ 1 << 100, sketch=doc.sketch)
+        for n, doc in enumerate(docs[:5])
+    ]
     orders = [retract(docs[7]), control("plan", plan=then.to_fields(), better="newest")]
     return [declare(first), batch(docs), *orders, batch(copies)]
 
@@ -45,11 +57,14 @@ def applied(index: LogIndex, log: list[bytes]) -> bytes:
     return index.chain
 
 
-@pytest.mark.parametrize(("first", "then"), [(PLANS["classic"], PLANS["bands"]), (PLANS["bands"], _MANY)])
+@pytest.mark.parametrize(
+    ("first", "then"), [(PLANS["classic"], PLANS["bands"]), (PLANS["bands"], _MANY)]
+)
 def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
     first: Plan, then: Plan, docs: list[Doc], tmp_path: Path
 ) -> None:
-    """Nothing of the record is written; with more memory it goes on, and says what every other index says."""
+    """Nothing of the record is written; with more memory it goes on, and says what every other
+    index says."""
     log = log_of(docs, first, then)
     whole = LogIndex(MemoryStore(), Budget(0, tmp_path))
     chain = applied(whole, log)
@@ -62,8 +77,14 @@ def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
     index = LogIndex(MemoryStore(volume), small)
     before, memory = dict(volume), index.memory_for(then)
 
-    assert (memory.entries, memory.is_enough, index.memory_for(first).is_enough) == (39, False, True)
-    with pytest.raises(ConfigurationError, match=r"Log record 3 changes the plan to .* does not have the memory"):
+    assert (memory.entries, memory.is_enough, index.memory_for(first).is_enough) == (
+        39,
+        False,
+        True,
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"Log record 3 changes the plan to .* does not have the memory"
+    ):
         applied(index, log)
     assert (index.plan, index._state.better.label) == (first, "longest")
     assert volume == before
@@ -82,8 +103,11 @@ def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
     assert index.statistics()["ignored_control_records"] == 0
 
 
-def test_an_index_that_is_still_empty_stops_in_front_of_the_first_documents(docs: list[Doc], tmp_path: Path) -> None:
-    """A plan costs nothing before there are documents; with the first of them its tables are made, and then memory is asked."""
+def test_an_index_that_is_still_empty_stops_in_front_of_the_first_documents(
+    docs: list[Doc], tmp_path: Path
+) -> None:
+    """A plan costs nothing before there are documents; with the first of them its tables are made,
+    and then memory is asked."""
     volume: dict[bytes, bytes] = {}
     log = [declare(PLANS["bands"]), control("plan", plan=_MANY.to_fields()), batch(docs)]
     small = Budget(505 << 20, tmp_path)
@@ -93,15 +117,21 @@ def test_an_index_that_is_still_empty_stops_in_front_of_the_first_documents(docs
     with pytest.raises(ConfigurationError, match=r"need at least 5\d\d MiB of memory"):
         applied(index, log)
     assert volume == before
-    assert applied(LogIndex(MemoryStore(volume), Budget(8 << 30, tmp_path)), log) == applied(LogIndex(MemoryStore()), log)
+    assert applied(LogIndex(MemoryStore(volume), Budget(8 << 30, tmp_path)), log) == applied(
+        LogIndex(MemoryStore()), log
+    )
 
 
 def test_what_changes_no_table_needs_no_memory(docs: list[Doc], tmp_path: Path) -> None:
-    """Another rule of what is better, another window and another similarity are carried out in any memory."""
+    """Another rule of what is better, another window and another similarity are carried out in any
+    memory."""
     plan = PLANS["bands"]
     index = LogIndex(MemoryStore(), Budget(8 << 30, tmp_path))
     applied(index, [declare(plan), batch(docs)])
-    assert index.memory_for(plan.with_similarity(70)).needed_bytes == index.memory_for(plan).needed_bytes
+    assert (
+        index.memory_for(plan.with_similarity(70)).needed_bytes
+        == index.memory_for(plan).needed_bytes
+    )
 
 
 def test_memory_of_a_process_beside_it_is_asked_for_too(tmp_path: Path) -> None:
@@ -132,15 +162,23 @@ def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
     columns.sketches[:] = dice.integers(0, 256, (count, 120), np.uint8)
     columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
     columns.offsets[:] = np.arange(count)
-    index = Neighbours(plan, 2, lambda numbers: take_rows(columns, numbers), budget=Tight(1, tmp_path), values=120)
+    index = Neighbours(
+        plan, 2, lambda numbers: take_rows(columns, numbers), budget=Tight(1, tmp_path), values=120
+    )
     for first in range(0, count, 5_000):
         part = take_rows(columns, slice(first, first + 5_000))
         index.add(part, np.ones(5_000, np.bool_))
-        index.judge(take_rows(part, slice(0, 1)), np.full(1, 100, np.uint32), 1)  # which sorts when it is due
+        index.judge(
+            take_rows(part, slice(0, 1)), np.full(1, 100, np.uint32), 1
+        )  # which sorts when it is due
         shares.append(
             index.bytes_used
             / index._columns.bytes_for(
-                plan.tables, index.live, index.live, in_files=True, active_share=1 / MERGED_AGAIN_IN_FILES
+                plan.tables,
+                index.live,
+                index.live,
+                in_files=True,
+                active_share=1 / MERGED_AGAIN_IN_FILES,
             )
         )
 

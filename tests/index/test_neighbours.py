@@ -72,21 +72,35 @@ PLANS_TRIED = [
 FLOOR = 3
 
 
-@pytest.mark.parametrize("plan", [plan for plan in PLANS_TRIED if not plan.asked], ids=lambda plan: plan.id)
+@pytest.mark.parametrize(
+    "plan", [plan for plan in PLANS_TRIED if not plan.asked], ids=lambda plan: plan.id
+)
 def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
     chance, tables = random.Random(os.environ["TEST_SEED"]), tables_of(plan)
     for _ in range(200):
         number, other = [chance.getrandbits(256)] * 2
-        for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))):
+        for bit in chance.sample(
+            range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))
+        ):
             other ^= 1 << bit
         features = (chance.randint(0, 60), chance.randint(0, 60))
         pair = no_columns(4, 2, SKETCH_BYTES)
-        sketches = bytes(SKETCH_BYTES), bytes(int(chance.random() < 0.4) for _ in range(SKETCH_BYTES))
+        sketches = (
+            bytes(SKETCH_BYTES),
+            bytes(int(chance.random() < 0.4) for _ in range(SKETCH_BYTES)),
+        )
         pair.sketches[:] = [list(one) for one in sketches]
-        pair.prints[0], pair.prints[1], pair.features[:] = to_limbs(number, 4), to_limbs(other, 4), features
+        pair.prints[0], pair.prints[1], pair.features[:] = (
+            to_limbs(number, 4),
+            to_limbs(other, 4),
+            features,
+        )
         keys = np.empty((2, table_count(tables)), np.uint64)
         near_kernels.keys_of(tables, pair, keys)
-        shared = [near_kernels.shares(tables, table, pair, 0, pair, 1) for table in range(table_count(tables))]
+        shared = [
+            near_kernels.shares(tables, table, pair, 0, pair, 1)
+            for table in range(table_count(tables))
+        ]
         assert (keys[0] == keys[1]).tolist() == shared
         is_near = plan.within_reach(number, other, features, sketches)
         found = near_kernels.near_if_found(tables, pair, 0, 1) if any(shared) else -1
@@ -101,12 +115,19 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
         (Plan(128, 8, 1, 21), 16, {8}),  # one of two halves of a key within a bit is equal
         (Plan(64, 64, 0, 9), 1, {0}),  # each block of a bit would give half of all
         (Plan(64, 0, 0, 6), 1, {0}),
-        (Plan(64, 64, 0, 9, asked=7), 64, {1}),  # of each block some are asked, so each has its own table
+        (
+            Plan(64, 64, 0, 9, asked=7),
+            64,
+            {1},
+        ),  # of each block some are asked, so each has its own table
     ],
     ids=lambda one: one.id if isinstance(one, Plan) else "",
 )
-def test_a_plan_is_found_by_the_fewest_it_has_to_look_at(plan: Plan, tables: int, bits: set[int]) -> None:
-    """By its own keys, by parts of them where some bits may differ, or by none where keys would give everybody many times."""
+def test_a_plan_is_found_by_the_fewest_it_has_to_look_at(
+    plan: Plan, tables: int, bits: set[int]
+) -> None:
+    """By its own keys, by parts of them where some bits may differ, or by none where keys would
+    give everybody many times."""
     found_by = tables_of(plan).masks
 
     assert (len(found_by), set(np.bitwise_count(found_by).sum(axis=1).tolist())) == (tables, bits)
@@ -164,7 +185,8 @@ class HoldsNoTable(budget.Budget):
 
 
 class AgainstAList(RuleBasedStateMachine):
-    """Batches, removals, look-ups and changes of plan, beside a list that is searched from its beginning."""
+    """Batches, removals, look-ups and changes of plan, beside a list that is searched from its
+    beginning."""
 
     @initialize(seed=st.integers(0, 2**32 - 1), limbs=st.sampled_from([2, 4]))
     def begin(self, seed: int, limbs: int) -> None:
@@ -182,14 +204,25 @@ class AgainstAList(RuleBasedStateMachine):
 
         # Sketches lie in memory or in a file, and so do tables, with the same answers.
         folder = Path(tempfile.gettempdir())
-        sometimes = self.chance.choice([None, budget.Budget(0, folder), HoldsNoTable(1 << 20, folder)])
+        sometimes = self.chance.choice(
+            [None, budget.Budget(0, folder), HoldsNoTable(1 << 20, folder)]
+        )
         threads = self.chance.choice([1, 2])
-        return Neighbours(self.plan, self.limbs, identities, threads=threads, budget=sometimes, values=SKETCH_BYTES)
+        return Neighbours(
+            self.plan,
+            self.limbs,
+            identities,
+            threads=threads,
+            budget=sometimes,
+            values=SKETCH_BYTES,
+        )
 
     def document(self) -> Modelled:
         chance, number = self.chance, self.chance.choice(self.bases)
         bits = range(self.plan.width) if chance.random() < 0.7 else range(min(self.plan.width, 24))
-        for bit in chance.sample(bits, chance.randint(0, min(len(bits), self.plan.threshold_max + 3))):
+        for bit in chance.sample(
+            bits, chance.randint(0, min(len(bits), self.plan.threshold_max + 3))
+        ):
             number ^= 1 << bit
         return Modelled(
             sketch=random_sketch(chance),
@@ -198,20 +231,37 @@ class AgainstAList(RuleBasedStateMachine):
             digest=chance.choice([chance.randbytes(16), bytes([chance.randrange(6)] * 16)]),
             position=(chance.randrange(3), chance.randrange(50), chance.randrange(2)),
             features=chance.choice([0, FLOOR - 1, FLOOR, 4, 5, 20, 39, 40, 41, 100, 100, 100]),
-            id=chance.choice([b"", b"", b"often", b"now and then %d" % chance.randrange(9), b"\x9d\x0a\xd9\x6d"]),
+            id=chance.choice(
+                [b"", b"", b"often", b"now and then %d" % chance.randrange(9), b"\x9d\x0a\xd9\x6d"]
+            ),
         )
 
     def near(self, document: Modelled) -> list[int]:
-        peers = [number for number, one in enumerate(self.model) if one.live and one.full and one.scope == document.scope]
-        return [peers[at] for at in self.plan.scan(document.seen, (self.model[number].seen for number in peers))]
+        peers = [
+            number
+            for number, one in enumerate(self.model)
+            if one.live and one.full and one.scope == document.scope
+        ]
+        return [
+            peers[at]
+            for at in self.plan.scan(document.seen, (self.model[number].seen for number in peers))
+        ]
 
     def judge_by_list(self, document: Modelled) -> tuple[int, int, int]:
-        peers = [(number, one) for number, one in enumerate(self.model) if one.live and one.scope == document.scope]
+        peers = [
+            (number, one)
+            for number, one in enumerate(self.model)
+            if one.live and one.scope == document.scope
+        ]
         for number, one in peers:
             if one.digest == document.digest:
                 return OUTCOME_DIGEST, number, 0
         for number in self.near(document) if document.full else []:
-            return OUTCOME_NEAR, number, self.plan.distance(document.print, self.model[number].print)
+            return (
+                OUTCOME_NEAR,
+                number,
+                self.plan.distance(document.print, self.model[number].print),
+            )
         self.model.append(document)
         return OUTCOME_NEW if document.full else OUTCOME_SHORT, len(self.model) - 1, 0
 
@@ -223,29 +273,46 @@ class AgainstAList(RuleBasedStateMachine):
         found = self.tables.judge(columns, columns.features, FLOOR)
         expected = [self.judge_by_list(one) for one in documents]
 
-        assert expected == list(zip(found.outcome.tolist(), found.entry.tolist(), found.distance.tolist(), strict=True))
+        assert expected == list(
+            zip(found.outcome.tolist(), found.entry.tolist(), found.distance.tolist(), strict=True)
+        )
         assert found.similarity.tolist() == [
-            per_cent(one.sketch, self.model[entry].sketch) if outcome == OUTCOME_NEAR else NOT_COMPARED
+            per_cent(one.sketch, self.model[entry].sketch)
+            if outcome == OUTCOME_NEAR
+            else NOT_COMPARED
             for one, (outcome, entry, _) in zip(documents, expected, strict=True)
         ]
 
         own = self.tables.find_positions(columns).tolist()
         for one, entry in zip(documents, own, strict=True):
-            same = [number for number, other in enumerate(self.model) if other.live and other.position == one.position]
+            same = [
+                number
+                for number, other in enumerate(self.model)
+                if other.live and other.position == one.position
+            ]
             assert (entry in same) if same else entry == -1
 
         named = [one for one in documents if one.id]
         asked = columns_of_all(named, self.limbs)
         for end in (before, len(self.model)):
-            latest = self.tables.find_ids(asked.ids, asked.scopes, self.have_the_id_of(named), len(self.model) - end).tolist()
+            latest = self.tables.find_ids(
+                asked.ids, asked.scopes, self.have_the_id_of(named), len(self.model) - end
+            ).tolist()
             for one, entry in zip(named, latest, strict=True):
-                same = [number for number, other in enumerate(self.model[:end]) if other.live and is_named_as(one, other)]
+                same = [
+                    number
+                    for number, other in enumerate(self.model[:end])
+                    if other.live and is_named_as(one, other)
+                ]
                 assert entry == (same[-1] if same else -1)
 
     def have_the_id_of(self, documents: list[Modelled]) -> neighbours.Same:
         def same(places: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.bool_]:
             pairs = zip(places.tolist(), entries.tolist(), strict=True)
-            return np.array([is_named_as(documents[place], self.model[entry]) for place, entry in pairs], np.bool_)
+            return np.array(
+                [is_named_as(documents[place], self.model[entry]) for place, entry in pairs],
+                np.bool_,
+            )
 
         return same
 
@@ -262,12 +329,15 @@ class AgainstAList(RuleBasedStateMachine):
     def look_up(self) -> None:
         document = self.document()
         expected = sorted(
-            (self.plan.distance(document.print, self.model[number].print), number) for number in self.near(document)
+            (self.plan.distance(document.print, self.model[number].print), number)
+            for number in self.near(document)
         )
         limbs = to_limbs(document.print, self.limbs)
 
         found = self.tables.alike(limbs, document.scope, document.features, document.sketch)
-        assert expected == [(one.distance, one.entry) for one in found if one.share >= self.plan.crowd]
+        assert expected == [
+            (one.distance, one.entry) for one in found if one.share >= self.plan.crowd
+        ]
 
     @rule()
     def change_plan(self) -> None:
@@ -283,9 +353,22 @@ class AgainstAList(RuleBasedStateMachine):
         positions = position_tags(documents.sources, documents.offsets, documents.values)
         tags = (texts, positions, id_tags(documents.ids, documents.scopes, texts))
         self.tables = self.new_tables()
-        whole = StoredRows(live, documents.prints, documents.scopes, documents.features, states, documents.sketches, *tags)
-        cuts = np.flatnonzero(np.random.default_rng(self.chance.getrandbits(32)).random(len(live)) < 0.1)
-        parts = [StoredRows(*columns) for columns in zip(*(np.split(column, cuts) for column in whole), strict=True)]
+        whole = StoredRows(
+            live,
+            documents.prints,
+            documents.scopes,
+            documents.features,
+            states,
+            documents.sketches,
+            *tags,
+        )
+        cuts = np.flatnonzero(
+            np.random.default_rng(self.chance.getrandbits(32)).random(len(live)) < 0.1
+        )
+        parts = [
+            StoredRows(*columns)
+            for columns in zip(*(np.split(column, cuts) for column in whole), strict=True)
+        ]
         self.tables.load([part for part in parts if len(part.numbers)], len(live), len(self.model))
 
     @invariant()
@@ -298,7 +381,8 @@ class AgainstAList(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Freeze, double and compact after tens of entries, chain, and search with two threads, as at scale."""
+    """Freeze, double and compact after tens of entries, chain, and search with two threads, as at
+    scale."""
     monkeypatch.setattr(neighbours, "_ACTIVE_MIN", 40)
     monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
     monkeypatch.setattr(finder, "_BUCKET_ENTRIES", 4)
@@ -324,7 +408,8 @@ def columns_of(prints: list[int], limbs: int = 2) -> Columns:
 
 
 def strangers(numbers: NDArray[np.int64]) -> Columns:
-    """Return identities that are none of the documents' that these tests make: all of them are distinct."""
+    """Return identities that are none of the documents' that these tests make: all of them are
+    distinct."""
     return no_columns(2, len(numbers))._replace(sources=np.full(len(numbers), 9, np.uint32))
 
 
@@ -340,17 +425,23 @@ def random_columns(count: int, seed: int | None = None) -> Columns:
 
 def filled(columns: Columns, *, is_frozen: bool) -> Neighbours:
     """Return tables that hold these texts."""
-    tables, count = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES), len(columns.prints)
+    tables, count = (
+        Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES),
+        len(columns.prints),
+    )
     if is_frozen:
         tags = np.arange(count, dtype=np.uint32)
-        tables.load([stored(columns.prints, tags)._replace(sketches=columns.sketches)], count, count)
+        tables.load(
+            [stored(columns.prints, tags)._replace(sketches=columns.sketches)], count, count
+        )
     else:
         tables.add(columns, np.ones(count, np.bool_))
     return tables
 
 
 def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
-    """Return texts of enough features, in no scope and without sketches, with such tags of their digests and positions."""
+    """Return texts of enough features, in no scope and without sketches, with such tags of their
+    digests and positions."""
     count = len(prints)
     return StoredRows(
         numbers=np.arange(count),
@@ -367,7 +458,8 @@ def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
 
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_a_look_at_the_buckets_looks_at_one_table(is_frozen: bool) -> None:
-    """A bucket of 300 in the last of twenty tables is seen when that table has its turn, and from then on."""
+    """A bucket of 300 in the last of twenty tables is seen when that table has its turn, and from
+    then on."""
     columns = random_columns(300)
     columns.sketches[:, SKETCH_VALUES - 5 : SKETCH_VALUES] = 7
     tables = filled(columns, is_frozen=is_frozen)
@@ -382,7 +474,8 @@ def test_a_look_at_the_buckets_looks_at_one_table(is_frozen: bool) -> None:
 
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_blocks_that_more_share_than_are_asked_are_counted(is_frozen: bool) -> None:
-    """A block of 60 is not full, one of 65 is; none is where all are asked. (Tags tell keys apart but for a chance.)"""
+    """A block of 60 is not full, one of 65 is; none is where all are asked. (Tags tell keys apart
+    but for a chance.)"""
     columns = random_columns(300)
     columns.sketches[:60, :5], columns.sketches[:65, 5:10], columns.sketches[:, 10:15] = 1, 2, 3
     columns.sketches[100:170, 5:10] = 4
@@ -399,9 +492,15 @@ def test_blocks_that_more_share_than_are_asked_are_counted(is_frozen: bool) -> N
 
 
 def test_the_earliest_that_is_held_wins_whatever_table_has_it() -> None:
-    """A later copy, the last of as many as are looked up together, ends the search of its own bucket and of no other."""
-    earlier, later = 1 | 1 << 32 | 1 << 48, 1 << 17 | 1 << 33 | 1 << 49  # by the second block, and by the first
-    strangers_of_the_first = [number << 24 | number << 40 | number << 56 for number in (0b111 << at for at in range(5))]
+    """A later copy, the last of as many as are looked up together, ends the search of its own
+    bucket and of no other."""
+    earlier, later = (
+        1 | 1 << 32 | 1 << 48,
+        1 << 17 | 1 << 33 | 1 << 49,
+    )  # by the second block, and by the first
+    strangers_of_the_first = [
+        number << 24 | number << 40 | number << 56 for number in (0b111 << at for at in range(5))
+    ]
     kept = [earlier, *strangers_of_the_first[: keyed._PASSED - 1], later]
     tables = Neighbours(PLANS["classic"], 2, strangers)
     tables.judge(columns_of(kept), np.full(len(kept), FLOOR, np.uint32), FLOOR)
@@ -413,11 +512,16 @@ def test_the_earliest_that_is_held_wins_whatever_table_has_it() -> None:
 
 
 def test_searches_are_counted_by_how_many_prints_they_compare() -> None:
-    """With one bucket for all, the n-th new document is compared with the n before it; one known by its text with none."""
+    """With one bucket for all, the n-th new document is compared with the n before it; one known by
+    its text with none."""
     columns = columns_of(list(range(9)))
-    tables = Neighbours(Plan(128, 0, 0, 0), 2, lambda numbers: take_rows(columns, np.array(numbers)))
+    tables = Neighbours(
+        Plan(128, 0, 0, 0), 2, lambda numbers: take_rows(columns, np.array(numbers))
+    )
     for number in range(9):
-        tables.judge(take_rows(columns, slice(number, number + 1)), np.full(1, FLOOR, np.uint32), FLOOR)
+        tables.judge(
+            take_rows(columns, slice(number, number + 1)), np.full(1, FLOOR, np.uint32), FLOOR
+        )
     tables.judge(columns, np.full(9, FLOOR, np.uint32), FLOOR)
 
     assert tables.candidates == sum(range(9))
@@ -425,7 +529,9 @@ def test_searches_are_counted_by_how_many_prints_they_compare() -> None:
     assert sum(tables.searches) == 9
 
 
-@pytest.mark.parametrize("plan", [PLANS["blocks"], Plan(128, 0, 0, 0)], ids=["small buckets", "one bucket"])
+@pytest.mark.parametrize(
+    "plan", [PLANS["blocks"], Plan(128, 0, 0, 0)], ids=["small buckets", "one bucket"]
+)
 def test_room_given_back_is_used_again(plan: Plan) -> None:
     tables = Neighbours(plan, 2, strangers)
     chance = random.Random(5)
@@ -444,7 +550,8 @@ def test_room_given_back_is_used_again(plan: Plan) -> None:
 
 @pytest.mark.parametrize("plan", ["bands", "blocks"])
 def test_tables_are_frozen_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step waits for few of them, also when buckets double, and each is frozen as often as if all were frozen at once."""
+    """A step waits for few of them, also when buckets double, and each is frozen as often as if all
+    were frozen at once."""
     limit, step, steps = 400, 10, 180
     monkeypatch.setattr(neighbours, "_ACTIVE_MIN", limit)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 1 << 12)
@@ -462,18 +569,27 @@ def test_tables_are_frozen_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPa
     rounds = frozen.sum(axis=0)
     assert rounds.max() - rounds.min() <= 1
     assert rounds.max() <= steps * step / limit + 1
-    assert np.allclose(np.sort(tables.active), np.arange(tables.count) * limit / tables.count, atol=limit / 8)
+    assert np.allclose(
+        np.sort(tables.active), np.arange(tables.count) * limit / tables.count, atol=limit / 8
+    )
 
 
 @pytest.mark.parametrize(("plan", "tables"), [("bands", 20), ("blocks", 8)])
 def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -> None:
-    """Among a hundred million it takes minutes; a role that said nothing meanwhile would be restarted, and begin again.
+    """Among a hundred million it takes minutes; a role that said nothing meanwhile would be
+    restarted, and begin again.
 
-    The same number of times whatever the threads, and from the thread of its caller, who may let others run meanwhile.
+    The same number of times whatever the threads, and from the thread of its caller, who may let
+    others run meanwhile.
     """
     beats: list[int] = []
     index = Neighbours(
-        PLANS["classic"], 2, strangers, threads=2, values=SKETCH_BYTES, beat=lambda: beats.append(threading.get_ident())
+        PLANS["classic"],
+        2,
+        strangers,
+        threads=2,
+        values=SKETCH_BYTES,
+        beat=lambda: beats.append(threading.get_ident()),
     )
     index.judge(no_columns(2, 1, SKETCH_BYTES), np.full(1, FLOOR, np.uint32), FLOOR)
     beats.clear()
@@ -485,17 +601,24 @@ def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With some or all tables in files, look-ups find what they find in memory; what cannot be held is refused."""
+def test_what_a_budget_does_not_hold_is_found_all_the_same(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With some or all tables in files, look-ups find what they find in memory; what cannot be held
+    is refused."""
     monkeypatch.setattr(budget, "_OTHER_BYTES", 0)
     kept = random_columns(40_000, seed=4)
     asked = take_rows(kept, slice(0, 300))
-    asked = asked._replace(prints=asked.prints ^ np.uint64(3), digests=asked.digests + np.uint64(1 << 20))
+    asked = asked._replace(
+        prints=asked.prints ^ np.uint64(3), digests=asked.digests + np.uint64(1 << 20)
+    )
     rows = stored(kept.prints, np.arange(40_000, dtype=np.uint32))._replace(sketches=kept.sketches)
     found, mapped = [], []
 
     def look_up(memory: int) -> None:
-        tables = Neighbours(plan, 2, strangers, budget=budget.Budget(memory, tmp_path), values=SKETCH_BYTES)
+        tables = Neighbours(
+            plan, 2, strangers, budget=budget.Budget(memory, tmp_path), values=SKETCH_BYTES
+        )
         tables.load([rows], 40_000, 40_000)
         one = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
         found.append(one.entry.tolist())
@@ -516,7 +639,8 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path:
 
 
 def test_entries_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More entries than four bytes can number are refused with a sentence, before anything changes."""
+    """More entries than four bytes can number are refused with a sentence, before anything
+    changes."""
     monkeypatch.setattr(neighbours, "ROWS_MAX", 10)
     tables = Neighbours(PLANS["blocks"], 2, strangers)
     tables.judge(columns_of(list(range(0, 1 << 60, 1 << 57))), np.full(8, 0, np.uint32), FLOOR)
@@ -527,7 +651,9 @@ def test_entries_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_in_a_file_are_those_that_were_written(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_a_file_are_those_that_were_written(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Growing, writing, leaving some out and moving to a file change nothing of what is read."""
     monkeypatch.setattr(budget, "_ROWS_AT_ONCE", 7)
     chance = np.random.default_rng(seed)
@@ -562,7 +688,8 @@ def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("lost", ["prints", "features", "sketches", "rows", "known"])
 def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
-    """Whatever of an index lies in files: a search that misses it ends with a sentence, not with another answer."""
+    """Whatever of an index lies in files: a search that misses it ends with a sentence, not with
+    another answer."""
     documents = random_columns(3_000, seed=5)
     plan = PLANS["blocks" if lost == "features" else "bands"]  # which looks at lengths
     tables = Neighbours(plan, 2, strangers, budget=HoldsNoTable(1, tmp_path), values=SKETCH_BYTES)
@@ -575,5 +702,7 @@ def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
         assert os.fstat(column.number).st_size > 0
         os.truncate(column.number, 0)
 
-    with pytest.raises(StoreError, match=r"Could not read sketches or tables back .*look after that disk"):
+    with pytest.raises(
+        StoreError, match=r"Could not read sketches or tables back .*look after that disk"
+    ):
         tables.judge(asked, np.full(3_000, FLOOR, np.uint32), FLOOR)

@@ -1,4 +1,5 @@
-"""Plans: their text, their fields, their limits, the predicate that specifies the index, and what their page says they find."""
+"""Plans: their text, their fields, their limits, the predicate that specifies the index, and what
+their page says they find."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from stream_dedup.ground.plan import PLANS, Plan, parse, parse_similarity
 from tests.index.oracle import near
 
 BLOCKS, CLASSIC, WITHIN_A_BIT = PLANS["blocks"], PLANS["classic"], Plan(128, 8, 1, 21, ratio=75)
-STEPS = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 60)), max_size=4, unique_by=lambda step: step[0])
+STEPS = st.lists(
+    st.tuples(st.integers(1, 500), st.integers(0, 60)), max_size=4, unique_by=lambda step: step[0]
+)
 
 
 @st.composite
@@ -28,7 +31,11 @@ def plans(draw: st.DrawFn) -> Plan:
     width = draw(st.integers(1, 256))
     blocks = draw(st.integers(0, min(8, width)))
     steps = tuple((below, min(threshold, width)) for below, threshold in sorted(draw(STEPS)))
-    sketch = {} if draw(st.booleans()) else {"bands": draw(st.sampled_from([0, 5, 16, 20])), "asked": draw(st.integers(0, 70))}
+    sketch = (
+        {}
+        if draw(st.booleans())
+        else {"bands": draw(st.sampled_from([0, 5, 16, 20])), "asked": draw(st.integers(0, 70))}
+    )
     if sketch.get("bands") and sketch["asked"]:
         sketch["crowd"] = draw(st.sampled_from([0, 40, 100]))
     return Plan(
@@ -53,7 +60,8 @@ def test_the_named_plans_are_what_they_are_called() -> None:
 
 
 def test_plans_of_older_logs_keep_their_text_and_fields() -> None:
-    """What is optional and not used appears nowhere, and four fields make the plan that they always made."""
+    """What is optional and not used appears nowhere, and four fields make the plan that they always
+    made."""
     fields = {"width": 128, "blocks": 8, "radius": 1, "threshold": 19}
 
     plan = Plan(128, 8, 1, 19)
@@ -108,8 +116,14 @@ def test_names_are_read_as_people_write_them() -> None:
         ("128:4:0:28~16:65%:64:40", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
         ("128:4:0:28~16:65%:64:40%:1", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
         ("128:4:0:28~16:65%:64:101%", "crowd does not share must be a whole number from 0 to 100"),
-        ("128:4:0:28~16:65%:0:40%", "only where it looks at sketches and bounds the representatives asked"),
-        ("128:4:0:28~0:0%:64:40%", "only where it looks at sketches and bounds the representatives asked"),
+        (
+            "128:4:0:28~16:65%:0:40%",
+            "only where it looks at sketches and bounds the representatives asked",
+        ),
+        (
+            "128:4:0:28~0:0%:64:40%",
+            "only where it looks at sketches and bounds the representatives asked",
+        ),
         ("128:4:1:28~16:65%:64", "radius is 0, not 1"),
         ("128:4:1:28~0:65%:64", "radius is 0, not 1"),
     ],
@@ -132,7 +146,11 @@ FIELDS = BLOCKS.to_fields()
         {},
         {"width": 64, "blocks": 4, "radius": 0},
         {**FIELDS, "more": 1},
-        *({**FIELDS, name: bad} for name in (*FIELDS, "key_blocks", "by_length") for bad in ("8", None, 8.0, True)),
+        *(
+            {**FIELDS, name: bad}
+            for name in (*FIELDS, "key_blocks", "by_length")
+            for bad in ("8", None, 8.0, True)
+        ),
         *({**FIELDS, "by_length": bad} for bad in ({}, [[1]], [[1, "2"]], [1])),
     ],
 )
@@ -143,7 +161,8 @@ def test_fields_of_no_plan_are_refused(fields: object) -> None:
 
 
 def test_within_reach_is_a_block_within_r_and_the_whole_within_t() -> None:
-    """The predicate, on cases counted by hand (classic: 4 blocks of 16, r 0, t 3; one of 8 of 16, r 1, t 21, 75 %)."""
+    """The predicate, on cases counted by hand (classic: 4 blocks of 16, r 0, t 3; one of 8 of 16, r
+    1, t 21, 75 %)."""
     assert CLASSIC.within_reach(0, 0b111)
     assert CLASSIC.within_reach(0, 1 | 1 << 16 | 1 << 32)
     assert not CLASSIC.within_reach(0, 0b1111)
@@ -158,14 +177,20 @@ def test_within_reach_is_a_block_within_r_and_the_whole_within_t() -> None:
     assert not WITHIN_A_BIT.within_reach(0, 0, (74, 100))
     assert Plan(64, 0, 0, 5).within_reach(0, 0b11111)
     assert not Plan(64, 0, 0, 5).within_reach(0, 0b111111)
-    for plan, lacks in ((Plan(64, 0, 0, 5, ratio=50), "judges lengths"), (PLANS["bands"], "sketches")):
+    for plan, lacks in (
+        (Plan(64, 0, 0, 5, ratio=50), "judges lengths"),
+        (PLANS["bands"], "sketches"),
+    ):
         with pytest.raises(InvariantError, match=lacks):
             plan.within_reach(0, 0)
 
 
 @given(plans(), st.integers(0, 2**32))
 def test_everything_within_the_guaranteed_distance_is_within_reach(plan: Plan, seed: int) -> None:
-    chance, plan = random.Random(seed), dataclasses.replace(plan, bands=0, similarity=0, asked=0, crowd=0)
+    chance, plan = (
+        random.Random(seed),
+        dataclasses.replace(plan, bands=0, similarity=0, asked=0, crowd=0),
+    )
     one = chance.getrandbits(plan.width)
     other = one
     for bit in chance.sample(range(plan.width), min(plan.width, plan.distance_guaranteed)):
@@ -175,29 +200,48 @@ def test_everything_within_the_guaranteed_distance_is_within_reach(plan: Plan, s
 
     beyond = plan.distance_guaranteed + 1
     share, rest = divmod(plan.radius + 1, plan.key_blocks)
-    a_block = [share + (number < rest) for number in range(plan.key_blocks)]  # the key that differs least, evenly
+    a_block = [
+        share + (number < rest) for number in range(plan.key_blocks)
+    ]  # the key that differs least, evenly
     a_block += [max(a_block)] * (plan.blocks - plan.key_blocks)
     spread = [
-        first + bit for bits, (first, end) in zip(a_block, plan.bounds, strict=False) for bit in range(min(bits, end - first))
+        first + bit
+        for bits, (first, end) in zip(a_block, plan.bounds, strict=False)
+        for bit in range(min(bits, end - first))
     ]
     if plan.blocks and plan.threshold >= beyond and len(spread) == beyond == sum(a_block):
         assert not plan.within_reach(0, sum(1 << bit for bit in spread), (999, 999))
 
 
 def test_guaranteed_distances_of_the_literature() -> None:
-    """3 bits: 4 blocks, keys of 2 of 5, or of 3 of 6 (Manku et al. 2007); 4 blocks with radius 1: 7 (Norouzi et al. 2012)."""
-    assert [Plan(64, 5, 0, 3, key_blocks=2).distance_guaranteed, Plan(64, 6, 0, 3, key_blocks=3).distance_guaranteed] == [3, 3]
-    assert [Plan(64, 5, 0, 5, key_blocks=2).distance_guaranteed, Plan(64, 6, 0, 9, key_blocks=3).distance_guaranteed] == [3, 3]
-    assert [plan.distance_guaranteed for plan in (CLASSIC, Plan(64, 4, 1, 9), WITHIN_A_BIT, BLOCKS)] == [3, 7, 15, 7]
+    """3 bits: 4 blocks, keys of 2 of 5, or of 3 of 6 (Manku et al. 2007); 4 blocks with radius 1: 7
+    (Norouzi et al. 2012)."""
+    assert [
+        Plan(64, 5, 0, 3, key_blocks=2).distance_guaranteed,
+        Plan(64, 6, 0, 3, key_blocks=3).distance_guaranteed,
+    ] == [3, 3]
+    assert [
+        Plan(64, 5, 0, 5, key_blocks=2).distance_guaranteed,
+        Plan(64, 6, 0, 9, key_blocks=3).distance_guaranteed,
+    ] == [3, 3]
+    assert [
+        plan.distance_guaranteed for plan in (CLASSIC, Plan(64, 4, 1, 9), WITHIN_A_BIT, BLOCKS)
+    ] == [3, 7, 15, 7]
     assert Plan(128, 0, 0, 18).distance_guaranteed == 18
     keys = Plan(64, 6, 0, 3, key_blocks=3).keys
-    assert (len(keys), {sum(end - first for first, end in key) for key in keys}) == (20, {31, 32, 33})
+    assert (len(keys), {sum(end - first for first, end in key) for key in keys}) == (
+        20,
+        {31, 32, 33},
+    )
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_named_plans_find_what_their_page_says(name: str) -> None:
-    """Of 1,000 random pairs of each similarity as many, or as chance allows once in a million draws."""
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "plans.md").read_text(encoding="utf-8")
+    """Of 1,000 random pairs of each similarity as many, or as chance allows once in a million
+    draws."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "plans.md").read_text(
+        encoding="utf-8"
+    )
     (headings,) = re.findall(r"^\| plan \| surely .*$", page, re.MULTILINE)
     (row,) = re.findall(rf"^\| `{name}` \| \d+ bits? \|.*$", page, re.MULTILINE)
     surely, *said = [cell.strip() for cell in row.strip("|").split("|")][1:]
@@ -209,8 +253,12 @@ def test_named_plans_find_what_their_page_says(name: str) -> None:
         differing = 0.8 * math.acos(2 * similarity / (1 + similarity)) / math.pi
         hits = 0
         for _ in range(1000):
-            difference = sum(1 << bit for bit in np.flatnonzero(dice.random(128) < differing).tolist())
-            values, others = np.concatenate([dice.integers(0, 256, (2, 80)), dice.integers(0, 16, (2, 80))], axis=1)
+            difference = sum(
+                1 << bit for bit in np.flatnonzero(dice.random(128) < differing).tolist()
+            )
+            values, others = np.concatenate(
+                [dice.integers(0, 256, (2, 80)), dice.integers(0, 16, (2, 80))], axis=1
+            )
             pair = values, np.where(dice.random(160) < similarity, values, others)
             sketches = tuple(bytes([*one[:80], *(one[80::2] | one[81::2] << 4)]) for one in pair)
             hits += plan.within_reach(0, difference, (100, 100), sketches)
@@ -218,8 +266,15 @@ def test_named_plans_find_what_their_page_says(name: str) -> None:
 
 
 def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
-    """0.65 and 65% are the same; what lies between two hundredths, or outside, is told in a sentence."""
-    assert [parse_similarity(text) for text in ("0.65", " .8 ", "65%", "1", "0.01")] == [65, 80, 65, 100, 1]
+    """0.65 and 65% are the same; what lies between two hundredths, or outside, is told in a
+    sentence."""
+    assert [parse_similarity(text) for text in ("0.65", " .8 ", "65%", "1", "0.01")] == [
+        65,
+        80,
+        65,
+        100,
+        1,
+    ]
     for text in ("", "much", "0.655", "65", "-0.1", "0", "1/0", "nan"):
         with pytest.raises(ConfigurationError, match=r"as in 0\.65"):
             parse_similarity(text)
@@ -234,14 +289,19 @@ def test_a_similarity_takes_the_place_of_a_plan_s_own() -> None:
 
 
 def test_what_the_crowd_shares_is_no_evidence() -> None:
-    """Pages of a template are alike in three quarters, all in the same; a copy of one of them is alike in the rest too."""
+    """Pages of a template are alike in three quarters, all in the same; a copy of one of them is
+    alike in the rest too."""
     plan = PLANS["bands"]
 
     def page(number: int) -> tuple[int, int, bytes]:
         return 0, 100, bytes(60) + bytes([number] * 20) + bytes(30) + bytes([0x11 * number] * 10)
 
     site = [page(number) for number in range(1, 12)]
-    copy = (0, 100, bytes(60) + bytes([7] * 16 + [99] * 4) + bytes(30) + bytes([0x77] * 8 + [0xEE] * 2))
+    copy = (
+        0,
+        100,
+        bytes(60) + bytes([7] * 16 + [99] * 4) + bytes(30) + bytes([0x77] * 8 + [0xEE] * 2),
+    )
 
     assert plan.within_reach(0, 0, None, (site[0][2], page(15)[2]))  # as a pair they are 74 % alike
     assert list(plan.scan(page(15), site[:1])) == [0]  # nobody else is there
@@ -256,20 +316,31 @@ def test_what_the_crowd_shares_is_no_evidence() -> None:
 @settings(deadline=None)
 @given(plans(), st.integers(0, 2**32))
 def test_what_is_near_is_what_a_list_says(plan: Plan, seed: int) -> None:
-    """The rules, written down once more in fractions, for pages that agree at some places more often than at others."""
+    """The rules, written down once more in fractions, for pages that agree at some places more
+    often than at others."""
     chance = random.Random(seed)
     if plan.asked:
         plan = dataclasses.replace(plan, asked=chance.randint(1, 6))
-    base, tilt, most = chance.getrandbits(256), [chance.random() ** 0.3 for _ in range(160)], plan.threshold_max
+    base, tilt, most = (
+        chance.getrandbits(256),
+        [chance.random() ** 0.3 for _ in range(160)],
+        plan.threshold_max,
+    )
 
     def text() -> tuple[int, int, bytes]:
         number = base
-        for bit in chance.sample(range(plan.width), chance.choice([0, most // 3, min(plan.width, most // 2 + 1)])):
+        for bit in chance.sample(
+            range(plan.width), chance.choice([0, most // 3, min(plan.width, most // 2 + 1)])
+        ):
             number ^= 1 << bit
         values = [0 if chance.random() < one else chance.randrange(1, 256) for one in tilt]
         halves = [value & 15 for value in values[80:]]
         judging = [low | high << 4 for low, high in zip(halves[::2], halves[1::2], strict=True)]
-        return number, chance.choice([50, 50, 50, 80, chance.randrange(500)]), bytes(values[:80] + judging)
+        return (
+            number,
+            chance.choice([50, 50, 50, 80, chance.randrange(500)]),
+            bytes(values[:80] + judging),
+        )
 
     texts, new = [text() for _ in range(chance.randrange(90))], text()
     assert list(plan.scan(new, texts)) == list(near(plan.to_fields(), new, texts))

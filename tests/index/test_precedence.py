@@ -1,4 +1,5 @@
-"""Which verdict wins, as tables: one document or control record a line, what must be answered in the last column.
+"""Which verdict wins, as tables: one document or control record a line, what must be answered in
+the last column.
 
     log       the log record; lines with the same number are one batch, in this order
     watermark      epoch/committed of the document's partition, as the batch carries it
@@ -10,11 +11,13 @@
     more      short: below the floor of features; scope:5; value:9, the value's digest (else 0); - for nothing
     verdict   reason, distance if near, of which representative, by which place in the log
 
-Other records: `retract position..`, `forget id`, `window milliseconds|none [refresh]`, `note` (which does nothing), and
-`seed` or `release` followed by position to more of a document. `LOG at MILLISECONDS` says when a record was appended, 0 if
-nothing does. `FIRST..LAST WORDS; WORDS` stands for these lines of each log record.
+Other records: `retract position..`, `forget id`, `window milliseconds|none [refresh]`, `note`
+(which does nothing), and `seed` or `release` followed by position to more of a document. `LOG at
+MILLISECONDS` says when a record was appended, 0 if nothing does. `FIRST..LAST WORDS; WORDS` stands
+for these lines of each log record.
 
-Every table is also judged with the volume opened anew between all records, and between each two alone, and by the plain scan.
+Every table is also judged with the volume opened anew between all records, and between each two
+alone, and by the plain scan.
 """
 
 from __future__ import annotations
@@ -457,7 +460,8 @@ def document(position: str, text: str, print_text: str, identifier: str, more: s
 
 
 def read(table: str) -> tuple[list[tuple[int, bytes]], dict[int, list[str]]]:
-    """Return (append time, log record) after the declaration, and the verdicts expected, by log offset."""
+    """Return (append time, log record) after the declaration, and the verdicts expected, by log
+    offset."""
     times: dict[int, int] = {}
     records: dict[int, bytes] = {}
     docs: defaultdict[int, list[Doc]] = defaultdict(list)
@@ -476,7 +480,11 @@ def read(table: str) -> tuple[list[tuple[int, bytes]], dict[int, list[str]]]:
             case ["note"]:
                 records[log] = control("plan")
             case ["window", length, *refresh]:
-                window = {"length_ms": int(length), "refresh": bool(refresh)} if length != "none" else None
+                window = (
+                    {"length_ms": int(length), "refresh": bool(refresh)}
+                    if length != "none"
+                    else None
+                )
                 records[log] = control("plan", window=window)
             case ["seed" | "release" as kind, *described]:
                 docs[log].append(document(*described))
@@ -511,7 +519,11 @@ def check(name: str, reopened: Callable[[int], bool]) -> None:
         given = index.apply([(offset, append_ms, record)])
         folded = plain.judge(offset, append_ms, read_record(record))
         answer = answers.decode(given[0][1]) if given else None
-        lines = [told(judgement) for judgement in answer.judgements] if isinstance(answer, LogAnswer) else None
+        lines = (
+            [told(judgement) for judgement in answer.judgements]
+            if isinstance(answer, LogAnswer)
+            else None
+        )
 
         assert lines == expected.get(offset)
         assert folded == (answer.judgements if isinstance(answer, LogAnswer) else None)
@@ -520,7 +532,8 @@ def check(name: str, reopened: Callable[[int], bool]) -> None:
 @pytest.mark.parametrize("when", ["never", "once", "always"])
 @pytest.mark.parametrize("name", TABLES)
 def test_each_table_holds(name: str, when: str) -> None:
-    """The rule that the table's name states, where a bit of a block may differ, and what was read anew or kept."""
+    """The rule that the table's name states, where a bit of a block may differ, and what was read
+    anew or kept."""
     if when == "once":
         for at in range(1, len(read(TABLES[name])[0]) + 1):
             check(name, at.__eq__)

@@ -1,4 +1,5 @@
-"""What the topic `representatives` is owed; that it is what the fold of any log says: tests/proof/test_representatives.py."""
+"""What the topic `representatives` is owed; that it is what the fold of any log says:
+tests/proof/test_representatives.py."""
 
 from __future__ import annotations
 
@@ -40,20 +41,31 @@ class Topic:
         """Write what windows left behind; what an order removed was told then."""
         end = outbox.first_standing
         rows = outbox.rows.scan(self.gone_below, end, 1000)
-        self._write(outbox, [one.number for one in rows if not one.null_is_written(self.written_below)])
+        self._write(
+            outbox, [one.number for one in rows if not one.null_is_written(self.written_below)]
+        )
         self.gone_below = max(self.gone_below, end)
         outbox.forget(below=end)
 
     def all_since(self, outbox: Outbox, log_offset: int) -> None:
         """Write all that changed at or above a log offset."""
         self.left_behind(outbox)
-        self._write(outbox, [one.number for one in outbox.rows.scan(0, None, 1000) if one.changed_below > log_offset])
+        self._write(
+            outbox,
+            [
+                one.number
+                for one in outbox.rows.scan(0, None, 1000)
+                if one.changed_below > log_offset
+            ],
+        )
         self.written_below = outbox.rows.changed_below
 
     def _write(self, outbox: Outbox, numbers: list[int]) -> None:
         values = outbox.values(numbers)
         for _, position, value in values:
-            self.values[encode_key(position).decode()] = None if value is None else encode_value(value)
+            self.values[encode_key(position).decode()] = (
+                None if value is None else encode_value(value)
+            )
         outbox.forget([number for number, _, value in values if value is None])
 
 
@@ -71,17 +83,25 @@ def outbox_of(index: LogIndex) -> Outbox:
 def begun(volume: dict[bytes, bytes], **declared: object) -> LogIndex:
     index = opened(volume)
     more = {"count_copies": True, **declared}
-    index.apply([(0, APPEND_MS, declare(PLANS["classic"], **more)), (1, APPEND_MS, batch([KEPT, copy(1), copy(2)]))])
+    index.apply(
+        [
+            (0, APPEND_MS, declare(PLANS["classic"], **more)),
+            (1, APPEND_MS, batch([KEPT, copy(1), copy(2)])),
+        ]
+    )
     return index
 
 
 def copy(offset: int, features: int = 100) -> Doc:
     name = offset.to_bytes(16, "big")
-    return Doc(0, offset, offset, name, 6, features=features, id=b"c%d" % offset, time_ms=1000 + offset)
+    return Doc(
+        0, offset, offset, name, 6, features=features, id=b"c%d" % offset, time_ms=1000 + offset
+    )
 
 
 def test_a_volume_that_kept_nothing_is_owed_everything() -> None:
-    """Where the setting was off until now, and where it was off for a while: then what is gone gets its null, too."""
+    """Where the setting was off until now, and where it was off for a while: then what is gone gets
+    its null, too."""
     volume: dict[bytes, bytes] = {}
     index, topic = begun(volume), Topic()
     topic.all_since(outbox_of(index), 0)
@@ -89,7 +109,12 @@ def test_a_volume_that_kept_nothing_is_owed_everything() -> None:
     off = opened(volume, publishes=False)
     assert off.outbox is None
     other = Doc(0, 50, 50, b"o" * 16, 0xFFFF << 40, id=b"other")
-    off.apply([(2, APPEND_MS, batch([other, Doc(0, 51, 51, b"p" * 16, 0xFFFF << 40)])), (3, APPEND_MS, retract(KEPT))])
+    off.apply(
+        [
+            (2, APPEND_MS, batch([other, Doc(0, 51, 51, b"p" * 16, 0xFFFF << 40)])),
+            (3, APPEND_MS, retract(KEPT)),
+        ]
+    )
     assert layout.KEY_PUBLISHED not in volume
     off.close()
 
@@ -110,7 +135,16 @@ def test_what_came_and_went_in_one_write_is_owed_a_null() -> None:
     """Of a rebuilt volume: another index may have told the topic of it in between."""
     index, topic = begun({}), Topic()
     records = [
-        (2, APPEND_MS, batch([Doc(0, 9, 9, b"n" * 16, 0xFFFF << 40, id=b"gone"), Doc(0, 10, 10, b"m" * 16, 0xFFFF << 40)]))
+        (
+            2,
+            APPEND_MS,
+            batch(
+                [
+                    Doc(0, 9, 9, b"n" * 16, 0xFFFF << 40, id=b"gone"),
+                    Doc(0, 10, 10, b"m" * 16, 0xFFFF << 40),
+                ]
+            ),
+        )
     ]
     index.apply([*records, (3, APPEND_MS, forget(b"gone"))])
     topic.all_since(outbox_of(index), 2)
@@ -119,12 +153,17 @@ def test_what_came_and_went_in_one_write_is_owed_a_null() -> None:
 
 
 def test_a_value_says_what_is_best_and_why() -> None:
-    """The kept document itself until something beats it; copies and times only where they are counted; a wiped id is empty."""
+    """The kept document itself until something beats it; copies and times only where they are
+    counted; a wiped id is empty."""
     index, topic = begun({}), Topic()
     topic.all_since(outbox_of(index), 0)
     told = json.loads(topic.values["documents-0@0"] or b"")
     assert told["best"] == {"position": "documents-0@0", "id": "kept", "why": "first"}
-    assert (told["copies"], told["first"], told["last"]) == (2, "1970-01-01T00:00:01.000Z", "1970-01-01T00:00:01.002Z")
+    assert (told["copies"], told["first"], told["last"]) == (
+        2,
+        "1970-01-01T00:00:01.000Z",
+        "1970-01-01T00:00:01.002Z",
+    )
     index.apply([(2, APPEND_MS, batch([copy(3, 200)]))])
     topic.all_since(outbox_of(index), 2)
     best = {"position": "documents-0@3", "id": "c3", "why": "longest"}
@@ -144,7 +183,10 @@ def test_a_value_says_what_is_best_and_why() -> None:
 def test_of_a_topic_that_was_created_again_only_the_new_one_is_told() -> None:
     """Its positions are those of other documents."""
     index, topic = begun({}), Topic()
-    again = [Doc(0, 0, 99, b"z" * 16, 0xFFFF << 40, id=b"new"), Doc(0, 1, 98, b"y" * 16, 0xFFFF << 40, id=b"newer")]
+    again = [
+        Doc(0, 0, 99, b"z" * 16, 0xFFFF << 40, id=b"new"),
+        Doc(0, 1, 98, b"y" * 16, 0xFFFF << 40, id=b"newer"),
+    ]
     found = batch_of(again)
     sources = tuple(replace(one, topic_id=b"another topic id") for one in found.sources)
     index.apply([(2, APPEND_MS, encode_batch(replace(found, sources=sources)))])

@@ -1,4 +1,5 @@
-"""Snapshots: taken to a folder and to stores alike, restored only whole, unharmed by whatever ends a writer."""
+"""Snapshots: taken to a folder and to stores alike, restored only whole, unharmed by whatever ends
+a writer."""
 
 from __future__ import annotations
 
@@ -32,7 +33,16 @@ from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import snapshot
 from stream_dedup.index.digest import state_digest
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.snapshot import MANIFEST, RESTORING, VOLUME, Snapshot, restore, restore_any, take, whole
+from stream_dedup.index.snapshot import (
+    MANIFEST,
+    RESTORING,
+    VOLUME,
+    Snapshot,
+    restore,
+    restore_any,
+    take,
+    whole,
+)
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.storage import Storage, storage_at
@@ -52,8 +62,11 @@ def records() -> list[bytes | None]:
 
 
 @pytest.fixture(scope="module")
-def stages(records: list[bytes | None], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Checkpoints of one index, by the log offset up to which it had applied; it had answered 20 records."""
+def stages(
+    records: list[bytes | None], tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Path]:
+    """Checkpoints of one index, by the log offset up to which it had applied; it had answered 20
+    records."""
     folder = tmp_path_factory.mktemp("stages")
     index = LogIndex(RocksStore(folder / "volume"))
     index.bind(LOG)
@@ -70,7 +83,8 @@ def stages(records: list[bytes | None], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def volume(stages: dict[int, Path], tmp_path: Path) -> Path:
-    """A volume of its own, which has applied 60 records and answered 20 of them, and does not run."""
+    """A volume of its own, which has applied 60 records and answered 20 of them, and does not
+    run."""
     return Path(shutil.copytree(stages[60], tmp_path / "volume"))
 
 
@@ -141,19 +155,24 @@ def at(days: float, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_restored_index_goes_on_with_equal_answers(
     volume: Path, records: list[bytes | None], tmp_path: Path, place: str
 ) -> None:
-    """What a restored volume answers from the snapshot's offset on is byte for byte what the first one answers."""
+    """What a restored volume answers from the snapshot's offset on is byte for byte what the first
+    one answers."""
     taken = take(volume, place)
     restored = restore(place, tmp_path / "new", log=LOG)
 
     assert taken.manifest == restored.manifest
-    assert (taken.manifest.log, taken.manifest.applied, taken.manifest.state_digest) == (LOG, *state_of(volume))
+    assert (taken.manifest.log, taken.manifest.applied, taken.manifest.state_digest) == (
+        LOG,
+        *state_of(volume),
+    )
     assert goes_on(tmp_path / "new", records) == goes_on(volume, records)
 
 
 def test_of_snapshots_some_are_kept_and_what_is_there_is_not_sent_again(
     stages: dict[int, Path], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Table files are brought once; each snapshot is whole by itself; another log's, and folders of others, stay."""
+    """Table files are brought once; each snapshot is whole by itself; another log's, and folders of
+    others, stay."""
     storage = storage_at(place)
     storage.write("1-of-others/file", b"x")
     taken = []
@@ -164,7 +183,9 @@ def test_of_snapshots_some_are_kept_and_what_is_there_is_not_sent_again(
 
     assert names(place) == [third.name, second.name]
     assert sorted(storage.folders()) == sorted(["1-of-others", second.name, third.name])
-    tables = {file.blake2b: file.bytes for file in second.manifest.files if file.name.endswith(".sst")}
+    tables = {
+        file.blake2b: file.bytes for file in second.manifest.files if file.name.endswith(".sst")
+    }
     shared = sum(tables.get(file.blake2b, 0) for file in third.manifest.files)
     assert first.sent_bytes == first.manifest.bytes
     assert third.sent_bytes == third.manifest.bytes - shared < third.manifest.bytes
@@ -181,12 +202,16 @@ def test_a_young_snapshot_of_another_replica_is_enough(
     assert snapshot.due_at(first, "index_0", 3600) == first.manifest.taken_at + 3600
     for hours, is_first in ((1.2, True), (1.3, False)):
         at(hours / 24, monkeypatch)
-        assert (take(stages[75], place, by="index-1", every_seconds=3600).name == first.name) is is_first
+        assert (
+            take(stages[75], place, by="index-1", every_seconds=3600).name == first.name
+        ) is is_first
     monkeypatch.setattr(layout, "VERSION", layout.VERSION + 1)
     assert snapshot.newest(place, LOG) is None
 
 
-def test_what_nobody_will_finish_goes_after_a_day(stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_will_finish_goes_after_a_day(
+    stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sooner it may be one that is being written."""
     storage = storage_at(place)
     unfinished = f"{dt.datetime.now(dt.UTC):{snapshot._NAME_TIME}}-index-0"
@@ -208,7 +233,9 @@ class KilledError(BaseException):
 class Faulty:
     """A store with which something happens at its step number `at`."""
 
-    def __init__(self, place: str, number: int, happens: Callable[[Storage, str, tuple[Any, ...]], None]) -> None:
+    def __init__(
+        self, place: str, number: int, happens: Callable[[Storage, str, tuple[Any, ...]], None]
+    ) -> None:
         self._storage = storage_at(place)
         self._left = number
         self._happens = happens
@@ -237,7 +264,9 @@ class Faulty:
 
 
 @contextlib.contextmanager
-def faulty(monkeypatch: pytest.MonkeyPatch, place: str, number: int, happens: Callable[..., None]) -> Iterator[Faulty]:
+def faulty(
+    monkeypatch: pytest.MonkeyPatch, place: str, number: int, happens: Callable[..., None]
+) -> Iterator[Faulty]:
     """Have the store of a place be one with which something happens."""
     store = Faulty(place, number, happens)
     with monkeypatch.context() as patch:
@@ -260,7 +289,9 @@ def tears(storage: Storage, name: str, given: tuple[Any, ...]) -> None:
     raise KilledError
 
 
-@pytest.mark.parametrize("happens", [tears, *(pytest.param(one, marks=pytest.mark.thorough) for one in (fails, kills))])
+@pytest.mark.parametrize(
+    "happens", [tears, *(pytest.param(one, marks=pytest.mark.thorough) for one in (fails, kills))]
+)
 def test_a_writer_that_ends_at_any_step_harms_nothing(
     stages: dict[int, Path],
     place: str,
@@ -268,7 +299,8 @@ def test_a_writer_that_ends_at_any_step_harms_nothing(
     monkeypatch: pytest.MonkeyPatch,
     happens: Callable[[Storage, str, tuple[Any, ...]], None],
 ) -> None:
-    """The snapshot before it is restored, or its own where it was whole by then; and the next one is taken."""
+    """The snapshot before it is restored, or its own where it was whole by then; and the next one
+    is taken."""
     if place.startswith("s3:"):
         pytest.skip("the steps are those of memory, and take minutes")
     monkeypatch.setattr(snapshot, "_COPIES_AT_ONCE", 1)
@@ -276,7 +308,10 @@ def test_a_writer_that_ends_at_any_step_harms_nothing(
     for step in itertools.count(1):
         here, new, given_up = f"{place}-{step}", tmp_path / f"new-{step}", True
         take(stages[60], here)
-        with faulty(monkeypatch, here, step, happens) as store, contextlib.suppress(StoreError, KilledError):
+        with (
+            faulty(monkeypatch, here, step, happens) as store,
+            contextlib.suppress(StoreError, KilledError),
+        ):
             given_up = take(stages[75], here, keep=1) is None
         if not store.struck:
             break
@@ -292,7 +327,9 @@ def test_a_writer_that_ends_at_any_step_harms_nothing(
     assert struck == {"folders", "read_file", "copy", "put", "sizes", "write", "remove"}
 
 
-def test_a_store_that_loses_bytes_is_noticed(stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_loses_bytes_is_noticed(
+    stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It said that all was well, and holds half: that is no snapshot, and nothing of it is left."""
 
     class Half:
@@ -311,8 +348,11 @@ def test_a_store_that_loses_bytes_is_noticed(stages: dict[int, Path], place: str
     assert storage_at(place).folders() == []
 
 
-def test_two_writers_at_one_place(stages: dict[int, Path], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each step of one, the other takes its own and prunes all before it: what is left is whole, and the newest is there."""
+def test_two_writers_at_one_place(
+    stages: dict[int, Path], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each step of one, the other takes its own and prunes all before it: what is left is whole,
+    and the newest is there."""
     if place.startswith("s3:"):
         pytest.skip("the steps are those of memory, and take minutes")
     monkeypatch.setattr(snapshot, "_COPIES_AT_ONCE", 1)
@@ -341,7 +381,8 @@ def test_two_writers_at_one_place(stages: dict[int, Path], place: str, tmp_path:
 def test_a_restore_that_is_killed_begins_again(
     stages: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: str
 ) -> None:
-    """After the kill the volume is whole, or nothing of it is left once the next start has looked."""
+    """After the kill the volume is whole, or nothing of it is left once the next start has
+    looked."""
     place = str(tmp_path / "s")
     take(stages[60], place)
     rename = Path.rename
@@ -353,7 +394,10 @@ def test_a_restore_that_is_killed_begins_again(
                 raise KilledError
             return rename(self, target)
 
-        with monkeypatch.context() as killed, faulty(killed, place, step if steps == "store" else 0, tears):
+        with (
+            monkeypatch.context() as killed,
+            faulty(killed, place, step if steps == "store" else 0, tears),
+        ):
             killed.setattr(snapshot, "_clear", lambda _: None)
             if steps == "move":
                 killed.setattr(Path, "rename", move)
@@ -395,22 +439,62 @@ def some(taken: Path, pattern: str) -> Path:
 
 BAD = {
     "manifest flipped": (lambda s: flip(s / MANIFEST), FormatError, "damaged|cannot be read|lacks"),
-    "manifest edited": (lambda s: rewrite(s / MANIFEST, '"applied": 75', '"applied": 7'), FormatError, "match its checksum"),
-    "manifest of nothing": (lambda s: (s / MANIFEST).write_text("{}"), FormatError, "damaged or edited"),
-    "newer snapshot format": (lambda s: edit_manifest(s, format=99), OtherFormatError, "format 99.*newer"),
-    "newer volume format": (lambda s: edit_manifest(s, volume_format=99), OtherFormatError, "format version 99.*read the log"),
-    "older volume format": (lambda s: edit_manifest(s, volume_format=1), OtherFormatError, "format version 1,.*read the log"),
-    "another log": (lambda s: edit_manifest(s, log="cluster/4567"), ConfigurationError, "the log 'cluster/4567'.*made anew"),
+    "manifest edited": (
+        lambda s: rewrite(s / MANIFEST, '"applied": 75', '"applied": 7'),
+        FormatError,
+        "match its checksum",
+    ),
+    "manifest of nothing": (
+        lambda s: (s / MANIFEST).write_text("{}"),
+        FormatError,
+        "damaged or edited",
+    ),
+    "newer snapshot format": (
+        lambda s: edit_manifest(s, format=99),
+        OtherFormatError,
+        "format 99.*newer",
+    ),
+    "newer volume format": (
+        lambda s: edit_manifest(s, volume_format=99),
+        OtherFormatError,
+        "format version 99.*read the log",
+    ),
+    "older volume format": (
+        lambda s: edit_manifest(s, volume_format=1),
+        OtherFormatError,
+        "format version 1,.*read the log",
+    ),
+    "another log": (
+        lambda s: edit_manifest(s, log="cluster/4567"),
+        ConfigurationError,
+        "the log 'cluster/4567'.*made anew",
+    ),
     "another state": (
         lambda s: edit_manifest(s, state_digest="0" * 32, program="0.0.1"),
         OtherFormatError,
         "not the one that was taken",
     ),
-    "a file missing": (lambda s: some(s, "*.sst").unlink(), FormatError, r"lacks its file \d+\.sst"),
-    "a file cut": (lambda s: cut(some(s, "*.sst"), 0.999), FormatError, r"\.sst is not what it was"),
+    "a file missing": (
+        lambda s: some(s, "*.sst").unlink(),
+        FormatError,
+        r"lacks its file \d+\.sst",
+    ),
+    "a file cut": (
+        lambda s: cut(some(s, "*.sst"), 0.999),
+        FormatError,
+        r"\.sst is not what it was",
+    ),
     "a table flipped": (lambda s: flip(some(s, "*.sst")), FormatError, r"\.sst is not what it was"),
-    "the manifest of RocksDB flipped": (lambda s: flip(some(s, "MANIFEST-*")), FormatError, "MANIFEST-.* is not what it was"),
-    "CURRENT flipped": (lambda s: flip(some(s, "CURRENT")), FormatError, "CURRENT is not what it was"),
+    "the manifest of RocksDB flipped": (
+        lambda s: flip(some(s, "MANIFEST-*")),
+        FormatError,
+        "MANIFEST-.* is not what it was",
+    ),
+    "CURRENT flipped": (
+        lambda s: flip(some(s, "CURRENT")),
+        FormatError,
+        "CURRENT is not what it was",
+    ),
     "no files": (lambda s: shutil.rmtree(s / VOLUME), FormatError, "lacks its file"),
 }
 
@@ -419,7 +503,8 @@ BAD = {
 def test_a_bad_snapshot_is_refused_and_the_one_before_is_offered(
     stages: dict[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Each thing that can be wrong has its sentence; nothing is left where the index would start, and takes the one before."""
+    """Each thing that can be wrong has its sentence; nothing is left where the index would start,
+    and takes the one before."""
     spoil, error, sentence = BAD[what]
     before = take(stages[60], tmp_path / "s")
     at(1, monkeypatch)
@@ -459,7 +544,8 @@ def test_without_a_manifest_it_is_no_snapshot(stages: dict[int, Path], tmp_path:
 
 
 def test_nothing_is_put_where_something_is(volume: Path, tmp_path: Path) -> None:
-    """No index goes into a directory that holds anything, or into a file; no snapshot into the volume, or of nothing."""
+    """No index goes into a directory that holds anything, or into a file; no snapshot into the
+    volume, or of nothing."""
     take(volume, tmp_path / "s")
     with pytest.raises(InputError, match="only put into an empty directory"):
         restore(tmp_path / "s", volume)
@@ -491,7 +577,8 @@ def test_a_damaged_volume_makes_no_snapshot(volume: Path, tmp_path: Path) -> Non
 
 
 def test_a_place_that_cannot_be_used_is_named(volume: Path, tmp_path: Path) -> None:
-    """A foreign disk, a package that is missing, a scheme that nobody knows: a sentence with the place."""
+    """A foreign disk, a package that is missing, a scheme that nobody knows: a sentence with the
+    place."""
     (tmp_path / "file").write_text("")
     for place in (str(tmp_path / "file" / "s"), "gs://backup/x", "no-such-scheme://x/y"):
         with pytest.raises(StoreError, match=place.split("/file")[0]):
@@ -499,7 +586,8 @@ def test_a_place_that_cannot_be_used_is_named(volume: Path, tmp_path: Path) -> N
 
 
 def test_a_snapshot_as_its_layout_was_released_goes_on(tmp_path: Path) -> None:
-    """Taken by the first version that had the layout, it is restored, and answers the rest of its log as was recorded."""
+    """Taken by the first version that had the layout, it is restored, and answers the rest of its
+    log as was recorded."""
     with tarfile.open(SNAPSHOT) as archive:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
         archive.extractall(tmp_path / "s")  # noqa: S202 - an archive of ours
@@ -512,7 +600,8 @@ def test_a_snapshot_as_its_layout_was_released_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_restored_index_owes_no_old_answers(volume: Path, tmp_path: Path) -> None:
-    """It says that it was restored until it announced from where it answers, over a restart too, and sends nothing old."""
+    """It says that it was restored until it announced from where it answers, over a restart too,
+    and sends nothing old."""
     take(volume, tmp_path / "s")
     restore(tmp_path / "s", tmp_path / "new", log=LOG)
     index = LogIndex(RocksStore(tmp_path / "new"))
@@ -527,13 +616,15 @@ def test_a_restored_index_owes_no_old_answers(volume: Path, tmp_path: Path) -> N
 
 
 def test_the_manifest_tells_what_it_is(volume: Path, tmp_path: Path) -> None:
-    """Log offset, recipe, plan, digest and every file with size and checksum can be read without opening the volume."""
+    """Log offset, recipe, plan, digest and every file with size and checksum can be read without
+    opening the volume."""
     taken = take(volume, tmp_path / "s")
     fields = json.loads((tmp_path / "s" / taken.name / MANIFEST).read_text())
 
     assert list(whole(storage_at(tmp_path / "s"))) == [Snapshot(taken.name, taken.manifest)]
     assert " ".join(sorted(fields)) == (
-        "applied chain checksum files format log plan program recipe state_digest taken volume_format"
+        "applied chain checksum files format log plan program recipe state_digest taken "
+        "volume_format"
     )
     assert fields["volume_format"] == layout.VERSION
     assert {one["name"]: one["bytes"] for one in fields["files"]} == {

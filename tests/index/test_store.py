@@ -23,26 +23,49 @@ Opener = Callable[[], Store]
 
 
 def test_a_store_is_a_sorted_dictionary(opener: Opener) -> None:
-    """Whatever is put, deleted and ranged over, and however often it is opened again: single keys, many, prefixes, and all.
+    """Whatever is put, deleted and ranged over, and however often it is opened again: single keys,
+    many, prefixes, and all.
 
-    A range goes before the puts of its write, without its end; a key is asked for twice, in vain, or none at all; what is not
-    there is deleted; a scan is left in its middle; a store is closed twice.
+    A range goes before the puts of its write, without its end; a key is asked for twice, in vain,
+    or none at all; what is not there is deleted; a scan is left in its middle; a store is closed
+    twice.
     """
     chance = random.Random(int(os.environ["TEST_SEED"]))
     print("seed", os.environ["TEST_SEED"])
-    keys = [b"a", b"b", b"b\x00", b"b\x01", b"b\xff\xff", b"c", b"\x00\xff", b"\xff", *(bytes([one]) for one in range(9))]
+    keys = [
+        b"a",
+        b"b",
+        b"b\x00",
+        b"b\x01",
+        b"b\xff\xff",
+        b"c",
+        b"\x00\xff",
+        b"\xff",
+        *(bytes([one]) for one in range(9)),
+    ]
     model: dict[bytes, bytes] = {}
     store = opener()
     for _ in range(120):
-        puts = {key: chance.randbytes(chance.randrange(300)) for key in chance.sample(keys, chance.randrange(4))}
+        puts = {
+            key: chance.randbytes(chance.randrange(300))
+            for key in chance.sample(keys, chance.randrange(4))
+        }
         deletes = [key for key in chance.sample(keys, chance.randrange(3)) if key not in puts]
-        ranges = [tuple(sorted(chance.choices(keys, k=2))) for _ in range(chance.choice([0, 0, 1, 2]))]
+        ranges = [
+            tuple(sorted(chance.choices(keys, k=2))) for _ in range(chance.choice([0, 0, 1, 2]))
+        ]
         store.write(puts, deletes, ranges)
-        model = {key: model[key] for key in model if key not in deletes and not any(a <= key < b for a, b in ranges)} | puts
+        model = {
+            key: model[key]
+            for key in model
+            if key not in deletes and not any(a <= key < b for a, b in ranges)
+        } | puts
         asked = chance.choices([*keys, b"zz"], k=chance.randrange(5))
         assert store.get_many(asked) == [model.get(key) for key in asked]
         prefix = chance.choice([b"", b"b", b"bb", b"\xff"])
-        assert list(store.scan(prefix)) == sorted(one for one in model.items() if one[0].startswith(prefix))
+        assert list(store.scan(prefix)) == sorted(
+            one for one in model.items() if one[0].startswith(prefix)
+        )
         next(store.scan(b""), None)
         if model and chance.random() < 0.2:  # one that held data and opens empty is refused
             assert store.size_bytes() > 0
@@ -66,19 +89,30 @@ def test_a_closed_store_says_so(opener: Opener) -> None:
 
 
 @pytest.fixture(params=["memory", "rocks"])
-def reader_of(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, Callable[[], Store], Callable[[Path], Store]]:
+def reader_of(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> tuple[Store, Callable[[], Store], Callable[[Path], Store]]:
     """A store, how to open it once more to read only, and how to open a checkpoint of it."""
     if request.param == "memory":
         volume: dict[bytes, bytes] = {}
-        return MemoryStore(volume), lambda: MemoryStore(volume, read_only=True), MemoryStore.restored
-    return RocksStore(tmp_path / "v"), lambda: RocksStore(tmp_path / "v", read_only=True), RocksStore
+        return (
+            MemoryStore(volume),
+            lambda: MemoryStore(volume, read_only=True),
+            MemoryStore.restored,
+        )
+    return (
+        RocksStore(tmp_path / "v"),
+        lambda: RocksStore(tmp_path / "v", read_only=True),
+        RocksStore,
+    )
 
 
 Readers = tuple[Store, Callable[[], Store], Callable[[Path], Store]]
 
 
 def test_a_reader_beside_the_writer_sees_one_moment(reader_of: Readers) -> None:
-    """A volume that is being written can be read: as it was when it was opened, and never changed."""
+    """A volume that is being written can be read: as it was when it was opened, and never
+    changed."""
     writer, opened, _ = reader_of
     writer.write({b"a": b"1"}, [])
     reader = opened()
@@ -95,7 +129,8 @@ def test_a_reader_beside_the_writer_sees_one_moment(reader_of: Readers) -> None:
 
 
 def test_a_checkpoint_is_a_copy_that_goes_its_own_way(reader_of: Readers, tmp_path: Path) -> None:
-    """The copy holds what was written before it, neither side sees the other's later writes, and a copy overwrites nothing."""
+    """The copy holds what was written before it, neither side sees the other's later writes, and a
+    copy overwrites nothing."""
     writer, _, restored = reader_of
     writer.write({b"a": b"1"}, [])
     writer.checkpoint(tmp_path / "copy")
@@ -131,8 +166,11 @@ for number in range(1_000_000):
 
 
 def test_a_killed_process_loses_no_write_and_leaves_none_half_done(tmp_path: Path) -> None:
-    """After SIGKILL in mid-stream every write that returned is there, whole, and the next is there whole or not at all."""
-    child = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "v")], stdout=subprocess.PIPE, text=True)
+    """After SIGKILL in mid-stream every write that returned is there, whole, and the next is there
+    whole or not at all."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path / "v")], stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     for line in child.stdout:
         if int(line) == 3000:
@@ -141,7 +179,9 @@ def test_a_killed_process_loses_no_write_and_leaves_none_half_done(tmp_path: Pat
     returned = max([3000, *(int(line) for line in child.stdout.read().split("\n")[:-1])])
     child.wait()
     store = RocksStore(tmp_path / "v")
-    ones = [int.from_bytes(key[3:], "big") for key, value in store.scan(b"one") if len(value) == 4000]
+    ones = [
+        int.from_bytes(key[3:], "big") for key, value in store.scan(b"one") if len(value) == 4000
+    ]
     (last,) = store.get_many([b"last"])
     assert last is not None
     written = int.from_bytes(last, "big")
@@ -181,16 +221,23 @@ print(numbers == more == list(range(len(numbers))), written <= len(numbers) <= w
 
 
 def test_a_full_disk_stops_the_store_until_it_is_opened_again(tmp_path: Path) -> None:
-    """A write that finds no room is an error with a remedy; everything after it too; opened again, no write is half there."""
+    """A write that finds no room is an error with a remedy; everything after it too; opened again,
+    no write is half there."""
     done = subprocess.run(
-        [sys.executable, "-c", FILLER, str(tmp_path / "v")], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", FILLER, str(tmp_path / "v")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     failed, *later, whole = done.stdout.splitlines()
 
     assert "Could not write to the index volume" in failed
     assert "the disk is full; free or add space" in failed
     assert len(later) == 3
-    assert all(line.endswith("Nothing more is read or written until it is opened again.") for line in later)
+    assert all(
+        line.endswith("Nothing more is read or written until it is opened again.") for line in later
+    )
     assert whole == "True True True"
 
 
@@ -205,17 +252,26 @@ def filled(path: Path) -> Path:
     return path
 
 
-OPENER = "import sys; from stream_dedup.index.volume.store import RocksStore; RocksStore(sys.argv[1])"
+OPENER = (
+    "import sys; from stream_dedup.index.volume.store import RocksStore; RocksStore(sys.argv[1])"
+)
 
 
 def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
-    """A volume that this or another process has open is refused, and the sentence says what to do."""
+    """A volume that this or another process has open is refused, and the sentence says what to
+    do."""
     store = RocksStore(tmp_path / "v")
-    with pytest.raises(StoreError, match=r"another process has it open; .* STREAM_DEDUP_INDEX_DIR\.$") as caught:
+    with pytest.raises(
+        StoreError, match=r"another process has it open; .* STREAM_DEDUP_INDEX_DIR\.$"
+    ) as caught:
         RocksStore(tmp_path / "v")
     assert caught.value.exit_code == 1  # it may have ended by the next start
     other = subprocess.run(
-        [sys.executable, "-c", OPENER, tmp_path / "v"], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", OPENER, tmp_path / "v"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
     assert "another process has it open; stop that index" in other.stderr
@@ -227,12 +283,19 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
     [
         ("file", lambda path: path.write_text("x"), "not a directory"),
         ("file/below", lambda path: path.parent.write_text("x"), "Could not open"),
-        ("other", lambda path: (path.mkdir(), (path / "photo.jpg").write_text("x")), "not empty and holds no index volume"),
+        (
+            "other",
+            lambda path: (path.mkdir(), (path / "photo.jpg").write_text("x")),
+            "not empty and holds no index volume",
+        ),
         ("pickled", lambda path: Rdict(str(path)).close(), "raw_mode is False"),
     ],
 )
-def test_what_is_no_volume_is_refused(tmp_path: Path, name: str, make: Callable[[Path], object], says: str) -> None:
-    """A file, a path through one, a folder with other files, and a pickling RocksDB are never opened or overwritten."""
+def test_what_is_no_volume_is_refused(
+    tmp_path: Path, name: str, make: Callable[[Path], object], says: str
+) -> None:
+    """A file, a path through one, a folder with other files, and a pickling RocksDB are never
+    opened or overwritten."""
     make(tmp_path / name)
     with pytest.raises(StoreError, match=says):
         RocksStore(tmp_path / name)
@@ -241,12 +304,16 @@ def test_what_is_no_volume_is_refused(tmp_path: Path, name: str, make: Callable[
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("place", ["/proc/nope", "/proc/nope/below", "/dev/null/below", "x" * 300])
 def test_a_directory_that_cannot_be_is_a_sentence(place: str, read_only: bool) -> None:
-    """Where nothing can be made, or looked into: what, why, and the setting that names another one; and 78."""
+    """Where nothing can be made, or looked into: what, why, and the setting that names another one;
+    and 78."""
     with pytest.raises(StoreError) as caught:
         RocksStore(place, read_only=read_only)
 
     assert place in str(caught.value)
-    assert read_only or (caught.value.exit_code, "STREAM_DEDUP_INDEX_DIR" in str(caught.value)) == (78, True)
+    assert read_only or (caught.value.exit_code, "STREAM_DEDUP_INDEX_DIR" in str(caught.value)) == (
+        78,
+        True,
+    )
 
 
 def test_a_fresh_file_system_is_an_empty_volume(tmp_path: Path) -> None:
@@ -256,7 +323,8 @@ def test_a_fresh_file_system_is_an_empty_volume(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_found_by_a_read_stops_the_store(tmp_path: Path) -> None:
-    """After one read met damage, reads of sound parts fail too: nobody can say what else is gone."""
+    """After one read met damage, reads of sound parts fail too: nobody can say what else is
+    gone."""
     path = filled(tmp_path / "v")
     flip(next(path.glob("*.sst")), bits=0xFF)
     store = RocksStore(path)
@@ -270,7 +338,8 @@ def test_a_damaged_file_found_by_a_read_stops_the_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", ["", "{", '{"raw_mode":true,"prefix_extractors"'])
 def test_a_volume_whose_opening_was_killed_is_opened(tmp_path: Path, left: str) -> None:
-    """A process that is killed while it opens leaves a beginning of rocksdict's own file; nothing is lost by that."""
+    """A process that is killed while it opens leaves a beginning of rocksdict's own file; nothing
+    is lost by that."""
     store = RocksStore(tmp_path / "volume")
     store.write({b"key": b"value"}, ())
     store.close()

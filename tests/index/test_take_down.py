@@ -1,4 +1,5 @@
-"""Take-downs and retractions: found by tags, with a beat, at a cost that does not grow; and nothing of them is left."""
+"""Take-downs and retractions: found by tags, with a beat, at a cost that does not grow; and nothing
+of them is left."""
 
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.rules import positions
 from stream_dedup.index.volume.entries import Entries
-from stream_dedup.index.volume.layout import PREFIX_ID_TAGS, PREFIX_LAST_TEXT, PREFIX_PAGE, SEGMENT_ENTRIES
+from stream_dedup.index.volume.layout import (
+    PREFIX_ID_TAGS,
+    PREFIX_LAST_TEXT,
+    PREFIX_PAGE,
+    SEGMENT_ENTRIES,
+)
 from stream_dedup.index.volume.memory import MemoryStore
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, forget, judged, retract
 
@@ -44,7 +50,8 @@ class Counting(MemoryStore):
 
 
 def unlike(number: int, chance: random.Random) -> Doc:
-    """Return a document that is like no other; every fifth has its id from an earlier one, every seventh none."""
+    """Return a document that is like no other; every fifth has its id from an earlier one, every
+    seventh none."""
     name = number - chance.randrange(1, 5000) if number > 5000 and number % 5 == 0 else number
     identifier = b"" if number % 7 == 0 else b"https://a.example/page/%d" % name
     return Doc(0, number, number, chance.randbytes(16), chance.getrandbits(128), id=identifier)
@@ -77,7 +84,10 @@ def kept(index: LogIndex, docs: Sequence[Doc]) -> list[int]:
     found = []
     for number, doc in enumerate(docs):
         limbs = [doc.print & (2**64 - 1), doc.print >> 64]
-        if any(one.text_digest == doc.digest for _, one in index.similar(limbs, doc.digest, doc.features).found):
+        if any(
+            one.text_digest == doc.digest
+            for _, one in index.similar(limbs, doc.digest, doc.features).found
+        ):
             found.append(number)
     return found
 
@@ -85,7 +95,8 @@ def kept(index: LogIndex, docs: Sequence[Doc]) -> list[int]:
 def test_what_is_taken_down_is_what_a_plain_look_at_every_id_finds(
     written: tuple[dict[bytes, bytes], int], docs: list[Doc]
 ) -> None:
-    """Ids that occur often, once, only in the open tail or nowhere, some retracted before; also opened anew in between."""
+    """Ids that occur often, once, only in the open tail or nowhere, some retracted before; also
+    opened anew in between."""
     chance = random.Random(SEED + 1)
     volume, offset = dict(written[0]), written[1]
     left = set(range(ENTRIES))
@@ -93,7 +104,9 @@ def test_what_is_taken_down_is_what_a_plain_look_at_every_id_finds(
         index = LogIndex(MemoryStore(volume))
         for _ in range(2):
             gone = chance.sample(sorted(left), 3)
-            index.apply([(offset + at, APPEND_MS, retract(docs[number])) for at, number in enumerate(gone)])
+            index.apply(
+                [(offset + at, APPEND_MS, retract(docs[number])) for at, number in enumerate(gone)]
+            )
             offset += len(gone)
             left -= set(gone)
             ids = {docs[chance.randrange(ENTRIES)].id for _ in range(30)} | {
@@ -110,14 +123,20 @@ def test_what_is_taken_down_is_what_a_plain_look_at_every_id_finds(
             assert index.statistics()["evicted_forget"] - before == len(expected)
         index.close()
         blobs = b"".join(value for key, value in volume.items() if key.startswith(PREFIX_PAGE))
-        assert not any(one + b"h" in blobs for one in ids if one != b"nowhere"), "an id is left in a page"
+        assert not any(one + b"h" in blobs for one in ids if one != b"nowhere"), (
+            "an id is left in a page"
+        )
     index = LogIndex(MemoryStore(volume))
     sample = sorted(chance.sample(range(ENTRIES), 500))
 
-    assert [sample[at] for at in kept(index, [docs[number] for number in sample])] == [one for one in sample if one in left]
+    assert [sample[at] for at in kept(index, [docs[number] for number in sample])] == [
+        one for one in sample if one in left
+    ]
 
 
-def test_a_take_down_reads_the_pages_of_its_ids_and_beats(written: tuple[dict[bytes, bytes], int], docs: list[Doc]) -> None:
+def test_a_take_down_reads_the_pages_of_its_ids_and_beats(
+    written: tuple[dict[bytes, bytes], int], docs: list[Doc]
+) -> None:
     """However many entries there are: for ten ids some ten pages, and a sign of life."""
     volume, offset = dict(written[0]), written[1]
     beats: list[None] = []
@@ -134,7 +153,9 @@ def test_a_take_down_reads_the_pages_of_its_ids_and_beats(written: tuple[dict[by
     assert beats
 
 
-def test_nothing_tells_of_an_id_that_was_taken_down(written: tuple[dict[bytes, bytes], int], docs: list[Doc]) -> None:
+def test_nothing_tells_of_an_id_that_was_taken_down(
+    written: tuple[dict[bytes, bytes], int], docs: list[Doc]
+) -> None:
     """Neither the id nor its tag stays in the volume, in a whole segment or behind the last."""
     volume, offset = dict(written[0]), written[1]
     index = LogIndex(MemoryStore(volume))
@@ -146,7 +167,9 @@ def test_nothing_tells_of_an_id_that_was_taken_down(written: tuple[dict[bytes, b
     more = [Doc(0, doc.offset, doc.value, doc.digest, doc.print, id=b"") for doc in more]
     for first in range(0, len(more), STEP):
         offset += 1
-        index.apply([(offset, APPEND_MS, batch(more[first : first + STEP], {0: (0, more[first].offset)}))])
+        index.apply(
+            [(offset, APPEND_MS, batch(more[first : first + STEP], {0: (0, more[first].offset)}))]
+        )
 
     assert sum(key.startswith(PREFIX_ID_TAGS) for key in volume) == 4
     assert not any(tagged(volume, one) for one in [*gone, docs[-1].id or docs[-2].id])
@@ -161,19 +184,23 @@ def tagged(volume: dict[bytes, bytes], identifier: bytes) -> bool:
     )
 
 
-# What a retraction costs: a dead letter sends one for each page that is missing, so it must not grow with what is kept
+# What a retraction costs: a dead letter sends one for each page that is missing, so it must not
+# grow with what is kept
 
 _RECORD = 100
 _PARTITIONS = 2
 
 
 class Filled:
-    """An index that keeps the verdicts of so many log records, of which each names a representative of the first."""
+    """An index that keeps the verdicts of so many log records, of which each names a representative
+    of the first."""
 
     def __init__(self, records: int, identifier: bytes = b"") -> None:
         self._id = identifier
         self.index = LogIndex(MemoryStore())
-        self.kept = [[self._document(record, place) for place in range(_RECORD)] for record in range(records)]
+        self.kept = [
+            [self._document(record, place) for place in range(_RECORD)] for record in range(records)
+        ]
         self._next = 0
         self.apply(declare(PLANS["classic"]))
         for docs in self.kept:
@@ -184,7 +211,14 @@ class Filled:
             place if record and place < 10 else record * _RECORD + place
         )  # of the first ten there are copies
         offset = record * _RECORD * 2 + place * 2
-        return Doc(place % _PARTITIONS, offset, offset, chance.randbytes(16), chance.getrandbits(128), id=self._id)
+        return Doc(
+            place % _PARTITIONS,
+            offset,
+            offset,
+            chance.randbytes(16),
+            chance.getrandbits(128),
+            id=self._id,
+        )
 
     def apply(self, *raws: bytes) -> None:
         records = [(self._next + place, APPEND_MS, raw) for place, raw in enumerate(raws)]
@@ -214,10 +248,13 @@ def instructions(work: Callable[[], None]) -> int:
 
 
 def costs(records: int) -> list[int]:
-    """Return what retracting costs: what nobody knows, a duplicate, a representative in use, and ten of them."""
+    """Return what retracting costs: what nobody knows, a duplicate, a representative in use, and
+    ten of them."""
     filled = Filled(records)
     kept = filled.kept
-    filled.apply(retract(kept[0][9]))  # which records name what is noted when a representative is retracted first
+    filled.apply(
+        retract(kept[0][9])
+    )  # which records name what is noted when a representative is retracted first
     last = kept[-1]
     gone = [
         (Doc(0, 7, 7, b"", 0),),
@@ -232,7 +269,9 @@ def costs(records: int) -> list[int]:
 def test_a_retraction_costs_the_same_whatever_is_kept() -> None:
     few, many = costs(6), costs(60)
     assert all(count > 0 for count in few)
-    assert [count for count, fewer in zip(many, few, strict=True) if count > 1.3 * fewer + 300] == []
+    assert [
+        count for count, fewer in zip(many, few, strict=True) if count > 1.3 * fewer + 300
+    ] == []
 
 
 def test_what_was_noted_goes_with_its_records() -> None:
@@ -240,7 +279,10 @@ def test_what_was_noted_goes_with_its_records() -> None:
     filled = Filled(8)
     filled.apply(retract(filled.kept[0][0]))
     end = filled.kept[-1][-1].offset + 1
-    docs = [Doc(partition, end, end, bytes([partition]) * 16, partition << 90) for partition in range(_PARTITIONS)]
+    docs = [
+        Doc(partition, end, end, bytes([partition]) * 16, partition << 90)
+        for partition in range(_PARTITIONS)
+    ]
     filled.apply(batch(docs, dict.fromkeys(range(_PARTITIONS), (0, end))))
     memory = filled.index._state.positions
 
@@ -261,7 +303,9 @@ def test_what_an_id_had_last_goes_with_its_entry(how: str) -> None:
     chance = random.Random(5)
     prints = [chance.getrandbits(128) for _ in range(4)]
     kept = [Doc(0, at, at, bytes([at] * 16), prints[at], id=b"%d" % (at % 2)) for at in range(4)]
-    again = [Doc(0, 10 + at, at, bytes([at] * 16), prints[at], id=b"%d" % (at % 2)) for at in (0, 1)]
+    again = [
+        Doc(0, 10 + at, at, bytes([at] * 16), prints[at], id=b"%d" % (at % 2)) for at in (0, 1)
+    ]
     end = {
         "retract": [retract(kept[3])],
         "forget": [forget(b"1")],
@@ -281,9 +325,15 @@ def test_what_an_id_had_last_goes_with_its_entry(how: str) -> None:
 def test_the_latest_of_an_id_is_found_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many have the id: where records are keyed by host, thousands do."""
     chance = random.Random(6)
-    docs = [Doc(0, at, at, chance.randbytes(16), chance.getrandbits(128), id=b"a.example") for at in range(3000)]
+    docs = [
+        Doc(0, at, at, chance.randbytes(16), chance.getrandbits(128), id=b"a.example")
+        for at in range(3000)
+    ]
     index = LogIndex(MemoryStore())
-    records = [declare(PLANS["classic"]), *(batch(docs[first : first + 500]) for first in range(0, len(docs), 500))]
+    records = [
+        declare(PLANS["classic"]),
+        *(batch(docs[first : first + 500]) for first in range(0, len(docs), 500)),
+    ]
     index.apply([(offset, 0, record) for offset, record in enumerate(records)])
     looked_at: list[int] = []
     texts = Entries.texts
@@ -294,12 +344,25 @@ def test_the_latest_of_an_id_is_found_in_one_step(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Entries, "texts", counted)
     new = Doc(0, 3002, 2, chance.randbytes(16), chance.getrandbits(128), id=b"a.example")
-    asked = [replace(docs[-1], offset=3000), replace(docs[0], offset=3001), new, replace(docs[0], offset=3003)]
+    asked = [
+        replace(docs[-1], offset=3000),
+        replace(docs[0], offset=3001),
+        new,
+        replace(docs[0], offset=3003),
+    ]
     ((_, raw),) = index.apply([(len(records), 0, batch(asked))])
 
     assert [one.reason.label for one in judged(raw)] == ["unchanged", "returned", "new", "returned"]
     assert looked_at == []
     index.apply(
-        [(len(records) + 1, 0, batch([replace(docs[-1], id=b"b.example", offset=3004), replace(docs[7], offset=3005)]))]
+        [
+            (
+                len(records) + 1,
+                0,
+                batch(
+                    [replace(docs[-1], id=b"b.example", offset=3004), replace(docs[7], offset=3005)]
+                ),
+            )
+        ]
     )
     assert looked_at == [3000]

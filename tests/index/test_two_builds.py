@@ -1,8 +1,10 @@
-"""Version N beside N+1, and back: the oldest build of this repository that knows today's formats, beside today's.
+"""Version N beside N+1, and back: the oldest build of this repository that knows today's formats,
+beside today's.
 
-The older build is a commit of the repository's own history, run as a child process from its own files, so the test needs that
-history: a shallow clone skips it, and says so. It proves that both read each other's log to the same bytes, and that each goes
-on with a volume that the other left or rebuilds its own beside it; it does not prove anything of the worker or of Kafka.
+The older build is a commit of the repository's own history, run as a child process from its own
+files, so the test needs that history: a shallow clone skips it, and says so. It proves that both
+read each other's log to the same bytes, and that each goes on with a volume that the other left or
+rebuilds its own beside it; it does not prove anything of the worker or of Kafka.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ NEEDED = (
     "tests/index/logs.py",
 )
 
-# Both builds answer the same two orders: a log, and a log applied to a folder up to an offset, as far as it was not yet.
+# Both builds answer the same two orders: a log, and a log applied to a folder up to an offset, as
+# far as it was not yet.
 CHILD = """
 import json, sys
 from pathlib import Path
@@ -86,24 +89,31 @@ class Build:
         return list(self.order(do="log", seed=seed, count=RECORDS))
 
     def apply(self, folder: Path, log: list[str | None]) -> dict[int, str]:
-        """Apply a log to the volume in a folder, as far as it is not applied yet; return the answers."""
+        """Apply a log to the volume in a folder, as far as it is not applied yet; return the
+        answers."""
         return dict(self.order(do="apply", folder=str(folder), ms=APPEND_MS, records=log))
 
 
 def git(*arguments: str) -> bytes | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False, timeout=60)
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, check=False, timeout=60
+        )
     except OSError:
         return None
     return done.stdout if done.returncode == 0 else None
 
 
 def formats(commit: str) -> dict[str, str]:
-    """Return the digest of what is frozen of each format that a commit knows; none if its index cannot be run here."""
+    """Return the digest of what is frozen of each format that a commit knows; none if its index
+    cannot be run here."""
     if any(git("cat-file", "-e", f"{commit}:{path}") is None for path in NEEDED):
         return {}
     found = git("ls-tree", f"{commit}:{GOLDEN}") or b""
-    return {name: digest for _, _, digest, name in (line.split() for line in found.decode().splitlines())}
+    return {
+        name: digest
+        for _, _, digest, name in (line.split() for line in found.decode().splitlines())
+    }
 
 
 def oldest() -> str:
@@ -111,9 +121,16 @@ def oldest() -> str:
     found = git("rev-list", "HEAD", "--", "stream_dedup", GOLDEN)
     commits = [] if found is None else found.decode().split()
     today = formats("HEAD")
-    same = [commit for commit in commits[1:] if (then := formats(commit)) and then.items() <= today.items()]
+    same = [
+        commit
+        for commit in commits[1:]
+        if (then := formats(commit)) and then.items() <= today.items()
+    ]
     if not same:
-        pytest.skip("no older build: the history that is here (a shallow clone has none) holds none that knows today's formats")
+        pytest.skip(
+            "no older build: the history that is here (a shallow clone has none) holds none that "
+            "knows today's formats"
+        )
     return same[-1]
 
 
@@ -128,7 +145,8 @@ def files_of(commit: str, folder: Path) -> Path:
 
 @pytest.mark.long
 def test_two_builds_read_each_other_s_log_and_volume(tmp_path: Path) -> None:
-    """Equal answers, byte by byte, to logs of either; rolled forward in the middle of a log and back again, they go on."""
+    """Equal answers, byte by byte, to logs of either; rolled forward in the middle of a log and
+    back again, they go on."""
     commit, seed = oldest(), int(os.environ["TEST_SEED"])
     print(f"the older build is {commit}, seed {seed}")
     older, today = builds = Build(files_of(commit, tmp_path / "older")), Build(ROOT)

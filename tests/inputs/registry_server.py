@@ -1,4 +1,5 @@
-"""A small server that speaks the documented HTTP of a schema registry, and helpers for what is read by it."""
+"""A small server that speaks the documented HTTP of a schema registry, and helpers for what is read
+by it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 
 
 class SchemaServer:
-    """A registry of schemas by id; `status` is what it answers instead, when set, `refused` what it answers to some paths."""
+    """A registry of schemas by id; `status` is what it answers instead, when set, `refused` what it
+    answers to some paths."""
 
     def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
@@ -40,7 +42,9 @@ class SchemaServer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 stand.asked.append(self.path.split("?")[0])
-                self._send(*stand.answer(self.path.split("?")[0], self.headers.get("Authorization")))
+                self._send(
+                    *stand.answer(self.path.split("?")[0], self.headers.get("Authorization"))
+                )
 
             def do_POST(self) -> None:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -69,8 +73,14 @@ class SchemaServer:
         if self.status is not None:
             return self.status, {"error_code": self.status, "message": "told to"}
         if path in self.refused:
-            return self.refused[path], {"error_code": self.refused[path], "message": "there can be none"}
-        if self.login is not None and login != "Basic " + base64.b64encode(self.login.encode()).decode():
+            return self.refused[path], {
+                "error_code": self.refused[path],
+                "message": "there can be none",
+            }
+        if (
+            self.login is not None
+            and login != "Basic " + base64.b64encode(self.login.encode()).decode()
+        ):
             return 401, {"error_code": 401, "message": "Unauthorized"}
         kind, number = path.rsplit("/", 1)
         if kind == "/schemas/ids" and int(number) in self.schemas:
@@ -78,21 +88,43 @@ class SchemaServer:
         subject = unquote(kind.removeprefix("/subjects/").removesuffix("/versions"))
         if number.isdecimal() and 1 <= int(number) <= len(self.versions.get(subject, [])):
             found = self.versions[subject][int(number) - 1]
-            return 200, {"subject": subject, "version": int(number), "id": found, **self.schemas[found]}
+            return 200, {
+                "subject": subject,
+                "version": int(number),
+                "id": found,
+                **self.schemas[found],
+            }
         return 404, {"error_code": 40403, "message": "Schema not found"}
 
     def take(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
         """Register a schema, or say under which id it is registered."""
         subject = unquote(path.removeprefix("/subjects/").removesuffix("/versions"))
-        known = [number for number in self.versions.get(subject, []) if self.schemas[number]["schema"] == asked["schema"]]
+        known = [
+            number
+            for number in self.versions.get(subject, [])
+            if self.schemas[number]["schema"] == asked["schema"]
+        ]
         if not known:
             known = [1_000 + len(self.schemas)]
-            self.has(known[0], asked["schema"], subject, **{key: asked[key] for key in asked if key != "schema"})
-        return {"subject": subject, "id": known[0], "version": self.versions[subject].index(known[0]) + 1, **asked}
+            self.has(
+                known[0],
+                asked["schema"],
+                subject,
+                **{key: asked[key] for key in asked if key != "schema"},
+            )
+        return {
+            "subject": subject,
+            "id": known[0],
+            "version": self.versions[subject].index(known[0]) + 1,
+            **asked,
+        }
 
     def has(self, number: int, schema: Any, subject: str = "", **others: Any) -> None:
         """Have a schema under an id, and as the next version of a subject."""
-        self.schemas[number] = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **others}
+        self.schemas[number] = {
+            "schema": schema if isinstance(schema, str) else json.dumps(schema),
+            **others,
+        }
         self.versions.setdefault(subject, []).append(number)
 
 
@@ -120,7 +152,8 @@ def refused(by: Decoder, value: bytes) -> DeadLetter:
 
 
 def written(url: str, subject: str, value: Any) -> bytes:
-    """Return what Confluent's serializer makes of a Protobuf message; it registers the schema, compiled, in base64."""
+    """Return what Confluent's serializer makes of a Protobuf message; it registers the schema,
+    compiled, in base64."""
     client = SchemaRegistryClient({"url": url, "timeout": 10})
     serializer = ProtobufSerializer(type(value), client, {"use.deprecated.format": False})
     raw = serializer(value, SerializationContext(subject, MessageField.VALUE))
@@ -139,7 +172,8 @@ def message(value: bytes) -> Message:
 
 
 def classes_of(folder: Path, text: str, **others: str) -> dict[str, Any]:
-    """Return the classes of a file's messages, by their names, as a crawler has them; `others` are files that it imports."""
+    """Return the classes of a file's messages, by their names, as a crawler has them; `others` are
+    files that it imports."""
     names = [f"{name}.proto" for name in others]
     for name, content in {"page": text, **others}.items():
         (folder / f"{name}.proto").write_text(content, "utf-8")

@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Reply:
-    """What a page answers: status, headers and parts of a body; or something worse, done to the handler itself."""
+    """What a page answers: status, headers and parts of a body; or something worse, done to the
+    handler itself."""
 
     def __init__(
         self,
@@ -24,7 +25,8 @@ class Reply:
 
 
 class Pages:
-    """Pages by path; `asked` are the paths in the order in which they were asked for, `at_once_max` how many were at once.
+    """Pages by path; `asked` are the paths in the order in which they were asked for, `at_once_max`
+    how many were at once.
 
     `instead` is what all of them answer while it is set.
     """
@@ -55,7 +57,9 @@ class Pages:
                         reply.worse(self)
                         return
                     self.send_response(reply.status)
-                    for name, value in ({"Content-Length": str(len(reply.body))} | reply.headers).items():
+                    for name, value in (
+                        {"Content-Length": str(len(reply.body))} | reply.headers
+                    ).items():
                         if value:
                             self.send_header(name, value)
                     self.end_headers()

@@ -1,4 +1,5 @@
-"""Whatever one record holds, it is a document, a reason or a dead letter: nothing is raised, and the others are read."""
+"""Whatever one record holds, it is a document, a reason or a dead letter: nothing is raised, and
+the others are read."""
 
 from __future__ import annotations
 
@@ -39,8 +40,17 @@ AVRO = {
     "fields": [
         {"name": "text", "type": ["null", "string", "bytes"]},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
-        {"name": "kinds", "type": {"type": "array", "items": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}}},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        },
+        {
+            "name": "kinds",
+            "type": {
+                "type": "array",
+                "items": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]},
+            },
+        },
         {"name": "meta", "type": {"type": "map", "values": ["null", "Page"]}},
     ],
 }
@@ -82,7 +92,9 @@ def spoilt(good: bytes, rng: random.Random) -> bytes:
         if what < 0.4 and at < len(raw):
             raw[at] ^= 1 << rng.randrange(8)
         elif what < 0.6:
-            raw[at:at] = rng.choice((b"\xff" * 9, b"\0", b'"', b"\\ud800", b"1e999", rng.randbytes(4)))
+            raw[at:at] = rng.choice(
+                (b"\xff" * 9, b"\0", b'"', b"\\ud800", b"1e999", rng.randbytes(4))
+            )
         elif what < 0.8:
             del raw[at : at + rng.choice((1, 3, 100))]
         else:
@@ -92,38 +104,76 @@ def spoilt(good: bytes, rng: random.Random) -> bytes:
 
 def avro_value() -> bytes:
     out = io.BytesIO()
-    fields = {"text": "some words", "at": 1_700_000_000_000, "price": b"1", "kinds": ["A", "B"], "meta": {}}
+    fields = {
+        "text": "some words",
+        "at": 1_700_000_000_000,
+        "price": b"1",
+        "kinds": ["A", "B"],
+        "meta": {},
+    }
     plain = json.loads(json.dumps(AVRO).replace('"logicalType": "decimal", ', ""))
     fastavro.schemaless_writer(out, fastavro.parse_schema(plain), fields)
     return out.getvalue()
 
 
-def settings_of(kind: str, stand: SchemaServer, tmp_path: Path) -> tuple[dict[str, str], list[bytes]]:
+def settings_of(
+    kind: str, stand: SchemaServer, tmp_path: Path
+) -> tuple[dict[str, str], list[bytes]]:
     """Return the settings of a kind of input, and good values."""
-    fields = {"text": "some words", "at": "2026-01-02T03:04:05Z", "scope": 7, "page": {"text": ["a", "b"]}}
+    fields = {
+        "text": "some words",
+        "at": "2026-01-02T03:04:05Z",
+        "scope": 7,
+        "page": {"text": ["a", "b"]},
+    }
     as_json = json.dumps(fields).encode()
     in_json = {"time_field": "at", "scope_field": "scope", "id_field": "page.text"}
     if kind in ("avro", "protobuf"):
         stand.has(7, AVRO if kind == "avro" else PROTOBUF, schemaType=kind.upper())
-        given = {"value_format": kind, "registry_url": stand.url, "time_field": "at", "id_field": "meta.text"}
+        given = {
+            "value_format": kind,
+            "registry_url": stand.url,
+            "time_field": "at",
+            "id_field": "meta.text",
+        }
         if kind == "avro":
             return given, [struct.pack(">bI", 0, 7) + avro_value()]
-        page = classes_of(tmp_path, PROTOBUF)["Page"](text="some words", meta={"text": {"text": "b"}}, free={"text": 1.5})
+        page = classes_of(tmp_path, PROTOBUF)["Page"](
+            text="some words", meta={"text": {"text": "b"}}, free={"text": 1.5}
+        )
         return given, [struct.pack(">bI", 0, 7) + b"\0" + page.SerializeToString()]
     return {
         "raw": ({}, [b"some words"]),
-        "html": ({"text_is": "html"}, [b"<html><meta charset=gbk><p>some words</p>", b"\xef\xbb\xbf<p>a</p>"]),
+        "html": (
+            {"text_is": "html"},
+            [b"<html><meta charset=gbk><p>some words</p>", b"\xef\xbb\xbf<p>a</p>"],
+        ),
         "base64": ({"text_encoding": "base64"}, [base64.b64encode(b"some words")]),
         "json": ({"value_format": "json", **in_json}, [as_json]),
         "plain json": ({"value_format": "json"}, [as_json]),
         "framed json": ({"value_format": "confluent-json", **in_json}, [b"\0\0\0\0\x07" + as_json]),
-        "html in json": ({"value_format": "json", "text_is": "html"}, [b'{"text": "<p>\\ud800 some words</p>"}']),
+        "html in json": (
+            {"value_format": "json", "text_is": "html"},
+            [b'{"text": "<p>\\ud800 some words</p>"}'],
+        ),
         "vector": ({"value_format": "json", "text_field": "text"}, [b'{"text": [1, 2.5, -3, 0]}']),
     }[kind]
 
 
 @pytest.mark.parametrize(
-    "kind", ["raw", "html", "base64", "json", "plain json", "framed json", "html in json", "vector", "avro", "protobuf"]
+    "kind",
+    [
+        "raw",
+        "html",
+        "base64",
+        "json",
+        "plain json",
+        "framed json",
+        "html in json",
+        "vector",
+        "avro",
+        "protobuf",
+    ],
 )
 def test_any_value_is_a_document_or_a_dead_letter_that_was_foreseen(
     kind: str, stand: SchemaServer, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
@@ -138,12 +188,16 @@ def test_any_value_is_a_document_or_a_dead_letter_that_was_foreseen(
 
     assert all(isinstance(one, DecodedDocument) for one in one_by_one[: len(good)])
     assert all(isinstance(one, DecodedDocument | DeadLetter | Reason) for one in one_by_one)
-    assert [at for at, one in enumerate(one_by_one[len(good) :]) if isinstance(one, DecodedDocument)] == at_once.places
+    assert [
+        at for at, one in enumerate(one_by_one[len(good) :]) if isinstance(one, DecodedDocument)
+    ] == at_once.places
     assert all(isinstance(by.id_of(message(value)), bytes) for value in values)
     assert said_in(caplog) == [], "the decoder knows no such error, and should"
 
 
-def test_any_address_and_whatever_lies_there(pages: Pages, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_address_and_whatever_lies_there(
+    pages: Pages, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     rng = random.Random(seed)
     given = {"value_format": "json", "text_at": "at", "text_prefixes": pages.url, "text_is": "html"}
     by = Decoder(load_settings(given, environ={}))
@@ -151,12 +205,16 @@ def test_any_address_and_whatever_lies_there(pages: Pages, seed: int, caplog: py
     for number in range(60):
         pages.by_path[f"/{number}.gz"] = Reply(spoilt(rng.choice(packed), rng))
     written = [f"{pages.url}/{number}.gz" for number in range(60)]
-    written += [spoilt(f"{pages.url}/1.gz".encode(), rng).decode("utf-8", "replace") for _ in range(ROUNDS)]
+    written += [
+        spoilt(f"{pages.url}/1.gz".encode(), rng).decode("utf-8", "replace") for _ in range(ROUNDS)
+    ]
     values = [json.dumps({"at": one}).encode() for one in written]
     messages = Messages.of([message(value, at) for at, value in enumerate(values)])
 
     found = by.addresses(messages)
-    outcomes = [by.decode(messages[at]) for at in {*range(60), *(set(range(len(values))) - found.keys())}]
+    outcomes = [
+        by.decode(messages[at]) for at in {*range(60), *(set(range(len(values))) - found.keys())}
+    ]
 
     assert found.keys() >= set(range(60))
     assert all(isinstance(one, DecodedDocument | DeadLetter) for one in outcomes)
@@ -178,13 +236,23 @@ def test_any_packed_bytes_are_unpacked_or_refused(seed: int) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_page_may_declare_any_encoding(codec: str, seed: int) -> None:
     rng = random.Random(seed)
-    bodies = [b"hello", b"xn--\xff.xn--zzzz", b"." * 70, b"abc-99999999999", b"\\N{", b"+AAAA-", rng.randbytes(300)]
+    bodies = [
+        b"hello",
+        b"xn--\xff.xn--zzzz",
+        b"." * 70,
+        b"abc-99999999999",
+        b"\\N{",
+        b"+AAAA-",
+        rng.randbytes(300),
+    ]
     for body in bodies:
         assert isinstance(decode_page(b"<meta charset=%s>" % codec.encode() + body), str)
         assert isinstance(decode_page(body, codec), str)
 
 
-@pytest.mark.parametrize("codec", ["idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"])
+@pytest.mark.parametrize(
+    "codec", ["idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"]
+)
 def test_an_encoding_that_is_no_pages_is_read_as_none(codec: str) -> None:
     """Some refuse what they do not know, and one takes quadratic time."""
     page = f"<meta charset={codec}><p>Gr\u00fc\u00dfe, a-bc \\x41</p>"
@@ -217,7 +285,14 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
     monkeypatch.setattr(unforeseen.time, "monotonic", lambda: now[0])
     by = Decoder(load_settings({"text_is": "html"}, environ={}))
     raising(by, UnforeseenError("it\nis\x1b odd."))
-    messages = Messages.of([message(b"<p>good</p>", 0), message(b"bad", 1), message(b"<p>better</p>", 2), message(b"bad", 3)])
+    messages = Messages.of(
+        [
+            message(b"<p>good</p>", 0),
+            message(b"bad", 1),
+            message(b"<p>better</p>", 2),
+            message(b"bad", 3),
+        ]
+    )
 
     found = by.decode_all(messages)
 
@@ -225,10 +300,21 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
     letter = found.passed_over[1]
     assert found.passed_over == {1: letter, 3: letter}
     assert isinstance(letter, DeadLetter)
-    assert (letter.stage, letter.error_class, letter.is_timed) == ("decode", "UnforeseenError", True)
-    assert letter.message == r"The record led the decoder to an error that it does not know: it\nis\x1b odd."
+    assert (letter.stage, letter.error_class, letter.is_timed) == (
+        "decode",
+        "UnforeseenError",
+        True,
+    )
+    assert (
+        letter.message
+        == r"The record led the decoder to an error that it does not know: it\nis\x1b odd."
+    )
     (said,) = caplog.records
-    assert (said.levelno, said.position, said.exc_info is not None) == (logging.WARNING, "documents-3@1", True)  # type: ignore[attr-defined]
+    assert (said.levelno, said.position, said.exc_info is not None) == (
+        logging.WARNING,
+        "documents-3@1",
+        True,
+    )  # type: ignore[attr-defined]
     now[0] += 59.9
     by.decode(message(b"bad"))
     assert len(caplog.records) == 1
@@ -237,7 +323,9 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
     assert len(caplog.records) == 2
 
 
-def test_what_nobody_foresaw_of_fields_is_told_of_ids_and_addresses_too(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_foresaw_of_fields_is_told_of_ids_and_addresses_too(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = {"value_format": "json", "text_at": "at", "text_prefixes": pages.url}
     by = Decoder(load_settings(given, environ={}))
     known = room.parsed
@@ -257,9 +345,18 @@ def test_what_nobody_foresaw_of_fields_is_told_of_ids_and_addresses_too(pages: P
 
 
 @pytest.mark.parametrize(
-    "what", [RegistryAwayError("away"), TextAwayError("away"), AwayError("away"), MemoryError(), KeyboardInterrupt()]
+    "what",
+    [
+        RegistryAwayError("away"),
+        TextAwayError("away"),
+        AwayError("away"),
+        MemoryError(),
+        KeyboardInterrupt(),
+    ],
 )
-def test_what_is_away_want_of_memory_and_the_stop_are_no_fault_of_the_record(what: BaseException) -> None:
+def test_what_is_away_want_of_memory_and_the_stop_are_no_fault_of_the_record(
+    what: BaseException,
+) -> None:
     by = Decoder(load_settings({"text_is": "html"}, environ={}))
     raising(by, what)
     with pytest.raises(type(what)):
@@ -293,12 +390,20 @@ def test_what_nobody_foresaw_of_a_fetched_text_costs_no_other(
     def raise_it(*_: Any) -> Any:
         raise UnforeseenError("odd")
 
-    pages.by_path |= {"/a": Reply(gzip.compress(b"packed")), "/b": Reply(status=500), "/c": Reply(b"plain")}
+    pages.by_path |= {
+        "/a": Reply(gzip.compress(b"packed")),
+        "/b": Reply(status=500),
+        "/c": Reply(b"plain"),
+    }
     monkeypatch.setattr(
-        f"stream_dedup.inputs.{'elsewhere.unpack' if where == 'unpack' else 'stores.TextStores._told'}", raise_it
+        f"stream_dedup.inputs.{'elsewhere.unpack' if where == 'unpack' else 'stores.TextStores._told'}",
+        raise_it,
     )
     by = TextFetcher([pages.url], FetchLimits(4, 1000, 5.0))
-    first, second = by.check(f"{pages.url}/{'a' if where == 'unpack' else 'b'}"), by.check(f"{pages.url}/c")
+    first, second = (
+        by.check(f"{pages.url}/{'a' if where == 'unpack' else 'b'}"),
+        by.check(f"{pages.url}/c"),
+    )
     assert not isinstance(first, DeadLetter)
     assert not isinstance(second, DeadLetter)
     if where == "unpack":

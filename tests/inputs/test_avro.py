@@ -1,4 +1,5 @@
-"""Avro values by a registry: each schema, anybody's text, is read, or is the dead letter of its records; none takes long."""
+"""Avro values by a registry: each schema, anybody's text, is read, or is the dead letter of its
+records; none takes long."""
 
 from __future__ import annotations
 
@@ -21,16 +22,28 @@ from tests.inputs.registry_server import SchemaServer, message, read, refused
 
 
 def record(name: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": key, "type": kind} for key, kind in fields.items()],
+    }
 
 
-PAGE = record("Page", url="string", body="string", at={"type": "long", "logicalType": "timestamp-millis"})
+PAGE = record(
+    "Page", url="string", body="string", at={"type": "long", "logicalType": "timestamp-millis"}
+)
 RECURSIVE = record("Node", next=["null", "Node"])
 EMPTY_ITEMS = record("Lie", body={"type": "array", "items": "null"})
 
 
 def decoder(stand: SchemaServer, **more: str) -> Decoder:
-    given = {"value_format": "avro", "registry_url": stand.url, "text_field": "body", "id_field": "url", **more}
+    given = {
+        "value_format": "avro",
+        "registry_url": stand.url,
+        "text_field": "body",
+        "id_field": "url",
+        **more,
+    }
     return Decoder(load_settings(given, environ={}))
 
 
@@ -61,7 +74,9 @@ def test_an_unknown_id_is_a_dead_letter_and_not_asked_for_each_time(stand: Schem
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
-def test_a_registry_that_is_away_is_no_fault_of_the_record(stand: SchemaServer, status: int) -> None:
+def test_a_registry_that_is_away_is_no_fault_of_the_record(
+    stand: SchemaServer, status: int
+) -> None:
     stand.has(7, PAGE)
     by = decoder(stand)
     stand.status = status
@@ -72,7 +87,9 @@ def test_a_registry_that_is_away_is_no_fault_of_the_record(stand: SchemaServer, 
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
-def test_an_id_or_a_version_that_the_registry_refuses_is_the_records_fault(stand: SchemaServer, status: int) -> None:
+def test_an_id_or_a_version_that_the_registry_refuses_is_the_records_fault(
+    stand: SchemaServer, status: int
+) -> None:
     """The id comes with each value, and whoever writes one would stop the worker for ever."""
     stand.has(7, PAGE)
     stand.has(8, record("Doc"), references=[{"name": "W", "subject": "w", "version": 0}])
@@ -80,12 +97,17 @@ def test_an_id_or_a_version_that_the_registry_refuses_is_the_records_fault(stand
     by = decoder(stand)
     assert refused(by, b"\0\xff\xff\xff\xff").error_class == "UnknownSchema"
     found = refused(by, struct.pack(">bI", 0, 8))
-    assert (found.error_class, "version 0 of 'w', which the registry does not have" in found.message) == ("BadSchema", True)
+    assert (
+        found.error_class,
+        "version 0 of 'w', which the registry does not have" in found.message,
+    ) == ("BadSchema", True)
     assert read(by, framed(7, PAGE, FIRST)).text == "one text"
 
 
 def test_a_registry_that_is_not_there_is_away() -> None:
-    settings = load_settings({"value_format": "avro", "registry_url": "http://127.0.0.1:9"}, environ={})
+    settings = load_settings(
+        {"value_format": "avro", "registry_url": "http://127.0.0.1:9"}, environ={}
+    )
     with pytest.raises(RegistryAwayError):
         Decoder(settings).decode(message(framed(7, PAGE, FIRST)))
 
@@ -101,16 +123,27 @@ def test_a_registry_that_is_not_there_is_away() -> None:
         ("not a schema", b"", "BadSchema"),
         (PAGE, b"\xfe\xff\xff\xff\x0f", "EOFError"),
     ],
-    ids=["recursive", "items of no bytes", "long", "brackets", "deep", "no schema", "a length that lies"],
+    ids=[
+        "recursive",
+        "items of no bytes",
+        "long",
+        "brackets",
+        "deep",
+        "no schema",
+        "a length that lies",
+    ],
 )
-def test_bad_schemas_and_values_are_dead_letters(stand: SchemaServer, schema: Any, body: bytes, error_class: str) -> None:
+def test_bad_schemas_and_values_are_dead_letters(
+    stand: SchemaServer, schema: Any, body: bytes, error_class: str
+) -> None:
     stand.has(7, schema)
     found = refused(decoder(stand), struct.pack(">bI", 0, 7) + body)
     assert (found.stage, found.error_class) == ("decode", error_class), found
 
 
 def test_what_is_kept_of_schemas_is_bounded(stand: SchemaServer) -> None:
-    """Each has a megabyte; the first is asked for anew when it comes again, and read all the same."""
+    """Each has a megabyte; the first is asked for anew when it comes again, and read all the
+    same."""
     long = {**PAGE, "doc": "x" * 1_000_000}
     by = decoder(stand)
     for number in [*range(1, 7), 6, 1]:
@@ -161,7 +194,10 @@ def page_of(*kinds: Any, **more: Any) -> dict[str, Any]:
 def chained(count: int, *, by_union: bool = False) -> list[Any]:
     """Return types each of which holds the one before it."""
     wrap = (lambda name: ["null", name]) if by_union else (lambda name: name)
-    return [record("A0", n="int"), *(record(f"A{number}", a=wrap(f"A{number - 1}")) for number in range(1, count))]
+    return [
+        record("A0", n="int"),
+        *(record(f"A{number}", a=wrap(f"A{number - 1}")) for number in range(1, count)),
+    ]
 
 
 def hub(count: int) -> list[Any]:
@@ -180,7 +216,10 @@ def nulls(name: str, count: int, **inner: Any) -> dict[str, Any]:
 
 def doubled(count: int, **inner: Any) -> list[Any]:
     """Return types each of which holds the one before it twice."""
-    return [record("A0", **inner), *(record(f"A{n}", a=f"A{n - 1}", b=f"A{n - 1}") for n in range(1, count))]
+    return [
+        record("A0", **inner),
+        *(record(f"A{n}", a=f"A{n - 1}", b=f"A{n - 1}") for n in range(1, count)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +233,10 @@ def doubled(count: int, **inner: Any) -> list[Any]:
     ids=["a chain", "a hub", "two of two of two", "many fields"],
 )
 def test_a_schema_of_many_types_is_read(stand: SchemaServer, kinds: list[Any]) -> None:
-    assert read(decoder(stand, text_field="text"), having(stand, page_of(*kinds), TEXT + b"\0")).text == "small"
+    assert (
+        read(decoder(stand, text_field="text"), having(stand, page_of(*kinds), TEXT + b"\0")).text
+        == "small"
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,13 +246,28 @@ def test_a_schema_of_many_types_is_read(stand: SchemaServer, kinds: list[Any]) -
         (page_of(*doubled(25)), "records and nulls in 0 bytes"),
         (page_of(nulls("Nulls", 40, n="int")), "41 records and nulls in 1 bytes"),
         (page_of({"type": "array", "items": nulls("Nulls", 40, n="int")}), "41 records"),
-        (page_of(*doubled(25, n="int"), {"type": "map", "values": nulls("M", 18)}), "19 records and nulls in 0 bytes"),
-        (page_of({"type": "array", "items": record("Empty", n="null")}), "the items of an array take no bytes"),
-        (page_of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}), "the items of an array take no bytes"),
-        (page_of({"type": "array", "items": {"type": "fixed", "name": "F", "size": -1}}), "'F' has fewer than no bytes"),
+        (
+            page_of(*doubled(25, n="int"), {"type": "map", "values": nulls("M", 18)}),
+            "19 records and nulls in 0 bytes",
+        ),
+        (
+            page_of({"type": "array", "items": record("Empty", n="null")}),
+            "the items of an array take no bytes",
+        ),
+        (
+            page_of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}),
+            "the items of an array take no bytes",
+        ),
+        (
+            page_of({"type": "array", "items": {"type": "fixed", "name": "F", "size": -1}}),
+            "'F' has fewer than no bytes",
+        ),
         (page_of(record("Endless", a="int", b="Endless")), "'Endless' holds itself without end"),
         (page_of(record("One", b=record("Other", a="One"))), "holds itself without end"),
-        ({**page_of("Page"), "__fastavro_parsed": True, "__named_schemas": {}, "fields": 7}, "cannot be used"),
+        (
+            {**page_of("Page"), "__fastavro_parsed": True, "__named_schemas": {}, "fields": 7},
+            "cannot be used",
+        ),
         ([], "cannot be used"),
         (7, "cannot be used"),
     ],
@@ -226,7 +283,9 @@ def test_a_value_that_is_nested_deep_costs_nobody_but_itself(stand: SchemaServer
     by = decoder(stand, text_field="text")
     value = having(stand, page_of(*chained(TYPES_MAX - 1, by_union=True)), TEXT)
     deep = (
-        value + struct.pack("<H", 0x80 | (2 * (TYPES_MAX - 1)) & 0x7F | (2 * (TYPES_MAX - 1)) >> 7 << 8) + b"\x02" * TYPES_MAX
+        value
+        + struct.pack("<H", 0x80 | (2 * (TYPES_MAX - 1)) & 0x7F | (2 * (TYPES_MAX - 1)) >> 7 << 8)
+        + b"\x02" * TYPES_MAX
     )
     assert refused(by, deep).error_class == "RecursionError"
     assert read(by, value + b"\0").text == "small"
@@ -266,7 +325,9 @@ def test_a_decimal_is_not_worked_out(stand: SchemaServer) -> None:
 def test_a_union_of_types_that_are_referred_to_is_read(stand: SchemaServer) -> None:
     stand.has(90, record("Page", text="string"), "page")
     stand.has(91, record("Note", text="string", n="int"), "note")
-    references = [{"name": name, "subject": name.lower(), "version": 1} for name in ("Page", "Note")]
+    references = [
+        {"name": name, "subject": name.lower(), "version": 1} for name in ("Page", "Note")
+    ]
     by = decoder(stand, text_field="text")
     value = having(stand, ["Page", "Note"], b"\0" + TEXT, references=references)
     assert read(by, value).text == "small"
@@ -293,19 +354,38 @@ def any_kind(rng: random.Random, names: list[str], depth: int = 0) -> Any:
         case 5:
             return [any_kind(rng, names, depth + 1) for _ in range(rng.randrange(4))]
         case 6:
-            return {"type": "fixed", "name": name(), "size": rng.choice([0, 1, 3, -1, 10**6, 10**30, 1.5, "x"])}
+            return {
+                "type": "fixed",
+                "name": name(),
+                "size": rng.choice([0, 1, 3, -1, 10**6, 10**30, 1.5, "x"]),
+            }
         case 7:
-            return {"type": "enum", "name": name(), "symbols": rng.choice([[], ["A"], ["A", "B"], ["A", "A"], 7])}
+            return {
+                "type": "enum",
+                "name": name(),
+                "symbols": rng.choice([[], ["A"], ["A", "B"], ["A", "A"], 7]),
+            }
         case 8:
-            logical = rng.choice(["decimal", "uuid", "date", "time-millis", "timestamp-micros", "nope", 7])
-            return {"type": rng.choice(primitives), "logicalType": logical, "precision": 4, "scale": 2}
+            logical = rng.choice(
+                ["decimal", "uuid", "date", "time-millis", "timestamp-micros", "nope", 7]
+            )
+            return {
+                "type": rng.choice(primitives),
+                "logicalType": logical,
+                "precision": 4,
+                "scale": 2,
+            }
         case _:
             own = name()
-            fields = {f"f{number}": any_kind(rng, names, depth + 1) for number in range(rng.randrange(5))}
+            fields = {
+                f"f{number}": any_kind(rng, names, depth + 1) for number in range(rng.randrange(5))
+            }
             return record(own, **fields) | {"type": rng.choice(["record", "error"])}
 
 
-def test_any_schema_is_read_or_refused_and_so_is_any_value(stand: SchemaServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_schema_is_read_or_refused_and_so_is_any_value(
+    stand: SchemaServer, caplog: pytest.LogCaptureFixture
+) -> None:
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -313,7 +393,15 @@ def test_any_schema_is_read_or_refused_and_so_is_any_value(stand: SchemaServer, 
     kinds = set()
     for number in range(300):
         stand.has(number, page_of(any_kind(rng, [])) if rng.random() < 0.8 else any_kind(rng, []))
-        for body in (rng.randbytes(rng.choice((1, 5, 40, 400))), TEXT + b"\2" * 300, TEXT + b"\xfe" + b"\xff" * 7 + b"\x7f"):
-            kinds.add(getattr(by.decode(message(struct.pack(">bI", 0, number) + body)), "error_class", "read"))
+        for body in (
+            rng.randbytes(rng.choice((1, 5, 40, 400))),
+            TEXT + b"\2" * 300,
+            TEXT + b"\xfe" + b"\xff" * 7 + b"\x7f",
+        ):
+            kinds.add(
+                getattr(
+                    by.decode(message(struct.pack(">bI", 0, number) + body)), "error_class", "read"
+                )
+            )
     assert {"read", "BadSchema"} < kinds
     assert caplog.records == [], "the decoder knows no such error, and should"

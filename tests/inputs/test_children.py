@@ -37,7 +37,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     class Seen(subprocess.Popen[bytes]):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
-            found.append({"child": self, "environment": dict(options["env"])})  # what has ended shows none in /proc
+            found.append(
+                {"child": self, "environment": dict(options["env"])}
+            )  # what has ended shows none in /proc
 
         def wait(self, timeout: float | None = None) -> int:
             look(found)
@@ -60,13 +62,17 @@ def protobuf_decoder(stand: SchemaServer) -> Decoder:
 
 
 @LINUX
-def test_children_have_nothing_of_ours_and_bounds(started: list[dict[str, Any]], stand: SchemaServer) -> None:
+def test_children_have_nothing_of_ours_and_bounds(
+    started: list[dict[str, Any]], stand: SchemaServer
+) -> None:
     extractor = Extractor()
     assert extractor.extract("<p>some words</p>") == "some words"
     look(started)
     extractor.close()
     assert read(protobuf_decoder(stand), framed_protobuf(stand)).text == "abc"
-    assert [one["environment"] for one in started] == [{"PYTHONPATH": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}] * 2
+    assert [one["environment"] for one in started] == [
+        {"PYTHONPATH": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}
+    ] * 2
     of_extractor, of_protoc = (one["limits"] for one in started)
     any_time = resource.getrlimit(resource.RLIMIT_CPU)  # each page has a timer of its own
     assert of_extractor == [(2 << 30, 2 << 30), (0, 0), any_time]
@@ -76,7 +82,9 @@ def test_children_have_nothing_of_ours_and_bounds(started: list[dict[str, Any]],
 @LINUX
 def test_a_child_that_takes_more_memory_or_time_than_it_may_is_ended() -> None:
     program = "import sys; sys.stdin.read(); bytearray(1 << 30)"  # it begins when its limit is set
-    hungry = start_child([sys.executable, "-c", program], 512 << 20, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    hungry = start_child(
+        [sys.executable, "-c", program], 512 << 20, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     busy = start_child([sys.executable, "-c", "while True: pass"], 1 << 30, 1)
     hungry.communicate(timeout=60)
     assert hungry.returncode == 1
@@ -88,13 +96,19 @@ def test_a_schema_that_takes_protoc_more_than_it_may_is_a_dead_letter_that_is_re
 ) -> None:
     """What decided is a limit, so another worker may have judged the record."""
     abort = [sys.executable, "-c", "import os; os.abort()"]
-    monkeypatch.setattr(protobuf, "start_child", lambda _, *limits, **options: start_child(abort, *limits, **options))
+    monkeypatch.setattr(
+        protobuf,
+        "start_child",
+        lambda _, *limits, **options: start_child(abort, *limits, **options),
+    )
     found = refused(protobuf_decoder(stand), framed_protobuf(stand))
     assert (found.error_class, found.is_timed) == ("BadSchema", True)
     assert "it breaks protoc, or takes it more than 1024 MB of memory" in found.message
 
 
-def test_an_extractor_that_cannot_be_started_is_no_fault_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extractor_that_cannot_be_started_is_no_fault_of_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     by = Decoder(load_settings({"text_is": "html"}, environ={}))
     page = Message("documents", 0, 0, None, b"<p>some words</p>", None, [])
 
@@ -129,14 +143,22 @@ def extracted_by(program: str) -> str | Failure:
 
 
 def test_a_page_for_which_there_was_no_memory_is_retracted() -> None:
-    found = extracted_by(r"import sys; sys.stdin.buffer.read(8); sys.stdout.buffer.write(b'\1\0\0\0\x0bMemoryError')")
-    assert found == Failure("MemoryError", "The extractor failed on the page: MemoryError.", is_timed=True)
+    found = extracted_by(
+        r"import sys; sys.stdin.buffer.read(8); sys.stdout.buffer.write(b'\1\0\0\0\x0bMemoryError')"
+    )
+    assert found == Failure(
+        "MemoryError", "The extractor failed on the page: MemoryError.", is_timed=True
+    )
 
 
 @pytest.mark.parametrize(
-    ("end", "starts"), [("os.kill(os.getpid(), signal.SIGPROF)", 1), ("sys.stdin.buffer.read(4)", 2)], ids=["time", "fault"]
+    ("end", "starts"),
+    [("os.kill(os.getpid(), signal.SIGPROF)", 1), ("sys.stdin.buffer.read(4)", 2)],
+    ids=["time", "fault"],
 )
-def test_a_page_that_ends_the_process_is_tried_twice_unless_it_used_its_time_up(tmp_path: Path, end: str, starts: int) -> None:
+def test_a_page_that_ends_the_process_is_tried_twice_unless_it_used_its_time_up(
+    tmp_path: Path, end: str, starts: int
+) -> None:
     log = tmp_path / "starts"
     found = extracted_by(f"import os, signal, sys; open({str(log)!r}, 'a').write('x'); {end}")
     assert isinstance(found, Failure)
@@ -148,15 +170,19 @@ HANGS = "<div>" * 100_000 + "text"
 
 
 def test_any_bytes_are_a_page(extractor: Extractor) -> None:
-    """Where no main content is found, all that is visible counts; nothing raises, whatever the page is."""
-    found = extractor.extract("<html><body><nav><a href='/'>Only a menu</a></nav><script>x()</script></body></html>")
+    """Where no main content is found, all that is visible counts; nothing raises, whatever the page
+    is."""
+    found = extractor.extract(
+        "<html><body><nav><a href='/'>Only a menu</a></nav><script>x()</script></body></html>"
+    )
     assert found == "Only a menu"
     for page in ("", "\0", "<", "<!--", "&#xD800;", "\ud800", "<p>" * 1000, "no tags at all"):
         assert isinstance(extractor.extract(page), str)
 
 
 def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
-    """The kernel ends the process that uses up its time; the page is a dead letter, and remembered as one."""
+    """The kernel ends the process that uses up its time; the page is a dead letter, and remembered
+    as one."""
     decoder = Decoder(load_settings({"text_is": "html"}, environ={}))
     decoder._extractor = extractor = Extractor(cpu_seconds=0.3)
     before = extractor.extract("<p>before</p>")
@@ -167,7 +193,11 @@ def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
 
     assert before == "before"
     assert isinstance(letter, DeadLetter)
-    assert (letter.stage, letter.error_class, letter.is_timed) == ("fingerprint", "PageGivenUp", True)
+    assert (letter.stage, letter.error_class, letter.is_timed) == (
+        "fingerprint",
+        "PageGivenUp",
+        True,
+    )
     assert "0.3 s of CPU (STREAM_DEDUP_PAGE_CPU)" in letter.message
     assert isinstance(after, DecodedDocument)
     assert after.text == "after"

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable, UnreadableHeaders
+from stream_dedup.ground.document import (
+    ID_BYTES_MAX,
+    DeadLetter,
+    Headers,
+    Message,
+    Reason,
+    Unreadable,
+    UnreadableHeaders,
+)
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
@@ -18,7 +26,9 @@ from stream_dedup.settings.layers import PRESETS, load_settings
 from stream_dedup.settings.settings import Origin, Settings
 
 
-def decode(value: bytes | None, headers: Headers | None = None, key: bytes | None = b"k", **settings: Any) -> Any:
+def decode(
+    value: bytes | None, headers: Headers | None = None, key: bytes | None = b"k", **settings: Any
+) -> Any:
     """Return what one record is, after it was found to be the same among others."""
     message = Message("documents", 0, 7, key, value, 1_790_000_000_000, headers or [])
     decoder = Decoder(Settings(**settings))
@@ -27,11 +37,16 @@ def decode(value: bytes | None, headers: Headers | None = None, key: bytes | Non
     found = decoder.decode_all(Messages.of([message, empty, message, skipped, message]), {3})
     if isinstance(one, DecodedDocument):
         assert found.places == [0, 2, 4]
-        rows = zip(found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True)
+        rows = zip(
+            found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True
+        )
         assert [DecodedDocument(*row) for row in rows] == [one] * 3
         assert found.passed_over == {1: Reason.TOMBSTONE}
     else:
-        assert (found.places, found.passed_over) == ([], {0: one, 1: Reason.TOMBSTONE, 2: one, 4: one})
+        assert (found.places, found.passed_over) == (
+            [],
+            {0: one, 1: Reason.TOMBSTONE, 2: one, 4: one},
+        )
     return one
 
 
@@ -57,9 +72,14 @@ def test_a_record_that_cannot_be_read_is_no_tombstone() -> None:
 
 
 @pytest.mark.parametrize("value", [b'{"text": "some words"}', b"", None])
-@pytest.mark.parametrize("settings", [{}, {"value_format": "json"}, {"text_encoding": "base64"}, {"allow_bypass": True}])
-def test_a_record_without_its_headers_is_a_dead_letter(value: bytes | None, settings: dict[str, Any]) -> None:
-    """Whatever its value would have been, also among others: its headers cannot leave as they came."""
+@pytest.mark.parametrize(
+    "settings", [{}, {"value_format": "json"}, {"text_encoding": "base64"}, {"allow_bypass": True}]
+)
+def test_a_record_without_its_headers_is_a_dead_letter(
+    value: bytes | None, settings: dict[str, Any]
+) -> None:
+    """Whatever its value would have been, also among others: its headers cannot leave as they
+    came."""
     one = UnreadableHeaders("documents", 0, 7, b"k", value, 1_790_000_000_000, [])
     one.why, one.name = "'utf-8' codec can't decode", r"r\xe9f\xe9rent"
     good = Message("documents", 0, 8, b"k", b'{"text": "d29yZHM="}', 1_790_000_000_000, [])
@@ -85,9 +105,14 @@ def test_invalid_utf8_is_replaced() -> None:
 RUSSIAN = "Совет гавани закрыл {} причал на ремонт до весны 2026 года: 11 свай из 40 сгнили, сообщает harbour.example 24.11."
 
 
-@pytest.mark.parametrize("settings", [{}, {"value_format": "json"}, {"text_encoding": "base64"}], ids=["raw", "json", "base64"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"value_format": "json"}, {"text_encoding": "base64"}],
+    ids=["raw", "json", "base64"],
+)
 def test_a_text_in_another_encoding_is_a_dead_letter(settings: dict[str, Any]) -> None:
-    """What is left of it is the digits and the names, which different texts share; some letters lost of one cost nothing."""
+    """What is left of it is the digits and the names, which different texts share; some letters
+    lost of one cost nothing."""
 
     def record(text: str, encoding: str) -> Message:
         raw = text.encode(encoding)
@@ -96,11 +121,21 @@ def test_a_text_in_another_encoding_is_a_dead_letter(settings: dict[str, Any]) -
         return Message("documents", 0, 0, b"k", value, 1_790_000_000_000, [])
 
     decoder = Decoder(Settings(**settings))
-    whole = record("Le conseil a fermé le vieux ponton, dit la municipalité: " + "il sera réparé avant l'été. " * 9, "latin-1")
+    whole = record(
+        "Le conseil a fermé le vieux ponton, dit la municipalité: "
+        + "il sera réparé avant l'été. " * 9,
+        "latin-1",
+    )
     for encoding in ("cp1251", "koi8-r", "cp866", "gb18030"):
-        found = decoder.decode_all(Messages.of([whole, *(record(RUSSIAN.format(n), encoding) for n in ("северный", "южный"))]))
+        found = decoder.decode_all(
+            Messages.of(
+                [whole, *(record(RUSSIAN.format(n), encoding) for n in ("северный", "южный"))]
+            )
+        )
         assert found.places == [0]
-        assert {(one.stage, one.error_class) for one in found.passed_over.values()} == {("decode", "OtherEncoding")}
+        assert {(one.stage, one.error_class) for one in found.passed_over.values()} == {
+            ("decode", "OtherEncoding")
+        }
         assert "are no UTF-8" in found.passed_over[1].message
     assert decoder.decode_all(Messages.of([record(RUSSIAN.format("южный"), "utf-8")])).places == [0]
 
@@ -129,7 +164,9 @@ def test_bypass_only_where_it_is_allowed() -> None:
         ({"text": ["a", 7]}, "field", "NotText", "a list that is not all texts"),
     ],
 )
-def test_what_has_no_text_is_a_dead_letter(value: Any, stage: str, error_class: str, says: str) -> None:
+def test_what_has_no_text_is_a_dead_letter(
+    value: Any, stage: str, error_class: str, says: str
+) -> None:
     letter = as_json(value)
 
     assert isinstance(letter, DeadLetter)
@@ -139,25 +176,40 @@ def test_what_has_no_text_is_a_dead_letter(value: Any, stage: str, error_class: 
 
 def test_confluents_frame_goes_and_is_never_guessed() -> None:
     for schema in (0, 1, 2**31):
-        assert decode(b"\0" + schema.to_bytes(4, "big") + b'{"text": "x"}', value_format="confluent-json").text == "x"
+        assert (
+            decode(
+                b"\0" + schema.to_bytes(4, "big") + b'{"text": "x"}', value_format="confluent-json"
+            ).text
+            == "x"
+        )
     bad = (b"", b"\0\0\0\0", b'{"text":"x"}', b"\1\0\0\0\1{}", b"\0\0\0\0\1{")
     letters = [decode(value, value_format="confluent-json") for value in bad]
     assert [one.error_class for one in letters] == ["NotFramed"] * 4 + ["JSONDecodeError"]
 
 
 def test_json_fields() -> None:
-    value = {"page": {"body": ["one", "two"], "id": 17}, "at": "2026-03-01T00:00:00Z", "site": "a.example"}
-    found = as_json(value, text_field="page.body", id_field="page.id", time_field="at", scope_field="site")
+    value = {
+        "page": {"body": ["one", "two"], "id": 17},
+        "at": "2026-03-01T00:00:00Z",
+        "site": "a.example",
+    }
+    found = as_json(
+        value, text_field="page.body", id_field="page.id", time_field="at", scope_field="site"
+    )
 
     assert (found.text, found.id, found.time_ms) == ("one\ntwo", b"17", 1_772_323_200_000)
     assert found.scope == as_json({"text": "x", "site": "a.example"}, scope_field="site").scope
     assert found.scope != as_json({"text": "x", "site": "b.example"}, scope_field="site").scope
     assert as_json({"text": "x"}, scope_field="site").scope == 0
-    found = as_json({"page": {"body": "one", "id": "seventeen"}}, text_field="page.body", id_field="page.id")
+    found = as_json(
+        {"page": {"body": "one", "id": "seventeen"}}, text_field="page.body", id_field="page.id"
+    )
     assert (found.text, found.id) == ("one", b"seventeen")
     assert as_json({"a.b": "flat", "a": {"b": "deep"}}, text_field="a.b").text == "flat"
     found = as_json({"text": "x", "at": "yesterday"}, id_field="url", time_field="at")
-    assert (found.id, found.time_ms) == (b"k", 1_790_000_000_000), "without its own, those of the record"
+    assert (found.id, found.time_ms) == (b"k", 1_790_000_000_000), (
+        "without its own, those of the record"
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,12 +239,16 @@ def test_base64_text() -> None:
 
 
 def test_odd_ids_fit_the_log_and_stay_distinct() -> None:
-    """Two long ones with one prefix stay two; those with half a surrogate pair have no UTF-8, and are not made one."""
+    """Two long ones with one prefix stay two; those with half a surrogate pair have no UTF-8, and
+    are not made one."""
     one, other = decode(b"x", key=b"k" * 5000).id, decode(b"x", key=b"k" * 5001).id
 
     assert len(one) == len(other) == ID_BYTES_MAX
     assert one != other
-    assert len({as_json(rb'{"text": "a", "id": "\ud8%02x"}' % n, id_field="id").id for n in range(3)}) == 3
+    assert (
+        len({as_json(rb'{"text": "a", "id": "\ud8%02x"}' % n, id_field="id").id for n in range(3)})
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,15 +266,20 @@ def test_odd_ids_fit_the_log_and_stay_distinct() -> None:
     ],
 )
 def test_the_quick_parser_agrees_with_the_library(value: bytes) -> None:
-    """Whether msgspec takes a value or leaves it to json, the same comes out, to the type of each number."""
+    """Whether msgspec takes a value or leaves it to json, the same comes out, to the type of each
+    number."""
     expected = json.loads(value.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
 
     assert repr(parse_json(value)) == repr(expected)
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b'{"a": 01}', b'{"a": 1.}', b"[1,]", b'"\x01"', b"\xc2\xa0{}", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"{", b'{"a": 01}', b'{"a": 1.}', b"[1,]", b'"\x01"', b"\xc2\xa0{}", b"[" * 100_000],
+)
 def test_what_is_no_json_is_none_to_both(value: bytes) -> None:
-    """A value that the quick parser took and json does not would be judged here and a dead letter there."""
+    """A value that the quick parser took and json does not would be judged here and a dead letter
+    there."""
     with pytest.raises((ValueError, RecursionError)):
         parse_json(value)
 
@@ -232,7 +293,8 @@ URL = b"https://stadtblatt.example/bruecke"
 
 
 def decode_sample(name: str, **settings: str) -> DecodedDocument:
-    """Return the document that a sample's record becomes; its timestamp is 17, and it has no key."""
+    """Return the document that a sample's record becomes; its timestamp is 17, and it has no
+    key."""
     message = Message("documents", 0, 0, None, (SAMPLES / name).read_bytes(), 17, [])
     found = Decoder(load_settings(settings, environ={})).decode(message)
     assert isinstance(found, DecodedDocument), found
@@ -240,7 +302,8 @@ def decode_sample(name: str, **settings: str) -> DecodedDocument:
 
 
 def test_nutch() -> None:
-    """Every field is an array; its dates are no dates that can be read, so the record's own time counts."""
+    """Every field is an array; its dates are no dates that can be read, so the record's own time
+    counts."""
     found = decode_sample("nutch.json", input_preset="nutch")
 
     assert found.text.startswith("Der Brückenbau beginnt im März Die Stadt")
@@ -251,7 +314,11 @@ def test_nutch() -> None:
     ("name", "settings", "time_ms"),
     [
         ("scrapy-cluster.json", {"input_preset": "scrapy-cluster"}, FETCHED_MS + 736),
-        ("scrapy-cluster-base64.json", {"input_preset": "scrapy-cluster", "text_encoding": "base64"}, FETCHED_MS + 736),
+        (
+            "scrapy-cluster-base64.json",
+            {"input_preset": "scrapy-cluster", "text_encoding": "base64"},
+            FETCHED_MS + 736,
+        ),
         ("ache.json", {"input_preset": "ache"}, FETCHED_MS),
     ],
 )
@@ -281,8 +348,11 @@ def test_explicit_settings_win_and_the_preset_is_an_origin(tmp_path: Path) -> No
 
 
 def test_a_preset_is_named_where_it_does_not_fit() -> None:
-    """What contradicts a preset is said with its name; a name that is none has the nearest beside it."""
-    with pytest.raises(ConfigurationError, match=r"nutch is 'content', but needs STREAM_DEDUP_VALUE_FORMAT=json"):
+    """What contradicts a preset is said with its name; a name that is none has the nearest beside
+    it."""
+    with pytest.raises(
+        ConfigurationError, match=r"nutch is 'content', but needs STREAM_DEDUP_VALUE_FORMAT=json"
+    ):
         load_settings({"input_preset": "nutch", "value_format": "raw"}, environ={})
     with pytest.raises(ConfigurationError, match="did you mean nutch"):
         load_settings({"input_preset": "nutsch"}, environ={})

@@ -1,4 +1,5 @@
-"""Records that name the address of their text: what each becomes, whatever stands there and whatever lies there."""
+"""Records that name the address of their text: what each becomes, whatever stands there and
+whatever lies there."""
 
 from __future__ import annotations
 
@@ -27,7 +28,13 @@ def pages(pages: Pages) -> Pages:
 
 
 def settings_for(pages: Pages, **more: str) -> Settings:
-    given = {"value_format": "json", "text_at": "page.uri", "text_prefixes": pages.url, "id_field": "id", **more}
+    given = {
+        "value_format": "json",
+        "text_at": "page.uri",
+        "text_prefixes": pages.url,
+        "id_field": "id",
+        **more,
+    }
     return load_settings(given, environ={})
 
 
@@ -60,14 +67,27 @@ HTML = "<html><head><meta charset=cp1252></head><body><p>Grüße aus dem Süden,
         (IN_FIELD, {"page": [{"uri": ["URL/a"]}], "id": "key"}, [], "the text"),
         *((IN_FIELD, {"text": "inside", **named}, [], "inside") for named in UNNAMED),
         *((IN_FIELD, named, [], ("field", "MissingField")) for named in UNNAMED),
-        *((IN_FIELD, {"page": {"uri": uri}, "text": "in"}, [], NOT_AN_ADDRESS) for uri in (7, ["a", "b"], {"a": 1}, True)),
+        *(
+            (IN_FIELD, {"page": {"uri": uri}, "text": "in"}, [], NOT_AN_ADDRESS)
+            for uri in (7, ["a", "b"], {"a": 1}, True)
+        ),
         (IN_FIELD, None, [], Reason.TOMBSTONE),
         (IN_FIELD, b"{", [], ("decode", "JSONDecodeError")),
         (IN_FIELD, {"page": {"uri": "http://127.0.0.1:1/"}}, [], ("fetch", "AddressRefused")),
         (IN_FIELD, {"page": {"uri": "URL/none"}}, [], ("fetch", "NotFound")),
-        (IN_FIELD | {"text_is": "html"}, {"page": {"uri": "URL/page"}}, [], "Grüße aus dem Süden, wo lange Sätze stehen."),
+        (
+            IN_FIELD | {"text_is": "html"},
+            {"page": {"uri": "URL/page"}},
+            [],
+            "Grüße aus dem Süden, wo lange Sätze stehen.",
+        ),
         (IN_FIELD | {"text_encoding": "base64"}, {"page": {"uri": "URL/b64"}}, [], "packed twice"),
-        (IN_HEADER, b"any", [("text-uri", b"file:///etc/passwd"), ("text-uri", b"URL/a"), ("other", b"x")], "the text"),
+        (
+            IN_HEADER,
+            b"any",
+            [("text-uri", b"file:///etc/passwd"), ("text-uri", b"URL/a"), ("other", b"x")],
+            "the text",
+        ),
         (IN_HEADER, b"inside", [], "inside"),
         (IN_HEADER, b"inside", [("text-uri", None)], "inside"),
         (IN_HEADER, b"inside", [("text-uri", b"\xff")], NOT_AN_ADDRESS),
@@ -76,8 +96,12 @@ HTML = "<html><head><meta charset=cp1252></head><body><p>Grüße aus dem Süden,
 def test_a_record_s_text_is_what_lies_at_its_address(
     pages: Pages, given: dict[str, str], value: Any, headers: Headers, expected: Any
 ) -> None:
-    """In a field, or in the last header of that name; without an address it is inside. Only what has one is asked for."""
-    pages.by_path |= {"/page": Reply(gzip.compress(HTML.encode("cp1252"))), "/b64": Reply(base64.b64encode(b"packed twice"))}
+    """In a field, or in the last header of that name; without an address it is inside. Only what
+    has one is asked for."""
+    pages.by_path |= {
+        "/page": Reply(gzip.compress(HTML.encode("cp1252"))),
+        "/b64": Reply(base64.b64encode(b"packed twice")),
+    }
     url = pages.url.encode()
     one = message(value, [(name, raw and raw.replace(b"URL", url)) for name, raw in headers])
     one = one._replace(value=one.value and one.value.replace(b"URL", url))
@@ -136,19 +160,33 @@ def test_only_what_has_an_address_that_may_be_read_is_fetched(pages: Pages) -> N
     ],
     ids=["raw, a header", "json, a header", "json, a field"],
 )
-def test_a_batch_of_both_kinds_is_decoded_as_one_by_one(pages: Pages, given: dict[str, str], inside: bytes) -> None:
-    """Values that hold a text and name an address too have theirs fetched, whatever quick way there is for those around."""
+def test_a_batch_of_both_kinds_is_decoded_as_one_by_one(
+    pages: Pages, given: dict[str, str], inside: bytes
+) -> None:
+    """Values that hold a text and name an address too have theirs fetched, whatever quick way there
+    is for those around."""
     by = Decoder(load_settings({**given, "text_prefixes": pages.url}, environ={}))
     is_header = given["text_at"].startswith("header:")
-    named = inside if is_header else json.dumps({"text": "not this", "uri": f"{pages.url}/a"}).encode()
+    named = (
+        inside if is_header else json.dumps({"text": "not this", "uri": f"{pages.url}/a"}).encode()
+    )
     headers: Headers = [("text-uri", f"{pages.url}/a".encode())] if is_header else []
     kinds = [(inside, []), (named, headers), (None, headers), (inside, []), (named, headers)]
     messages = Messages.of([message(*one)._replace(offset=at) for at, one in enumerate(kinds)])
     addresses = by.addresses(messages)
     assert [*addresses] == [1, 4]
-    fetched = dict(zip(addresses, by.fetch([*addresses.values()], 0, 1 << 20, 1 << 20, lambda: False), strict=True))
+    fetched = dict(
+        zip(
+            addresses,
+            by.fetch([*addresses.values()], 0, 1 << 20, 1 << 20, lambda: False),
+            strict=True,
+        )
+    )
     found = by.decode_all(messages, fetched=fetched)
-    assert (found.places, found.texts) == ([0, 1, 3, 4], ["inside", "the text", "inside", "the text"])
+    assert (found.places, found.texts) == (
+        [0, 1, 3, 4],
+        ["inside", "the text", "inside", "the text"],
+    )
     assert found.texts == [text_of(by.decode(messages[place])) for place in found.places]
     assert found.passed_over == {2: Reason.TOMBSTONE}
 
@@ -171,7 +209,10 @@ def test_who_fetches_nothing_says_so_and_knows_the_id(pages: Pages) -> None:
         ({"text_at": "header:", "text_prefixes": "s3://a"}, "must name a header"),
         ({"text_at": "a..b", "value_format": "json", "text_prefixes": "s3://a"}, "dotted path"),
         ({"text_at": "uri", "value_format": "json"}, "STREAM_DEDUP_TEXT_PREFIXES=s3://crawl/pages"),
-        ({"text_at": "uri", "value_format": "json", "text_prefixes": "ftp://a"}, "must begin with one of s3://"),
+        (
+            {"text_at": "uri", "value_format": "json", "text_prefixes": "ftp://a"},
+            "must begin with one of s3://",
+        ),
         ({"text_bytes": "10"}, "at least"),
         ({"text_timeout": "10"}, "with its unit"),
         ({"text_fetches": "0"}, "at least 1"),
@@ -188,7 +229,10 @@ def test_vectors_are_not_fetched(pages: Pages) -> None:
 
 
 def test_workers_of_one_log_read_texts_at_the_same_place(pages: Pages) -> None:
-    with_address, without = settings_for(pages), load_settings({"value_format": "json", "id_field": "id"}, environ={})
+    with_address, without = (
+        settings_for(pages),
+        load_settings({"value_format": "json", "id_field": "id"}, environ={}),
+    )
     assert "text_at" not in reading_of(without)  # as logs say that are older than the setting
     assert check_reading(with_address, reading_of(with_address)).state.value == "ok"
     for one, other in ((with_address, without), (without, with_address)):

@@ -1,4 +1,5 @@
-"""Texts that lie elsewhere: a server of the test's own does what servers do; the fetcher says what is there, missing, away."""
+"""Texts that lie elsewhere: a server of the test's own does what servers do; the fetcher says what
+is there, missing, away."""
 
 from __future__ import annotations
 
@@ -97,7 +98,9 @@ def test_one_that_comes_again_much_later_is_read_again(pages: Pages) -> None:
         pages.by_path[f"/{number}"] = Reply(b"%d" % number * 50 * KB)
     asked = [0, *range(8), 0, 1]
     found = all_of(fetcher(pages.url), [f"{pages.url}/{number}" for number in asked])
-    assert [one[:1] for one in found if isinstance(one, bytes)] == [b"%d" % number for number in asked]
+    assert [one[:1] for one in found if isinstance(one, bytes)] == [
+        b"%d" % number for number in asked
+    ]
 
 
 def test_texts_lie_in_memory_and_on_disk_too(tmp_path: Path) -> None:
@@ -105,7 +108,10 @@ def test_texts_lie_in_memory_and_on_disk_too(tmp_path: Path) -> None:
     system.pipe_file("/fetched/a.gz", gzip.compress(b"from memory"))
     (tmp_path / "a").write_bytes(b"from disk")
     by = fetcher(f"memory://fetched,file://{tmp_path}")
-    assert all_of(by, ["memory://fetched/a.gz", f"file://{tmp_path}/a"]) == [b"from memory", b"from disk"]
+    assert all_of(by, ["memory://fetched/a.gz", f"file://{tmp_path}/a"]) == [
+        b"from memory",
+        b"from disk",
+    ]
 
 
 # -- missing for good
@@ -125,16 +131,34 @@ def test_texts_lie_in_memory_and_on_disk_too(tmp_path: Path) -> None:
         (Reply(gzip.compress(b"text")[:-4]), "Damaged", "cannot be unpacked"),
         (Reply(zstandard.compress(b"text")[:-4]), "Damaged", "cannot be unpacked"),
         (Reply(b"x", headers={"Content-Encoding": "br"}), "NotText", "packed with br"),
-        (Reply(status=302, headers={"Location": "http://127.0.0.2:1/a"}), "Redirected", "another host"),
-        (Reply(status=302, headers={"Location": "http://me:secret@127.0.0.1/"}), "Redirected", "another host"),
+        (
+            Reply(status=302, headers={"Location": "http://127.0.0.2:1/a"}),
+            "Redirected",
+            "another host",
+        ),
+        (
+            Reply(status=302, headers={"Location": "http://me:secret@127.0.0.1/"}),
+            "Redirected",
+            "another host",
+        ),
         (Reply(status=302, headers={"Location": "/secret"}), "Redirected", "may not be read"),
-        (Reply(status=302, headers={"Location": "/a/x/../../secret"}), "Redirected", "may not be read"),
-        (Reply(status=302, headers={"Location": "file:///etc/passwd"}), "Redirected", "may not be read"),
+        (
+            Reply(status=302, headers={"Location": "/a/x/../../secret"}),
+            "Redirected",
+            "may not be read",
+        ),
+        (
+            Reply(status=302, headers={"Location": "file:///etc/passwd"}),
+            "Redirected",
+            "may not be read",
+        ),
         (Reply(status=301, headers={"Location": "/a/b"}), "Redirected", "more than 5 times"),
         (Reply(status=301), "Redirected", "more than 5 times"),
     ],
 )
-def test_missing_for_good_is_a_dead_letter_with_the_address(pages: Pages, reply: Reply, kind: str, says: str) -> None:
+def test_missing_for_good_is_a_dead_letter_with_the_address(
+    pages: Pages, reply: Reply, kind: str, says: str
+) -> None:
     pages.by_path["/a/b"] = reply
     pages.by_path["/secret"] = Reply(b"secret")
     found, message = letter(fetch(fetcher(pages.url + "/a"), pages.url + "/a/b"))
@@ -144,11 +168,16 @@ def test_missing_for_good_is_a_dead_letter_with_the_address(pages: Pages, reply:
     assert "secret@" not in message
 
 
-def test_a_redirect_is_followed_on_the_same_host_and_to_no_other_though_that_may_be_read(pages: Pages) -> None:
+def test_a_redirect_is_followed_on_the_same_host_and_to_no_other_though_that_may_be_read(
+    pages: Pages,
+) -> None:
     with serving() as others:
         others.by_path["/a"] = Reply(b"secret")
         pages.by_path["/a"] = Reply(status=307, headers={"Location": others.url + "/a"})
-        pages.by_path |= {"/old": Reply(status=302, headers={"Location": "/new"}), "/new": Reply(b"moved")}
+        pages.by_path |= {
+            "/old": Reply(status=302, headers={"Location": "/new"}),
+            "/new": Reply(b"moved"),
+        }
         by = fetcher(f"{pages.url},{others.url}")
         assert letter(fetch(by, pages.url + "/a"))[0] == "Redirected"
         assert fetch(by, pages.url + "/old") == b"moved"
@@ -180,8 +209,17 @@ def test_on_a_disk_nothing_leads_out_of_the_prefix(tmp_path: Path) -> None:
     (pages / "real").write_bytes(b"text")
     (pages / "in").symlink_to(pages / "real")
     by = fetcher(f"file://{pages}")
-    kinds = {name: letter(fetch(by, f"file://{pages}/{name}"))[0] for name in ("out", "folder", "pipe", "large", "none")}
-    assert kinds == {"out": "AddressRefused", "folder": "NotFound", "pipe": "NotFound", "large": "TooLarge", "none": "NotFound"}
+    kinds = {
+        name: letter(fetch(by, f"file://{pages}/{name}"))[0]
+        for name in ("out", "folder", "pipe", "large", "none")
+    }
+    assert kinds == {
+        "out": "AddressRefused",
+        "folder": "NotFound",
+        "pipe": "NotFound",
+        "large": "TooLarge",
+        "none": "NotFound",
+    }
     assert fetch(by, f"file://{pages}/in") == b"text"
 
 
@@ -199,13 +237,20 @@ CODES = ("503", "429", "401")
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [*zip(CODES, CODES, strict=True), ("half_closed", "is away"), ("silent", "within 0.2 s"), ("slow", "within 0.2 s")],
+    [
+        *zip(CODES, CODES, strict=True),
+        ("half_closed", "is away"),
+        ("silent", "within 0.2 s"),
+        ("slow", "within 0.2 s"),
+    ],
 )
 def test_away_for_now_is_tried_again_and_then_told(pages: Pages, name: str, says: str) -> None:
     worse: Any = getattr(pages, name, None)
     if name == "slow":
         pages.delay_seconds = 1.0
-    reply = Reply(b"text" if name == "slow" else b"", int(name) if name.isdecimal() else 200, worse=worse)
+    reply = Reply(
+        b"text" if name == "slow" else b"", int(name) if name.isdecimal() else 200, worse=worse
+    )
     pages.by_path["/a?signature=secret"] = reply
     by = fetcher(pages.url, LIMITS._replace(seconds=0.2))
     with pytest.raises(TextAwayError, match=says) as told:
@@ -238,7 +283,9 @@ def test_those_before_one_that_is_away_come_and_those_behind_it_are_kept(pages: 
         with pytest.raises(TextAwayError, match="/2 "):
             by.fetch(addresses[2:], 0, 64 * KB, 128 * KB)
     pages.by_path["/2"] = Reply(b"text 2")
-    assert all_of(by, [f"{pages.url}/{number}" for number in range(2, 6)]) == [b"text %d" % number for number in range(2, 6)]
+    assert all_of(by, [f"{pages.url}/{number}" for number in range(2, 6)]) == [
+        b"text %d" % number for number in range(2, 6)
+    ]
     assert [pages.asked.count(f"/{number}") for number in (0, 1, 3, 4, 5)] == [1] * 5
 
 
@@ -247,17 +294,23 @@ def test_a_store_that_is_away_is_not_asked_for_everything(pages: Pages) -> None:
     for number in range(100):
         pages.by_path[f"/{number}"] = Reply(status=503)
     with pytest.raises(TextAwayError):
-        by.fetch([address_of(by, f"{pages.url}/{number}") for number in range(100)], 0, 64 * KB, 128 * KB)
+        by.fetch(
+            [address_of(by, f"{pages.url}/{number}") for number in range(100)], 0, 64 * KB, 128 * KB
+        )
     until(lambda: not by._running)
     assert len(set(pages.asked)) <= 2 * LIMITS.at_once
 
 
-def test_whoever_hurries_does_not_wait_and_what_is_not_asked_for_any_more_is_given_up(pages: Pages) -> None:
+def test_whoever_hurries_does_not_wait_and_what_is_not_asked_for_any_more_is_given_up(
+    pages: Pages,
+) -> None:
     pages.by_path |= {"/a": Reply(worse=pages.silent), "/b": Reply(b"text")}
     by = fetcher(pages.url, LIMITS._replace(seconds=60.0))
     began = time.monotonic()
     with pytest.raises(TextAwayError, match="has not come yet"):
-        by.fetch([address_of(by, pages.url + "/a")], 0, 64 * KB, 128 * KB, lambda: bool(pages.asked))
+        by.fetch(
+            [address_of(by, pages.url + "/a")], 0, 64 * KB, 128 * KB, lambda: bool(pages.asked)
+        )
     assert time.monotonic() - began < 10
     assert fetch(by, pages.url + "/b") == b"text"
     until(lambda: not by._running)
@@ -277,7 +330,8 @@ class Rounds:
         self.url = pages.url
 
     def ask(self, path: str, rounds: int) -> tuple[int, Fetched | None]:
-        """Return how many rounds it took until the text or its letter came, and that; each takes half a minute."""
+        """Return how many rounds it took until the text or its letter came, and that; each takes
+        half a minute."""
         for number in range(1, rounds + 1):
             try:
                 return number, fetch(self.by, self.url + path)
@@ -288,9 +342,14 @@ class Rounds:
 
 
 @pytest.mark.parametrize("how", few(["401", "429", "503", "silent"]))
-def test_one_that_stays_away_while_its_store_answers_for_others_is_given_up(pages: Pages, how: str) -> None:
+def test_one_that_stays_away_while_its_store_answers_for_others_is_given_up(
+    pages: Pages, how: str
+) -> None:
     worse = pages.silent if how == "silent" else None
-    pages.by_path |= {"/a": Reply(b"text"), "/b?secret": Reply(status=200 if worse else int(how), worse=worse)}
+    pages.by_path |= {
+        "/a": Reply(b"text"),
+        "/b?secret": Reply(status=200 if worse else int(how), worse=worse),
+    }
     rounds = Rounds(pages, seconds=0.1 if worse else 5.0)
     assert rounds.ask("/a", 1) == (1, b"text")
     asked, found = rounds.ask("/b?secret", 100)
@@ -307,7 +366,8 @@ def test_one_that_stays_away_while_its_store_answers_for_others_is_given_up(page
 
 @pytest.mark.thorough
 def test_nothing_is_given_up_while_its_store_answers_for_none(pages: Pages) -> None:
-    """Not by the time that it was away for, and not because it is the first that is asked for when the store is back."""
+    """Not by the time that it was away for, and not because it is the first that is asked for when
+    the store is back."""
     pages.by_path |= {"/a": Reply(b"text"), "/b": Reply(status=503)}
     rounds = Rounds(pages)
     assert rounds.ask("/b", 50) == (50, None), "it has never answered"
@@ -325,7 +385,9 @@ def test_one_that_takes_longer_than_the_patience_is_given_up_at_once(pages: Page
     by = fetcher(pages.url, LIMITS._replace(seconds=0.2, patience_seconds=0.3))
     addresses = [address_of(by, pages.url + "/b"), address_of(by, pages.url + "/a")]
     until_seconds = time.monotonic() + 20
-    given_up, text = by.fetch(addresses, 0, 64 * KB, 128 * KB, lambda: time.monotonic() > until_seconds)
+    given_up, text = by.fetch(
+        addresses, 0, 64 * KB, 128 * KB, lambda: time.monotonic() > until_seconds
+    )
     assert letter(given_up)[0] == "GivenUp"
     assert text == b"text"
 
@@ -337,10 +399,14 @@ def test_what_is_held_is_bounded_and_everything_comes_all_the_same(pages: Pages)
     sizes = [(number * 7919) % (90 * KB) for number in range(60)]
     for number, size in enumerate(sizes):
         headers = {} if number % 2 else {"Transfer-Encoding": "chunked"}
-        body = b"%x\r\n" % size + b"x" * size + b"\r\n0\r\n\r\n" if headers and size else b"x" * size
+        body = (
+            b"%x\r\n" % size + b"x" * size + b"\r\n0\r\n\r\n" if headers and size else b"x" * size
+        )
         if headers and not size:
             body = b"0\r\n\r\n"
-        pages.by_path[f"/{number}"] = Reply(body, headers={"Content-Length": "", **headers} if headers else {})
+        pages.by_path[f"/{number}"] = Reply(
+            body, headers={"Content-Length": "", **headers} if headers else {}
+        )
     by = fetcher(pages.url)
     seen: list[int] = []
     stop = threading.Event()
@@ -352,7 +418,9 @@ def test_what_is_held_is_bounded_and_everything_comes_all_the_same(pages: Pages)
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch)
         try:
-            found = all_of(by, [f"{pages.url}/{number}" for number in range(60)], stretch_bytes=100 * KB)
+            found = all_of(
+                by, [f"{pages.url}/{number}" for number in range(60)], stretch_bytes=100 * KB
+            )
         finally:
             stop.set()
         watching.result()
@@ -381,6 +449,8 @@ def test_what_is_not_installed_is_said_with_the_remedy() -> None:
 
 
 def test_what_a_library_says_is_told_without_the_secret_of_a_signed_address() -> None:
-    address = address_of(fetcher("https://store.example"), "https://store.example/a?signature=secret")
+    address = address_of(
+        fetcher("https://store.example"), "https://store.example/a?signature=secret"
+    )
     for said in (address.whole, "url='https://store.example/%61?signature=secret'"):
         assert "secret" not in stores._why(address, ValueError(f"it failed: {said}"), "")

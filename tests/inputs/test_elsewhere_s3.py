@@ -1,4 +1,5 @@
-"""Texts in an S3 store: moto's server speaks S3 over HTTP, and s3fs reads it as it reads any other."""
+"""Texts in an S3 store: moto's server speaks S3 over HTTP, and s3fs reads it as it reads any
+other."""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def test_without_credentials_the_records_wait(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_files_of_documents_are_found_and_read(store: str) -> None:
-    """By a folder, a pattern or one name; what is missing, or a store that does not answer, is a sentence with the address."""
+    """By a folder, a pattern or one name; what is missing, or a store that does not answer, is a
+    sentence with the address."""
     put(store, "/crawl/shards/a.jsonl", b'{"text": "one"}\n{"text": "two"}\n')
     put(store, "/crawl/shards/deep/b.jsonl.gz", gzip.compress(b'{"text": "three"}\n'))
 
@@ -117,11 +119,13 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class FaultyProxy:
-    """The next answers longer than so many bytes are broken there, each by one of `faults`; `struck` are those that were.
+    """The next answers longer than so many bytes are broken there, each by one of `faults`;
+    `struck` are those that were.
 
-    A shorter one takes no fault, so that whoever asks for something else at this port does not change what a test sees.
-    `cut`: the connection is reset. `half-closed`: nothing more comes, and what the client sends is still taken. `stalled`:
-    nothing more comes, and the connection stays open.
+    A shorter one takes no fault, so that whoever asks for something else at this port does not
+    change what a test sees. `cut`: the connection is reset. `half-closed`: nothing more comes, and
+    what the client sends is still taken. `stalled`: nothing more comes, and the connection stays
+    open.
     """
 
     def __init__(self, port: int, after_bytes: int) -> None:
@@ -158,14 +162,18 @@ class FaultyProxy:
                 self._start(self._requests, client, server, asked)
                 self._start(self._answers, client, server, asked)
 
-    def _requests(self, client: socket.socket, server: socket.socket, asked: threading.Event) -> None:
+    def _requests(
+        self, client: socket.socket, server: socket.socket, asked: threading.Event
+    ) -> None:
         with contextlib.suppress(OSError):
             while part := client.recv(1 << 16):
                 asked.set()
                 server.sendall(part)
             server.shutdown(socket.SHUT_WR)
 
-    def _answers(self, client: socket.socket, server: socket.socket, asked: threading.Event) -> None:
+    def _answers(
+        self, client: socket.socket, server: socket.socket, asked: threading.Event
+    ) -> None:
         room = self._after_bytes
         with contextlib.suppress(OSError):
             while part := server.recv(1 << 16):
@@ -214,10 +222,12 @@ def large(number: int) -> bytes:
     return b"%d of the words of a long page, " % number * 3_000
 
 
-# An attempt that only a busy machine makes slow is no fault, so the limit is short only where it is what ends an attempt.
+# An attempt that only a busy machine makes slow is no fault, so the limit is short only where it is
+# what ends an attempt.
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("fault", "seconds", "says"), [("cut", 20, "is away"), ("half-closed", 20, "is away"), ("stalled", 3, "within 3 s")]
+    ("fault", "seconds", "says"),
+    [("cut", 20, "is away"), ("half-closed", 20, "is away"), ("stalled", 3, "within 3 s")],
 )
 def test_an_answer_that_breaks_comes_whole_at_the_third_attempt_or_is_away_and_never_half_a_text(
     store: str, proxy: FaultyProxy, fault: Fault, seconds: float, says: str
@@ -236,7 +246,9 @@ def test_an_answer_that_breaks_comes_whole_at_the_third_attempt_or_is_away_and_n
 
 
 @pytest.mark.thorough
-def test_many_texts_come_in_order_and_bounded_though_answers_break(store: str, proxy: FaultyProxy) -> None:
+def test_many_texts_come_in_order_and_bounded_though_answers_break(
+    store: str, proxy: FaultyProxy
+) -> None:
     """What broke holds no room: else there would be none after a while."""
     for number in range(40):
         put(store, f"/crawl/pages/{number}.large", large(number))

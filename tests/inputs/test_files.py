@@ -38,7 +38,14 @@ RECORDS = [
     record("a", http(PAGE.encode("cp1252"), kind="text/html; charset=ISO-8859-1")),
     record("b", http(b"gone").replace(b"200 OK", b"404 Not Found")),
     record("c", http(b"\x89PNG", kind="image/png")),
-    record("d", http(chunked(gzipped(b"packed and chunked")), "Content-Encoding: gzip", "Transfer-Encoding: chunked")),
+    record(
+        "d",
+        http(
+            chunked(gzipped(b"packed and chunked")),
+            "Content-Encoding: gzip",
+            "Transfer-Encoding: chunked",
+        ),
+    ),
     record("e", b"plain text", kind="conversion", content="text/plain"),
 ]
 
@@ -49,13 +56,23 @@ def test_pages_of_a_warc_file(tmp_path: Path, suffix: str) -> None:
     passed_over: Counter[str] = Counter()
     told: list[tuple[int, int]] = []
 
-    found = list(read_documents(find_files(str(tmp_path), "auto"), lambda *more: told.append(more), passed_over))
+    found = list(
+        read_documents(
+            find_files(str(tmp_path), "auto"), lambda *more: told.append(more), passed_over
+        )
+    )
 
     assert [one.name for one in found] == [f"http://{name}.example/" for name in "ade"]
-    assert [one.raw for one in found] == [PAGE.encode("cp1252"), b"packed and chunked", b"plain text"]
+    assert [one.raw for one in found] == [
+        PAGE.encode("cp1252"),
+        b"packed and chunked",
+        b"plain text",
+    ]
     assert passed_over == {"warcinfo": 1, "request": 1, "status 404": 1, "not text": 1}
     assert sum(size for _, size in told) == (tmp_path / f"crawl{suffix}").stat().st_size
-    settings = load_settings({"value_format": "json", "text_field": "page.html", "time_field": "at"}, environ={})
+    settings = load_settings(
+        {"value_format": "json", "text_field": "page.html", "time_field": "at"}, environ={}
+    )
     key, value = record_of(settings, found[0], None)
     assert key == b"http://a.example/"
     expected = '{"id": "http://a.example/", "page": {"html": "<p>Grüße aus Köln</p>"}, "at": "2026-05-01T10:00:00Z"}'
@@ -79,8 +96,11 @@ LINES = [b'{"id":%d,"text":"%d"}\n' % (number, number**9) for number in range(10
 
 @pytest.mark.parametrize("pack", [gzipped, zstd])
 @pytest.mark.parametrize("damage", ["cut", "change", "other"])
-def test_lines_before_and_behind_damage_are_read(tmp_path: Path, pack: Callable[[bytes], bytes], damage: str) -> None:
-    """What is lost of a packed file is one document that says so; no half line is one, and the next member goes on."""
+def test_lines_before_and_behind_damage_are_read(
+    tmp_path: Path, pack: Callable[[bytes], bytes], damage: str
+) -> None:
+    """What is lost of a packed file is one document that says so; no half line is one, and the next
+    member goes on."""
     parts = [pack(b"".join(LINES[start : start + 2500])) for start in range(0, 10_000, 2500)]
     if damage == "cut":
         parts[3] = parts[3][:-1000]
@@ -100,14 +120,17 @@ def test_lines_before_and_behind_damage_are_read(tmp_path: Path, pack: Callable[
     assert lost.lost.message.startswith(f"{path.name} cannot be read")
     out = [one.raw + b"\n" for one in found if one.lost is None]
     assert set(out) <= set(LINES)
-    unhurt = {"cut": LINES[:7500], "change": LINES[:2500] + LINES[5000:], "other": LINES[2500:]}[damage]
+    unhurt = {"cut": LINES[:7500], "change": LINES[:2500] + LINES[5000:], "other": LINES[2500:]}[
+        damage
+    ]
     assert set(unhurt) <= set(out)
     assert sum(size for _, size in told) == path.stat().st_size
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_lines_of_unhurt_members_come_out(tmp_path: Path, seed: int) -> None:
-    """Of several members those that nothing happened to are read, in order, whatever happened to the others."""
+    """Of several members those that nothing happened to are read, in order, whatever happened to
+    the others."""
     chance = random.Random(seed)
     for pack, suffix in ((gzipped, "gz"), (zstd, "zst")):
         groups = [LINES[start : start + chance.randrange(1, 400)] for start in range(0, 4000, 400)]
@@ -121,10 +144,18 @@ def test_lines_of_unhurt_members_come_out(tmp_path: Path, seed: int) -> None:
         path = tmp_path / f"a.jsonl.{suffix}"
         path.write_bytes(b"".join(parts))
 
-        out = [one.raw + b"\n" for one in read_documents(find_files(str(path), "auto")) if one.lost is None]
+        out = [
+            one.raw + b"\n"
+            for one in read_documents(find_files(str(path), "auto"))
+            if one.lost is None
+        ]
 
-        unhurt = [line for number, group in enumerate(groups) if number not in hurt for line in group]
-        assert [line for line in out if line in set(unhurt)] == unhurt, f"seed {seed}, {suffix}, members {hurt}"
+        unhurt = [
+            line for number, group in enumerate(groups) if number not in hurt for line in group
+        ]
+        assert [line for line in out if line in set(unhurt)] == unhurt, (
+            f"seed {seed}, {suffix}, members {hurt}"
+        )
 
 
 def test_a_text_that_is_cut_off_is_lost(tmp_path: Path) -> None:
@@ -134,13 +165,19 @@ def test_a_text_that_is_cut_off_is_lost(tmp_path: Path) -> None:
     first, second = read_documents(find_files(str(tmp_path), "auto"))
 
     assert first.lost is not None
-    assert first.lost.message == "a.txt.gz cannot be read: it is cut off. What is damaged there is lost."
+    assert (
+        first.lost.message
+        == "a.txt.gz cannot be read: it is cut off. What is damaged there is lost."
+    )
     assert second.raw == b"whole"
 
 
 @pytest.mark.parametrize(("pack", "suffix"), [(gzipped, "gz"), (zstd, "zst")])
-def test_what_follows_the_last_member_costs_no_line(tmp_path: Path, pack: Callable[[bytes], bytes], suffix: str) -> None:
-    """A last line without an end is whole, and so is a text; what follows is told, and of a damaged member nothing is taken."""
+def test_what_follows_the_last_member_costs_no_line(
+    tmp_path: Path, pack: Callable[[bytes], bytes], suffix: str
+) -> None:
+    """A last line without an end is whole, and so is a text; what follows is told, and of a damaged
+    member nothing is taken."""
     whole = b"".join(LINES[:5]).rstrip(b"\n")
     for name in (f"a.jsonl.{suffix}", f"a.txt.{suffix}"):
         (tmp_path / name).write_bytes(pack(whole) + b"no member at all")
@@ -171,8 +208,16 @@ def test_a_file_that_cannot_be_opened_costs_no_other(tmp_path: Path) -> None:
         ("é".encode(), None, "é"),
         ("é".encode("cp1252"), "ISO-8859-1", "é"),
         ("“é”".encode("cp1252"), "latin1", "“é”"),
-        (b'<meta charset="windows-1251">' + "й".encode("cp1251"), None, '<meta charset="windows-1251">й'),
-        (b'<meta charset="windows-1251">' + "é".encode(), "utf-8", '<meta charset="windows-1251">é'),
+        (
+            b'<meta charset="windows-1251">' + "й".encode("cp1251"),
+            None,
+            '<meta charset="windows-1251">й',
+        ),
+        (
+            b'<meta charset="windows-1251">' + "é".encode(),
+            "utf-8",
+            '<meta charset="windows-1251">é',
+        ),
         (b"\xef\xbb\xbf" + "é".encode(), "ISO-8859-1", "é"),
         ("é".encode("utf-16"), None, "é"),
         (b'<meta charset="utf-16">' + "é".encode(), None, '<meta charset="utf-16">é'),
@@ -182,11 +227,14 @@ def test_a_file_that_cannot_be_opened_costs_no_other(tmp_path: Path) -> None:
     ],
 )
 def test_the_encoding_of_a_page(raw: bytes, said: str | None, text: str) -> None:
-    """A byte order mark, then the server, then the page itself, then UTF-8; labels mean what they mean to browsers."""
+    """A byte order mark, then the server, then the page itself, then UTF-8; labels mean what they
+    mean to browsers."""
     assert decode_page(raw, said) == text
 
 
-def test_a_missing_library_and_a_warc_file_from_a_pipe_are_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_and_a_warc_file_from_a_pipe_are_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without the extra, WARC, zstd and Parquet files say what to install."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     with pytest.raises(InputError, match="give its name"):
@@ -209,12 +257,21 @@ def test_a_missing_library_and_a_warc_file_from_a_pipe_are_sentences(tmp_path: P
         (lzma.compress(LINES[0]), "xz"),
         (b"PAR1\x15", "Parquet"),
     ],
-    ids=("utf-16", "utf-16-le", "gzip", "zstd", "bzip2", "xz", "parquet"),  # bytes of gzip hold the time
+    ids=(
+        "utf-16",
+        "utf-16-le",
+        "gzip",
+        "zstd",
+        "bzip2",
+        "xz",
+        "parquet",
+    ),  # bytes of gzip hold the time
 )
 def test_bytes_of_another_kind_are_called_by_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes, what: str
 ) -> None:
-    """On standard input, in a file with another name and packed, such a file is one that is lost, and no broken lines."""
+    """On standard input, in a file with another name and packed, such a file is one that is lost,
+    and no broken lines."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
     (tmp_path / "a.jsonl").write_bytes(raw)
     (tmp_path / "b.txt").write_bytes(raw)
@@ -223,7 +280,9 @@ def test_bytes_of_another_kind_are_called_by_their_name(
     for target in ("-", str(tmp_path)):
         for one in read_documents(find_files(target, "auto")):
             assert one.lost is not None
-            assert one.lost.message.startswith(f"{'standard input' if target == '-' else one.name} is {what}"), one.lost
+            assert one.lost.message.startswith(
+                f"{'standard input' if target == '-' else one.name} is {what}"
+            ), one.lost
             assert one.lost.error_class == "DamagedFile"
 
 
@@ -248,12 +307,16 @@ def write(path: Path, table: pa.Table = TABLE, rows: int = 3000, **options: Any)
     if path.suffix == ".parquet":
         pq.write_table(table, path, row_group_size=rows, **options)
         return
-    with (pa.ipc.new_stream if path.suffix == ".arrow" else pa.ipc.new_file)(path, table.schema) as writer:
+    with (pa.ipc.new_stream if path.suffix == ".arrow" else pa.ipc.new_file)(
+        path, table.schema
+    ) as writer:
         writer.write_table(table, max_chunksize=rows)
 
 
 def rows(path: Path, first: int = 0) -> list[dict[str, Any]]:
-    return [json.loads(one.raw) for one in read_documents(find_files(str(path), "auto"), first=first)]
+    return [
+        json.loads(one.raw) for one in read_documents(find_files(str(path), "auto"), first=first)
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -276,26 +339,42 @@ def test_a_folder_of_shards_is_read_in_the_order_of_its_names(tmp_path: Path) ->
         write(tmp_path / f"data-{number:05}-of-00002.arrow", TABLE.slice(number * 10, 3))
     (tmp_path / "dataset_info.json").write_text("{}")
 
-    assert [one["id"] for one in rows(tmp_path)] == ["row 0", "row 1", "row 2", "row 10", "row 11", "row 12"]
+    assert [one["id"] for one in rows(tmp_path)] == [
+        "row 0",
+        "row 1",
+        "row 2",
+        "row 10",
+        "row 11",
+        "row 12",
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("damage", ["cut", "other", "empty"])
 def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str, damage: str) -> None:
-    """Cut off in the middle, no such format at all, or nothing: the file is named, and what to do; its sound rows are read."""
+    """Cut off in the middle, no such format at all, or nothing: the file is named, and what to do;
+    its sound rows are read."""
     write(tmp_path / name)
     raw = (tmp_path / name).read_bytes()
-    (tmp_path / name).write_bytes({"cut": raw[: len(raw) // 2], "other": b"no such thing" * 9, "empty": b""}[damage])
+    (tmp_path / name).write_bytes(
+        {"cut": raw[: len(raw) // 2], "other": b"no such thing" * 9, "empty": b""}[damage]
+    )
 
     *sound, last = read_documents(find_files(str(tmp_path / name), "auto"))
 
     assert last.lost is not None
-    assert re.match(rf"^{name} cannot be read as an? (Parquet|Arrow) file: .* fetch it again\.$", last.lost.message)
-    assert len(sound) == (3000 if (name, damage) == ("a.arrow", "cut") else 0)  # only a stream has no end to be read first
+    assert re.match(
+        rf"^{name} cannot be read as an? (Parquet|Arrow) file: .* fetch it again\.$",
+        last.lost.message,
+    )
+    assert len(sound) == (
+        3000 if (name, damage) == ("a.arrow", "cut") else 0
+    )  # only a stream has no end to be read first
 
 
 def small_table(seed: int) -> pa.Table:
-    """Return 400 rows, whose bytes stand in the file as they are, so that each can be found in it."""
+    """Return 400 rows, whose bytes stand in the file as they are, so that each can be found in
+    it."""
     chance = random.Random(seed)
     texts = [f"row {number} {chance.randbytes(30).hex()}" for number in range(400)]
     return pa.table({"text": texts, "tags": [[text[-4:]] for text in texts], "n": list(range(400))})
@@ -304,26 +383,35 @@ def small_table(seed: int) -> pa.Table:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", range(25))
 def test_bytes_that_changed_cost_no_other_batch(tmp_path: Path, name: str, seed: int) -> None:
-    """Within the bytes of one batch: all rows of the others are there, nothing is raised, and Arrow ends no process."""
+    """Within the bytes of one batch: all rows of the others are there, nothing is raised, and Arrow
+    ends no process."""
     chance, table, path = random.Random(seed), small_table(seed), tmp_path / name
     write(path, table, 100, use_dictionary=False, compression="none", write_statistics=False)
     raw = bytearray(path.read_bytes())
     group = chance.randrange(4)
     texts = [text.encode() for text in table["text"].to_pylist()]
     begin, end = raw.index(texts[group * 100]), raw.index(texts[group * 100 + 99])
-    is_anywhere = seed % 5 == 0  # then nothing is promised of the rows, since the schema may be hurt
+    is_anywhere = (
+        seed % 5 == 0
+    )  # then nothing is promised of the rows, since the schema may be hurt
     for _ in range(chance.choice([1, 5, 50])):
-        raw[chance.randrange(len(raw)) if is_anywhere else chance.randrange(begin - 20, end)] = chance.randrange(256)
+        raw[chance.randrange(len(raw)) if is_anywhere else chance.randrange(begin - 20, end)] = (
+            chance.randrange(256)
+        )
     path.write_bytes(raw)
 
     found = list(read_documents(find_files(str(path), "auto")))
 
-    numbers = [one.fields["n"] for one in found if one.fields and one.lost is None and "n" in one.fields]
+    numbers = [
+        one.fields["n"] for one in found if one.fields and one.lost is None and "n" in one.fields
+    ]
     others = [number for number in range(400) if number // 100 != group]
     assert is_anywhere or [n for n in numbers if n in others] == others, f"seed {seed}"
     for first in range(0, len(found) + 1, 57):
         again = list(read_documents(find_files(str(path), "auto"), first=first))
-        assert [(one.name, one.raw, one.lost) for one in again] == [(one.name, one.raw, one.lost) for one in found[first:]]
+        assert [(one.name, one.raw, one.lost) for one in again] == [
+            (one.name, one.raw, one.lost) for one in found[first:]
+        ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -341,9 +429,14 @@ def test_a_row_that_is_no_text_is_lost_alone(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_value_that_is_no_json_costs_no_row(tmp_path: Path, name: str) -> None:
-    """Bytes that are no text are left out, of that row alone; of a time what is finer than microseconds."""
+    """Bytes that are no text are left out, of that row alone; of a time what is finer than
+    microseconds."""
     moments = pa.array([1_767_225_600_000_000_001, None, 999], pa.timestamp("ns", "UTC"))
-    odd = {"text": pa.array([b"one", b"\xff", None]), "time": moments, "took": pa.array([1, 2001, None], pa.duration("ns"))}
+    odd = {
+        "text": pa.array([b"one", b"\xff", None]),
+        "time": moments,
+        "took": pa.array([1, 2001, None], pa.duration("ns")),
+    }
     write(tmp_path / name, pa.table(odd))
     assert rows(tmp_path / name) == [
         {"text": "one", "time": "2026-01-01T00:00:00Z", "took": "P0D"},

@@ -1,4 +1,5 @@
-"""WARC files with an odd record: it alone is lost, or none, and what is lost is told with its place."""
+"""WARC files with an odd record: it alone is lost, or none, and what is lost is told with its
+place."""
 
 from __future__ import annotations
 
@@ -11,7 +12,18 @@ import pytest
 import zstandard
 
 from stream_dedup.inputs.sources import RawDocument, find_files, read_documents
-from tests.inputs.warc_files import BROKEN, PACKERS, WHOLE, B, gzipped, http, page, record, warc, zstd
+from tests.inputs.warc_files import (
+    BROKEN,
+    PACKERS,
+    WHOLE,
+    B,
+    gzipped,
+    http,
+    page,
+    record,
+    warc,
+    zstd,
+)
 
 A, C, D = page("a"), page("c"), page("d")
 RIGHT = [record("a", http(A)), record("c", http(C)), record("d", http(D))]
@@ -31,7 +43,9 @@ def places(found: list[RawDocument]) -> list[str]:
 
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("odd", WHOLE)
-def test_a_page_that_is_whole_is_read_however_odd_its_record_is(tmp_path: Path, odd: str, suffix: str) -> None:
+def test_a_page_that_is_whole_is_read_however_odd_its_record_is(
+    tmp_path: Path, odd: str, suffix: str
+) -> None:
     for order in ([RIGHT[0], WHOLE[odd], *RIGHT[1:]], [*RIGHT, WHOLE[odd]]):
         (tmp_path / f"a{suffix}").write_bytes(warc(order, suffix))
 
@@ -46,7 +60,8 @@ def test_a_page_that_is_whole_is_read_however_odd_its_record_is(tmp_path: Path, 
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("odd", BROKEN)
 def test_a_page_that_is_not_whole_is_lost_alone(tmp_path: Path, odd: str, suffix: str) -> None:
-    """A body that is cut off or damaged is not judged as if it were the page; it is told where its record lies."""
+    """A body that is cut off or damaged is not judged as if it were the page; it is told where its
+    record lies."""
     path = tmp_path / f"a{suffix}"
     path.write_bytes(warc([RIGHT[0], BROKEN[odd], *RIGHT[1:]], suffix))
 
@@ -56,7 +71,9 @@ def test_a_page_that_is_not_whole_is_lost_alone(tmp_path: Path, odd: str, suffix
     assert places(found) == [f"{path.name}@{len(warc(RIGHT[:1], suffix))}"]
     (letter,) = [one.lost for one in found if one.lost is not None]
     assert (letter.stage, letter.error_class) == ("decode", "DamagedRecord")
-    assert letter.message.startswith(f"The record at byte {len(warc(RIGHT[:1], suffix)):,} of {path.name} ")
+    assert letter.message.startswith(
+        f"The record at byte {len(warc(RIGHT[:1], suffix)):,} of {path.name} "
+    )
     assert letter.message.endswith(".")
     for first in range(5):
         assert read(path, first=first) == found[first:]
@@ -64,13 +81,17 @@ def test_a_page_that_is_not_whole_is_lost_alone(tmp_path: Path, odd: str, suffix
 
 def test_what_a_crawler_says_it_cut_off_is_taken_as_it_is(tmp_path: Path) -> None:
     """WARC-Truncated: a crawler's own limit of size, which most pages of a crawl with one have."""
-    for block in (http(B[:-100], f"Content-Length: {len(B)}"), http(b"fff\r\n" + B[:-100], "Transfer-Encoding: chunked")):
+    for block in (
+        http(B[:-100], f"Content-Length: {len(B)}"),
+        http(b"fff\r\n" + B[:-100], "Transfer-Encoding: chunked"),
+    ):
         (tmp_path / "a.warc").write_bytes(record("b", block, "WARC-Truncated: length"))
         assert bodies(read(tmp_path / "a.warc")) == [B[:-100]]
 
 
 def test_a_file_that_ends_within_a_record_says_so(tmp_path: Path) -> None:
-    """Wherever it is cut, also at a blank line of the page; only between two records nobody can tell."""
+    """Wherever it is cut, also at a blank line of the page; only between two records nobody can
+    tell."""
     text = record("b", http(b"One paragraph.\n\nAnother one.\n\nThe last.", kind="text/plain"))
     path = tmp_path / "a.warc"
     for cut in range(1, len(text) - 4):
@@ -83,12 +104,15 @@ def test_a_file_that_ends_within_a_record_says_so(tmp_path: Path) -> None:
 def test_a_page_too_large_is_lost_and_another_record_passed_over(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records beyond the limit are never held; a page among them is told, since it may be missed."""
+    """Records beyond the limit are never held; a page among them is told, since it may be
+    missed."""
     monkeypatch.setattr("stream_dedup.inputs.warc_records.RECORD_BYTES_MAX", 200_000)
     large = random.Random(1).randbytes(300_000).hex().encode()
     image = record("i", http(large, kind="image/png"))
     passed_over: Counter[str] = Counter()
-    (tmp_path / f"a{suffix}").write_bytes(warc([RIGHT[0], record("b", http(large)), image, RIGHT[1]], suffix))
+    (tmp_path / f"a{suffix}").write_bytes(
+        warc([RIGHT[0], record("b", http(large)), image, RIGHT[1]], suffix)
+    )
 
     found = read(tmp_path / f"a{suffix}", passed_over)
 
@@ -97,22 +121,32 @@ def test_a_page_too_large_is_lost_and_another_record_passed_over(
     assert passed_over == {"not text": 1}
 
 
-def test_a_body_that_grows_beyond_the_limit_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_grows_beyond_the_limit_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A small record may unpack to gigabytes."""
     monkeypatch.setattr("stream_dedup.inputs.warc.RECORD_BYTES_MAX", 100_000)
     for pack, coding in ((gzipped, "gzip"), (zstd, "zstd")):
-        (tmp_path / "a.warc").write_bytes(record("b", http(pack(bytes(200_000)), f"Content-Encoding: {coding}")) + RIGHT[0])
+        (tmp_path / "a.warc").write_bytes(
+            record("b", http(pack(bytes(200_000)), f"Content-Encoding: {coding}")) + RIGHT[0]
+        )
         found = read(tmp_path / "a.warc")
         assert [one.lost.error_class if one.lost else one.raw for one in found] == ["TooLarge", A]
 
 
-def _packings(records: list[bytes], chance: random.Random) -> dict[str, tuple[bytes, list[tuple[int, int]]]]:
-    """Return the same records as files, and from where to where in the file each one must be unhurt to come out."""
+def _packings(
+    records: list[bytes], chance: random.Random
+) -> dict[str, tuple[bytes, list[tuple[int, int]]]]:
+    """Return the same records as files, and from where to where in the file each one must be unhurt
+    to come out."""
     made: dict[str, tuple[bytes, list[tuple[int, int]]]] = {}
     for suffix, pack in PACKERS.items():
         parts = [pack(one) for one in records]
         ends = [sum(map(len, parts[: number + 1])) for number in range(len(parts))]
-        made[suffix] = b"".join(parts), [(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+        made[suffix] = (
+            b"".join(parts),
+            [(end - len(part), end) for part, end in zip(parts, ends, strict=True)],
+        )
     # Members that end anywhere, as bgzip writes them.
     plain, size = made[".warc"][0], chance.choice([700, 3000])
     blocks = [gzipped(plain[at : at + size]) for at in range(0, len(plain), size)]
@@ -126,22 +160,40 @@ def _packings(records: list[bytes], chance: random.Random) -> dict[str, tuple[by
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_record_that_is_whole_comes_out_whatever_is_damaged(tmp_path: Path, seed: int) -> None:
-    """Bytes changed, cut out, put in, or the end missing: nothing is raised, and all unhurt records are there, in order."""
+def test_every_record_that_is_whole_comes_out_whatever_is_damaged(
+    tmp_path: Path, seed: int
+) -> None:
+    """Bytes changed, cut out, put in, or the end missing: nothing is raised, and all unhurt records
+    are there, in order."""
     chance = random.Random(seed)
-    pages = [page(f"p{number}", chance.randrange(5, 90)) for number in range(chance.randrange(2, 9))]
+    pages = [
+        page(f"p{number}", chance.randrange(5, 90)) for number in range(chance.randrange(2, 9))
+    ]
     records = [record(f"p{number}", http(body)) for number, body in enumerate(pages)]
     for suffix, (raw, spans) in _packings(records, chance).items():
         begin = chance.randrange(len(raw))
-        kind, size = chance.choice(["change", "remove", "insert", "cut"]), chance.choice([1, 3, 50, 2000])
-        end = begin if kind == "insert" else len(raw) if kind == "cut" else min(begin + size, len(raw))
+        kind, size = (
+            chance.choice(["change", "remove", "insert", "cut"]),
+            chance.choice([1, 3, 50, 2000]),
+        )
+        end = (
+            begin
+            if kind == "insert"
+            else len(raw)
+            if kind == "cut"
+            else min(begin + size, len(raw))
+        )
         instead = chance.randbytes(size) if kind in ("change", "insert") else b""
         path = tmp_path / f"{seed}{suffix}"
         path.write_bytes(raw[:begin] + instead + raw[end:])
 
         found = read(path)
 
-        whole = [body for body, (one, other) in zip(pages, spans, strict=True) if other <= begin or one >= end]
+        whole = [
+            body
+            for body, (one, other) in zip(pages, spans, strict=True)
+            if other <= begin or one >= end
+        ]
         out = bodies(found)
         missing = [body[:60] for body in whole if body not in out]
         assert not missing, f"seed {seed}: {kind} of {size} bytes at {begin} in {suffix}: {missing}"
@@ -149,7 +201,8 @@ def test_every_record_that_is_whole_comes_out_whatever_is_damaged(tmp_path: Path
 
 
 def test_a_file_that_is_one_member_is_read_up_to_its_damage(tmp_path: Path) -> None:
-    """Packed as a whole, and cut off: what could be unpacked is read, and the rest is one that is lost."""
+    """Packed as a whole, and cut off: what could be unpacked is read, and the rest is one that is
+    lost."""
     raw = gzip.compress(b"".join(RIGHT[number % 3] for number in range(300)), mtime=0)
     (tmp_path / "a.warc.gz").write_bytes(raw[: len(raw) // 2])
 
@@ -169,12 +222,16 @@ def test_a_file_without_a_record_is_said_to_be_none(tmp_path: Path) -> None:
 
     assert found.lost is not None
     assert (found.lost.error_class, found.name) == ("DamagedFile", "a.warc")
-    assert "holds no WARC record that can be read: what stands at byte 0 has no head of a WARC record." in found.lost.message
+    assert (
+        "holds no WARC record that can be read: what stands at byte 0 has no head of a WARC record."
+        in found.lost.message
+    )
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_a_dictionary_before_the_frames_is_used(tmp_path: Path, is_packed: bool) -> None:
-    """As the Internet Archive's crawlers write zstd; a damaged frame costs no other, and a damaged dictionary is told."""
+    """As the Internet Archive's crawlers write zstd; a damaged frame costs no other, and a damaged
+    dictionary is told."""
     records = [record(f"p{number}", http(page(f"p{number}"))) for number in range(30)]
     dictionary = zstandard.train_dictionary(4096, records * 5)
     raw = zstd(dictionary.as_bytes()) if is_packed else dictionary.as_bytes()

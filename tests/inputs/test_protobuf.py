@@ -1,4 +1,5 @@
-"""Protobuf values by a registry: Confluent's own serializer writes them, and the filter reads them without its classes."""
+"""Protobuf values by a registry: Confluent's own serializer writes them, and the filter reads them
+without its classes."""
 
 from __future__ import annotations
 
@@ -44,7 +45,13 @@ message Page {
 
 
 def decoder(stand: SchemaServer, text_field: str = "body", **more: str) -> Decoder:
-    given = {"value_format": "protobuf", "registry_url": stand.url, "text_field": text_field, "id_field": "url", **more}
+    given = {
+        "value_format": "protobuf",
+        "registry_url": stand.url,
+        "text_field": text_field,
+        "id_field": "url",
+        **more,
+    }
     return Decoder(load_settings(given, environ={}))
 
 
@@ -90,7 +97,11 @@ def test_a_schema_is_asked_for_and_compiled_once(
         ({"parts": ["one", "two"]}, "parts", "one\ntwo"),
         ({"meta": {"body": "in a map", "other": "x"}}, "meta.body", "in a map"),
         ({"maybe": {"value": "wrapped"}}, "maybe", "wrapped"),
-        ({"free": {"page": {"text": "in a struct", "n": 1}, "other": [None]}}, "free.page.text", "in a struct"),
+        (
+            {"free": {"page": {"text": "in a struct", "n": 1}, "other": [None]}},
+            "free.page.text",
+            "in a struct",
+        ),
         ({"raw": b"by bytes \xff"}, "raw", "by bytes \N{REPLACEMENT CHARACTER}"),
         ({"summary": ""}, "summary", ""),
         ({}, "body", ""),
@@ -104,13 +115,25 @@ def test_the_text_is_at_a_dotted_path(
     assert read(decoder(stand, path), written(stand, page["crawl.Page"](**fields))).text == text
 
 
-@pytest.mark.parametrize("path", ["summary", "content.html", "content", "meta.body", "maybe", "free.page", "none", "Body"])
-def test_a_field_that_is_not_set_is_not_there(stand: SchemaServer, page: dict[str, Any], path: str) -> None:
-    assert refused(decoder(stand, path), written(stand, page["crawl.Page"](url="u"))).error_class == "MissingField"
+@pytest.mark.parametrize(
+    "path",
+    ["summary", "content.html", "content", "meta.body", "maybe", "free.page", "none", "Body"],
+)
+def test_a_field_that_is_not_set_is_not_there(
+    stand: SchemaServer, page: dict[str, Any], path: str
+) -> None:
+    assert (
+        refused(decoder(stand, path), written(stand, page["crawl.Page"](url="u"))).error_class
+        == "MissingField"
+    )
 
 
-def test_nulls_ids_times_and_scopes_of_other_kinds(stand: SchemaServer, page: dict[str, Any]) -> None:
-    null = refused(decoder(stand, "free.body"), written(stand, page["crawl.Page"](free={"body": None})))
+def test_nulls_ids_times_and_scopes_of_other_kinds(
+    stand: SchemaServer, page: dict[str, Any]
+) -> None:
+    null = refused(
+        decoder(stand, "free.body"), written(stand, page["crawl.Page"](free={"body": None}))
+    )
     assert (null.error_class, "holds null" in null.message) == ("NotText", True)
     raw = written(stand, page["crawl.Page"](body="b", kind="NEWS", seconds=1_700_000_000, url="u"))
     found = read(decoder(stand, id_field="kind", time_field="seconds", scope_field="kind"), raw)
@@ -118,7 +141,11 @@ def test_nulls_ids_times_and_scopes_of_other_kinds(stand: SchemaServer, page: di
     assert found.scope == read(decoder(stand, scope_field="kind"), raw).scope != 0
     value = page["crawl.Page"](url="u", body="b", kind=9)
     value.at.seconds = 1 << 60
-    assert read(decoder(stand, time_field="at", id_field="kind"), written(stand, value))[:3] == ("b", b"9", 1)
+    assert read(decoder(stand, time_field="at", id_field="kind"), written(stand, value))[:3] == (
+        "b",
+        b"9",
+        1,
+    )
 
 
 def test_a_vector_is_a_repeated_number(stand: SchemaServer, page: dict[str, Any]) -> None:
@@ -130,19 +157,30 @@ def test_a_vector_is_a_repeated_number(stand: SchemaServer, page: dict[str, Any]
 
 def test_the_frame_says_which_message_it_is(stand: SchemaServer, page: dict[str, Any]) -> None:
     inner = page["crawl.Page.Content"](html="of an inner message")
-    assert read(decoder(stand, "html"), as_text(stand, written(stand, inner))).text == "of an inner message"
+    assert (
+        read(decoder(stand, "html"), as_text(stand, written(stand, inner))).text
+        == "of an inner message"
+    )
     other = written(stand, page["crawl.Other"](title="of the first message"))
     assert other[5] == 0
     assert read(decoder(stand, "title"), other).text == "of the first message"
 
 
-@pytest.mark.parametrize("imported", ["confluent/meta.proto", "confluent/type/decimal.proto", "google/type/date.proto"])
+@pytest.mark.parametrize(
+    "imported", ["confluent/meta.proto", "confluent/type/decimal.proto", "google/type/date.proto"]
+)
 def test_what_clients_take_for_granted_is_there(stand: SchemaServer, imported: str) -> None:
     text = f'syntax = "proto3"; import "{imported}"; message Page {{ string body = 1; }}'
     assert read(decoder(stand), framed(stand, text, b"\0\x0a\x03abc")).text == "abc"
 
 
-BODIES = {"none": b"", "half": b"\x80", "negative": b"\x01", "many": b"\xff\xff\xff\xff\x0f", "broken off": b"\x02"}
+BODIES = {
+    "none": b"",
+    "half": b"\x80",
+    "negative": b"\x01",
+    "many": b"\xff\xff\xff\xff\x0f",
+    "broken off": b"\x02",
+}
 BODIES |= {"no such": b"\x02\x08", "the last": b"\x02\x01", "no such within": b"\x04\0\x02"}
 BODIES |= {"a length that lies": b"\0\x0a\xff", "no UTF-8": b"\0\x0a\x01\xff"}
 
@@ -150,10 +188,14 @@ BODIES |= {"a length that lies": b"\0\x0a\xff", "no UTF-8": b"\0\x0a\x01\xff"}
 @pytest.mark.parametrize("what", BODIES)
 def test_what_does_not_follow_the_schema_is_a_dead_letter(stand: SchemaServer, what: str) -> None:
     found = refused(decoder(stand), framed(stand, PAGE, BODIES[what]))
-    assert (found.stage, found.error_class in {"ValueError", "DecodeError"}) == ("decode", True), found
+    assert (found.stage, found.error_class in {"ValueError", "DecodeError"}) == ("decode", True), (
+        found
+    )
 
 
-def test_a_schema_that_lies_about_a_field_is_not_taken_for_an_empty_text(stand: SchemaServer) -> None:
+def test_a_schema_that_lies_about_a_field_is_not_taken_for_an_empty_text(
+    stand: SchemaServer,
+) -> None:
     text = 'syntax = "proto3"; message Page { string url = 1; string body = 2; }'
     found = refused(decoder(stand), framed(stand, text, b"\0\x10\x05"))
     assert "the field 'body' came in another form than the schema says" in found.message
@@ -190,20 +232,41 @@ def test_what_a_schema_refers_to_has_the_name_of_a_file(stand: SchemaServer, nam
     assert (found.error_class, "is no file's name" in found.message) == ("BadSchema", True)
 
 
-def test_a_reference_named_like_a_path_is_written_nowhere(stand: SchemaServer, tmp_path: Path) -> None:
+def test_a_reference_named_like_a_path_is_written_nowhere(
+    stand: SchemaServer, tmp_path: Path
+) -> None:
     stand.has(90, 'syntax = "proto3"; message W {}', "other", schemaType="PROTOBUF")
     references = [{"name": str(tmp_path / "w.proto"), "subject": "other", "version": 1}]
-    assert read(decoder(stand), framed(stand, PAGE, b"\x02\x02\x12\x01b", references=references)).text == "b"
+    assert (
+        read(decoder(stand), framed(stand, PAGE, b"\x02\x02\x12\x01b", references=references)).text
+        == "b"
+    )
     assert [*tmp_path.iterdir()] == []
 
 
 def test_what_many_refer_to_is_read_once(stand: SchemaServer) -> None:
     """There are 2 ** 60 ways through these."""
     for number in range(60):
-        below = [{"name": f"{number}{side}", "subject": f"s{number - 1}", "version": 1} for side in "ab"] if number else []
-        stand.has(100 + number, 'syntax = "proto3";', f"s{number}", schemaType="PROTOBUF", references=below)
+        below = (
+            [
+                {"name": f"{number}{side}", "subject": f"s{number - 1}", "version": 1}
+                for side in "ab"
+            ]
+            if number
+            else []
+        )
+        stand.has(
+            100 + number,
+            'syntax = "proto3";',
+            f"s{number}",
+            schemaType="PROTOBUF",
+            references=below,
+        )
     references = [{"name": "w.proto", "subject": "s59", "version": 1}]
-    assert read(decoder(stand), framed(stand, PAGE, b"\x02\x02\x12\x01b", references=references)).text == "b"
+    assert (
+        read(decoder(stand), framed(stand, PAGE, b"\x02\x02\x12\x01b", references=references)).text
+        == "b"
+    )
 
 
 def test_a_schema_that_holds_itself_and_a_value_nested_deep(stand: SchemaServer) -> None:

@@ -1,4 +1,5 @@
-"""The same values by our stand-in for a registry and by a real one: Confluent's clients write them, the filter reads them."""
+"""The same values by our stand-in for a registry and by a real one: Confluent's clients write them,
+the filter reads them."""
 
 from __future__ import annotations
 
@@ -34,25 +35,46 @@ def subject(request: pytest.FixtureRequest) -> str:
 
 
 def decoder(url: str, form: str, text_field: str, **more: str) -> Decoder:
-    given = {"value_format": form, "registry_url": url, "text_field": text_field, "id_field": "url", **more}
+    given = {
+        "value_format": form,
+        "registry_url": url,
+        "text_field": text_field,
+        "id_field": "url",
+        **more,
+    }
     return Decoder(load_settings(given, environ={}))
 
 
-def avro(url: str, subject: str, schema: Any, fields: Any, references: list[SchemaReference] | None = None) -> bytes:
+def avro(
+    url: str,
+    subject: str,
+    schema: Any,
+    fields: Any,
+    references: list[SchemaReference] | None = None,
+) -> bytes:
     """Return what Confluent's serializer makes; the schema is registered."""
     client = SchemaRegistryClient({"url": url, "timeout": 10})
     context = SerializationContext(subject, MessageField.VALUE)
-    raw = AvroSerializer(client, Schema(json.dumps(schema), "AVRO", references or []))(fields, context)
+    raw = AvroSerializer(client, Schema(json.dumps(schema), "AVRO", references or []))(
+        fields, context
+    )
     assert raw is not None
     return raw
 
 
 def record(*fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "record", "name": "Page", "fields": [{"name": "url", "type": "string"}, *fields]}
+    return {
+        "type": "record",
+        "name": "Page",
+        "fields": [{"name": "url", "type": "string"}, *fields],
+    }
 
 
 def test_avro_whose_schema_evolves(url: str, subject: str) -> None:
-    body, host = {"name": "body", "type": "string"}, {"name": "host", "type": "string", "default": ""}
+    body, host = (
+        {"name": "body", "type": "string"},
+        {"name": "host", "type": "string", "default": ""},
+    )
     renamed = record({"name": "text", "aliases": ["body"], "type": "string"}, host)
     first = avro(url, subject, record(body), {"url": "u1", "body": "one"})
     added = avro(url, subject, record(body, host), {"url": "u2", "body": "two", "host": "h"})
@@ -71,12 +93,20 @@ def test_avro_that_refers_to_another(url: str, subject: str) -> None:
     client = SchemaRegistryClient({"url": url, "timeout": 10})
     client.register_schema(f"{subject}-word", Schema(json.dumps(word), "AVRO"))
     reference = SchemaReference("Word", f"{subject}-word", 1)
-    raw = avro(url, subject, record({"name": "page", "type": "Word"}), {"url": "u", "page": {"body": "abc"}}, [reference])
+    raw = avro(
+        url,
+        subject,
+        record({"name": "page", "type": "Word"}),
+        {"url": "u", "page": {"body": "abc"}},
+        [reference],
+    )
     assert read(decoder(url, "avro", "page.body"), raw).text == "abc"
 
 
 @pytest.mark.parametrize("is_text", [True, False], ids=["as text", "as compiled"])
-def test_protobuf_whose_schema_evolves(url: str, subject: str, tmp_path: Path, is_text: bool) -> None:
+def test_protobuf_whose_schema_evolves(
+    url: str, subject: str, tmp_path: Path, is_text: bool
+) -> None:
     fields = {
         "first": "string body = 2;",
         "added": "string body = 2; string host = 3;",
@@ -102,20 +132,38 @@ def test_protobuf_whose_schema_evolves(url: str, subject: str, tmp_path: Path, i
         ("text of first", b"first"),
         ("text of added", b"added"),
     ]
-    assert [refused(by, raws[name]).error_class for name in ("renamed", "removed")] == ["MissingField"] * 2
-    by = decoder(url, "protobuf", "text", reader_schema=str(int.from_bytes(raws["renamed"][1:5], "big")))
-    assert [read(by, raws[name]).text for name in fields] == ["text of first", "text of added", "text of renamed", ""]
+    assert [refused(by, raws[name]).error_class for name in ("renamed", "removed")] == [
+        "MissingField"
+    ] * 2
+    by = decoder(
+        url, "protobuf", "text", reader_schema=str(int.from_bytes(raws["renamed"][1:5], "big"))
+    )
+    assert [read(by, raws[name]).text for name in fields] == [
+        "text of first",
+        "text of added",
+        "text of renamed",
+        "",
+    ]
 
 
 def test_protobuf_that_imports_another(url: str, subject: str, tmp_path: Path) -> None:
     word = 'syntax = "proto3"; package w; message Word { string body = 1; }'
-    both = 'syntax = "proto3"; import "word.proto"; message Doc { string url = 1; w.Word page = 2; }'
+    both = (
+        'syntax = "proto3"; import "word.proto"; message Doc { string url = 1; w.Word page = 2; }'
+    )
     value = classes_of(tmp_path, both, word=word)["Doc"](url="u", page={"body": "abc"})
-    assert read(decoder(url, "protobuf", "page.body"), written(url, subject, value))[:2] == ("abc", b"u")
+    assert read(decoder(url, "protobuf", "page.body"), written(url, subject, value))[:2] == (
+        "abc",
+        b"u",
+    )
 
 
 def test_json_with_a_frame(url: str, subject: str) -> None:
-    schema = {"title": "Page", "type": "object", "properties": {"url": {"type": "string"}, "body": {"type": "string"}}}
+    schema = {
+        "title": "Page",
+        "type": "object",
+        "properties": {"url": {"type": "string"}, "body": {"type": "string"}},
+    }
     client = SchemaRegistryClient({"url": url, "timeout": 10})
     raw = JSONSerializer(json.dumps(schema), client)(
         {"url": "u", "body": "abc"}, SerializationContext(subject, MessageField.VALUE)
@@ -136,11 +184,19 @@ def test_by_tls_with_a_password(tmp_path: Path, form: str) -> None:
         stand.login = "crawler:secret"
         stand.has(7, schema if form == "avro" else text, schemaType=form.upper())
         raw = b"\0\0\0\0\x07" + bodies[form]
-        more = {"registry_ca_file": str(ours.path), "registry_credentials_file": str(tmp_path / "login")}
+        more = {
+            "registry_ca_file": str(ours.path),
+            "registry_credentials_file": str(tmp_path / "login"),
+        }
         assert read(decoder(stand.url, form, "body", **more), raw).text == "abc"
-        for setting, path in {"registry_ca_file": strangers.path, "registry_credentials_file": tmp_path / "wrong"}.items():
+        for setting, path in {
+            "registry_ca_file": strangers.path,
+            "registry_credentials_file": tmp_path / "wrong",
+        }.items():
             with pytest.raises(RegistryAwayError, match="the records wait"):
-                decoder(stand.url, form, "body", **{**more, setting: str(path)}).decode(message(raw))
+                decoder(stand.url, form, "body", **{**more, setting: str(path)}).decode(
+                    message(raw)
+                )
 
 
 @pytest.mark.parametrize("form", ["avro", "protobuf"])

@@ -1,4 +1,5 @@
-"""WARC files, made by hand: of right records, and of such as crawlers, proxies and transfers leave."""
+"""WARC files, made by hand: of right records, and of such as crawlers, proxies and transfers
+leave."""
 
 from __future__ import annotations
 
@@ -12,15 +13,20 @@ import zstandard
 
 def page(name: str, sentences: int = 40) -> bytes:
     """Return a web page of one article, which no other page is near."""
-    body = " ".join(f"{name}{number} stands in sentence {number // 9} of the page {name}." for number in range(sentences))
-    return (
-        f"<html><head><title>{name}</title></head><body><article><h1>{name}</h1><p>{body}</p></article></body></html>".encode()
+    body = " ".join(
+        f"{name}{number} stands in sentence {number // 9} of the page {name}."
+        for number in range(sentences)
     )
+    return f"<html><head><title>{name}</title></head><body><article><h1>{name}</h1><p>{body}</p></article></body></html>".encode()
 
 
 def http(body: bytes, *headers: str, kind: str = "text/html; charset=utf-8") -> bytes:
     """Return a response with status 200."""
-    return "\r\n".join(["HTTP/1.1 200 OK", f"Content-Type: {kind}", *headers]).encode() + b"\r\n\r\n" + body
+    return (
+        "\r\n".join(["HTTP/1.1 200 OK", f"Content-Type: {kind}", *headers]).encode()
+        + b"\r\n\r\n"
+        + body
+    )
 
 
 def record(
@@ -48,7 +54,9 @@ def record(
 def chunked(body: bytes, size: int = 500, *, ends: bool = True) -> bytes:
     """Return a body in chunks."""
     parts = [body[at : at + size] for at in range(0, len(body), size)]
-    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + (b"0\r\n\r\n" if ends else b"")
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + (
+        b"0\r\n\r\n" if ends else b""
+    )
 
 
 def zstd(data: bytes) -> bytes:
@@ -61,14 +69,20 @@ def gzipped(data: bytes) -> bytes:
     return gzip.compress(data, mtime=0)
 
 
-PACKERS: dict[str, Callable[[bytes], bytes]] = {".warc": bytes, ".warc.gz": gzipped, ".warc.zst": zstd}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".warc": bytes,
+    ".warc.gz": gzipped,
+    ".warc.zst": zstd,
+}
 B = page("b")
 _RIGHT = record("b", http(B))
 
 WHOLE: dict[str, bytes] = {
     "right": _RIGHT,
     "chunked": record("b", http(chunked(B), "Transfer-Encoding: chunked")),
-    "gzip_in_chunks": record("b", http(chunked(gzipped(B)), "Content-Encoding: gzip", "Transfer-Encoding: chunked")),
+    "gzip_in_chunks": record(
+        "b", http(chunked(gzipped(B)), "Content-Encoding: gzip", "Transfer-Encoding: chunked")
+    ),
     "gzip_then_br": record("b", http(brotli.compress(gzipped(B)), "Content-Encoding: gzip, br")),
     "x-gzip": record("b", http(gzipped(B), "Content-Encoding: x-gzip")),
     "zstd": record("b", http(zstd(B), "Content-Encoding: zstd")),
@@ -86,7 +100,9 @@ WHOLE: dict[str, bytes] = {
     "much_too_short": record("b", http(B), length=100),
     "much_too_long": record("b", http(B), length=len(http(B)) + 4000),
     "absurdly_long": record("b", http(B), length=10**15),
-    "length_missing": b"\r\n".join(line for line in _RIGHT.split(b"\r\n") if not line.startswith(b"Content-Length")),
+    "length_missing": b"\r\n".join(
+        line for line in _RIGHT.split(b"\r\n") if not line.startswith(b"Content-Length")
+    ),
     "length_no_number": _RIGHT.replace(b"Content-Length: ", b"Content-Length: x"),
     "length_negative": _RIGHT.replace(b"Content-Length: ", b"Content-Length: -"),
     "other_version": _RIGHT.replace(b"WARC/1.1", b"WARC/0.18"),
@@ -101,8 +117,12 @@ BROKEN: dict[str, bytes] = {
     "cut_deflate": record("b", http(zlib.compress(B)[:-30], "Content-Encoding: deflate")),
     "cut_chunks": record("b", http(chunked(B)[:-100], "Transfer-Encoding: chunked")),
     "no_last_chunk": record("b", http(chunked(B, ends=False), "Transfer-Encoding: chunked")),
-    "damaged_gzip": record("b", http(gzipped(B)[:100] + b"\xff" + gzipped(B)[101:], "Content-Encoding: gzip")),
-    "damaged_chunks": record("b", http(chunked(B).replace(b"\r\n1f4\r\n", b"\r\nxyz\r\n"), "Transfer-Encoding: chunked")),
+    "damaged_gzip": record(
+        "b", http(gzipped(B)[:100] + b"\xff" + gzipped(B)[101:], "Content-Encoding: gzip")
+    ),
+    "damaged_chunks": record(
+        "b", http(chunked(B).replace(b"\r\n1f4\r\n", b"\r\nxyz\r\n"), "Transfer-Encoding: chunked")
+    ),
     "cut_body": record("b", http(B[:-100], f"Content-Length: {len(B)}")),
     "no_http": record("b", B),
     "no_head": b"\r\n".join(line for line in _RIGHT.split(b"\r\n") if not line.startswith(b"WARC")),

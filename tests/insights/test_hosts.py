@@ -32,7 +32,8 @@ from stream_dedup.insights.hosts import HOST_CHARACTERS_MAX, HostNames
     ],
 )
 def test_the_host_of_an_id(identifier: str, host: str) -> None:
-    """The host of an absolute URL, in one spelling; what could be no host has none. Asked again, it is the same."""
+    """The host of an absolute URL, in one spelling; what could be no host has none. Asked again, it
+    is the same."""
     names = HostNames()
 
     assert names.of(identifier.encode()) == host
@@ -40,7 +41,8 @@ def test_the_host_of_an_id(identifier: str, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "host"), [(b"Example.org:80", "example.org"), (b"https://a.example/x", "a.example"), (b"", "")]
+    ("value", "host"),
+    [(b"Example.org:80", "example.org"), (b"https://a.example/x", "a.example"), (b"", "")],
 )
 def test_a_header_holds_a_name_or_a_url(value: bytes, host: str) -> None:
     assert HostNames().named(value) == host
@@ -59,7 +61,11 @@ def test_ids_that_are_no_urls_take_no_memory() -> None:
 @given(st.binary(max_size=300))
 def test_no_bytes_break_it(identifier: bytes) -> None:
     """Whatever an id is, its host is short and can be shown."""
-    for found in (HostNames().of(identifier), HostNames().of(b"https://" + identifier), HostNames().named(identifier)):
+    for found in (
+        HostNames().of(identifier),
+        HostNames().of(b"https://" + identifier),
+        HostNames().named(identifier),
+    ):
         assert len(found) <= HOST_CHARACTERS_MAX
         assert found.isprintable()
         assert not set(found) & set(" <>\"'/&()")

@@ -18,7 +18,8 @@ from stream_dedup.insights.record import HostCounts, InsightsRecord, ReportedPag
 from stream_dedup.insights.row import OTHER, SLICES, HostRow, Stamp
 
 SCHEMA = Draft202012Validator(
-    json.loads((topic_folder() / "schemas" / "host-signals.schema.json").read_text()), format_checker=FormatChecker()
+    json.loads((topic_folder() / "schemas" / "host-signals.schema.json").read_text()),
+    format_checker=FormatChecker(),
 )
 WINDOW_SECONDS = 24
 SLICE_MS = 1000
@@ -51,11 +52,17 @@ class Model:
 
     def total(self) -> int:
         latest = max(time for time, _ in self.came.values()) // SLICE_MS
-        return sum(count for time, count in self.came.values() if time // SLICE_MS > latest - SLICES)
+        return sum(
+            count for time, count in self.came.values() if time // SLICE_MS > latest - SLICES
+        )
 
 
 STEPS = st.lists(
-    st.tuples(st.integers(-1500, 40_000), st.integers(1, 5), st.sampled_from(["next", "next", "next", "again", "restart"])),
+    st.tuples(
+        st.integers(-1500, 40_000),
+        st.integers(1, 5),
+        st.sampled_from(["next", "next", "next", "again", "restart"]),
+    ),
     min_size=1,
     max_size=30,
 )
@@ -64,8 +71,8 @@ STEPS = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(STEPS)
 def test_a_window_is_the_model_s(steps: list[tuple[int, int, str]]) -> None:
-    """Records in order, read again after a restart, with a clock that steps back: the sum is that of the slices of the window
-    that ends with the latest, each record once."""
+    """Records in order, read again after a restart, with a clock that steps back: the sum is that
+    of the slices of the window that ends with the latest, each record once."""
     one, model, sent = ledger(), Model(), list[tuple[InsightsRecord, Stamp]]()
     table: dict[bytes, bytes] = {}
     time_ms = 10_000_000
@@ -87,7 +94,8 @@ def test_a_window_is_the_model_s(steps: list[tuple[int, int, str]]) -> None:
 
 
 def test_a_record_read_again_counts_nothing() -> None:
-    """Below the row's stamp it is known; a topic created again, whose offsets begin anew, is not."""
+    """Below the row's stamp it is known; a topic created again, whose offsets begin anew, is
+    not."""
     one = ledger()
     record = InsightsRecord("w", {"a": seen(3)}, ReasonCounts(2))
     assert one.apply(record, Stamp(5_000, 7))
@@ -103,16 +111,23 @@ def test_a_record_read_again_counts_nothing() -> None:
 
 def test_signals_follow_their_schema() -> None:
     one = ledger()
-    counts = ReasonCounts(20, exact=1, near=2, unchanged=3, returned=5, revised=1, bytes=1000, bytes_wasted=700)
+    counts = ReasonCounts(
+        20, exact=1, near=2, unchanged=3, returned=5, revised=1, bytes=1000, bytes_wasted=700
+    )
     one.apply(
-        InsightsRecord("w", {"a.example": HostCounts(counts, 1_700_000_000_000)}, ReasonCounts(5)), Stamp(1_800_000_000_000, 1)
+        InsightsRecord("w", {"a.example": HostCounts(counts, 1_700_000_000_000)}, ReasonCounts(5)),
+        Stamp(1_800_000_000_000, 1),
     )
 
     written = {change.host: change for change in one.changes()[0]}
 
     assert written[OTHER].signals is None
     body = body_of(written["a.example"])
-    assert (body["duplicate_ratio"], body["unchanged_ratio"], body["bytes_wasted"]) == (0.6, 0.15, 700)
+    assert (body["duplicate_ratio"], body["unchanged_ratio"], body["bytes_wasted"]) == (
+        0.6,
+        0.15,
+        700,
+    )
     assert (body["unchanged"], body["returned"]) == (3, 5)
     assert body["last_change"] == "2023-11-14T22:13:20Z"
     assert body["updated"] == "2027-01-15T08:00:00Z"
@@ -127,7 +142,11 @@ def fell(on: str, ids: range) -> HostCounts:
     bits = 0
     for number in ids:
         bits |= bit_of(b"https://a.example/%d" % number)
-    return HostCounts(ReasonCounts(4 * len(ids), exact=len(ids)), None, {on: ReportedPage("https://a.example/login", bits)})
+    return HostCounts(
+        ReasonCounts(4 * len(ids), exact=len(ids)),
+        None,
+        {on: ReportedPage("https://a.example/login", bits)},
+    )
 
 
 def kinds(one: HostLedger, record: HostCounts, stamp: Stamp) -> tuple[list[str], list[str]]:
@@ -140,12 +159,15 @@ def kinds(one: HostLedger, record: HostCounts, stamp: Stamp) -> tuple[list[str],
 
 
 def test_many_ids_on_one_document_is_told_once() -> None:
-    """It begins at twenty different ids, not at twenty documents; goes on without being told again, also after a restart; ends
-    when a window has passed; and may then begin again."""
+    """It begins at twenty different ids, not at twenty documents; goes on without being told again,
+    also after a restart; ends when a window has passed; and may then begin again."""
     one = ledger()
     assert kinds(one, fell("d-0@1", range(15)), Stamp(100_000, 0)) == ([], [])
     assert kinds(one, fell("d-0@1", range(15)), Stamp(101_000, 1)) == ([], [])
-    assert kinds(one, fell("d-0@1", range(10, 32)), Stamp(102_000, 2)) == (["one-page"], ["one-page"])
+    assert kinds(one, fell("d-0@1", range(10, 32)), Stamp(102_000, 2)) == (
+        ["one-page"],
+        ["one-page"],
+    )
     assert kinds(one, fell("d-0@1", range(32, 34)), Stamp(103_000, 3)) == (["one-page"], [])
     one.apply(InsightsRecord("w", {"a": seen(1)}), Stamp(103_500, 4))
     table = [(change.host.encode(), change.row) for change in one.changes()[0] if change.row]
@@ -154,13 +176,20 @@ def test_many_ids_on_one_document_is_told_once() -> None:
     assert kinds(again, fell("d-0@1", range(33, 35)), Stamp(104_000, 5)) == (["one-page"], [])
     later = 104_000 + 2 * WINDOW_SECONDS * 1000
     assert kinds(again, seen(1), Stamp(later, 6)) == ([], [])
-    assert kinds(again, fell("d-0@1", range(40)), Stamp(later + 1, 7)) == (["one-page"], ["one-page"])
-    assert kinds(again, fell("d-0@1", range(15)), Stamp(later + 2 * WINDOW_SECONDS * 1000, 8)) == (["one-page"], [])
+    assert kinds(again, fell("d-0@1", range(40)), Stamp(later + 1, 7)) == (
+        ["one-page"],
+        ["one-page"],
+    )
+    assert kinds(again, fell("d-0@1", range(15)), Stamp(later + 2 * WINDOW_SECONDS * 1000, 8)) == (
+        ["one-page"],
+        [],
+    )
     assert [new.event.kind for new in again.view(1).recent] == ["one-page"]
 
 
 def test_a_host_whose_documents_vanish_is_told() -> None:
-    """Nine of ten dropped in favour of other ids, of at least fifty; the same pages crawled again are no such thing."""
+    """Nine of ten dropped in favour of other ids, of at least fifty; the same pages crawled again
+    are no such thing."""
     assert kinds(ledger(), seen(49, near=49), Stamp(0, 0)) == ([], [])
     assert kinds(ledger(), seen(50, unchanged=50), Stamp(0, 0)) == ([], [])
     assert kinds(ledger(), seen(50, near=44), Stamp(0, 0)) == ([], [])
@@ -171,7 +200,8 @@ def test_a_host_whose_documents_vanish_is_told() -> None:
 
 
 def test_what_is_not_heard_of_is_forgotten() -> None:
-    """Beyond the number of hosts, and beyond the time to keep: null on both topics, the longest silent first."""
+    """Beyond the number of hosts, and beyond the time to keep: null on both topics, the longest
+    silent first."""
     one = ledger(hosts_max=2, keep_seconds=100)
     for number, host in enumerate(("a", "b", "a", "c")):
         one.apply(InsightsRecord("w", {host: seen(1)}), Stamp(number * 1000, number))
@@ -179,7 +209,10 @@ def test_what_is_not_heard_of_is_forgotten() -> None:
     assert [change.host for change in changes if change.row is None] == ["b"]
     one.apply(InsightsRecord("w", {"d": seen(1)}), Stamp(200_000, 4))
     changes, _ = one.changes()
-    assert {(change.host, change.signals) for change in changes if change.row is None} == {("a", None), ("c", None)}
+    assert {(change.host, change.signals) for change in changes if change.row is None} == {
+        ("a", None),
+        ("c", None),
+    }
     assert (one.hosts, [shown.host for shown in one.view(10).hosts]) == (1, ["d"])
 
 
@@ -192,13 +225,18 @@ def test_a_row_stays_small() -> None:
 
 
 def test_a_row_of_another_window_begins_empty_and_a_damaged_one_is_refused() -> None:
-    """The stamp and the last change survive another window; what cannot be read is left out and counted."""
+    """The stamp and the last change survive another window; what cannot be read is left out and
+    counted."""
     row = HostRow(SLICE_MS)
     row.add_counts(HostCounts(ReasonCounts(5), 3), Stamp(9_000, 9))
     raw = rows.encode(row)
     assert rows.decode(raw, SLICE_MS) == row
     other = rows.decode(raw, 2 * SLICE_MS)
-    assert (other.total().documents, other.last_change_ms, other.holds(Stamp(9_000, 9))) == (0, 3, True)
+    assert (other.total().documents, other.last_change_ms, other.holds(Stamp(9_000, 9))) == (
+        0,
+        3,
+        True,
+    )
     for damaged in (raw[:-9], b"{}", b'{"format":0}', b"\x80"):
         with pytest.raises(FormatError):
             rows.decode(damaged, SLICE_MS)
@@ -208,5 +246,7 @@ def test_a_row_of_another_window_begins_empty_and_a_damaged_one_is_refused() -> 
 def test_a_row_of_a_newer_version_ends_the_role() -> None:
     """Left out, it would be written over, and be lost for the newer version."""
     row = rows.encode(HostRow(SLICE_MS))
-    with pytest.raises(OtherFormatError, match="hosts is of format 2, and this program reads up to 1: upgrade"):
+    with pytest.raises(
+        OtherFormatError, match="hosts is of format 2, and this program reads up to 1: upgrade"
+    ):
         ledger().load([(b"a", row), (b"b", b'{"format":2}')])

@@ -20,10 +20,18 @@ EVENT = Event("one-page", 5_000, 37, f"javascript:{EVIL}\x1b[31m", "documents-0@
 
 def view() -> View:
     hosts = (
-        Signals("a.example", ReasonCounts(10, 4, 1, 2, 0, 12_345, 6_789), 1_000, 86_400, 2_000, (EVENT,)),
+        Signals(
+            "a.example", ReasonCounts(10, 4, 1, 2, 0, 12_345, 6_789), 1_000, 86_400, 2_000, (EVENT,)
+        ),
         Signals(EVIL, ReasonCounts(1), None, 86_400, 2_000),
     )
-    return View(hosts, (BegunEvent(EVIL, EVENT),), 2, ReasonCounts(11, 4, 1, 2, 0, 12_345, 6_789), ReasonCounts(3))
+    return View(
+        hosts,
+        (BegunEvent(EVIL, EVENT),),
+        2,
+        ReasonCounts(11, 4, 1, 2, 0, 12_345, 6_789),
+        ReasonCounts(3),
+    )
 
 
 def test_the_page_shows_the_hosts() -> None:

@@ -1,4 +1,5 @@
-"""When the role calls its client hung: records wait, and none comes. What Faust calls stuck is, as a rule, a quiet hour."""
+"""When the role calls its client hung: records wait, and none comes. What Faust calls stuck is, as
+a rule, a quiet hour."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def watched(admin: Admin, *, owns: bool, begins_at: int) -> role._Insights:
         "_health": SimpleNamespace(startup=lambda *_: None, ready=lambda *_: None),
         "_console": SimpleNamespace(HOSTS_MAX=1, show=lambda *_, **__: None),
         "_ledger": HostLedger(60, 60, 10),
-        "_stream": SimpleNamespace(owns=owns, begins_at=begins_at, waiting=0, rows=lambda: iter(())),
+        "_stream": SimpleNamespace(
+            owns=owns, begins_at=begins_at, waiting=0, rows=lambda: iter(())
+        ),
         "_next_offset": None,
         "_seen_before": None,
     }
@@ -93,7 +96,8 @@ def test_a_topic_created_again_ends_the_role() -> None:
 
 
 def test_a_client_that_gives_nothing_after_a_take_over_hangs() -> None:
-    """Records wait behind the offset from which the partition is read on, and not one has come: the role ends, and says why."""
+    """Records wait behind the offset from which the partition is read on, and not one has come: the
+    role ends, and says why."""
     with pytest.raises(StreamDedupError, match="1 records of insights wait"):
         look(Admin(0, 56), begins_at=55)
 
@@ -106,7 +110,9 @@ def test_a_client_that_gives_nothing_after_a_take_over_hangs() -> None:
         (0, 56, False, 0),  # another replica has the partition
     ],
 )
-def test_a_client_that_has_nothing_to_give_does_not_hang(low: int, end: int, owns: bool, begins_at: int) -> None:
+def test_a_client_that_has_nothing_to_give_does_not_hang(
+    low: int, end: int, owns: bool, begins_at: int
+) -> None:
     """Nothing waits for this replica, however long nothing comes."""
 
     assert look(Admin(low, end), owns=owns, begins_at=begins_at) == LOOKS
@@ -119,10 +125,17 @@ def test_a_record_of_a_newer_version_ends_the_role_and_a_damaged_one_does_not() 
     it._stream = SimpleNamespace(take_rows=lambda: taken, generation=1, acknowledge=lambda _: None)  # type: ignore[assignment]
     it._show = lambda: None  # type: ignore[method-assign]
     asyncio.run(it._write())
-    assert it._metrics.registry.get_sample_value("stream_dedup_insights_records_total", {"result": "malformed"}) == 1
+    assert (
+        it._metrics.registry.get_sample_value(
+            "stream_dedup_insights_records_total", {"result": "malformed"}
+        )
+        == 1
+    )
 
     taken[0].value = b'{"format":2}'
-    with pytest.raises(OtherFormatError, match="insights is of format 2, and this program reads up to 1: upgrade"):
+    with pytest.raises(
+        OtherFormatError, match="insights is of format 2, and this program reads up to 1: upgrade"
+    ):
         asyncio.run(it._write())
 
 
@@ -130,7 +143,8 @@ HOUR_SECONDS = 3600.0
 
 
 def test_a_quiet_hour_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """Its detector logs an error every 2.5 s then (faust-streaming #166); what really hangs, the role notices itself."""
+    """Its detector logs an error every 2.5 s then (faust-streaming #166); what really hangs, the
+    role notices itself."""
 
     async def look() -> None:
         settings = Settings()
@@ -140,9 +154,13 @@ def test_a_quiet_hour_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
         thread.app = stream.app
         thread.__post_init__()
         thread.time_started = 0.0
-        state = SimpleNamespace(timestamp=1000, highwater=5, position=3)  # the last record came an hour ago
+        state = SimpleNamespace(
+            timestamp=1000, highwater=5, position=3
+        )  # the last record came an hour ago
         assignment = SimpleNamespace(active=True, state_value=lambda _: state)
-        fetcher = SimpleNamespace(_subscriptions=SimpleNamespace(subscription=SimpleNamespace(assignment=assignment)))
+        fetcher = SimpleNamespace(
+            _subscriptions=SimpleNamespace(subscription=SimpleNamespace(assignment=assignment))
+        )
         thread._consumer = SimpleNamespace(_fetcher=fetcher)
         thread.log = logging.getLogger("faust.seen")
         for topic in ("insights", "insights-changelog"):

@@ -17,7 +17,8 @@ def refusal(code: int, text: str = "refused", **flags: bool) -> KafkaException:
 
 
 def lost(cause: KafkaException | None = None) -> SystemError:
-    """Return what Python makes of a fatal error that is raised while a report is given; at times it loses the cause."""
+    """Return what Python makes of a fatal error that is raised while a report is given; at times it
+    loses the cause."""
     error = SystemError("a method returned a result with an exception set")
     error.__cause__ = cause
     return error
@@ -25,7 +26,15 @@ def lost(cause: KafkaException | None = None) -> SystemError:
 
 def record(offset: int, partition: int = 0, error: KafkaError | None = None) -> RawMessage:
     """Return what a consumer of `documents` gives: a record, or an error in its place."""
-    return RawMessage("documents", partition, offset, b"k", b"k", error=error, timestamp=(TIMESTAMP_CREATE_TIME, 1))
+    return RawMessage(
+        "documents",
+        partition,
+        offset,
+        b"k",
+        b"k",
+        error=error,
+        timestamp=(TIMESTAMP_CREATE_TIME, 1),
+    )
 
 
 def answered(answer: Any) -> Future[Any]:
@@ -39,7 +48,8 @@ def answered(answer: Any) -> Future[Any]:
 
 
 class Scripted:
-    """Calls by name: an error is raised, a function is called, anything else is returned; what is not named returns 0."""
+    """Calls by name: an error is raised, a function is called, anything else is returned; what is
+    not named returns 0."""
 
     def __init__(self, **steps: Any) -> None:
         self._steps = steps
@@ -56,8 +66,11 @@ class Scripted:
         return call
 
 
-def put(monkeypatch: pytest.MonkeyPatch, room: ModuleType, make: Callable[[dict[str, Any]], Scripted]) -> list[Scripted]:
-    """Have a module make its producers so, by their configuration; return the list of those that it has made."""
+def put(
+    monkeypatch: pytest.MonkeyPatch, room: ModuleType, make: Callable[[dict[str, Any]], Scripted]
+) -> list[Scripted]:
+    """Have a module make its producers so, by their configuration; return the list of those that it
+    has made."""
     made: list[Scripted] = []
 
     def maker(config: dict[str, Any]) -> Scripted:

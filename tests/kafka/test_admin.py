@@ -23,13 +23,15 @@ def test_a_silent_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         address = f"127.0.0.1:{held.getsockname()[1]}"
 
         with pytest.raises(
-            BrokerError, match=rf"refused: no broker answered at {address} .*STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS"
+            BrokerError,
+            match=rf"refused: no broker answered at {address} .*STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS",
         ):
             Admin(Settings(kafka_bootstrap_servers=address)).topic_ids(["documents"])
 
 
 class Coordinator(Scripted):
-    """Stands in for the client: the coordinator refuses the first questions, and the one for offsets must not meet that."""
+    """Stands in for the client: the coordinator refuses the first questions, and the one for
+    offsets must not meet that."""
 
     def __init__(self, *refusals: int) -> None:
         super().__init__()
@@ -45,7 +47,11 @@ class Coordinator(Scripted):
     def list_consumer_group_offsets(self, wanted: list[Any], **_: Any) -> dict[str, Future[Any]]:
         self.asked.append("offsets")
         assert not self.refusals, "librdkafka crashes here"
-        return {wanted[0].group_id: answered(SimpleNamespace(topic_partitions=[TopicPartition("documents", 1, 7, "m")]))}
+        return {
+            wanted[0].group_id: answered(
+                SimpleNamespace(topic_partitions=[TopicPartition("documents", 1, 7, "m")])
+            )
+        }
 
 
 def asking(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Admin:
@@ -54,9 +60,12 @@ def asking(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Admin:
 
 
 def test_a_coordinator_that_is_not_ready_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offsets are asked for only once the coordinator has answered: before that, the question crashes librdkafka (#5040)."""
+    """Offsets are asked for only once the coordinator has answered: before that, the question
+    crashes librdkafka (#5040)."""
     coordinator = Coordinator(
-        KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     )
     assert asking(coordinator, monkeypatch).committed("g") == {("documents", 1): (7, "m")}
     assert coordinator.asked == ["members"] * 4 + ["offsets"]
@@ -81,7 +90,8 @@ def test_a_coordinator_that_never_is_ready_is_named(monkeypatch: pytest.MonkeyPa
 def test_the_reason_comes_first_and_a_long_wait_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A refused connection begins the sentence; of a broker that says nothing at all, who waits is told after a moment."""
+    """A refused connection begins the sentence; of a broker that says nothing at all, who waits is
+    told after a moment."""
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 1.0)
     monkeypatch.setattr(admin, "_SAID_AFTER_SECONDS", 0.3)
     monkeypatch.setattr(admin, "_FIRST_QUESTION_SECONDS", 0.1)
@@ -89,7 +99,9 @@ def test_the_reason_comes_first_and_a_long_wait_is_told(
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"
 
-        with pytest.raises(BrokerError, match=rf"^Connection refused: no broker answered at {address} within"):
+        with pytest.raises(
+            BrokerError, match=rf"^Connection refused: no broker answered at {address} within"
+        ):
             Admin(Settings(kafka_bootstrap_servers=address)).broker_count()
         assert "No answer" not in caplog.text
 

@@ -16,9 +16,20 @@ from stream_dedup.log.header_columns import HeaderColumns
 @pytest.mark.parametrize("column", ["keys", "values"])
 @pytest.mark.parametrize("wrong", [bytearray(b"secret"), memoryview(b"secret"), "secret", 7])
 def test_what_is_not_bytes_is_refused(column: str, wrong: Any) -> None:
-    """Its bytes lie elsewhere than those of `bytes`, so whatever stands in memory there would be sent."""
-    parts: dict[str, list[Any]] = {"keys": [b"k", None], "values": [b"v", None], column: [b"k", wrong]}
-    no_headers = HeaderColumns([], np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(2, np.int64), np.zeros(0, np.uint8))
+    """Its bytes lie elsewhere than those of `bytes`, so whatever stands in memory there would be
+    sent."""
+    parts: dict[str, list[Any]] = {
+        "keys": [b"k", None],
+        "values": [b"v", None],
+        column: [b"k", wrong],
+    }
+    no_headers = HeaderColumns(
+        [],
+        np.zeros(0, np.uint8),
+        np.zeros(0, np.int64),
+        np.zeros(2, np.int64),
+        np.zeros(0, np.uint8),
+    )
     columns = RecordColumns(
         ["t"],
         np.zeros(2, np.uint8),

@@ -22,7 +22,9 @@ from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, record, refusal
 
 
-def consumer_of(monkeypatch: pytest.MonkeyPatch, raw: Any, listener: Any = None, **named: Any) -> SourceConsumer:
+def consumer_of(
+    monkeypatch: pytest.MonkeyPatch, raw: Any, listener: Any = None, **named: Any
+) -> SourceConsumer:
     """Return a source whose client is this; what asks for committed offsets says nothing."""
     made = [raw, Scripted()]
     monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: made.pop(0))
@@ -36,7 +38,9 @@ def consumer_of(monkeypatch: pytest.MonkeyPatch, raw: Any, listener: Any = None,
         (KafkaError.GROUP_AUTHORIZATION_FAILED, "the ACL Read on group crawl"),
     ],
 )
-def test_the_acl_that_a_coordinator_misses_is_named(monkeypatch: pytest.MonkeyPatch, code: int, acl: str) -> None:
+def test_the_acl_that_a_coordinator_misses_is_named(
+    monkeypatch: pytest.MonkeyPatch, code: int, acl: str
+) -> None:
     """Committed offsets belong to the group and to the topic, and either may be denied."""
     error = refusal(code, "authorization failed")
     made = Scripted(commit=error, committed=error)
@@ -50,7 +54,8 @@ def test_the_acl_that_a_coordinator_misses_is_named(monkeypatch: pytest.MonkeyPa
 
 
 def test_columns_are_the_records_one_by_one() -> None:
-    """Every field of what the client read; a time that it does not know is none, and so is one of 0 or below."""
+    """Every field of what the client read; a time that it does not know is none, and so is one of 0
+    or below."""
     times = [
         (TIMESTAMP_NOT_AVAILABLE, 0),
         (TIMESTAMP_CREATE_TIME, 0),
@@ -78,9 +83,11 @@ def test_columns_are_the_records_one_by_one() -> None:
     assert list(client.to_messages("documents", [])) == []
 
 
-def test_partitions_that_come_while_leaving_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group gives one at that moment. What a callback raises in there would hide what ended the role, and asking for
-    committed offsets would delay the end."""
+def test_partitions_that_come_while_leaving_are_left_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The group gives one at that moment. What a callback raises in there would hide what ended the
+    role, and asking for committed offsets would delay the end."""
     closing = refusal(KafkaError._STATE, "the consumer is closing")
     given: list[Any] = []
     leaving = Scripted(
@@ -89,13 +96,16 @@ def test_partitions_that_come_while_leaving_are_left_to_others(monkeypatch: pyte
         incremental_assign=closing,
         close=lambda: given[0](leaving, [TopicPartition("documents", 0)]),
     )
-    nobody = mock.Mock(assigned=mock.Mock(side_effect=AssertionError("a worker that leaves was given a partition")))
+    nobody = mock.Mock(
+        assigned=mock.Mock(side_effect=AssertionError("a worker that leaves was given a partition"))
+    )
 
     consumer_of(monkeypatch, leaving, nobody).close()
 
 
 class Rebalancing(Scripted):
-    """A consumer that gives one record of each partition, then takes partitions away, and gives what it has left."""
+    """A consumer that gives one record of each partition, then takes partitions away, and gives
+    what it has left."""
 
     def __init__(self, away: list[int], back: list[int]) -> None:
         super().__init__(consumer_group_metadata=b"stamp", poll=record(10))
@@ -120,12 +130,17 @@ class Rebalancing(Scripted):
 
 
 @pytest.mark.parametrize(
-    ("back", "kept", "restarted"), [([], [(1, 20), (1, 21)], []), ([0], [(1, 20), (1, 21)], [(0, 7), (0, 7)])]
+    ("back", "kept", "restarted"),
+    [([], [(1, 20), (1, 21)], []), ([0], [(1, 20), (1, 21)], [(0, 7), (0, 7)])],
 )
 def test_what_was_polled_of_a_partition_that_then_went_away_is_dropped(
-    monkeypatch: pytest.MonkeyPatch, back: list[int], kept: list[tuple[int, int]], restarted: list[tuple[int, int]]
+    monkeypatch: pytest.MonkeyPatch,
+    back: list[int],
+    kept: list[tuple[int, int]],
+    restarted: list[tuple[int, int]],
 ) -> None:
-    """The role has given it up inside the same call. One that came back is read again from where it was given, as a whole."""
+    """The role has given it up inside the same call. One that came back is read again from where it
+    was given, as a whole."""
     raw = Rebalancing([0], back)
     begins = mock.Mock(assigned=lambda keys: dict.fromkeys(keys, 7))
     source = consumer_of(monkeypatch, raw, begins)
@@ -137,13 +152,20 @@ def test_what_was_polled_of_a_partition_that_then_went_away_is_dropped(
 
 
 def test_a_group_waits_for_a_dead_member_no_longer_than_a_callback_may_take() -> None:
-    """A killed worker's transaction holds its offsets back for its time-out, and Kafka looks every ten seconds; with more
-    than twice that the whole group would stand for it. The operator's own value comes first.
+    """A killed worker's transaction holds its offsets back for its time-out, and Kafka looks every
+    ten seconds; with more than twice that the whole group would stand for it. The operator's own
+    value comes first.
     """
     holds_back_ms = 1000 * (transaction._TRANSACTION_SECONDS + 10)
 
-    assert holds_back_ms < client.consumer_config(Settings(), "worker", "group")["max.poll.interval.ms"] < 2 * holds_back_ms
+    assert (
+        holds_back_ms
+        < client.consumer_config(Settings(), "worker", "group")["max.poll.interval.ms"]
+        < 2 * holds_back_ms
+    )
     long = Settings(kafka={"session.timeout.ms": "60000"})
-    assert client.consumer_config(long, "worker", "group")["max.poll.interval.ms"] == 60_000  # else librdkafka refuses it
+    assert (
+        client.consumer_config(long, "worker", "group")["max.poll.interval.ms"] == 60_000
+    )  # else librdkafka refuses it
     own = Settings(kafka={"max.poll.interval.ms": "7000"})
     assert client.consumer_config(own, "worker", "group")["max.poll.interval.ms"] == "7000"

@@ -1,4 +1,5 @@
-"""What an outage leaves behind in a process that lives on: no thread of ours, and no client of librdkafka."""
+"""What an outage leaves behind in a process that lives on: no thread of ours, and no client of
+librdkafka."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def threads() -> int:
 
 
 def come_back_to(before: int, count: Callable[[], int] = threads) -> int:
-    """Return how many there are once there are no more than before, or after a while: threads end a moment later."""
+    """Return how many there are once there are no more than before, or after a while: threads end a
+    moment later."""
     until = time.monotonic() + 10
     while count() > before and time.monotonic() < until:
         time.sleep(0.02)
@@ -57,7 +59,9 @@ def come_back_to(before: int, count: Callable[[], int] = threads) -> int:
         lambda one: one.broker_count(),
     ],
 )
-def test_an_administrator_that_got_no_answer_goes(question: Callable[[Admin], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_administrator_that_got_no_answer_goes(
+    question: Callable[[Admin], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Roles ask with a new one each time: after ten outages none is left."""
     for name in ("_TIMEOUT_SECONDS", "_FIRST_QUESTION_SECONDS", "_LEARN_SECONDS"):
         monkeypatch.setattr(admin, name, 0.05)
@@ -101,9 +105,14 @@ def test_a_fatal_error_is_still_told_by_its_cause(monkeypatch: pytest.MonkeyPatc
 
 
 def test_steps_that_came_back_too_late_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that hangs, far behind its time-out, is left behind in its thread, which ends when the step does."""
+    """A step that hangs, far behind its time-out, is left behind in its thread, which ends when the
+    step does."""
     back = threading.Event()
-    put(monkeypatch, transaction, lambda _: Scripted(send_offsets_to_transaction=lambda *_: back.wait(60)))
+    put(
+        monkeypatch,
+        transaction,
+        lambda _: Scripted(send_offsets_to_transaction=lambda *_: back.wait(60)),
+    )
     monkeypatch.setattr(transaction, "STEP_SECONDS", 0.0)
     monkeypatch.setattr(transaction, "_GRACE_SECONDS", 0.01)
     before = threading.active_count()
@@ -113,7 +122,9 @@ def test_steps_that_came_back_too_late_leave_no_thread(monkeypatch: pytest.Monke
     back.set()
 
     assert outcomes == [Outcome.UNKNOWN] * OUTAGES
-    assert come_back_to(before + 1, threading.active_count) == before + 1, "the one that serves the next transaction"
+    assert come_back_to(before + 1, threading.active_count) == before + 1, (
+        "the one that serves the next transaction"
+    )
 
 
 def test_a_thread_that_is_left_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""Leaders and coordinators that are not there yet are asked anew; of a topic that was deleted is said what to do."""
+"""Leaders and coordinators that are not there yet are asked anew; of a topic that was deleted is
+said what to do."""
 
 from __future__ import annotations
 
@@ -10,8 +11,23 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from stream_dedup.ground.errors import AbortableError, BrokerError, GoneError, NoAnswerError, StreamDedupError
-from stream_dedup.kafka import Admin, LogReader, SourceConsumer, admin, asking, client, readers, spans
+from stream_dedup.ground.errors import (
+    AbortableError,
+    BrokerError,
+    GoneError,
+    NoAnswerError,
+    StreamDedupError,
+)
+from stream_dedup.kafka import (
+    Admin,
+    LogReader,
+    SourceConsumer,
+    admin,
+    asking,
+    client,
+    readers,
+    spans,
+)
 from stream_dedup.kafka import source as source_module
 from stream_dedup.kafka.asking import ask
 from stream_dedup.kafka.client import WENT_ON, translate
@@ -22,7 +38,8 @@ SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
 
 
 class Cluster(Scripted):
-    """Stands in for consumers and administrators: each question is refused with the next code, if there is one left."""
+    """Stands in for consumers and administrators: each question is refused with the next code, if
+    there is one left."""
 
     def __init__(self, *refusals: int) -> None:
         super().__init__()
@@ -44,7 +61,9 @@ class Cluster(Scripted):
         self._refuse()
         return [TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]
 
-    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+    def list_offsets(
+        self, wanted: dict[TopicPartition, Any], **_: Any
+    ) -> dict[TopicPartition, Future[Any]]:
         try:
             self._refuse()
         except KafkaException as error:
@@ -59,10 +78,22 @@ def source() -> SourceConsumer:
 QUESTIONS: dict[str, tuple[Callable[[], Any], Any]] = {
     "ends of the log": (lambda: LogReader(SETTINGS, "log", "reader").watermarks(), (3, 9)),
     "first offset held": (lambda: source().low_watermark(("documents", 0)), 3),
-    "committed, as a worker": (lambda: source().committed([("documents", 0)])["documents", 0].offset, 7),
-    "committed, as an audit": (lambda: spans.group_offsets(SETTINGS, "g", "documents", 1)[0].offset, 7),
-    "bounds of a topic": (lambda: spans.topic_bounds(SETTINGS, "documents", 1), {0: spans.Bounds(5, 5)}),
-    "ends of a partition": (lambda: Admin(SETTINGS).ends([("documents", 0)]), {("documents", 0): (5, 5)}),
+    "committed, as a worker": (
+        lambda: source().committed([("documents", 0)])["documents", 0].offset,
+        7,
+    ),
+    "committed, as an audit": (
+        lambda: spans.group_offsets(SETTINGS, "g", "documents", 1)[0].offset,
+        7,
+    ),
+    "bounds of a topic": (
+        lambda: spans.topic_bounds(SETTINGS, "documents", 1),
+        {0: spans.Bounds(5, 5)},
+    ),
+    "ends of a partition": (
+        lambda: Admin(SETTINGS).ends([("documents", 0)]),
+        {("documents", 0): (5, 5)},
+    ),
     "end of a partition": (lambda: Admin(SETTINGS).end_offset("documents", 0), 5),
 }
 
@@ -84,8 +115,11 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("code", sorted(client.MOVES))
-def test_a_leader_or_coordinator_that_moves_is_asked_anew(cluster: Callable[..., Cluster], question: str, code: int) -> None:
-    """A broker says so while it does not know yet who leads, as those of a topic do that was just made."""
+def test_a_leader_or_coordinator_that_moves_is_asked_anew(
+    cluster: Callable[..., Cluster], question: str, code: int
+) -> None:
+    """A broker says so while it does not know yet who leads, as those of a topic do that was just
+    made."""
     asked = cluster(code, code)
     ask, answer = QUESTIONS[question]
 
@@ -94,7 +128,9 @@ def test_a_leader_or_coordinator_that_moves_is_asked_anew(cluster: Callable[...,
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_what_waiting_does_not_mend_is_told_at_once(cluster: Callable[..., Cluster], question: str) -> None:
+def test_what_waiting_does_not_mend_is_told_at_once(
+    cluster: Callable[..., Cluster], question: str
+) -> None:
     """A missing right stays missing."""
     asked = cluster(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
@@ -103,12 +139,16 @@ def test_what_waiting_does_not_mend_is_told_at_once(cluster: Callable[..., Clust
     assert asked.asked == 1
 
 
-def test_the_waiting_has_an_end(cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_waiting_has_an_end(
+    cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sentence says what was asked, and what Kafka said last."""
     monkeypatch.setattr(readers, "ANSWER_SECONDS", 0.05)
     asked = cluster(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000)
 
-    with pytest.raises(BrokerError, match=r"first and last offset of log, Kafka said: .*NOT_LEADER_FOR_PARTITION"):
+    with pytest.raises(
+        BrokerError, match=r"first and last offset of log, Kafka said: .*NOT_LEADER_FOR_PARTITION"
+    ):
         LogReader(SETTINGS, "log", "reader").watermarks()
     assert asked.asked > 1
 
@@ -117,7 +157,9 @@ def test_the_waiting_has_an_end(cluster: Callable[..., Cluster], monkeypatch: py
 class TestCommittedOffsets:
     """After a broker's restart one question about them can hang while the next is answered."""
 
-    def test_a_question_that_hangs_is_asked_again(self, cluster: Callable[..., Cluster], question: str) -> None:
+    def test_a_question_that_hangs_is_asked_again(
+        self, cluster: Callable[..., Cluster], question: str
+    ) -> None:
         asked = cluster(KafkaError._TIMED_OUT)
         ask, answer = QUESTIONS[question]
 
@@ -136,12 +178,17 @@ CODES = [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaErr
 
 
 def says_what_to_do(error: StreamDedupError) -> bool:
-    return "deleted" in str(error) and "restore it" in str(error).lower() and "stream-dedup topics apply" in str(error)
+    return (
+        "deleted" in str(error)
+        and "restore it" in str(error).lower()
+        and "stream-dedup topics apply" in str(error)
+    )
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_the_remedy_is_named_whoever_meets_it(code: int) -> None:
-    """A reader, a writer, a transaction that can be aborted, and whoever asks: that it was deleted, and what to do."""
+    """A reader, a writer, a transaction that can be aborted, and whoever asks: that it was deleted,
+    and what to do."""
 
     def asks(_: float) -> None:
         raise KafkaException(KafkaError(code))
@@ -175,7 +222,9 @@ def test_a_group_that_went_on_ends_no_reader(code: int) -> None:
     readers.raise_unless_passing(KafkaError(code), "documents")
 
 
-@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN])
+@pytest.mark.parametrize(
+    "code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN]
+)
 def test_a_broker_that_does_not_answer_is_not_called_a_missing_acl(code: int) -> None:
     """Who meets it may wait, because the error says which kind it is."""
     error = translate(KafkaError(code), "reading the first and last offset of verdicts")

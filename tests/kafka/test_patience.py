@@ -1,4 +1,5 @@
-"""A Kafka that is away for longer than any time-out ends no role: its calls are made again until it is back."""
+"""A Kafka that is away for longer than any time-out ends no role: its calls are made again until it
+is back."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ class Away:
         self._error = error or refusal(KafkaError._TIMED_OUT, "timed out", retriable=True)
         self.client = Scripted(
             init_transactions=lambda _: self._answer(None),
-            committed=lambda wanted, **_: self._answer([TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]),
+            committed=lambda wanted, **_: self._answer(
+                [TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]
+            ),
             commit=lambda **_: self._answer([TopicPartition("documents", 0, 7)]),
             get_watermark_offsets=lambda *_, **__: self._answer((3, 9)),
             flush=lambda _: self._answer(0, meanwhile=1),  # a record that is not written yet
@@ -103,8 +106,11 @@ def test_a_question_is_asked_until_kafka_is_back(
 
 
 @pytest.mark.parametrize("ask", [committed, begun])
-def test_a_kafka_that_is_there_is_asked_some_times_only(put: Callable[[Away], Away], ask: Callable[[Patience], Any]) -> None:
-    """Then something else is wrong, such as a transaction that never ends, and the role ends with its sentence."""
+def test_a_kafka_that_is_there_is_asked_some_times_only(
+    put: Callable[[Away], Away], ask: Callable[[Patience], Any]
+) -> None:
+    """Then something else is wrong, such as a transaction that never ends, and the role ends with
+    its sentence."""
     away = put(Away(AWAY_QUESTIONS))
 
     with pytest.raises(BrokerError):
@@ -116,11 +122,14 @@ def test_a_kafka_that_is_there_is_asked_some_times_only(put: Callable[[Away], Aw
 def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
     monkeypatch: pytest.MonkeyPatch, seconds: float, is_ours: bool
 ) -> None:
-    """Kafka ended the transaction while it was away for us: the worker goes on with a new producer, from what is committed."""
+    """Kafka ended the transaction while it was away for us: the worker goes on with a new producer,
+    from what is committed."""
     now = iter([0.0])
     fenced = Scripted(flush=refusal(KafkaError._FENCED, "fenced by a newer instance", fatal=True))
     put_producer(monkeypatch, transaction, lambda _: fenced)
-    transactions = TransactionalOutput(Settings(), "worker-0", "outputs", monotonic=lambda: next(now, seconds))
+    transactions = TransactionalOutput(
+        Settings(), "worker-0", "outputs", monotonic=lambda: next(now, seconds)
+    )
 
     if is_ours:
         assert transactions.run([], [], b"").outcome is Outcome.UNKNOWN
@@ -131,7 +140,8 @@ def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
 
 @pytest.mark.parametrize("appender", [LogAppender, VerdictWriter])
 def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch, appender: Any) -> None:
-    """An append that gave up after a minute ended every worker and index that had asked just before Kafka went away."""
+    """An append that gave up after a minute ended every worker and index that had asked just before
+    Kafka went away."""
     configs: list[dict[str, Any]] = []
     monkeypatch.setattr(append, "make_producer", configs.append)
     appender(Settings(), "topic", "client")
@@ -139,7 +149,9 @@ def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch, appe
     assert configs[0]["message.timeout.ms"] == 0
 
 
-@pytest.mark.parametrize("code", few([KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART]))
+@pytest.mark.parametrize(
+    "code", few([KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART])
+)
 def test_a_partition_is_begun_once_kafka_is_back(code: int, put: Callable[[Away], Away]) -> None:
     """For as long as it is away, the first offset is asked for and committed again and again."""
     away = put(Away(AWAY_QUESTIONS, refusal(code)))
@@ -152,7 +164,9 @@ def test_a_partition_is_begun_once_kafka_is_back(code: int, put: Callable[[Away]
 
 
 @pytest.mark.parametrize("code", sorted(WENT_ON))
-def test_a_beginning_is_not_committed_where_the_group_went_on(code: int, put: Callable[[Away], Away]) -> None:
+def test_a_beginning_is_not_committed_where_the_group_went_on(
+    code: int, put: Callable[[Away], Away]
+) -> None:
     """Nobody ends for it: it is asked for anew."""
     put(Away(1, refusal(code)))
     it = reader()

@@ -19,7 +19,9 @@ from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, lost, put, refusal
 
 FENCED = refusal(KafkaError._FENCED, "fenced by a newer instance", fatal=True)
-DENIED = refusal(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed", fatal=True)
+DENIED = refusal(
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed", fatal=True
+)
 OFFSETS = [("documents", 0, 1, "")]
 RECORD = Output("unique", 0, b"k", b"v", None, [])
 
@@ -29,7 +31,8 @@ def transactions(**more: Any) -> TransactionalOutput:
 
 
 def test_calls_are_made_in_turn_and_raise_what_they_raise() -> None:
-    """One after another in the caller's thread; each ends before `call` does, and the next is served after an error too."""
+    """One after another in the caller's thread; each ends before `call` does, and the next is
+    served after an error too."""
     done: list[str] = []
     caller = SideThread("transactions")
     caller.call(lambda: done.append(threading.current_thread().name), 10)
@@ -72,7 +75,8 @@ class Large:
 
 
 def test_a_caller_keeps_nothing_of_a_call_that_has_ended() -> None:
-    """A transaction's batches and outputs are as large as all else that a worker holds: they go when it has ended."""
+    """A transaction's batches and outputs are as large as all else that a worker holds: they go
+    when it has ended."""
     caller = SideThread("transactions")
 
     def start() -> tuple[weakref.ref[Large], weakref.ref[Large]]:
@@ -96,8 +100,11 @@ def test_a_caller_keeps_nothing_of_a_call_that_has_ended() -> None:
     [{"flush": lost(FENCED)}, {"flush": lost(), "abort_transaction": FENCED}],
     ids=["raised in a report", "told by the next call"],
 )
-def test_a_fence_that_python_hides_is_a_fence(monkeypatch: pytest.MonkeyPatch, steps: dict[str, Any]) -> None:
-    """A flush that fails without a word counts as unwritten; what is fatal is told as what it is."""
+def test_a_fence_that_python_hides_is_a_fence(
+    monkeypatch: pytest.MonkeyPatch, steps: dict[str, Any]
+) -> None:
+    """A flush that fails without a word counts as unwritten; what is fatal is told as what it
+    is."""
     put(monkeypatch, transaction, lambda _: Scripted(**steps))
 
     with pytest.raises(FencedError, match="Another worker uses the same transactional id"):
@@ -105,9 +112,11 @@ def test_a_fence_that_python_hides_is_a_fence(monkeypatch: pytest.MonkeyPatch, s
 
 
 @pytest.mark.parametrize("is_heard", [True, False])
-def test_a_fatal_error_that_python_loses_is_known_to_the_client(monkeypatch: pytest.MonkeyPatch, is_heard: bool) -> None:
-    """An append that may not be made is named: the callback was told or, where it was not, a new client meets the same and
-    has no report in which it could be lost."""
+def test_a_fatal_error_that_python_loses_is_known_to_the_client(
+    monkeypatch: pytest.MonkeyPatch, is_heard: bool
+) -> None:
+    """An append that may not be made is named: the callback was told or, where it was not, a new
+    client meets the same and has no report in which it could be lost."""
 
     def make(config: dict[str, Any]) -> Scripted:
         def flush(_: float) -> int:
@@ -118,12 +127,17 @@ def test_a_fatal_error_that_python_loses_is_known_to_the_client(monkeypatch: pyt
         return Scripted(poll=DENIED) if made else Scripted(flush=flush)
 
     made = put(monkeypatch, append, make)
-    with pytest.raises(BrokerError, match=r"(?i)cluster authorization failed.* needs the ACL Write on topic verdicts"):
+    with pytest.raises(
+        BrokerError,
+        match=r"(?i)cluster authorization failed.* needs the ACL Write on topic verdicts",
+    ):
         append.VerdictWriter(Settings(), "verdicts", "index").flush()
     assert len(made) == (1 if is_heard else 2)
 
 
-def test_counts_are_sent_by_a_new_client_after_a_fatal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_sent_by_a_new_client_after_a_fatal_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Counts per host may be lost; a worker does not end for them."""
     made = put(monkeypatch, append, lambda _: Scripted(poll=lost()))
 
@@ -132,9 +146,14 @@ def test_counts_are_sent_by_a_new_client_after_a_fatal_error(monkeypatch: pytest
     assert len(made) == 2
 
 
-@pytest.mark.parametrize("step", ["begin_transaction", "flush", "send_offsets_to_transaction", "commit_transaction"])
-def test_a_broker_that_forgot_the_transaction_gets_a_new_producer(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else has the id, so the process goes on: it asks what was committed, and begins again from there."""
+@pytest.mark.parametrize(
+    "step", ["begin_transaction", "flush", "send_offsets_to_transaction", "commit_transaction"]
+)
+def test_a_broker_that_forgot_the_transaction_gets_a_new_producer(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else has the id, so the process goes on: it asks what was committed, and begins again
+    from there."""
     error = refusal(KafkaError.INVALID_TXN_STATE, "in an invalid state", fatal=True)
     made = put(monkeypatch, transaction, lambda _: Scripted(**{step: error}))
 
@@ -144,8 +163,11 @@ def test_a_broker_that_forgot_the_transaction_gets_a_new_producer(step: str, mon
     assert "INVALID_TXN_STATE" in result.why
 
 
-def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both know the same brokers: what made the one wait for ever makes the other wait as long, and then a third time."""
+def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both know the same brokers: what made the one wait for ever makes the other wait as long, and
+    then a third time."""
     names: list[str] = []
     told: list[str] = []
 
@@ -154,10 +176,14 @@ def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(monkeypa
         name = f"{names[-1]} {names.count(names[-1])}"
 
         def send_offsets(*_: Any) -> None:
-            if name == "worker-0 1" and name in told:  # the first one's broker forgets its third transaction
+            if (
+                name == "worker-0 1" and name in told
+            ):  # the first one's broker forgets its third transaction
                 raise refusal(KafkaError.INVALID_TXN_STATE)
 
-        return Scripted(send_offsets_to_transaction=send_offsets, commit_transaction=lambda _: told.append(name))
+        return Scripted(
+            send_offsets_to_transaction=send_offsets, commit_transaction=lambda _: told.append(name)
+        )
 
     put(monkeypatch, transaction, make)
     both = transactions(in_turns=True)
@@ -165,14 +191,24 @@ def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(monkeypa
     outcomes = [both.run([], OFFSETS, b"").outcome for _ in range(7)]
 
     assert outcomes == [Outcome.COMMITTED] * 2 + [Outcome.UNKNOWN] + [Outcome.COMMITTED] * 4
-    assert told == ["worker-0 1", "worker-0~2 1", "worker-0 2", "worker-0~2 2", "worker-0 2", "worker-0~2 2"]
+    assert told == [
+        "worker-0 1",
+        "worker-0~2 1",
+        "worker-0 2",
+        "worker-0~2 2",
+        "worker-0 2",
+        "worker-0~2 2",
+    ]
 
 
 def breaking(told: int | None) -> Scripted:
-    """Return one whose first record is refused while it is written, and which takes none of the others."""
+    """Return one whose first record is refused while it is written, and which takes none of the
+    others."""
     reports: list[Any] = []
 
-    def produce(_topic: str, _value: bytes, _key: bytes, _partition: int, report: Any, *_: Any) -> None:
+    def produce(
+        _topic: str, _value: bytes, _key: bytes, _partition: int, report: Any, *_: Any
+    ) -> None:
         if reports:
             raise refusal(KafkaError._STATE, "Erroneous state")
         reports.append(report)
@@ -180,28 +216,40 @@ def breaking(told: int | None) -> Scripted:
     return Scripted(
         produce=produce,
         flush=lambda _: 0 if told is None else reports[0](KafkaError(told), None) or 0,
-        send_offsets_to_transaction=0 if told is not None else refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED),
+        send_offsets_to_transaction=0
+        if told is not None
+        else refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED),
         commit_transaction=AssertionError("what is half written is committed"),
     )
 
 
 @pytest.mark.parametrize(
     ("told", "refused", "why"),
-    [(KafkaError.MSG_SIZE_TOO_LARGE, (0,), "MSG_SIZE_TOO_LARGE"), (KafkaError._MSG_TIMED_OUT, (), "")],
+    [
+        (KafkaError.MSG_SIZE_TOO_LARGE, (0,), "MSG_SIZE_TOO_LARGE"),
+        (KafkaError._MSG_TIMED_OUT, (), ""),
+    ],
 )
 def test_a_transaction_that_breaks_while_it_is_written_is_aborted(
     monkeypatch: pytest.MonkeyPatch, told: int, refused: tuple[int, ...], why: str
 ) -> None:
-    """The first record is refused before the second is handed over: it is named, and the process goes on."""
+    """The first record is refused before the second is handed over: it is named, and the process
+    goes on."""
     made = put(monkeypatch, transaction, lambda _: breaking(told))
 
     result = transactions().run([RECORD] * 3, OFFSETS, b"")
 
-    assert (result.outcome, result.refused, made[0].calls.count("abort_transaction")) == (Outcome.ABORTED, refused, 1)
+    assert (result.outcome, result.refused, made[0].calls.count("abort_transaction")) == (
+        Outcome.ABORTED,
+        refused,
+        1,
+    )
     assert why in result.why
 
 
-def test_a_transaction_that_breaks_for_want_of_an_acl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_breaks_for_want_of_an_acl_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No record has a report then, and the next call tells."""
     put(monkeypatch, transaction, lambda _: breaking(None))
 
@@ -226,8 +274,9 @@ class Clock:
 def test_outputs_are_waited_for_no_longer_than_kafka_leaves_a_transaction_open(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Whether they all fit into the queue of three or not: after 30 s Kafka ends it, and takes the worker for one that was
-    replaced. Fewer may be written in time, so the transaction counts as late."""
+    """Whether they all fit into the queue of three or not: after 30 s Kafka ends it, and takes the
+    worker for one that was replaced. Fewer may be written in time, so the transaction counts as
+    late."""
     clock, queued, aborted_at = Clock(), [], []
 
     def produce(*_: Any) -> None:
@@ -239,7 +288,9 @@ def test_outputs_are_waited_for_no_longer_than_kafka_leaves_a_transaction_open(
         produce=produce,
         poll=clock.wait,
         flush=lambda seconds: clock.wait(seconds) or len(queued),
-        send_offsets_to_transaction=AssertionError("offsets of what was not written are sent, and may be committed later"),
+        send_offsets_to_transaction=AssertionError(
+            "offsets of what was not written are sent, and may be committed later"
+        ),
         abort_transaction=lambda _: aborted_at.append(clock.now),
     )
     put(monkeypatch, transaction, lambda _: silent)
@@ -255,9 +306,14 @@ def test_outputs_are_waited_for_no_longer_than_kafka_leaves_a_transaction_open(
 def test_a_producer_that_may_have_sent_its_offsets_twice_begins_nothing_more(
     monkeypatch: pytest.MonkeyPatch, seconds: float, made_in_all: int
 ) -> None:
-    """The client sends them again when its connection broke; the first copy must not come into the next transaction."""
+    """The client sends them again when its connection broke; the first copy must not come into the
+    next transaction."""
     clock = Clock()
-    made = put(monkeypatch, transaction, lambda _: Scripted(send_offsets_to_transaction=lambda *_: clock.wait(seconds)))
+    made = put(
+        monkeypatch,
+        transaction,
+        lambda _: Scripted(send_offsets_to_transaction=lambda *_: clock.wait(seconds)),
+    )
     output = transactions(monotonic=clock.monotonic)
 
     assert [output.run([RECORD], OFFSETS, b"").outcome for _ in range(2)] == [Outcome.COMMITTED] * 2

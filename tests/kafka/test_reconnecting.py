@@ -19,7 +19,9 @@ class Port:
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.tried = 0
-        self.settings = Settings(kafka_bootstrap_servers=f"127.0.0.1:{self._socket.getsockname()[1]}")
+        self.settings = Settings(
+            kafka_bootstrap_servers=f"127.0.0.1:{self._socket.getsockname()[1]}"
+        )
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -47,7 +49,11 @@ def test_our_clients_try_seldom(ports: tuple[Port, Port]) -> None:
     """Of the hundred times that librdkafka tries by itself, a client of ours tries some five."""
     usual, ours = ports
     config = client.producer_config(usual.settings, "usual", {}, {"message.timeout.ms": 0})
-    kept = [client.make_producer({name: value for name, value in config.items() if name not in WAITS}, client._SILENT)]
+    kept = [
+        client.make_producer(
+            {name: value for name, value in config.items() if name not in WAITS}, client._SILENT
+        )
+    ]
     config = client.producer_config(ours.settings, "ours", {}, {"message.timeout.ms": 0})
     kept.append(client.make_producer(config, client._SILENT))
     for one in kept:

@@ -1,4 +1,5 @@
-"""Runs of records from the middle of partitions. librdkafka's mock cluster is enough here: nothing is transactional."""
+"""Runs of records from the middle of partitions. librdkafka's mock cluster is enough here: nothing
+is transactional."""
 
 from __future__ import annotations
 
@@ -31,16 +32,20 @@ _KEEP: list[Producer] = []
 
 
 def test_a_sample_is_exactly_its_spans(settings: Settings) -> None:
-    """From the first offset to before the last, in order, of several partitions at once; an empty span costs nothing."""
+    """From the first offset to before the last, in order, of several partitions at once; an empty
+    span costs nothing."""
     found = list(sample(settings, {("t", 0): [(30, 80)], ("t", 1): [(0, 10)]}))
 
     assert [one.offset for one in found if one.partition == 0] == list(range(30, 80))
-    assert [one.value for one in found if one.partition == 1] == [str(number).encode() for number in range(10)]
+    assert [one.value for one in found if one.partition == 1] == [
+        str(number).encode() for number in range(10)
+    ]
     assert list(sample(settings, {("t", 0): [(5, 5)]})) == []
 
 
 def test_several_spans_of_a_partition(settings: Settings) -> None:
-    """Each comes once and in order, whether it lies just behind the one before or far from it; beyond the end there is none."""
+    """Each comes once and in order, whether it lies just behind the one before or far from it;
+    beyond the end there is none."""
     runs = [(3, 6), (6, 9), (40, 42), (100, 130), (140, 150)]
     found = [one.offset for one in sample(settings, {("t", 0): runs})]
 

@@ -25,12 +25,16 @@ SCRAM = {
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ca.pem (which is also the client's certificate), an encrypted key.pem and a plain.pem."""
+    """A folder with ca.pem (which is also the client's certificate), an encrypted key.pem and a
+    plain.pem."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     folder = tmp_path_factory.mktemp("pki")
     for command in (
-        "openssl req -x509 -newkey ed25519 -keyout key.pem -out ca.pem -days 2 -subj /CN=localhost -passout pass:open",
+        (
+            "openssl req -x509 -newkey ed25519 -keyout key.pem -out ca.pem -days 2 -subj /CN=localhost "
+            "-passout pass:open"
+        ),
         "openssl pkey -in key.pem -passin pass:open -out plain.pem",
     ):
         subprocess.run(command.split(), cwd=folder, check=True, capture_output=True, timeout=30)
@@ -45,20 +49,28 @@ def test_nothing_set_is_a_plain_connection() -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_sasl_with_a_name_and_a_password(name: str, mechanism: str) -> None:
     """Mechanism by either of librdkafka's names, in either case; user and password as they are."""
-    properties = {"security.protocol": "sasl_plaintext", name: mechanism.lower(), "sasl.username": "u", "sasl.password": " p"}
+    properties = {
+        "security.protocol": "sasl_plaintext",
+        name: mechanism.lower(),
+        "sasl.username": "u",
+        "sasl.password": " p",
+    }
 
     assert security_of(properties) == Security("SASL_PLAINTEXT", mechanism, "u", " p")
 
 
 def test_kerberos_passes_the_service_s_name() -> None:
     """librdkafka's default mechanism is GSSAPI, which needs no password here."""
-    found = security_of({"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "broker"})
+    found = security_of(
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "broker"}
+    )
 
     assert found == Security("SASL_PLAINTEXT", "GSSAPI", kerberos_service="broker")
 
 
 def test_tls_verifies_certificate_and_host_unless_told_otherwise(pki: Path) -> None:
-    """The defaults are librdkafka's; host names and then certificates can be left unchecked, never the other way round."""
+    """The defaults are librdkafka's; host names and then certificates can be left unchecked, never
+    the other way round."""
     tls = {"security.protocol": "ssl", "ssl.ca.location": str(pki / "ca.pem")}
 
     strict = ssl_context(security_of(tls))
@@ -99,17 +111,33 @@ def test_mutual_tls_from_files_and_inline(pki: Path) -> None:
 @pytest.mark.parametrize(
     ("properties", "says"),
     [
-        ({"security.protocol": "TLS"}, "security.protocol is 'TLS', but must be PLAINTEXT or SSL or"),
+        (
+            {"security.protocol": "TLS"},
+            "security.protocol is 'TLS', but must be PLAINTEXT or SSL or",
+        ),
         ({**SCRAM, "sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism is 'OAUTHBEARER'"),
         ({**SCRAM, "sasl.password": ""}, "sasl.password is missing, and SCRAM-SHA-512 needs it"),
-        ({"security.protocol": "SSL", "ssl.key.location": "/k"}, "ssl.certificate.location is missing"),
-        ({"security.protocol": "SSL", "ssl.certificate.location": "/c"}, "ssl.key.location is missing"),
-        ({"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"}, "give the certificate and key as PEM"),
-        ({"security.protocol": "SSL", "ssl.ca.location": "/does/not/exist"}, "/does/not/exist.* cannot be used: No such file"),
+        (
+            {"security.protocol": "SSL", "ssl.key.location": "/k"},
+            "ssl.certificate.location is missing",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.certificate.location": "/c"},
+            "ssl.key.location is missing",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"},
+            "give the certificate and key as PEM",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.ca.location": "/does/not/exist"},
+            "/does/not/exist.* cannot be used: No such file",
+        ),
     ],
 )
 def test_what_the_other_client_cannot_do_is_refused(properties: dict[str, str], says: str) -> None:
-    """Nothing is left out silently: each is a sentence with the property's name, and exit code 78."""
+    """Nothing is left out silently: each is a sentence with the property's name, and exit code
+    78."""
     with pytest.raises(ConfigurationError, match=says) as caught:
         ssl_context(security_of(properties))
 
@@ -119,19 +147,33 @@ def test_what_the_other_client_cannot_do_is_refused(properties: dict[str, str], 
 
 def test_all_problems_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        security_of({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.key.location": "/k"})
+        security_of(
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.key.location": "/k"}
+        )
 
     assert len(str(caught.value).splitlines()) == 3
 
 
 def test_both_clients_get_the_same_from_the_environment(tmp_path: Path, pki: Path) -> None:
-    """One set of variables, secrets from files: librdkafka gets the properties, aiokafka their like, `config show` masks."""
+    """One set of variables, secrets from files: librdkafka gets the properties, aiokafka their
+    like, `config show` masks."""
     secret = tmp_path / "password"
     secret.write_text("s3cret\n")
-    files = {"ssl.ca.location": "ca.pem", "ssl.certificate.location": "ca.pem", "ssl.key.location": "key.pem"}
-    environ = {environment_name(f"kafka.{name}"): value for name, value in SCRAM.items() if name != "sasl.password"}
+    files = {
+        "ssl.ca.location": "ca.pem",
+        "ssl.certificate.location": "ca.pem",
+        "ssl.key.location": "key.pem",
+    }
+    environ = {
+        environment_name(f"kafka.{name}"): value
+        for name, value in SCRAM.items()
+        if name != "sasl.password"
+    }
     environ |= {environment_name(f"kafka.{name}"): str(pki / file) for name, file in files.items()}
-    environ |= {"STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(secret), "STREAM_DEDUP_KAFKA_SSL_KEY_PASSWORD": "open"}
+    environ |= {
+        "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(secret),
+        "STREAM_DEDUP_KAFKA_SSL_KEY_PASSWORD": "open",
+    }
 
     settings = load_settings(environ=environ)
     theirs = base_config(settings, "x", {}, {})
@@ -145,5 +187,7 @@ def test_both_clients_get_the_same_from_the_environment(tmp_path: Path, pki: Pat
     shown = {one.name: one for one in settings.shown()}
     assert shown["kafka.sasl.password"].value == shown["kafka.ssl.key.password"].value == MASK
     assert str(secret) in str(shown["kafka.sasl.password"].origin)
-    assert not any(word in f"{settings!r}{one}" for word in ("s3cret", "'open'") for one in shown.values())
+    assert not any(
+        word in f"{settings!r}{one}" for word in ("s3cret", "'open'") for one in shown.values()
+    )
     assert "s3cret" not in repr(security_of(settings.kafka))

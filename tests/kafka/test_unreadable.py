@@ -1,4 +1,5 @@
-"""Records that no client can read: one each, after it is certain, and the partition goes on; and headers that none can give."""
+"""Records that no client can read: one each, after it is certain, and the partition goes on; and
+headers that none can give."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ BAD = KafkaError(KafkaError._BAD_MSG, "failed CRC32C check")
 
 
 class Partition(Scripted):
-    """A partition with batches that cannot be read, each a range of offsets; fetches like librdkafka."""
+    """A partition with batches that cannot be read, each a range of offsets; fetches like
+    librdkafka."""
 
     def __init__(self, end: int, *bad: range) -> None:
         super().__init__()
@@ -32,7 +34,10 @@ class Partition(Scripted):
         del most, timeout
         for bad in self._bad:
             if self._at in bad:
-                return [record(bad.start, error=BAD), record(bad.start, error=BAD)]  # the error comes again and again
+                return [
+                    record(bad.start, error=BAD),
+                    record(bad.start, error=BAD),
+                ]  # the error comes again and again
         if self._at >= self._end:
             return []
         self._at += 1
@@ -59,15 +64,22 @@ def read(monkeypatch: pytest.MonkeyPatch, partition: Any, turns: int = 60) -> li
     return [one for _ in range(turns) for one in source.take_messages(10, 0.0)]
 
 
-@pytest.mark.parametrize("bad", [(range(3, 4),), (range(3, 7),), (range(1),), (range(9, 10),), (range(2, 4), range(4, 6))])
+@pytest.mark.parametrize(
+    "bad",
+    [(range(3, 4),), (range(3, 7),), (range(1),), (range(9, 10),), (range(2, 4), range(4, 6))],
+)
 def test_every_offset_comes_once(monkeypatch: pytest.MonkeyPatch, bad: tuple[range, ...]) -> None:
-    """Whether one record or several, first or last, or two batches in a row: every offset comes once and in order, and what
-    could not be read is marked so, with the client's words. The reader of `audit` gives the same, and comes to its end."""
+    """Whether one record or several, first or last, or two batches in a row: every offset comes
+    once and in order, and what could not be read is marked so, with the client's words. The reader
+    of `audit` gives the same, and comes to its end."""
     monkeypatch.setattr(readers, "make_consumer", lambda _: Partition(10, *bad))
     reader = spans.SpanReader(Settings(), "documents", {0: spans.Bounds(0, 10)})
     lost = {offset for one in bad for offset in one}
 
-    for found in (read(monkeypatch, Partition(10, *bad)), [one for some in reader.read_messages() for one in some]):
+    for found in (
+        read(monkeypatch, Partition(10, *bad)),
+        [one for some in reader.read_messages() for one in some],
+    ):
         assert [one.offset for one in found] == list(range(10))
         assert {one.offset for one in found if isinstance(one, Unreadable)} == lost
         assert {one.why for one in found if isinstance(one, Unreadable)} == {"failed CRC32C check"}
@@ -97,32 +109,53 @@ def test_an_error_that_passes_skips_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     ("code", "error", "says"),
     [
         (KafkaError._NOT_IMPLEMENTED, ConfigurationError, "Nothing was skipped. Upgrade"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, BrokerError, "needs the ACL Read on topic documents"),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, BrokerError, "needs the ACL Read on group stream-dedup"),
+        (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            BrokerError,
+            "needs the ACL Read on topic documents",
+        ),
+        (
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            BrokerError,
+            "needs the ACL Read on group stream-dedup",
+        ),
     ],
 )
-def test_what_must_not_be_skipped(monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception], says: str) -> None:
-    """A format that the client does not know, and what it may not read, end the role with the remedy."""
+def test_what_must_not_be_skipped(
+    monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception], says: str
+) -> None:
+    """A format that the client does not know, and what it may not read, end the role with the
+    remedy."""
     partition = Partition(1)
-    monkeypatch.setattr(partition, "consume", lambda *_, **__: [record(0, error=KafkaError(code, "as the library says it"))])
+    monkeypatch.setattr(
+        partition,
+        "consume",
+        lambda *_, **__: [record(0, error=KafkaError(code, "as the library says it"))],
+    )
 
     with pytest.raises(error, match=says):
         read(monkeypatch, partition)
 
 
 def test_a_reader_by_assignment_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka looks for the coordinator of a group that a reader never joins; being denied that stops nothing."""
+    """librdkafka looks for the coordinator of a group that a reader never joins; being denied that
+    stops nothing."""
     partition = Partition(1)
     consume = partition.consume
-    denied = [record(0, error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "as the library says it"))]
+    denied = [
+        record(0, error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "as the library says it"))
+    ]
     monkeypatch.setattr(partition, "consume", lambda *_, **__: denied + consume(1, 0.0))
     monkeypatch.setattr(readers, "make_consumer", lambda _: partition)
 
-    assert [one.offset for one in LogReader(Settings(), "fingerprints", "test").take_messages(10, 0.0)] == [0]
+    assert [
+        one.offset for one in LogReader(Settings(), "fingerprints", "test").take_messages(10, 0.0)
+    ] == [0]
 
 
 def failing(names: Sequence[bytes]) -> BaseException:
-    """Return what comes of a record with these names: the first error, behind one of Python's for each of them."""
+    """Return what comes of a record with these names: the first error, behind one of Python's for
+    each of them."""
     try:
         names[0].decode()
     except UnicodeDecodeError as error:
@@ -134,13 +167,16 @@ def failing(names: Sequence[bytes]) -> BaseException:
 
 
 class Raw:
-    """A record as the client has it. With `bad` names it fails as the client does, and is not to be asked again."""
+    """A record as the client has it. With `bad` names it fails as the client does, and is not to be
+    asked again."""
 
     def __init__(self, offset: int, *bad: bytes, headers: Any = None) -> None:
         self._offset, self._bad, self._headers, self._asked = offset, bad, headers, False
 
     def headers(self) -> Any:
-        assert not (self._bad and self._asked), "the client was asked again, and Python crashes on what it gives then"
+        assert not (self._bad and self._asked), (
+            "the client was asked again, and Python crashes on what it gives then"
+        )
         self._asked = True
         if self._bad:
             raise failing(self._bad)
@@ -167,13 +203,18 @@ class Raw:
 
 CONVERSIONS: dict[str, Callable[[list[Any]], list[Message]]] = {
     "columns": lambda raws: list(client.to_messages("documents", raws)),
-    "one by one, as all readers but the worker's own": lambda raws: [client.to_message(one) for one in raws],
+    "one by one, as all readers but the worker's own": lambda raws: [
+        client.to_message(one) for one in raws
+    ],
 }
 
 
 @pytest.mark.parametrize("converted", CONVERSIONS.values(), ids=CONVERSIONS)
-def test_a_name_that_is_not_utf8_costs_the_headers_only(converted: Callable[[list[Any]], list[Message]]) -> None:
-    """Key, value and timestamp are as they came, the name is told, and the records beside it are whole."""
+def test_a_name_that_is_not_utf8_costs_the_headers_only(
+    converted: Callable[[list[Any]], list[Message]],
+) -> None:
+    """Key, value and timestamp are as they came, the name is told, and the records beside it are
+    whole."""
     found = converted(
         [
             Raw(0, headers=[("a", b"1")]),

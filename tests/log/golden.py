@@ -1,9 +1,10 @@
-"""Writes tests/golden/formats/N: records, answers and a log of the newest format, as this version of the program writes them.
+"""Writes tests/golden/formats/N: records, answers and a log of the newest format, as this version
+of the program writes them.
 
     python -m tests.log.golden
 
-Run it once for a format, before the first release that writes it. From then on its files are frozen: every later version
-must read them, and write them again byte for byte (`test_formats`).
+Run it once for a format, before the first release that writes it. From then on its files are
+frozen: every later version must read them, and write them again byte for byte (`test_formats`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from tests.log.test_answers import ANSWER, DECISION, ON_A_SEED, REJECTED
 from tests.log.test_records import make_batch
 
 FOLDER = Path(__file__).parent.parent / "golden" / "formats"
-SKETCHES = Plan(width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64, crowd=40)
+SKETCHES = Plan(
+    width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64, crowd=40
+)
 BITS = Plan(128, 8, 1, 21, key_blocks=2, by_length=((5, 24),), ratio=75)
 LOGS = {
     "log": RandomLog(2, SKETCHES, plan_changes=True, windows=True, orders=False),
@@ -42,11 +45,24 @@ ORDERS = {
         "window": {"length_ms": 2_592_000_000, "refresh": False},
     },
     "plan": {"plan": BITS.to_fields(), "window": None, "better": "newest"},
-    "retract": {"topic": "documents", "topic_id": bytes(range(16)).hex(), "positions": [[3, 8812, 42]]},
+    "retract": {
+        "topic": "documents",
+        "topic_id": bytes(range(16)).hex(),
+        "positions": [[3, 8812, 42]],
+    },
     "forget": {"ids": [b"https://a.example/".hex()]},
-    "begun": {"log": bytes(16).hex(), "topic": "documents", "topic_id": bytes(range(16)).hex(), "partitions": [0, 3]},
+    "begun": {
+        "log": bytes(16).hex(),
+        "topic": "documents",
+        "topic_id": bytes(range(16)).hex(),
+        "partitions": [0, 3],
+    },
     "opened": {"log": bytes(16).hex()},
-    "reading": {"log": bytes(16).hex(), "settings": {"value_format": "json", "text_field": "text"}, "changes": False},
+    "reading": {
+        "log": bytes(16).hex(),
+        "settings": {"value_format": "json", "text_field": "text"},
+        "changes": False,
+    },
 }
 
 
@@ -57,7 +73,10 @@ def records_of(form: int) -> dict[str, bytes]:
         "batch without sketches and ranks": records.encode_batch(make_batch(1, size=0), form),
         "seed": records.encode_seed(make_batch(2), form),
         "release": records.encode_release(records.Release(make_batch(1), 8812), form),
-    } | {kind: records.encode_control(records.Control(kind, fields)) for kind, fields in ORDERS.items()}
+    } | {
+        kind: records.encode_control(records.Control(kind, fields))
+        for kind, fields in ORDERS.items()
+    }
 
 
 def answers_of(form: int) -> dict[str, bytes]:
@@ -70,7 +89,10 @@ def answers_of(form: int) -> dict[str, bytes]:
 
 
 def decisions_of(form: int) -> dict[str, bytes]:
-    return {"decided": decisions.encode(DECISION, form), "decided on a seed": decisions.encode(ON_A_SEED, form)}
+    return {
+        "decided": decisions.encode(DECISION, form),
+        "decided on a seed": decisions.encode(ON_A_SEED, form),
+    }
 
 
 def judged(log: Sequence[tuple[int, bytes | None]]) -> dict[int, bytes]:
@@ -93,7 +115,10 @@ def main() -> None:
     for name, source in LOGS.items():
         log = [(append_time(offset), raw) for offset, raw in enumerate(source.records(40))]
         written = [[append_ms, None if raw is None else raw.hex()] for append_ms, raw in log]
-        _write(folder / f"{name}.json", {"log": written, "answers": {at: raw.hex() for at, raw in judged(log).items()}})
+        _write(
+            folder / f"{name}.json",
+            {"log": written, "answers": {at: raw.hex() for at, raw in judged(log).items()}},
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The bytes on `verdicts`, chained, and on `decisions`: whole or refused. That they are frozen: `test_formats`."""
+"""The bytes on `verdicts`, chained, and on `decisions`: whole or refused. That they are frozen:
+`test_formats`."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from stream_dedup.log import answers, decisions
 from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.frame import framed
 
-KEPT = Representative(Position("documents", bytes(range(16)), 3, 8812), "id-é".encode(), 1_790_000_000_000)
+KEPT = Representative(
+    Position("documents", bytes(range(16)), 3, 8812), "id-é".encode(), 1_790_000_000_000
+)
 ANSWER = answers.LogAnswer(
     17,
     bytes(range(16)),
@@ -45,20 +48,23 @@ def test_there_and_back(answer: answers.LogAnswer | answers.Rejected) -> None:
 
     assert not isinstance(decoded, answers.Announce)
     assert chain == decoded.chain
-    assert {name: getattr(answer, name) for name in answer.__dataclass_fields__ if name != "chain"} == {
-        name: getattr(decoded, name) for name in decoded.__dataclass_fields__ if name != "chain"
-    }
+    assert {
+        name: getattr(answer, name) for name in answer.__dataclass_fields__ if name != "chain"
+    } == {name: getattr(decoded, name) for name in decoded.__dataclass_fields__ if name != "chain"}
 
 
 def test_of_an_answer_to_another_worker_only_the_head_is_read() -> None:
-    """Replicas are compared by it; a worker decodes what it asked itself, and an answer that is cut is refused all the same."""
+    """Replicas are compared by it; a worker decodes what it asked itself, and an answer that is cut
+    is refused all the same."""
     raw, chain = answers.encode(ANSWER, b"12345678")
     broken = bytearray(raw[:-4])
     broken[6 + 32 + 4] = 250  # a reason that nobody knows
     broken += zlib.crc32(broken).to_bytes(4, "little")
 
     assert answers.decode(raw, nonce=ANSWER.nonce) == answers.decode(raw)
-    assert answers.decode(bytes(broken), nonce=bytes(16)) == answers.LogAnswer(17, ANSWER.nonce, 42, (), chain)
+    assert answers.decode(bytes(broken), nonce=bytes(16)) == answers.LogAnswer(
+        17, ANSWER.nonce, 42, (), chain
+    )
     with pytest.raises(OtherFormatError, match="a reason"):
         answers.decode(bytes(broken), nonce=ANSWER.nonce)
     with pytest.raises(FormatError, match="ends in the middle"):
@@ -69,38 +75,68 @@ def plain_body(head: answers.Head, judgements: list[answers.Judgement]) -> bytes
     """Return the body of an answer, value by value as the grammar has them."""
     named = [(one, one.of) for one in judgements if one.of is not None]
     table = list(dict.fromkeys(of.position[:3] for _, of in named))
-    columns = [[one.reason for one in judgements], [one.distance for one in judgements], [one.similarity for one in judgements]]
+    columns = [
+        [one.reason for one in judgements],
+        [one.distance for one in judgements],
+        [one.similarity for one in judgements],
+    ]
     parts = [struct.pack("<Q16sQI", *head, len(judgements)), *map(bytes, columns)]
     parts += [struct.pack("<Q", one.decided.offset) for one in judgements]
     parts += [struct.pack("<I", one.decided.place) for one in judgements]
     parts.append(struct.pack("<H", len(table)))
-    parts += [bytes([len(topic.encode())]) + topic.encode() + id_ + struct.pack("<I", number) for topic, id_, number in table]
-    parts += [struct.pack("<I", one.copies) for one, _ in named] + [bytes([one.better]) for one, _ in named]
+    parts += [
+        bytes([len(topic.encode())]) + topic.encode() + id_ + struct.pack("<I", number)
+        for topic, id_, number in table
+    ]
+    parts += [struct.pack("<I", one.copies) for one, _ in named] + [
+        bytes([one.better]) for one, _ in named
+    ]
     parts += [struct.pack("<H", table.index(of.position[:3])) for _, of in named]
-    parts += [struct.pack("<q", of.position.offset) for _, of in named] + [struct.pack("<q", of.time_ms) for _, of in named]
-    return b"".join(parts + [struct.pack("<H", len(of.id)) for _, of in named] + [of.id for _, of in named])
+    parts += [struct.pack("<q", of.position.offset) for _, of in named] + [
+        struct.pack("<q", of.time_ms) for _, of in named
+    ]
+    return b"".join(
+        parts + [struct.pack("<H", len(of.id)) for _, of in named] + [of.id for _, of in named]
+    )
 
 
 def test_answers_made_together_are_those_made_by_themselves() -> None:
-    """Whatever their documents are and name, and whatever came before: the bytes that the grammar says, and the chain."""
+    """Whatever their documents are and name, and whatever came before: the bytes that the grammar
+    says, and the chain."""
     seed = int(os.environ["TEST_SEED"])
     print("seed", seed)
     chance = random.Random(seed)
-    partitions = [("documents", bytes(16), 0), ("documents", bytes(16), 2**32 - 1), ("é", bytes(range(16)), 7)]
+    partitions = [
+        ("documents", bytes(16), 0),
+        ("documents", bytes(16), 2**32 - 1),
+        ("é", bytes(range(16)), 7),
+    ]
 
     def judgement() -> answers.Judgement:
         reason = chance.choice(list(Reason))
         decided = LogPlace(chance.randrange(2**63), chance.randrange(2**32))
         if reason.verdict is not Verdict.DUPLICATE:
             return answers.Judgement(reason, decided)
-        position = Position(*chance.choice(partitions[: chance.choice([1, 3])]), chance.randrange(-(2**63), 2**63))
-        of = Representative(position, chance.randbytes(chance.choice([0, 1, 40])), chance.randrange(-(2**63), 2**63))
+        position = Position(
+            *chance.choice(partitions[: chance.choice([1, 3])]), chance.randrange(-(2**63), 2**63)
+        )
+        of = Representative(
+            position, chance.randbytes(chance.choice([0, 1, 40])), chance.randrange(-(2**63), 2**63)
+        )
         copies, better = chance.randrange(2**32), chance.choice(list(BetterRule))
-        return answers.Judgement(reason, decided, chance.randrange(256), of, chance.randrange(256), copies, better)
+        return answers.Judgement(
+            reason, decided, chance.randrange(256), of, chance.randrange(256), copies, better
+        )
 
     for _ in range(100):
-        asked = [[judgement() for _ in range(chance.choice([1, 2, 10]))] for _ in range(chance.choice([1, 2, 20]))]
-        heads = [answers.Head(chance.randrange(2**64), chance.randbytes(16), chance.randrange(2**64)) for _ in asked]
+        asked = [
+            [judgement() for _ in range(chance.choice([1, 2, 10]))]
+            for _ in range(chance.choice([1, 2, 20]))
+        ]
+        heads = [
+            answers.Head(chance.randrange(2**64), chance.randbytes(16), chance.randrange(2**64))
+            for _ in asked
+        ]
         verdicts = answers.Verdicts.of(list(itertools.chain(*asked)))
         ends = list(itertools.accumulate(map(len, asked)))
 
@@ -110,7 +146,10 @@ def test_answers_made_together_are_those_made_by_themselves() -> None:
         for (raw, told), head, one, end in zip(made, heads, asked, ends, strict=True):
             body = plain_body(head, one)
             chain = hashlib.blake2b(chain + body, digest_size=8).digest()
-            assert (raw, told) == (framed(answers.MAGIC, 1, answers.KIND_ANSWER, body + chain), chain)
+            assert (raw, told) == (
+                framed(answers.MAGIC, 1, answers.KIND_ANSWER, body + chain),
+                chain,
+            )
             assert verdicts.part(end - len(one), end) == one
 
 
@@ -135,16 +174,21 @@ DECISION = LogDecision(
     np.array([0, 3, 0, 1], np.uint8),
 )
 _NONE = np.zeros(0, np.uint8)
-ON_A_SEED = LogDecision(9, bytes(8), np.array([0, 1], np.bool_), np.zeros(2, np.uint8), *(_NONE,) * 5)
+ON_A_SEED = LogDecision(
+    9, bytes(8), np.array([0, 1], np.bool_), np.zeros(2, np.uint8), *(_NONE,) * 5
+)
 
 
 def as_lists(decision: LogDecision) -> list[object]:
-    return [field.tolist() if isinstance(field, np.ndarray) else field for field in astuple(decision)]
+    return [
+        field.tolist() if isinstance(field, np.ndarray) else field for field in astuple(decision)
+    ]
 
 
 @pytest.mark.parametrize("decision", [DECISION, ON_A_SEED])
 def test_a_decision_there_and_back(decision: LogDecision) -> None:
-    """Decoding an encoded decision gives the decision; a document takes a bit, and one that is not made a byte more."""
+    """Decoding an encoded decision gives the decision; a document takes a bit, and one that is not
+    made a byte more."""
     raw = decisions.encode(decision)
 
     assert as_lists(decisions.decode(raw)) == as_lists(decision)

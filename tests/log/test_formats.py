@@ -1,4 +1,5 @@
-"""Every format that a release wrote is read, and written again byte for byte; what is newer or older stops, and says so."""
+"""Every format that a release wrote is read, and written again byte for byte; what is newer or
+older stops, and says so."""
 
 from __future__ import annotations
 
@@ -32,7 +33,12 @@ def golden(form: int, name: str) -> dict[str, Any]:
 
 
 KINDS = {"records": records.decode, "answers": answers.decode, "decisions": decisions.decode}
-RAWS = {f"{one} of {form}": (KINDS[kind], raw) for form in FORMATS for kind in KINDS for one, raw in golden(form, kind).items()}
+RAWS = {
+    f"{one} of {form}": (KINDS[kind], raw)
+    for form in FORMATS
+    for kind in KINDS
+    for one, raw in golden(form, kind).items()
+}
 
 
 def written_again(raw: bytes, form: int) -> bytes:
@@ -41,11 +47,16 @@ def written_again(raw: bytes, form: int) -> bytes:
         return records.encode_control(record)
     if isinstance(record, Seed):
         return records.encode_seed(record.batch, form)
-    return records.encode_release(record, form) if isinstance(record, Release) else records.encode_batch(record, form)
+    return (
+        records.encode_release(record, form)
+        if isinstance(record, Release)
+        else records.encode_batch(record, form)
+    )
 
 
 def test_every_format_has_its_files_and_its_decoders() -> None:
-    """All records have one number; who adds a format adds its files (`python -m tests.log.golden`), and drops none."""
+    """All records have one number; who adds a format adds its files (`python -m tests.log.golden`),
+    and drops none."""
     assert (
         sorted(records.FORMATS)
         == sorted(answers.FORMATS)
@@ -59,11 +70,17 @@ def test_every_format_has_its_files_and_its_decoders() -> None:
 def test_records_are_read_and_written_as_they_were(form: int) -> None:
     found = {name: bytes.fromhex(text) for name, text in golden(form, "records").items()}
     kinds = {type(records.decode(raw)) for raw in found.values()}
-    orders = {one.type: one.fields.keys() for one in map(records.decode, found.values()) if isinstance(one, Control)}
+    orders = {
+        one.type: one.fields.keys()
+        for one in map(records.decode, found.values())
+        if isinstance(one, Control)
+    }
 
     assert {name: written_again(raw, form) for name, raw in found.items()} == found
     assert kinds == {Batch, Control, Seed, Release}
-    assert {kind: known - {"format"} for kind, known in records.FORMATS[form].orders.items()} == orders
+    assert {
+        kind: known - {"format"} for kind, known in records.FORMATS[form].orders.items()
+    } == orders
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -93,7 +110,9 @@ def test_logs_and_their_answers_are_read_and_written_as_they_were(form: int, nam
 @pytest.mark.parametrize("form", FORMATS)
 def test_answers_are_read_and_written_as_they_were(form: int) -> None:
     found = golden(form, "answers")
-    answer, rejected, announce = (answers.decode(bytes.fromhex(found[name])) for name in ("answer", "rejected", "announce"))
+    answer, rejected, announce = (
+        answers.decode(bytes.fromhex(found[name])) for name in ("answer", "rejected", "announce")
+    )
 
     assert isinstance(answer, answers.LogAnswer)
     assert isinstance(rejected, answers.Rejected)
@@ -107,12 +126,16 @@ def test_answers_are_read_and_written_as_they_were(form: int) -> None:
 def test_decisions_are_read_and_written_as_they_were(form: int) -> None:
     found = golden(form, "decisions")
 
-    assert {name: decisions.encode(decisions.decode(bytes.fromhex(raw)), form).hex() for name, raw in found.items()} == found
+    assert {
+        name: decisions.encode(decisions.decode(bytes.fromhex(raw)), form).hex()
+        for name, raw in found.items()
+    } == found
 
 
 def test_what_format_1_can_say_is_frozen() -> None:
-    """A new reason, mode, rule, field of a plan or kind of record is another format, even where the bytes have room for it: a
-    program that knows format 1 alone would judge by less than the others."""
+    """A new reason, mode, rule, field of a plan or kind of record is another format, even where the
+    bytes have room for it: a program that knows format 1 alone would judge by less than the
+    others."""
     assert sorted(records.FORMATS[1].decoders) == [1, 2, 3, 4]
     assert sorted(answers.FORMATS[1].decoders) == [1, 2, 3]
     assert {name: sorted(known) for name, known in records.FORMATS[1].orders.items()} == {
@@ -124,26 +147,70 @@ def test_what_format_1_can_say_is_frozen() -> None:
         "reading": ["changes", "log", "settings"],
         "retract": ["positions", "topic", "topic_id"],
     }
-    assert {one.name.lower(): int(one) for one in Mode} == {"enforce": 0, "annotate": 1, "shadow": 2}
-    assert {one.label: int(one) for one in BetterRule} == {"longest": 1, "newest": 2, "authority": 3}
+    assert {one.name.lower(): int(one) for one in Mode} == {
+        "enforce": 0,
+        "annotate": 1,
+        "shadow": 2,
+    }
+    assert {one.label: int(one) for one in BetterRule} == {
+        "longest": 1,
+        "newest": 2,
+        "authority": 3,
+    }
     assert {one.label: int(one) for one in Reason} == REASONS
     assert {field.name for field in fields(Plan)} == records.FORMATS[1].parts["plan"] == set(PLAN)
 
 
-UNIQUE, DUPLICATE = "new too-short empty tombstone bypass fail-open released", "exact near unchanged revised returned"
-REASONS = {label: number for number, label in enumerate(UNIQUE.split(), 1)}
-REASONS |= {label: number for number, label in enumerate(DUPLICATE.split(), 10)} | {"stale": 20, "retracted": 21}
-DECLARE = ["recipe", "plan", "group", "floor", "mode", "better", "width", "window", "sketch_bytes", "count_copies", "log_ids"]
-DECLARE += ["format"]
-PLAN = ["width", "blocks", "radius", "threshold", "key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd"]
-
-
-@pytest.mark.parametrize(("magic", "decode"), [(one.MAGIC, one.decode) for one in (records, answers, decisions)])
-@pytest.mark.parametrize(
-    ("form", "says"), [(2, "is of format 2, and this program reads up to 1: upgrade"), (0, "reads none below 1")]
+UNIQUE, DUPLICATE = (
+    "new too-short empty tombstone bypass fail-open released",
+    "exact near unchanged revised returned",
 )
-def test_another_format_is_told_from_damage(magic: bytes, decode: Any, form: int, says: str) -> None:
-    """A whole record of another format says which one; where it is cut, it is damaged like any other."""
+REASONS = {label: number for number, label in enumerate(UNIQUE.split(), 1)}
+REASONS |= {label: number for number, label in enumerate(DUPLICATE.split(), 10)} | {
+    "stale": 20,
+    "retracted": 21,
+}
+DECLARE = [
+    "recipe",
+    "plan",
+    "group",
+    "floor",
+    "mode",
+    "better",
+    "width",
+    "window",
+    "sketch_bytes",
+    "count_copies",
+    "log_ids",
+]
+DECLARE += ["format"]
+PLAN = [
+    "width",
+    "blocks",
+    "radius",
+    "threshold",
+    "key_blocks",
+    "by_length",
+    "ratio",
+    "bands",
+    "similarity",
+    "asked",
+    "crowd",
+]
+
+
+@pytest.mark.parametrize(
+    ("magic", "decode"), [(one.MAGIC, one.decode) for one in (records, answers, decisions)]
+)
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [(2, "is of format 2, and this program reads up to 1: upgrade"), (0, "reads none below 1")],
+)
+def test_another_format_is_told_from_damage(
+    magic: bytes, decode: Any, form: int, says: str
+) -> None:
+    """A whole record of another format says which one; where it is cut, it is damaged like any
+    other."""
     raw = framed(magic, form, 1, b"whatever comes")
 
     with pytest.raises(OtherFormatError, match=says):
@@ -162,7 +229,11 @@ def test_what_is_cut_or_flipped_anywhere_is_damaged(name: str) -> None:
     """Also where somebody gave what is cut a checksum: no field is read past the end."""
     decode, raw = RAWS[name][0], bytes.fromhex(RAWS[name][1])
     for at in range(len(raw)):
-        for bad in (raw[:at] + bytes([raw[at] ^ 0x41]) + raw[at + 1 :], raw[:at], checked(raw[: min(at, len(raw) - 5)])):
+        for bad in (
+            raw[:at] + bytes([raw[at] ^ 0x41]) + raw[at + 1 :],
+            raw[:at],
+            checked(raw[: min(at, len(raw) - 5)]),
+        ):
             with pytest.raises(FormatError) as found:
                 decode(bad)
         assert type(found.value) is FormatError, at
@@ -170,7 +241,8 @@ def test_what_is_cut_or_flipped_anywhere_is_damaged(name: str) -> None:
 
 @pytest.mark.parametrize("name", RAWS)
 def test_a_hostile_body_is_read_or_refused(name: str) -> None:
-    """One that claims what it does not hold ends in no other error, though its checksum is right."""
+    """One that claims what it does not hold ends in no other error, though its checksum is
+    right."""
     print("seed", os.environ["TEST_SEED"])
     generator = random.Random(f"{os.environ['TEST_SEED']} {name}")
     decode, raw = RAWS[name][0], bytes.fromhex(RAWS[name][1])
@@ -179,13 +251,24 @@ def test_a_hostile_body_is_read_or_refused(name: str) -> None:
         for _ in range(generator.randint(1, 4)):
             hostile[generator.randrange(6, len(hostile))] = generator.getrandbits(8)
         with contextlib.suppress(FormatError):
-            decode(checked(bytes(hostile[: generator.choice([len(hostile), generator.randint(6, len(hostile))])])))
+            decode(
+                checked(
+                    bytes(
+                        hostile[
+                            : generator.choice([len(hostile), generator.randint(6, len(hostile))])
+                        ]
+                    )
+                )
+            )
 
 
 @pytest.mark.parametrize("mark", [b"SDF1", b"SDF3", b"SDV4"])
 def test_what_came_before_the_first_release_is_told(mark: bytes) -> None:
-    """Its magic was its version: a whole record of it stops the role; rubbish that begins so is rubbish."""
-    with pytest.raises(OtherFormatError, match=r"before the first release.*STREAM_DEDUP_TOPIC_PREFIX.*seed"):
+    """Its magic was its version: a whole record of it stops the role; rubbish that begins so is
+    rubbish."""
+    with pytest.raises(
+        OtherFormatError, match=r"before the first release.*STREAM_DEDUP_TOPIC_PREFIX.*seed"
+    ):
         records.decode(framed(mark, 1, 1, b"whatever"))
     with pytest.raises(FormatError, match="checksum") as found:
         records.decode(mark + bytes(40))
@@ -195,12 +278,30 @@ def test_what_came_before_the_first_release_is_told(mark: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (framed(records.MAGIC, 1, 77, b"{}"), "of kind 77, which this program does not know: upgrade"),
-        (framed(records.MAGIC, 1, 2, b'{"type":"merge"}'), "an order 'merge', which this program does not know: upgrade"),
-        (framed(records.MAGIC, 1, 2, b'{"ids":[],"until":1,"type":"forget"}'), "a field 'until' in an order forget, which"),
-        (framed(records.MAGIC, 1, 2, b'{"plan":{"tails":32},"type":"plan"}'), "a field 'tails' in the plan of an order plan"),
-        (framed(records.MAGIC, 1, 2, b'{"format":2,"type":"plan"}'), "orders format 2, and this program writes up to 1"),
-        (framed(records.MAGIC, 1, 2, b'{"format":2,"type":"declare"}'), "orders format 2, and this program writes up to 1"),
+        (
+            framed(records.MAGIC, 1, 77, b"{}"),
+            "of kind 77, which this program does not know: upgrade",
+        ),
+        (
+            framed(records.MAGIC, 1, 2, b'{"type":"merge"}'),
+            "an order 'merge', which this program does not know: upgrade",
+        ),
+        (
+            framed(records.MAGIC, 1, 2, b'{"ids":[],"until":1,"type":"forget"}'),
+            "a field 'until' in an order forget, which",
+        ),
+        (
+            framed(records.MAGIC, 1, 2, b'{"plan":{"tails":32},"type":"plan"}'),
+            "a field 'tails' in the plan of an order plan",
+        ),
+        (
+            framed(records.MAGIC, 1, 2, b'{"format":2,"type":"plan"}'),
+            "orders format 2, and this program writes up to 1",
+        ),
+        (
+            framed(records.MAGIC, 1, 2, b'{"format":2,"type":"declare"}'),
+            "orders format 2, and this program writes up to 1",
+        ),
     ],
 )
 def test_what_a_newer_program_says_stops(raw: bytes, says: str) -> None:
@@ -210,21 +311,25 @@ def test_what_a_newer_program_says_stops(raw: bytes, says: str) -> None:
 
 
 def test_an_answer_that_says_more_stops() -> None:
-    """A worker that meets a reason or a kind of a newer index ends instead of waiting; no decision is passed over."""
+    """A worker that meets a reason or a kind of a newer index ends instead of waiting; no decision
+    is passed over."""
     raw = bytearray(answers.encode(ANSWER, answers.CHAIN_START)[0])
     raw[6 + 32 + 4] = 250  # the first reason
     decision = bytearray(decisions.encode(DECISION))
     decision[6 + 20 + 2] = 99
 
     for decode, one in ((answers.decode, raw), (decisions.decode, decision)):
-        with pytest.raises(OtherFormatError, match="a reason that this program does not know: upgrade"):
+        with pytest.raises(
+            OtherFormatError, match="a reason that this program does not know: upgrade"
+        ):
             decode(checked(bytes(one[:-4])))
     with pytest.raises(OtherFormatError, match="of kind 9"):
         answers.decode(framed(answers.MAGIC, 1, 9, b""))
 
 
 def test_a_batch_is_written_in_the_format_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old one unless a newer is named; an order in the first that knows its fields, whatever there is beside it."""
+    """The old one unless a newer is named; an order in the first that knows its fields, whatever
+    there is beside it."""
     orders = {"forget": frozenset({"ids", "until"})}
     monkeypatch.setitem(records.FORMATS, 2, records.FORMATS[1]._replace(orders=orders))
 

@@ -1,4 +1,5 @@
-"""Headers: those made by columns are those made one by one; foreign ones pass, forged ones do not."""
+"""Headers: those made by columns are those made one by one; foreign ones pass, forged ones do
+not."""
 
 from __future__ import annotations
 
@@ -11,14 +12,23 @@ from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import DeadLetter, LogPlace, Position, Reason, Representative
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log import epochs, header_columns, headers
-from stream_dedup.log.answers import CHAIN_START, Judgement, LogAnswer, NamedRepresentatives, Verdicts, decode, encode
+from stream_dedup.log.answers import (
+    CHAIN_START,
+    Judgement,
+    LogAnswer,
+    NamedRepresentatives,
+    Verdicts,
+    decode,
+    encode,
+)
 from stream_dedup.log.header_columns import HeaderColumns, SourcePlaces
 
 RECIPE = "words:128:é:y"
 OUTCOMES = [reason for reason in Reason if reason.verdict is not None]
 DAY_MS = 86_400_000
 NOWHERE = SourcePlaces("d", np.zeros(1, np.int32), np.zeros(1, np.int64))
-# Where calendars and decimals are hard: leap days, ends of years and centuries, the calendar's own ends, before 1970.
+# Where calendars and decimals are hard: leap days, ends of years and centuries, the calendar's own
+# ends, before 1970.
 TIMES_MS = [
     0,
     -1,
@@ -49,38 +59,68 @@ def written(columns: HeaderColumns) -> list[list[tuple[str, bytes]]]:
 
 def judged(chance: random.Random, reason: Reason) -> Judgement:
     """Return a verdict with numbers from all of their ranges."""
-    place = LogPlace(chance.choice([0, 9, 10, 99, chance.getrandbits(63)]), chance.choice([0, 999, 2**32 - 1]))
+    place = LogPlace(
+        chance.choice([0, 9, 10, 99, chance.getrandbits(63)]), chance.choice([0, 999, 2**32 - 1])
+    )
     if 10 <= reason < 20:
         time_ms = chance.choice([*TIMES_MS, chance.randrange(-70_000 * DAY_MS, 2_932_897 * DAY_MS)])
-        position = Position(chance.choice(["documents", "größe"]), bytes(16), chance.choice([0, 63]), chance.getrandbits(40))
+        position = Position(
+            chance.choice(["documents", "größe"]),
+            bytes(16),
+            chance.choice([0, 63]),
+            chance.getrandbits(40),
+        )
         of = Representative(position, b"id" * chance.randrange(4), time_ms)
         similarity = chance.choice([NOT_COMPARED, 0, 100, chance.randrange(101)])
         copies = chance.choice([0, 1, 9, 10, 2**32 - 1])
-        return Judgement(reason, place, chance.randrange(256), of, similarity, copies, chance.choice([0, *BetterRule]))
+        return Judgement(
+            reason,
+            place,
+            chance.randrange(256),
+            of,
+            similarity,
+            copies,
+            chance.choice([0, *BetterRule]),
+        )
     return Judgement(reason, place)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_as_one_by_one(seed: int) -> None:
     chance = random.Random(seed)
-    judgements = [judged(chance, chance.choice(list(Reason))) for _ in range(chance.choice([0, 1, 60]))]
+    judgements = [
+        judged(chance, chance.choice(list(Reason))) for _ in range(chance.choice([0, 1, 60]))
+    ]
     count = len(judgements)
     digits = chance.choice([16, 32])
-    prints = np.array([list(b"%0*x" % (digits, chance.getrandbits(4 * digits))) for _ in range(count)], np.uint8)
+    prints = np.array(
+        [list(b"%0*x" % (digits, chance.getrandbits(4 * digits))) for _ in range(count)], np.uint8
+    )
     prints = prints.reshape(count, digits)
     offsets = [chance.choice([0, 9, 10, -1, chance.getrandbits(63)]) for _ in range(count)]
     partitions = [chance.choice([0, 9, 10, 63, 2**31 - 1]) for _ in range(count)]
     topic = chance.choice(["documents", "größe", ""])
     places = SourcePlaces(topic, np.array(partitions, np.int32), np.array(offsets, np.int64))
     positions = [Position(topic, b"", *one) for one in zip(partitions, offsets, strict=True)]
-    wanted = np.array([one.reason.verdict is not None and chance.random() < 0.8 for one in judgements], np.bool_)
+    wanted = np.array(
+        [one.reason.verdict is not None and chance.random() < 0.8 for one in judgements], np.bool_
+    )
     sent = decode(encode(LogAnswer(7, bytes(16), 1, judgements), CHAIN_START)[0])
-    traces = np.array([list(b"read=%013d" % chance.getrandbits(40)) for _ in range(count)], np.uint8).reshape(count, 18)
+    traces = np.array(
+        [list(b"read=%013d" % chance.getrandbits(40)) for _ in range(count)], np.uint8
+    ).reshape(count, 18)
     traces = traces if chance.random() < 0.5 else None
     expected = [
         [
             *headers.of_verdict(
-                positions[at], one.reason, RECIPE, prints[at].tobytes(), one.decided, one.distance, one.of, *one[4:]
+                positions[at],
+                one.reason,
+                RECIPE,
+                prints[at].tobytes(),
+                one.decided,
+                one.distance,
+                one.of,
+                *one[4:],
             ),
             *([] if traces is None else [(headers.TRACE, traces[at].tobytes())]),
         ]
@@ -91,7 +131,10 @@ def test_the_same_as_one_by_one(seed: int) -> None:
 
     for verdicts in (Verdicts.of(judgements), sent.judgements):  # type: ignore[union-attr]
         assert isinstance(verdicts, Verdicts)
-        assert written(header_columns.of_verdicts(RECIPE, places, prints, verdicts, wanted, traces)) == expected, f"seed {seed}"
+        assert (
+            written(header_columns.of_verdicts(RECIPE, places, prints, verdicts, wanted, traces))
+            == expected
+        ), f"seed {seed}"
 
 
 @pytest.mark.parametrize("time_ms", TIMES_MS)
@@ -99,7 +142,9 @@ def test_times(time_ms: int) -> None:
     """The kernel's calendar is Python's, also where it ends."""
     of = Representative(Position("documents", bytes(16), 0, -5), b"", time_ms)
     verdicts = Verdicts.of([Judgement(Reason.NEAR, LogPlace(1, 2), 3, of)])
-    columns = header_columns.of_verdicts("r", NOWHERE, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
+    columns = header_columns.of_verdicts(
+        "r", NOWHERE, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_)
+    )
     ((*_, position, time, _),) = written(columns)
 
     assert position == (headers.OF_POSITION, b"documents-0@-5")
@@ -110,12 +155,18 @@ def test_times(time_ms: int) -> None:
 def test_what_is_no_outcome_is_refused(reason: Reason) -> None:
     verdicts = Verdicts.of([Judgement(reason, LogPlace(1, 2))])
     with pytest.raises(ValueError, match="no outcome"):
-        header_columns.of_verdicts("r", NOWHERE, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
+        header_columns.of_verdicts(
+            "r", NOWHERE, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_)
+        )
 
 
 def test_every_duplicate_is_in_the_range_that_the_kernel_takes_for_them() -> None:
-    assert {int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "duplicate"} <= set(range(10, 20))
-    assert not {int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "unique"} & set(range(10, 20))
+    assert {
+        int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "duplicate"
+    } <= set(range(10, 20))
+    assert not {
+        int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "unique"
+    } & set(range(10, 20))
 
 
 def test_named_is_a_sequence_of_representatives() -> None:
@@ -133,7 +184,13 @@ def test_named_is_a_sequence_of_representatives() -> None:
 
 def test_foreign_headers_pass_and_ours_are_renamed() -> None:
     """Headers keep their order and values; only a name in our namespace is moved aside."""
-    came = [("traceparent", b"00-1"), ("dedup.verdict", b"unique"), ("x", None), ("x", b"\xff"), ("dedup.prior.log", b"1")]
+    came = [
+        ("traceparent", b"00-1"),
+        ("dedup.verdict", b"unique"),
+        ("x", None),
+        ("x", b"\xff"),
+        ("dedup.prior.log", b"1"),
+    ]
 
     assert headers.passed_on(came) == [
         ("traceparent", b"00-1"),
@@ -148,7 +205,15 @@ def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
     kept = Representative(Position("documents", bytes(16), 3, 8812), b"https://a.example/1", 0)
     own = dict(
         headers.of_verdict(
-            *(Position("documents", bytes(16), 1, 9001), Reason.NEAR, "words:128:x:y", b"00ff", LogPlace(8812, 17), 2, kept),
+            *(
+                Position("documents", bytes(16), 1, 9001),
+                Reason.NEAR,
+                "words:128:x:y",
+                b"00ff",
+                LogPlace(8812, 17),
+                2,
+                kept,
+            ),
             *(88, 17, BetterRule.LONGEST),
         )
     )
@@ -176,14 +241,29 @@ def test_the_size_bound_is_an_upper_bound() -> None:
     generator = random.Random(3)
     for own in (
         headers.of_verdict(
-            long, Reason.UNCHANGED, "r" * 60, b"f" * 32, LogPlace(2**63, 2**31), 128, kept, 80, 2**32 - 1, BetterRule.AUTHORITY
+            long,
+            Reason.UNCHANGED,
+            "r" * 60,
+            b"f" * 32,
+            LogPlace(2**63, 2**31),
+            128,
+            kept,
+            80,
+            2**32 - 1,
+            BetterRule.AUTHORITY,
         ),
-        headers.of_dead_letter(DeadLetter("fingerprint", "E" * 60, "€" * 2000), long, "g" * 200, 253_402_300_799_999),
+        headers.of_dead_letter(
+            DeadLetter("fingerprint", "E" * 60, "€" * 2000), long, "g" * 200, 253_402_300_799_999
+        ),
     ):
         value = generator.randbytes(500)
         for came in ([], [("dedup." + "x" * 50, b"1" * 100)] * 20):
             added = headers.passed_on(came) + own
-            real = sum(len(name.encode()) + len(header or b"") + 10 for name, header in added) + len(value) + 20
+            real = (
+                sum(len(name.encode()) + len(header or b"") + 10 for name, header in added)
+                + len(value)
+                + 20
+            )
 
             assert real <= headers.record_bytes(b"", value, came)
 
@@ -201,11 +281,25 @@ def test_epochs_there_and_back() -> None:
         ("9223372036854775807/0", (2**63 - 1, 0)),
         *(
             (text, None)
-            for text in ("", "8812", "8812/", "/17", "-1/0", "1/-1", "1/2/3", "1 /2", "٣/1", "1/²", "9223372036854775808/0")
+            for text in (
+                "",
+                "8812",
+                "8812/",
+                "/17",
+                "-1/0",
+                "1/-1",
+                "1/2/3",
+                "1 /2",
+                "٣/1",
+                "1/²",
+                "9223372036854775808/0",
+            )
         ),
     ],
 )
-def test_a_place_in_the_log_is_read_as_it_is_written(text: str, place: tuple[int, int] | None) -> None:
+def test_a_place_in_the_log_is_read_as_it_is_written(
+    text: str, place: tuple[int, int] | None
+) -> None:
     """Two whole numbers that an offset can be; what is none names no place."""
     assert headers.place_of(text) == place
     assert place is None or str(headers.place_of(text)) == text

@@ -30,8 +30,12 @@ def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, size: int = 12
         source=np.array([index % 2 for index in range(count)], np.uint16),
         offset=np.arange(8812, 8812 + count, dtype=np.int64),
         value_digest=np.array([generator.getrandbits(64) for _ in range(count)], np.uint64),
-        text_digest=np.array([[generator.getrandbits(8) for _ in range(16)] for _ in range(count)], np.uint8),
-        prints=np.array([[generator.getrandbits(64) for _ in range(words)] for _ in range(count)], np.uint64),
+        text_digest=np.array(
+            [[generator.getrandbits(8) for _ in range(16)] for _ in range(count)], np.uint8
+        ),
+        prints=np.array(
+            [[generator.getrandbits(64) for _ in range(words)] for _ in range(count)], np.uint64
+        ),
         sketches=np.frombuffer(generator.randbytes(count * size), np.uint8).reshape(count, size),
         features=np.arange(count, dtype=np.uint32),
         scope=np.arange(count, dtype=np.uint64) << np.uint64(40),
@@ -65,7 +69,8 @@ def test_there_and_back(count: int, words: int, size: int) -> None:
 
 
 def test_seeds_and_releases_lead_back() -> None:
-    """A seed and a release are told from a batch, and from each other; a release holds one document and where to look."""
+    """A seed and a release are told from a batch, and from each other; a release holds one document
+    and where to look."""
     seed = records.decode(records.encode_seed(make_batch(5)))
     release = records.decode(records.encode_release(records.Release(make_batch(1), 1 << 63)))
 
@@ -87,12 +92,19 @@ def test_seeds_and_releases_lead_back() -> None:
         (lambda: records.decode(None), "no value"),
         (lambda: records.encode_batch(make_batch(1001)), "1001"),
         (lambda: records.encode_batch(make_batch(1000, 2, 400)), "at most 300000 bytes"),
-        (lambda: records.decode(records.encode_batch(make_batch(1, 2, 513))), "more than 512 bytes"),
-        (lambda: records.encode_batch(replace(make_batch(3), sketches=make_batch(2).sketches)), "has 2 of 120 bytes"),
+        (
+            lambda: records.decode(records.encode_batch(make_batch(1, 2, 513))),
+            "more than 512 bytes",
+        ),
+        (
+            lambda: records.encode_batch(replace(make_batch(3), sketches=make_batch(2).sketches)),
+            "has 2 of 120 bytes",
+        ),
     ],
 )
 def test_limits_hold(make: Callable[[], object], says: str) -> None:
-    """More documents or bytes than a record holds, or fewer sketches, are not written; what no worker writes is not read."""
+    """More documents or bytes than a record holds, or fewer sketches, are not written; what no
+    worker writes is not read."""
     with pytest.raises(FormatError, match=says):
         make()
 
@@ -108,13 +120,16 @@ def test_split_sizes_fills_records_within_the_limits() -> None:
         assert max(pieces) <= records.DOCUMENTS_MAX
         at = 0
         for piece in pieces:
-            records.encode_batch(replace(make_batch(piece), ids=tuple(map(bytes, sizes[at : at + piece]))))
+            records.encode_batch(
+                replace(make_batch(piece), ids=tuple(map(bytes, sizes[at : at + piece])))
+            )
             at += piece
 
 
 @pytest.mark.parametrize("size", [1, 80, 119, 121, 255])
 def test_a_sketch_of_a_wrong_length_is_refused(size: int) -> None:
-    """A record whose sketches have not as many bytes as a sketch has is refused in a sentence, written or read."""
+    """A record whose sketches have not as many bytes as a sketch has is refused in a sentence,
+    written or read."""
     with pytest.raises(FormatError, match=f"has 3 of {size} bytes"):
         records.encode_batch(make_batch(3, size=size))
     body = bytearray(records.encode_batch(make_batch(3, size=120))[6:-4])

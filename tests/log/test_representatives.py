@@ -21,7 +21,9 @@ from stream_dedup.log.representatives import (
 )
 
 SCHEMA = json.loads(
-    (Path(__file__).parent.parent.parent / "topics" / "schemas" / "representatives.schema.json").read_text(encoding="utf-8")
+    (
+        Path(__file__).parent.parent.parent / "topics" / "schemas" / "representatives.schema.json"
+    ).read_text(encoding="utf-8")
 )
 PLACE = Position("documents", bytes(16), 3, 8812)
 
@@ -29,7 +31,8 @@ PLACE = Position("documents", bytes(16), 3, 8812)
 @pytest.mark.parametrize("rule", range(4))
 @pytest.mark.parametrize("copies", [0, 17])
 def test_a_value_is_what_the_schema_says(rule: int, copies: int) -> None:
-    """With and without copies, by each rule, with an id that is no UTF-8 and a time beyond the calendar."""
+    """With and without copies, by each rule, with an id that is no UTF-8 and a time beyond the
+    calendar."""
     value = json.loads(encode_value(PublishedValue(copies, 0, 1 << 61, PLACE, b"caf\xe9", rule)))
 
     Draft202012Validator(SCHEMA).validate(value)
@@ -55,8 +58,19 @@ def test_progress_is_read_back() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"{}", b"[1]", b"\xff", encode_progress(Progress())[:-1], encode_progress(Progress(applied=-1)), b"null"]
-    + [encode_progress(Progress()).replace(b'"applied":0', one) for one in (b'"applied":"0"', b'"applied":true', b'"apple":0')],
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b"\xff",
+        encode_progress(Progress())[:-1],
+        encode_progress(Progress(applied=-1)),
+        b"null",
+    ]
+    + [
+        encode_progress(Progress()).replace(b'"applied":0', one)
+        for one in (b'"applied":"0"', b'"applied":true', b'"apple":0')
+    ],
 )
 def test_what_no_index_wrote_is_refused(value: bytes) -> None:
     with pytest.raises(FormatError, match="which no index wrote"):

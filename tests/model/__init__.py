@@ -1,4 +1,5 @@
-"""The roles' own code under a seeded scheduler, on a Kafka in memory: `python -m tests.model --schedules 10000`.
+"""The roles' own code under a seeded scheduler, on a Kafka in memory: `python -m tests.model
+--schedules 10000`.
 
 scheduler  processes that run one at a time, and stop at every call that leaves them
 kafka      what a broker and its clients do, as far as exactly-once depends on it

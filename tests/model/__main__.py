@@ -1,4 +1,5 @@
-"""Run the model: `python -m tests.model --schedules 10000`; `--replay SEED` runs one schedule and tells what happened in it."""
+"""Run the model: `python -m tests.model --schedules 10000`; `--replay SEED` runs one schedule and
+tells what happened in it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from tests.model.world import Happening, Tuning, Violation, World
 
 
 def violation(
-    seed: int, tuning: Tuning | None = None, plan: list[Happening] | None = None, *, counts: Counter[str] | None = None
+    seed: int,
+    tuning: Tuning | None = None,
+    plan: list[Happening] | None = None,
+    *,
+    counts: Counter[str] | None = None,
 ) -> str | None:
     """Run one schedule; return what it violates, or None. `patched` must be in force."""
     world = World(seed, tuning, plan)
@@ -31,7 +36,8 @@ def violation(
 
 
 def shrink(seed: int, tuning: Tuning | None = None) -> list[Happening]:
-    """Return a smallest part of what happens in a schedule that still violates something of the same kind."""
+    """Return a smallest part of what happens in a schedule that still violates something of the
+    same kind."""
     left = World(seed, tuning).plan
     first = violation(seed, tuning, left)
     kind = (first or "").split(":")[0]
@@ -61,18 +67,45 @@ def tell(seed: int, tuning: Tuning | None = None, plan: list[Happening] | None =
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=1000, metavar="N", help="run so many [default: 1000]")
-    parser.add_argument("--seed", type=int, default=None, metavar="S", help="seed of the first one; the others follow it")
-    parser.add_argument("--replay", type=int, default=None, metavar="SEED", help="run this one, and tell what happens in it")
     parser.add_argument(
-        "--whole", action="store_true", help="with --replay: do not leave out what the violation can do without"
+        "--schedules", type=int, default=1000, metavar="N", help="run so many [default: 1000]"
     )
-    parser.add_argument("--most", type=int, default=5, metavar="N", help="stop after so many violations [default: 5]")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        metavar="S",
+        help="seed of the first one; the others follow it",
+    )
+    parser.add_argument(
+        "--replay",
+        type=int,
+        default=None,
+        metavar="SEED",
+        help="run this one, and tell what happens in it",
+    )
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="with --replay: do not leave out what the violation can do without",
+    )
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=5,
+        metavar="N",
+        help="stop after so many violations [default: 5]",
+    )
     given = parser.parse_args()
     with patched():
         if given.replay is not None:
             is_broken = violation(given.replay) is not None
-            print(tell(given.replay, plan=shrink(given.replay) if is_broken and not given.whole else None))
+            print(
+                tell(
+                    given.replay,
+                    plan=shrink(given.replay) if is_broken and not given.whole else None,
+                )
+            )
             return int(is_broken)
         first = random.SystemRandom().randrange(2**31) if given.seed is None else given.seed
         print(f"{given.schedules} schedules from seed {first}", flush=True)
@@ -82,11 +115,16 @@ def main() -> int:
             if found is not None:
                 broken += 1
                 print(
-                    f"seed {seed}: {found}\n    again, as small as it gets: python -m tests.model --replay {seed}", flush=True
+                    f"seed {seed}: {found}\n    again, as small as it gets: python -m tests.model "
+                    f"--replay {seed}",
+                    flush=True,
                 )
                 if broken == given.most:
                     break
-        print(f"{seed - first + 1} schedules, {broken} of them broken, {time.process_time() - began:.0f} s CPU")
+        print(
+            f"{seed - first + 1} schedules, {broken} of them broken, "
+            f"{time.process_time() - began:.0f} s CPU"
+        )
         print(", ".join(f"{name} {count:,}" for name, count in counts.most_common()))
     return int(broken > 0)
 

@@ -1,6 +1,7 @@
 """What must hold of a world that has come to rest: by the product's own audit, and byte for byte.
 
-Invariant: nothing here asks a role what it thinks; topics, committed offsets and volumes are all that is looked at.
+Invariant: nothing here asks a role what it thinks; topics, committed offsets and volumes are all
+that is looked at.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def check(world: World) -> Counter[str]:
         Violation: one is broken; the text begins with its kind.
     """
     broker, names = world.broker, world.names
-    log = [(one.offset, one.timestamp_ms, one.value or b"") for one in broker.read(names.fingerprints, 0)]
+    log = [
+        (one.offset, one.timestamp_ms, one.value or b"")
+        for one in broker.read(names.fingerprints, 0)
+    ]
     outline = Outline(Fold(PlainScan()))
     for offset, append_ms, raw in log:
         outline.fold(offset, append_ms, records.decode(raw))
@@ -50,31 +54,50 @@ def check(world: World) -> Counter[str]:
 
 
 def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Outline) -> None:
-    """Each answer that was ever given is the proof's, and byte for byte what an index on an empty volume gives."""
+    """Each answer that was ever given is the proof's, and byte for byte what an index on an empty
+    volume gives."""
     volume_again: dict[bytes, bytes] = {}
     again = LogIndex(MemoryStore(volume_again))
     again.decide(0)
     expected = dict(again.apply(log))
     if log and (copies := held(volume_again)) != folded(outline.verdicts):
-        raise Violation(f"copies: the log leads to {copies}, and by the proof's fold to {folded(outline.verdicts)}")
+        raise Violation(
+            f"copies: the log leads to {copies}, and by the proof's fold to "
+            f"{folded(outline.verdicts)}"
+        )
     for offset, judged in outline.judged.items():
         answer = decode(expected[offset])
         if not isinstance(answer, LogAnswer) or answer.judgements != judged:
-            raise Violation(f"verdict: the index answers log {offset} with {answer}, and the proof's fold with {judged}")
+            raise Violation(
+                f"verdict: the index answers log {offset} with {answer}, and the proof's fold with "
+                f"{judged}"
+            )
     for one in world.broker.read(world.names.verdicts, 0):
         found = decode(one.value)
         if not isinstance(found, Announce) and one.value != expected.get(found.log_offset):
-            raise Violation(f"verdict: a replica answered log {found.log_offset} otherwise than the log says")
+            raise Violation(
+                f"verdict: a replica answered log {found.log_offset} otherwise than the log says"
+            )
     decided = dict(again.take_decisions())
-    written = {decode_decision(one.value).log_offset: one.value for one in world.broker.read(world.names.decisions, 0)}
+    written = {
+        decode_decision(one.value).log_offset: one.value
+        for one in world.broker.read(world.names.decisions, 0)
+    }
     if written != decided:
-        wrong = sorted(at for at in written.keys() | decided.keys() if written.get(at) != decided.get(at))
-        raise Violation(f"decisions: of the log records {wrong[:9]} is written down what the log does not say, or nothing")
+        wrong = sorted(
+            at for at in written.keys() | decided.keys() if written.get(at) != decided.get(at)
+        )
+        raise Violation(
+            f"decisions: of the log records {wrong[:9]} is written down what the log does not say, "
+            "or nothing"
+        )
     digest = again.state_digest().digest
     for slot, volume in world.volumes.items():
         other = LogIndex(MemoryStore(dict(volume)))
         if other.state_digest().digest != digest:
-            raise Violation(f"state: the volume of {slot} holds another state than the log leads to")
+            raise Violation(
+                f"state: the volume of {slot} holds another state than the log leads to"
+            )
 
 
 def _check_representatives(world: World, outline: Outline) -> None:
@@ -98,22 +121,32 @@ def _messages(world: World, topic: str) -> list[Message]:
     ]
 
 
-def _check_outputs(world: World, outline: Outline, log: list[tuple[int, int, bytes]]) -> Counter[str]:
+def _check_outputs(
+    world: World, outline: Outline, log: list[tuple[int, int, bytes]]
+) -> Counter[str]:
     broker, names = world.broker, world.names
     topic = broker.topics[names.documents]
     source = _messages(world, names.documents)
     committed: dict[int, int] = {}
     for part in range(world.partitions):
         end = broker.end(names.documents, part)
-        offset, metadata = broker.group.offsets.get((names.documents, part), (0, "stream-dedup epoch=0"))
+        offset, metadata = broker.group.offsets.get(
+            (names.documents, part), (0, "stream-dedup epoch=0")
+        )
         committed[part] = offset
         if offset != end:
-            raise Violation(f"committed: {names.documents}-{part} is committed up to {offset} of {end}")
+            raise Violation(
+                f"committed: {names.documents}-{part} is committed up to {offset} of {end}"
+            )
         if epochs.from_metadata(metadata) is None:
             raise Violation(f"committed: {names.documents}-{part} carries no epoch: {metadata!r}")
-        outline.committed_epochs[names.documents, topic.id, part] = epochs.from_metadata(metadata) or 0
+        outline.committed_epochs[names.documents, topic.id, part] = (
+            epochs.from_metadata(metadata) or 0
+        )
     findings = Findings(5)
-    spans = {part: Span(0, broker.end(names.documents, part), committed[part]) for part in committed}
+    spans = {
+        part: Span(0, broker.end(names.documents, part), committed[part]) for part in committed
+    }
     ledger = AuditLedger(outline, names.documents, topic.id, spans, {}, findings)
     outputs = _Outputs(
         outline,
@@ -131,7 +164,9 @@ def _check_outputs(world: World, outline: Outline, log: list[tuple[int, int, byt
     for name in (names.unique, names.duplicates, names.dead_letters):
         for one in _messages(world, name):
             if one.offset < world.earlier.get((name, one.partition), 0):
-                continue  # of the topic before this one; what is no judged document says nowhere which topic it was of
+                # of the topic before this one; what is no judged document says nowhere which topic
+                # it was of
+                continue
             reasons[headers.text_of(one.headers, headers.REASON) or "dead"] += 1
             outputs.take_message(one)
     ledger.close()
@@ -148,7 +183,8 @@ def _check_outputs(world: World, outline: Outline, log: list[tuple[int, int, byt
 
 
 class _Outputs(AuditedOutputs):
-    """The audit, with leave for one thing: a duplicate that was judged before its representative was retracted."""
+    """The audit, with leave for one thing: a duplicate that was judged before its representative
+    was retracted."""
 
     def _check_named(self, partition: Partition, offset: int, where: str) -> None:
         if (partition, offset) not in self._dead:
@@ -156,7 +192,8 @@ class _Outputs(AuditedOutputs):
 
 
 def _check_retracted(outline: Outline, log: list[tuple[int, int, bytes]]) -> None:
-    """Nobody is judged a duplicate of a document behind the record that retracts it, unless it stands again."""
+    """Nobody is judged a duplicate of a document behind the record that retracts it, unless it
+    stands again."""
     retracted: dict[tuple[Partition, int], int] = {}
     for offset, _, raw in log:
         record = records.decode(raw)
@@ -166,17 +203,27 @@ def _check_retracted(outline: Outline, log: list[tuple[int, int, bytes]]) -> Non
             retracted.update({(here, at): offset for here, at, _ in fold_retracted(record.fields)})
         batch = outline.batches.get(offset)
         for place, judgement in enumerate(outline.judged.get(offset, ())):
-            if batch is not None and judgement.decided == (offset, place) and judgement.reason.verdict is Verdict.UNIQUE:
-                retracted.pop(_key(batch.position(place)), None)  # read again after a rewind, and judged anew
+            if (
+                batch is not None
+                and judgement.decided == (offset, place)
+                and judgement.reason.verdict is Verdict.UNIQUE
+            ):
+                retracted.pop(
+                    _key(batch.position(place)), None
+                )  # read again after a rewind, and judged anew
             if judgement.of is not None:
                 position = judgement.of.position
                 key = _key(position)
                 if judgement.decided.offset > retracted.get(key, 1 << 60):
-                    raise Violation(f"representative: log {offset} names {position}, which was retracted at {retracted[key]}")
+                    raise Violation(
+                        f"representative: log {offset} names {position}, which was retracted at "
+                        f"{retracted[key]}"
+                    )
 
 
 def _check_dead(outline: Outline, log: list[tuple[int, int, bytes]], outputs: _Outputs) -> None:
-    """What left as a dead letter and never as unique represents nobody: it was not judged unique, or retracted after that."""
+    """What left as a dead letter and never as unique represents nobody: it was not judged unique,
+    or retracted after that."""
     standing: dict[tuple[Partition, int], int] = {}
     for offset, _, raw in log:
         record = records.decode(raw)
@@ -185,12 +232,17 @@ def _check_dead(outline: Outline, log: list[tuple[int, int, bytes]], outputs: _O
                 standing.pop((here, at), None)
         batch = outline.batches.get(offset)
         for place, judgement in enumerate(outline.judged.get(offset, ())):
-            if batch is not None and judgement.decided == (offset, place) and judgement.reason.verdict is Verdict.UNIQUE:
+            if (
+                batch is not None
+                and judgement.decided == (offset, place)
+                and judgement.reason.verdict is Verdict.UNIQUE
+            ):
                 standing[_key(batch.position(place))] = offset
     for (partition, at), offset in standing.items():
         if (partition, at) in outputs._dead and at not in outputs._left.get(partition, ()):
             raise Violation(
-                f"dead: {partition[0]}-{partition[2]}@{at} is a dead letter, and log {offset} lets it represent others"
+                f"dead: {partition[0]}-{partition[2]}@{at} is a dead letter, and log {offset} lets "
+                "it represent others"
             )
 
 
@@ -199,7 +251,8 @@ def _key(position: Position) -> tuple[Partition, int]:
 
 
 def _check_exactly_once(world: World, ledger: AuditLedger, topic_id: bytes) -> None:
-    """Each record left as often as it was to be read: once, and once more for each rewind that passed over it."""
+    """Each record left as often as it was to be read: once, and once more for each rewind that
+    passed over it."""
     for part, went in ledger._went.items():
         claims = list(went.claims) or [0] * len(went.offsets)
         for offset, found in zip(went.offsets, claims, strict=True):
@@ -210,5 +263,6 @@ def _check_exactly_once(world: World, ledger: AuditLedger, topic_id: bytes) -> N
             if found != wanted:
                 kind = "lost" if found < wanted else "twice"
                 raise Violation(
-                    f"{kind}: {world.names.documents}-{part}@{offset} left {found} times, and was to leave {wanted}"
+                    f"{kind}: {world.names.documents}-{part}@{offset} left {found} times, and was "
+                    f"to leave {wanted}"
                 )

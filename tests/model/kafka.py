@@ -1,10 +1,12 @@
-"""A Kafka in memory: brokers, group coordinator and transaction coordinator as one object, and librdkafka's two clients.
+"""A Kafka in memory: brokers, group coordinator and transaction coordinator as one object, and
+librdkafka's two clients.
 
 What it has, because exactly-once depends on it:
 
     partitions      offsets, LogAppendTime, transaction markers that take offsets, last stable offset, aborted records
     groups          joining, generations, cooperative assignment, sessions; the client's thread learns of a generation before
-                    the callback runs, and a member that was thrown out has generation -1, which no coordinator checks
+                    the callback runs, and a member that was thrown out has generation -1, which no
+                    coordinator checks
     transactions    ids, epochs, fencing, offsets that are pending until the end, time-outs, an EndTxn that comes late and
                     ends whatever transaction of the same producer is open then (KAFKA-17754)
     appends         of idempotent producers: in order, acknowledged late, arriving after their process died
@@ -117,7 +119,8 @@ class Group:
             member.joined = False
 
     def join(self, name: str, claims: frozenset[Key], keys: Sequence[Key]) -> None:
-        """Let a member join with the partitions that it holds; the last one makes the next generation."""
+        """Let a member join with the partitions that it holds; the last one makes the next
+        generation."""
         member = self.members[name]
         member.joined, member.claims = True, claims
         if not all(one.joined for one in self.members.values()):
@@ -138,16 +141,23 @@ class Group:
         for key in keys:
             if key not in held or self.moves == "everything":
                 others = [name for name in names if name != held.get(key)] or names
-                wanted[min(others, key=lambda name: (len(wanted[name]), self._chance.random()))].append(key)
+                wanted[
+                    min(others, key=lambda name: (len(wanted[name]), self._chance.random()))
+                ].append(key)
         if self.moves == "balance":
             while True:
-                fewest, most = min(names, key=lambda n: len(wanted[n])), max(names, key=lambda n: len(wanted[n]))
+                fewest, most = (
+                    min(names, key=lambda n: len(wanted[n])),
+                    max(names, key=lambda n: len(wanted[n])),
+                )
                 if len(wanted[most]) - len(wanted[fewest]) < 2:
                     break
                 wanted[fewest].append(wanted[most].pop(self._chance.randrange(len(wanted[most]))))
         for name in names:
             # What another member holds is not given before that one has given it up.
-            self.members[name].assigned = frozenset(key for key in wanted[name] if held.get(key, name) == name)
+            self.members[name].assigned = frozenset(
+                key for key in wanted[name] if held.get(key, name) == name
+            )
         if self.moves == "everything":
             self.moves = "nothing"
 
@@ -155,7 +165,9 @@ class Group:
 class Broker:
     """All topics, the group, and the transactional ids. `now_ms` is moved by the world."""
 
-    def __init__(self, scheduler: Scheduler, chance: random.Random, now_ms: int, group: str) -> None:
+    def __init__(
+        self, scheduler: Scheduler, chance: random.Random, now_ms: int, group: str
+    ) -> None:
         self.scheduler = scheduler
         self.chance = chance
         self.now_ms = now_ms
@@ -173,9 +185,12 @@ class Broker:
         self._ids = 0
 
     def create(self, name: str, partitions: int) -> Topic:
-        """Create a topic, or create it again: then with another id, and without committed offsets."""
+        """Create a topic, or create it again: then with another id, and without committed
+        offsets."""
         self._ids += 1
-        topic = self.topics[name] = Topic(name, self._ids.to_bytes(16, "big"), [[] for _ in range(partitions)])
+        topic = self.topics[name] = Topic(
+            name, self._ids.to_bytes(16, "big"), [[] for _ in range(partitions)]
+        )
         for key in [key for key in self.group.offsets if key[0] == name]:
             del self.group.offsets[key]
         self.changed()
@@ -205,7 +220,10 @@ class Broker:
     def end(self, topic: str, partition: int) -> int:
         """Return the last stable offset: nothing from the first open transaction on is readable."""
         records = self.topics[topic].partitions[partition]
-        return next((one.offset for one in records if one.txn is not None and one.txn.state == "open"), len(records))
+        return next(
+            (one.offset for one in records if one.txn is not None and one.txn.state == "open"),
+            len(records),
+        )
 
     def read(self, topic: str, partition: int, start: int = 0) -> Iterator[Record]:
         """Yield what a reader of committed records sees."""
@@ -229,22 +247,31 @@ class Broker:
         """Return the open transaction of a producer, opened if need be; raise if it is fenced."""
         found = self.producing[name]
         if found.epoch != epoch:
-            raise failure(KafkaError._FENCED, "a newer producer has this transactional id", fatal=True)
+            raise failure(
+                KafkaError._FENCED, "a newer producer has this transactional id", fatal=True
+            )
         if found.txn is None:
             found.txn = Txn()
         return found.txn
 
-    def add_offsets(self, name: str, epoch: int, offsets: Mapping[Key, tuple[int, str]], stamp: bytes) -> None:
+    def add_offsets(
+        self, name: str, epoch: int, offsets: Mapping[Key, tuple[int, str]], stamp: bytes
+    ) -> None:
         """Stage offsets in a transaction, if the group still knows the stamp."""
         txn = self.txn_of(name, epoch)
         (generation,) = struct.unpack_from("<i", stamp, 7)
         member = stamp[11:].decode()
-        # A generation below 0 without a member is what consumers by assignment have; nobody checks it.
+        # A generation below 0 without a member is what consumers by assignment have; nobody checks
+        # it.
         if self.checks_generation and (generation >= 0 or member):
             if member not in self.group.members:
-                raise failure(KafkaError.UNKNOWN_MEMBER_ID, "the member is gone", txn_requires_abort=True)
+                raise failure(
+                    KafkaError.UNKNOWN_MEMBER_ID, "the member is gone", txn_requires_abort=True
+                )
             if generation != self.group.generation:
-                raise failure(KafkaError.ILLEGAL_GENERATION, "another generation", txn_requires_abort=True)
+                raise failure(
+                    KafkaError.ILLEGAL_GENERATION, "another generation", txn_requires_abort=True
+                )
         txn.offsets.update(offsets)
         self.changed()
 
@@ -252,7 +279,9 @@ class Broker:
         """End the transaction of a producer, whichever is open."""
         found = self.producing[name]
         if found.epoch != epoch:
-            raise failure(KafkaError._FENCED, "a newer producer has this transactional id", fatal=True)
+            raise failure(
+                KafkaError._FENCED, "a newer producer has this transactional id", fatal=True
+            )
         if found.txn is not None:
             self._finish(found, state)
 
@@ -261,7 +290,9 @@ class Broker:
         if self.producing[name].epoch == epoch and self.producing[name].txn is not None:
             self._finish(self.producing[name], state)
 
-    def add_offsets_late(self, name: str, epoch: int, offsets: Mapping[Key, tuple[int, str]]) -> None:
+    def add_offsets_late(
+        self, name: str, epoch: int, offsets: Mapping[Key, tuple[int, str]]
+    ) -> None:
         """Carry out a TxnOffsetCommit that was held up; nobody hears of it."""
         found = self.producing[name]
         if found.epoch == epoch and found.txn is not None:
@@ -288,7 +319,11 @@ class Broker:
 
     def pending(self, keys: Sequence[Key]) -> bool:
         """Return whether an open transaction holds offsets of these partitions."""
-        return any(not txn.offsets.keys().isdisjoint(keys) for one in self.producing.values() if (txn := one.txn))
+        return any(
+            not txn.offsets.keys().isdisjoint(keys)
+            for one in self.producing.values()
+            if (txn := one.txn)
+        )
 
     def fault(self, name: str) -> str | None:
         """Return the fault planned for the running process's next call of this kind, once."""
@@ -302,7 +337,9 @@ class Broker:
 class Report:
     """A record as a client gives it to a callback or a reader."""
 
-    def __init__(self, topic: str, partition: int, record: Record | None, error: KafkaError | None = None) -> None:
+    def __init__(
+        self, topic: str, partition: int, record: Record | None, error: KafkaError | None = None
+    ) -> None:
         self._topic, self._partition, self._record, self._error = topic, partition, record, error
 
     def error(self) -> KafkaError | None:
@@ -331,7 +368,8 @@ class Report:
 
 
 class Client:
-    """What both clients share: the process they live in, and that nothing leaves it once it was killed."""
+    """What both clients share: the process they live in, and that nothing leaves it once it was
+    killed."""
 
     def __init__(self, broker: Broker, config: Mapping[str, Any]) -> None:
         self._broker = broker
@@ -370,7 +408,9 @@ class Consumer(Client):
         if self.is_closed or self._topic is None or self.process is None or not self.process.runs:
             return False
         member = None if self.member is None else self._broker.group.members.get(self.member)
-        is_busy = bool(self.callbacks) or self._is_serving  # then a rebalance is under way, and the next one waits
+        is_busy = (
+            bool(self.callbacks) or self._is_serving
+        )  # then a rebalance is under way, and the next one waits
         if member is None:
             return not is_busy
         if self._must_rejoin and not is_busy:
@@ -405,7 +445,10 @@ class Consumer(Client):
             self.generation = group.generation
         else:
             member.synced = True
-            revoked, added = sorted(self._held - member.assigned), sorted(member.assigned - self._held)
+            revoked, added = (
+                sorted(self._held - member.assigned),
+                sorted(member.assigned - self._held),
+            )
             if revoked:
                 self.callbacks.append(("revoke", revoked))
             if added or not revoked:
@@ -471,14 +514,20 @@ class Consumer(Client):
         if self._ends is not None:
             self._ends = {}
 
-    def get_watermark_offsets(self, partition: TopicPartition, timeout: float = 0, cached: bool = False) -> tuple[int, int]:
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = 0, cached: bool = False
+    ) -> tuple[int, int]:
         return 0, self._broker.end(partition.topic, partition.partition)
 
     # -- reading
 
     def consume(self, most: int, timeout: float) -> list[Report]:
         self._serve()
-        if self._topic is not None and self._broker.topics[self._topic.name] is not self._topic and self._positions:
+        if (
+            self._topic is not None
+            and self._broker.topics[self._topic.name] is not self._topic
+            and self._positions
+        ):
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "the topic has another id")
             return [Report(self._topic.name, 0, None, error)]
         keys = sorted(self._positions.keys() - self._paused)
@@ -498,7 +547,9 @@ class Consumer(Client):
             if room and self._ends is not None and self._ends.get(key) != end:
                 self._ends[key] = end
                 marks = Record(end, None, None, 0, [])
-                found.append(Report(*key, marks, KafkaError(KafkaError._PARTITION_EOF, "the end is reached")))
+                found.append(
+                    Report(*key, marks, KafkaError(KafkaError._PARTITION_EOF, "the end is reached"))
+                )
         return found
 
     @property
@@ -555,7 +606,9 @@ class Producer(Client):
     ) -> None:
         on_delivery = callback or on_delivery
         if self._txn_id is not None:
-            self._buffer.append((topic, partition, key, value, timestamp, headers or [], on_delivery))
+            self._buffer.append(
+                (topic, partition, key, value, timestamp, headers or [], on_delivery)
+            )
         else:
             self.fails = self.fails or self._broker.fault("append")
             self.network.append((topic, partition, key, value, on_delivery))
@@ -566,7 +619,9 @@ class Producer(Client):
     def deliver(self) -> None:
         """Let the first record that is on its way arrive."""
         topic, partition, key, value, report = self.network.popleft()
-        self.acks.append((report, topic, partition, self._broker.append(topic, partition, key, value)))
+        self.acks.append(
+            (report, topic, partition, self._broker.append(topic, partition, key, value))
+        )
 
     def acknowledge(self) -> None:
         """Let what arrived be heard of by the process."""
@@ -632,15 +687,21 @@ class Producer(Client):
             self._broker.append(topic, partition, key, value, timestamp or None, headers, txn)
         return 0
 
-    def send_offsets_to_transaction(self, positions: list[TopicPartition], stamp: bytes, timeout: float) -> None:
+    def send_offsets_to_transaction(
+        self, positions: list[TopicPartition], stamp: bytes, timeout: float
+    ) -> None:
         assert self._txn_id is not None
         self._step()
         fault = self._broker.fault("offsets")
         if self._is_abortable or fault == "abort":
             self._is_abortable = True
-            raise failure(KafkaError._STATE, "the transaction must be aborted", txn_requires_abort=True)
+            raise failure(
+                KafkaError._STATE, "the transaction must be aborted", txn_requires_abort=True
+            )
         self._hang(fault)
-        offsets = {(one.topic, one.partition): (one.offset, one.metadata or "") for one in positions}
+        offsets = {
+            (one.topic, one.partition): (one.offset, one.metadata or "") for one in positions
+        }
         broker, txn_id, epoch = self._broker, self._txn_id, self._epoch
         if fault == "resent":
             self._send_again(lambda: broker.add_offsets_late(txn_id, epoch, offsets))
@@ -659,7 +720,8 @@ class Producer(Client):
         self._end("aborted", "abort")
 
     def _end(self, state: str, name: str) -> None:
-        """Send EndTxn. Planned faults: it is lost, comes late, or is sent again; its answer is lost; it is slow, or fails."""
+        """Send EndTxn. Planned faults: it is lost, comes late, or is sent again; its answer is
+        lost; it is slow, or fails."""
         assert self._txn_id is not None
         self._step()
         broker, txn_id, epoch = self._broker, self._txn_id, self._epoch
@@ -672,7 +734,9 @@ class Producer(Client):
             broker.end_txn(txn_id, epoch, state)
         elif fault == "abort" and state == "committed":
             self._is_abortable = True
-            raise failure(KafkaError._STATE, "the transaction must be aborted", txn_requires_abort=True)
+            raise failure(
+                KafkaError._STATE, "the transaction must be aborted", txn_requires_abort=True
+            )
         if fault in ("late", "unheard", "lost"):
             self._is_hung = True
         self._hang(None)
@@ -682,14 +746,17 @@ class Producer(Client):
         self._step()
 
     def _send_again(self, late: Callable[[], None]) -> None:
-        """Leave a copy on its way: the connection broke, and the client waits for its back-off before it asks again."""
+        """Leave a copy on its way: the connection broke, and the client waits for its back-off
+        before it asks again."""
         self._broker.late.append(late)
         self._broker.now_ms += _RETRY_MS_LEAST
 
     def _hang(self, fault: str | None) -> None:
-        """Never come back again: librdkafka waits for the first answer, however often it is asked."""
+        """Never come back again: librdkafka waits for the first answer, however often it is
+        asked."""
         self._is_hung = self._is_hung or fault in ("late", "unheard", "lost")
         if self._is_hung:
-            # Five seconds in truth; but meanwhile the worker's loop goes round, some turns for each 3 ms.
+            # Five seconds in truth; but meanwhile the worker's loop goes round, some turns for each
+            # 3 ms.
             self._step(idle_ms=500)
             raise failure(KafkaError._TIMED_OUT, "no answer came", retriable=True)

@@ -1,8 +1,9 @@
 """The rules of the design, each with the way to break it, and what a run of the model then finds.
 
-A rule is switched off by a patch that is in force while the model runs, never by a setting of the product. `finds` are the
-kinds of violation of which one must come (`checker`, `world`): the rule's own, so that a patch which merely breaks
-everything proves nothing. `tuning` gives more of what the rule is for, so that few schedules are enough.
+A rule is switched off by a patch that is in force while the model runs, never by a setting of the
+product. `finds` are the kinds of violation of which one must come (`checker`, `world`): the rule's
+own, so that a patch which merely breaks everything proves nothing. `tuning` gives more of what the
+rule is for, so that few schedules are enough.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ Off = Callable[[contextlib.ExitStack], None]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: what it says, how it is switched off, what then happens, and in which world and from which seed on that shows."""
+    """A rule: what it says, how it is switched off, what then happens, and in which world and from
+    which seed on that shows."""
 
     name: str
     off: Off
@@ -77,7 +79,11 @@ def _instead(place: object, name: str) -> Callable[[Callable[..., Any]], Off]:
     def as_off(function: Callable[..., Any]) -> Off:
         def off(stack: contextlib.ExitStack) -> None:
             real = getattr(place, name)
-            stack.enter_context(mock.patch.object(place, name, lambda *given, **named: function(real, *given, **named)))
+            stack.enter_context(
+                mock.patch.object(
+                    place, name, lambda *given, **named: function(real, *given, **named)
+                )
+            )
 
         return off
 
@@ -113,7 +119,10 @@ def _expires_with_its_representative(drop: Any, state: IndexState, entries: Any,
 @_instead(index_judging._Judging, "__init__")
 def _no_stale(init: Any, judging: Any, *given: Any) -> None:
     init(judging, *given)
-    judging.epoch_below, judging.below = np.zeros_like(judging.epoch_below), np.zeros_like(judging.below)
+    judging.epoch_below, judging.below = (
+        np.zeros_like(judging.epoch_below),
+        np.zeros_like(judging.below),
+    )
 
 
 @_instead(IndexState, "drop")
@@ -123,8 +132,11 @@ def _retraction_keeps(drop: Any, state: IndexState, entries: Any, why: str) -> N
 
 
 @_instead(orders, "carry_out")
-def _swallows_what_memory_refuses(carry_out: Any, state: IndexState, log_offset: int, control: records.Control) -> bool:
-    """The tables are thrown away before memory is asked for, and an order that cannot be carried out counts as none."""
+def _swallows_what_memory_refuses(
+    carry_out: Any, state: IndexState, log_offset: int, control: records.Control
+) -> bool:
+    """The tables are thrown away before memory is asked for, and an order that cannot be carried
+    out counts as none."""
     try:
         return carry_out(state, log_offset, control)
     except ConfigurationError:
@@ -148,7 +160,9 @@ def _torn_write(_real: Any, self: MemoryStore, puts: Any, deletes: Any, ranges: 
     first = {key: value for key, value in puts.items() if key == layout.KEY_META}
     MemoryStore.write(self, first, ())
     stand_ins.WORLD.scheduler.step()
-    MemoryStore.write(self, {key: value for key, value in puts.items() if key not in first}, deletes, ranges)
+    MemoryStore.write(
+        self, {key: value for key, value in puts.items() if key not in first}, deletes, ranges
+    )
     stand_ins.WORLD.scheduler.step()
 
 
@@ -197,17 +211,24 @@ def _moves_with_each_portion(next_of: Any, self: Publisher, owed: Any, seen: Pro
     found = next_of(self, owed, seen)
     if found is None or self._round is None or not found.values:
         return found
-    return replace(found, progress=found.progress._replace(written_below=max(self._round.goal, seen.written_below)))
+    return replace(
+        found,
+        progress=found.progress._replace(written_below=max(self._round.goal, seen.written_below)),
+    )
 
 
 @_instead(transaction.TransactionalOutput, "__init__")
-def _an_id_for_each(made: Any, self: Any, settings: Any, transactional_id: str, client: str, **more: Any) -> None:
+def _an_id_for_each(
+    made: Any, self: Any, settings: Any, transactional_id: str, client: str, **more: Any
+) -> None:
     is_topics = transactional_id.endswith("-representatives")
     made(self, settings, f"{client}-own" if is_topics else transactional_id, client, **more)
 
 
 @_instead(Published, "add_writes")
-def _gone_without_a_word(add_writes: Any, self: Published, writes: Any, changed: Any, gone: Any, applied: int) -> None:
+def _gone_without_a_word(
+    add_writes: Any, self: Published, writes: Any, changed: Any, gone: Any, applied: int
+) -> None:
     add_writes(self, writes, changed, (), applied)
 
 
@@ -220,7 +241,9 @@ def _matched_by_number(stack: contextlib.ExitStack) -> None:
     def any_nonce(self: flow.Flow, answer: Any) -> bool:
         return answered(self, replace(answer, nonce=self.nonce))
 
-    stack.enter_context(mock.patch.object(answers, "decode", lambda raw, what, _=None: decode(raw, what)))
+    stack.enter_context(
+        mock.patch.object(answers, "decode", lambda raw, what, _=None: decode(raw, what))
+    )
     stack.enter_context(mock.patch.object(flow.Flow, "answered", any_nonce))
 
 
@@ -249,7 +272,8 @@ def _keeps_what_was_read(forget: Any, self: intake.Intake) -> None:
 
 @_instead(flow.Flow, "drop_all")
 def _abort_drops_one(_real: Any, self: flow.Flow) -> list[Any]:
-    """Only the batch that aborted is dropped, and what it held is not read again before the others are committed."""
+    """Only the batch that aborted is dropped, and what it held is not read again before the others
+    are committed."""
     if self._batches:
         batch = self._batches.popleft()
         for part in batch.parts:
@@ -259,9 +283,15 @@ def _abort_drops_one(_real: Any, self: flow.Flow) -> list[Any]:
 
 @_instead(flow.Flow, "source")
 def _unconfirmed(source: Any, self: flow.Flow, key: Any) -> Source:
-    """A log record states the offset up to which batches are on their way, as if they were committed."""
+    """A log record states the offset up to which batches are on their way, as if they were
+    committed."""
     found = source(self, key)
-    ends = [one.offset + 1 for batch in self._batches for one in batch.messages if (one.topic, one.partition) == key]
+    ends = [
+        one.offset + 1
+        for batch in self._batches
+        for one in batch.messages
+        if (one.topic, one.partition) == key
+    ]
     return replace(found, committed=max([found.committed, *ends]))
 
 
@@ -303,7 +333,9 @@ def _written_down_before_the_commit(has: Any, self: beginnings.Beginnings, parti
 @_instead(beginnings.Beginnings, "has")
 def _by_the_first_records(_real: Any, self: beginnings.Beginnings, partition: int) -> bool:
     first = itertools.islice(stand_ins.WORLD.broker.read(self._names.fingerprints, 0), 50)
-    told = [record for one in first if isinstance(record := records.decode(one.value), records.Batch)]
+    told = [
+        record for one in first if isinstance(record := records.decode(one.value), records.Batch)
+    ]
     return any(one.topic_id == self._begun.topic_id for record in told for one in record.sources)
 
 
@@ -320,7 +352,8 @@ def _window_at_once(made: Any, self: flow.Flow, *given: Any) -> None:
 
 @_instead(intake, "left_of")
 def _dropped_in_a_hurry(left_of: Any, read: Any, messages: Any, done: int) -> Any:
-    """A batch of which nothing could be read is dropped, when whoever waits for it is in a hurry."""
+    """A batch of which nothing could be read is dropped, when whoever waits for it is in a
+    hurry."""
     return left_of(read, messages, done) if done else None
 
 
@@ -341,12 +374,24 @@ def _away_is_missing(fetch: Any, self: Any, addresses: Any, start: int, *more: A
 
 
 MANY = {"documents": 30}
-REREAD = Tuning(weights={**MANY, "abort": 20, "crash": 15, "rebalance": 10, "window": 6, "time": 12}, window_ms=1600)
+REREAD = Tuning(
+    weights={**MANY, "abort": 20, "crash": 15, "rebalance": 10, "window": 6, "time": 12},
+    window_ms=1600,
+)
 COMMITS = Tuning(weights={**MANY, "commit": 30, "abort": 4}, happenings=20)
 ZOMBIES = Tuning(weights={**MANY, "pause": 30, "rebalance": 10})
 REPLICAS = Tuning(weights={**MANY, "index": 25, "rebuild": 10, "restore": 10, "checkpoint": 8})
 TOPIC = Tuning(
-    weights={**MANY, "publish": 25, "index": 15, "rebuild": 6, "restore": 6, "checkpoint": 6, "forget": 8, "window": 4},
+    weights={
+        **MANY,
+        "publish": 25,
+        "index": 15,
+        "rebuild": 6,
+        "restore": 6,
+        "checkpoint": 6,
+        "forget": 8,
+        "window": 4,
+    },
     publishes=True,
     window_ms=None,
 )

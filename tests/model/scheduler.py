@@ -1,8 +1,9 @@
 """Processes as threads of which one runs at a time; who is next is drawn by the world.
 
-Invariants: a process gives control back only inside `Scheduler.step`, so a schedule is a function of the seed; a killed
-process never reaches another effect, because each call on the twin of Kafka asks `step` first, and it raises there. A process
-may have several threads of its own: whenever it is given control, one of those that need not wait is drawn.
+Invariants: a process gives control back only inside `Scheduler.step`, so a schedule is a function
+of the seed; a killed process never reaches another effect, because each call on the twin of Kafka
+asks `step` first, and it raises there. A process may have several threads of its own: whenever it
+is given control, one of those that need not wait is drawn.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Fiber:
 
 
 class Process:
-    """One process of a role or an operator. `slot` is the name it has for ever, `name` that of this life."""
+    """One process of a role or an operator. `slot` is the name it has for ever, `name` that of this
+    life."""
 
     def __init__(self, name: str, slot: str, body: Callable[[], None]) -> None:
         self.name = name
@@ -92,7 +94,8 @@ class Scheduler:
         return fiber
 
     def give(self, process: Process) -> None:
-        """Let one of the process's threads run to its next step. With the first one the process ends."""
+        """Let one of the process's threads run to its next step. With the first one the process
+        ends."""
         process.steps += 1
         awake = [one for one in process.fibers if one.idle_since != self.version]
         awake = awake or [one for one in process.fibers if one.idle_ms == process.idle_ms]
@@ -113,7 +116,8 @@ class Scheduler:
             self.give(process)
 
     def step(self, *, idle_ms: int | None = None) -> None:
-        """Called by the running process: let others run. With `idle_ms`, until something happened or so much time passed.
+        """Called by the running process: let others run. With `idle_ms`, until something happened
+        or so much time passed.
 
         Raises:
             Killed: it was killed meanwhile, or before.

@@ -1,6 +1,8 @@
-"""What stands in the place of brokers, volumes, clocks, threads and the fingerprinter when a role runs in the model.
+"""What stands in the place of brokers, volumes, clocks, threads and the fingerprinter when a role
+runs in the model.
 
-All of it acts on the world that is running, `WORLD`, and most of it lets others have their turn first (`Scheduler.step`).
+All of it acts on the world that is running, `WORLD`, and most of it lets others have their turn
+first (`Scheduler.step`).
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ class Silent:
 
 
 SILENT: Any = Silent()
-ANSWERS: Any = SimpleNamespace(is_silent=bool, begin=lambda stop, make: make())  # Kafka is never away here
+ANSWERS: Any = SimpleNamespace(
+    is_silent=bool, begin=lambda stop, make: make()
+)  # Kafka is never away here
 
 
 class Health(Silent):
@@ -103,23 +107,30 @@ class Prober:
             np.array([[int(one[0], 16)] for one in words], np.uint64),
             np.zeros((len(words), 0), np.uint8),
             np.array([int(one[1]) for one in words], np.uint32),
-            np.array([list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in texts], np.uint8),
+            np.array(
+                [list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in texts],
+                np.uint8,
+            ),
             np.array([not text.strip() for text in texts], np.bool_),
         )
 
 
 class Impatient(Decoder):
-    """A decoder that takes one look in two at a slow text for too long, and fetches others from two stores.
+    """A decoder that takes one look in two at a slow text for too long, and fetches others from two
+    stores.
 
-    One has a far text or not, and is slow: what comes late cuts the batch there. The other has all that is `AWAY` for sure, and
-    does not answer for a while: what is behind it is cut off too, and what is at the front holds its partition.
+    One has a far text or not, and is slow: what comes late cuts the batch there. The other has all
+    that is `AWAY` for sure, and does not answer for a while: what is behind it is cut off too, and
+    what is at the front holds its partition.
     """
 
     @property
     def fetches(self) -> bool:
         return bool(WORLD.tuning.weights.get("far") or WORLD.tuning.weights.get("away"))
 
-    def addresses(self, messages: Messages, skipped: Set[int] = frozenset()) -> dict[int, TextAddress]:
+    def addresses(
+        self, messages: Messages, skipped: Set[int] = frozenset()
+    ) -> dict[int, TextAddress]:
         return {
             place: TextAddress(json.loads(value)["text"], "s3", "s3://far", "")
             for place, value in enumerate(messages.values)
@@ -127,7 +138,12 @@ class Impatient(Decoder):
         }
 
     def fetch(
-        self, addresses: Sequence[TextAddress], start: int, _stretch: int, _ahead: int, is_hurried: Callable[[], bool]
+        self,
+        addresses: Sequence[TextAddress],
+        start: int,
+        _stretch: int,
+        _ahead: int,
+        is_hurried: Callable[[], bool],
     ) -> list[Fetched]:
         found: list[Fetched] = []
         for address in addresses[start:]:
@@ -145,11 +161,21 @@ class Impatient(Decoder):
         return found
 
     def decode_all(
-        self, messages: Messages, skipped: Set[int] = frozenset(), fetched: Mapping[int, Fetched] | None = None
+        self,
+        messages: Messages,
+        skipped: Set[int] = frozenset(),
+        fetched: Mapping[int, Fetched] | None = None,
     ) -> Documents:
-        missing = {place: one for place, one in (fetched or {}).items() if isinstance(one, DeadLetter)}
+        missing = {
+            place: one for place, one in (fetched or {}).items() if isinstance(one, DeadLetter)
+        }
         given_up = missing | {
-            place: DeadLetter("fingerprint", "PageGivenUp", "The page took too long, and was given up.", is_timed=True)
+            place: DeadLetter(
+                "fingerprint",
+                "PageGivenUp",
+                "The page took too long, and was given up.",
+                is_timed=True,
+            )
             for place, value in enumerate(messages.values)
             if place not in skipped and b"SLOW" in (value or b"") and WORLD.patience.random() < 0.5
         }
@@ -197,7 +223,10 @@ class Admin:
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
         WORLD.scheduler.step()
-        return {name: (self._broker.topics[name].id, len(self._broker.topics[name].partitions)) for name in names}
+        return {
+            name: (self._broker.topics[name].id, len(self._broker.topics[name].partitions))
+            for name in names
+        }
 
     def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
         kept = {
@@ -211,8 +240,15 @@ class Admin:
 
     def partitions_committed(self, group: str, topic: str) -> frozenset[int]:
         WORLD.scheduler.step()
-        pending = {key for one in self._broker.producing.values() if one.txn is not None for key in one.txn.offsets}
-        return frozenset(part for name, part in self._broker.group.offsets.keys() | pending if name == topic)
+        pending = {
+            key
+            for one in self._broker.producing.values()
+            if one.txn is not None
+            for key in one.txn.offsets
+        }
+        return frozenset(
+            part for name, part in self._broker.group.offsets.keys() | pending if name == topic
+        )
 
     def group_members(self, group: str) -> int:
         return len(self._broker.group.members)
@@ -223,15 +259,21 @@ class Admin:
             raise BrokerError("A transaction is open.")
         return dict(self._broker.group.offsets)
 
-    def write_committed(self, group: str, topic: str, changes: Mapping[int, tuple[int, str]]) -> None:
+    def write_committed(
+        self, group: str, topic: str, changes: Mapping[int, tuple[int, str]]
+    ) -> None:
         WORLD.scheduler.step()
         offsets = self._broker.group.offsets
         if self._broker.group.members:
             raise BrokerError("The group is not empty.")
         for partition, (offset, metadata) in changes.items():
-            before = offsets.get((topic, partition), WORLD.vanished.get((topic, partition), (offset, "")))[0]
+            before = offsets.get(
+                (topic, partition), WORLD.vanished.get((topic, partition), (offset, ""))
+            )[0]
             WORLD.rewinds.append((self._broker.topics[topic].id, partition, before, offset))
-            WORLD.say("broker", f"{topic}-{partition} is rewound from {before} to {offset}: {metadata}")
+            WORLD.say(
+                "broker", f"{topic}-{partition} is rewound from {before} to {offset}: {metadata}"
+            )
             offsets[topic, partition] = (offset, metadata)
         self._broker.changed()
 
@@ -345,11 +387,21 @@ def _inspect(settings: Settings, names: TopicNames, recipe: Any) -> startup.Sour
     partitions = len(topic.partitions)
     plan = Plan.from_fields(first.fields["plan"])
     return startup.SourceCluster(
-        names, log.id, topic.id, partitions, partitions, 1 << 20, 1 << 20, plan, broker.topics[names.verdicts].id
+        names,
+        log.id,
+        topic.id,
+        partitions,
+        partitions,
+        1 << 20,
+        1 << 20,
+        plan,
+        broker.topics[names.verdicts].id,
     )
 
 
-def _read_whole(settings: Settings, topic: str, advance: Any = None, *, most: int | None = None) -> Iterator[Any]:
+def _read_whole(
+    settings: Settings, topic: str, advance: Any = None, *, most: int | None = None
+) -> Iterator[Any]:
     WORLD.scheduler.step()
     for one in list(WORLD.broker.read(topic, 0))[:most]:
         try:
@@ -359,7 +411,13 @@ def _read_whole(settings: Settings, topic: str, advance: Any = None, *, most: in
 
 
 def _read_partition(
-    settings: Settings, topic: str, partition: int, start: int = 0, *, since_ms: int | None = None, until: int = 0
+    settings: Settings,
+    topic: str,
+    partition: int,
+    start: int = 0,
+    *,
+    since_ms: int | None = None,
+    until: int = 0,
 ) -> Iterator[Message]:
     for _ in range(400):
         WORLD.scheduler.step(idle_ms=100 if WORLD.broker.end(topic, partition) < until else None)
@@ -368,7 +426,9 @@ def _read_partition(
     else:
         raise BrokerError("The end could not be read: a transaction is open.")
     for one in list(WORLD.broker.read(topic, partition, start)):
-        yield Message(topic, partition, one.offset, one.key, one.value, one.timestamp_ms, one.headers)
+        yield Message(
+            topic, partition, one.offset, one.key, one.value, one.timestamp_ms, one.headers
+        )
 
 
 def dependencies_of_worker() -> WorkerDependencies:
@@ -379,7 +439,9 @@ def dependencies_of_worker() -> WorkerDependencies:
         "make_thread": SideThread,
         "make_event": Flag,
         "make_admin": Admin,
-        "make_beginnings": functools.partial(beginnings.Beginnings, make_admin=Admin, read=_read_whole, logger=Log()),
+        "make_beginnings": functools.partial(
+            beginnings.Beginnings, make_admin=Admin, read=_read_whole, logger=Log()
+        ),
         "make_transactions": _transactions,
         "make_fingerprinter": Prober,
         "make_decoder": Impatient,
@@ -401,7 +463,9 @@ def dependencies_of_index(slot: str) -> IndexerDependencies:
     twins: dict[str, Any] = {
         "monotonic": Time().monotonic,
         "make_admin": Admin,
-        "check_topics": lambda *_: {name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()},
+        "check_topics": lambda *_: {
+            name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()
+        },
         "open_store": lambda _: Volume(WORLD.volumes[slot]),
         "beside": lambda _: None,  # a twin has no folder, and two replicas must not share one
         "make_thread": SideThread,
@@ -413,7 +477,9 @@ def dependencies_of_index(slot: str) -> IndexerDependencies:
 
 
 def _transactions(*given: Any, **more: Any) -> transaction.TransactionalOutput:
-    return transaction.TransactionalOutput(*given, **more, monotonic=Time().monotonic, make_thread=SideThread)  # type: ignore[arg-type]
+    return transaction.TransactionalOutput(
+        *given, **more, monotonic=Time().monotonic, make_thread=SideThread
+    )  # type: ignore[arg-type]
 
 
 def dependencies_of_operator() -> OrderDependencies:
@@ -435,7 +501,8 @@ def patched() -> Iterator[None]:
         "Consumer": lambda config, **_: kafka.Consumer(WORLD.broker, config),
         "Producer": lambda config, **_: kafka.Producer(WORLD.broker, config),
     }
-    # A role makes its clients in many places and threads, all of them by these two names: so the product's own code around
-    # them (`readers`, `source`, `append`, `transaction`) runs in the model too. Nothing else is patched.
+    # A role makes its clients in many places and threads, all of them by these two names: so the
+    # product's own code around them (`readers`, `source`, `append`, `transaction`) runs in the
+    # model too. Nothing else is patched.
     with mock.patch.multiple(client, **twins):
         yield

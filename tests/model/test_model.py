@@ -1,4 +1,5 @@
-"""The model: some hundred schedules hold every promise, and without any one rule of the design some schedule does not."""
+"""The model: some hundred schedules hold every promise, and without any one rule of the design some
+schedule does not."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def twin() -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", [FIRST + part * SCHEDULES // PARTS for part in range(PARTS)])
 def test_every_promise_holds(seed: int) -> None:
-    """Whatever happens, after healing each record is in one output, with the verdict that the log gives it."""
+    """Whatever happens, after healing each record is in one output, with the verdict that the log
+    gives it."""
     counts: Counter[str] = Counter()
     for one in range(seed, seed + SCHEDULES // PARTS):
         found = violation(one, counts=counts)
@@ -43,13 +45,18 @@ def test_without_a_rule_a_promise_is_broken(rule: Rule) -> None:
         with switched_off(rule):
             found = violation(seed, rule.tuning)
         if found is not None and found.split(":")[0] in rule.finds:
-            assert violation(seed, rule.tuning) is None, f"with the rule, schedule {seed} must be clean"
+            assert violation(seed, rule.tuning) is None, (
+                f"with the rule, schedule {seed} must be clean"
+            )
             return
-    pytest.fail(f"{rule.schedules} schedules without the rule, and none found anything of {rule.finds}")
+    pytest.fail(
+        f"{rule.schedules} schedules without the rule, and none found anything of {rule.finds}"
+    )
 
 
 def test_a_worker_that_is_wanted_again_while_it_drains_comes_back_once() -> None:
-    """Two under one name would fence each other for ever: in this schedule they did, by the world's doing."""
+    """Two under one name would fence each other for ever: in this schedule they did, by the world's
+    doing."""
     assert violation(381919503) is None
 
 
@@ -59,10 +66,16 @@ def test_a_schedule_is_a_function_of_its_seed() -> None:
 
 @pytest.mark.thorough
 def test_a_violation_is_made_small() -> None:
-    rule = next(one for one in RULES if one.name == "a rewind never goes above the committed offset")
+    rule = next(
+        one for one in RULES if one.name == "a rewind never goes above the committed offset"
+    )
     with switched_off(rule):
         # From 25 on: making the first one, at 4, small takes ten times as long.
-        seed = next(seed for seed in range(25, 75) if (violation(seed, rule.tuning) or "").startswith("lost"))
+        seed = next(
+            seed
+            for seed in range(25, 75)
+            if (violation(seed, rule.tuning) or "").startswith("lost")
+        )
         small = shrink(seed, rule.tuning)
         told = tell(seed, rule.tuning, small)
 

@@ -1,11 +1,14 @@
-"""One schedule: both roles, operators and a crawler on a Kafka in memory, and everything that happens to them.
+"""One schedule: both roles, operators and a crawler on a Kafka in memory, and everything that
+happens to them.
 
-A schedule is drawn from its seed before it runs: a list of `Happening`s, each at a turn. So it can be made smaller by
-leaving some out (`__main__.shrink`), and what is left is what the violation needs.
+A schedule is drawn from its seed before it runs: a list of `Happening`s, each at a turn. So it can
+be made smaller by leaving some out (`__main__.shrink`), and what is left is what the violation
+needs.
 
-The roles are the product's own, with their loops (`worker.role`, `indexer`), their clients (`stream_dedup.kafka`) and the
-commands `rewind` and `release`. Other things stand only in the place of what talks to a broker (`kafka`), and of the volume,
-clocks, threads and the fingerprinter (`stand_ins`): here a text spells its own print.
+The roles are the product's own, with their loops (`worker.role`, `indexer`), their clients
+(`stream_dedup.kafka`) and the commands `rewind` and `release`. Other things stand only in the place
+of what talks to a broker (`kafka`), and of the volume, clocks, threads and the fingerprinter
+(`stand_ins`): here a text spells its own print.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ FAULTS: dict[str, int] = {
     "rewind": 2,
     "vanish": 1,
     "recreate": 1,
-    "verdicts": 0,  # their topic is deleted and created again; two thirds of all worlds have it, and the next one
+    # their topic is deleted and created again; two thirds of all worlds have it, and the next one
+    "verdicts": 0,
     "outages": 0,  # ten times over, no step of a transaction comes back
     "forget": 1,
     "seed": 1,
@@ -74,10 +78,14 @@ FAULTS: dict[str, int] = {
     "calm": 2,
     "far": 0,  # what a store has is chance as well
     "publish": 0,  # what befalls `representatives` and who writes it; only where the indexes do
-    "away": 0,  # a store that has texts for sure, and does not answer for a while; a third of all worlds has it
-    "slow": 0,  # which worker gives a text up is chance: without rewinds and zombies alone can be told what must come of it
+    # a store that has texts for sure, and does not answer for a while; a third of all worlds has it
+    "away": 0,
+    # which worker gives a text up is chance: without rewinds and zombies alone can be told what
+    # must come of it
+    "slow": 0,
 }
-"""What may happen, and how often beside the rest. A rule's test gives other weights to what it needs."""
+"""What may happen, and how often beside the rest. A rule's test gives other weights to what it
+needs."""
 ANEW = {"verdicts": 3, "outages": 3}
 
 
@@ -95,7 +103,8 @@ class Happening:
 
 @dataclass
 class Tuning:
-    """How a run of the model differs from the usual one: weights of what happens, and what else is needed."""
+    """How a run of the model differs from the usual one: weights of what happens, and what else is
+    needed."""
 
     weights: dict[str, int] = field(default_factory=dict)
     turns: int = TURNS
@@ -104,16 +113,18 @@ class Tuning:
     window_ms: int | None = -1
     indexes: int = 2
     aside: bool = True
-    """Whether a worker's transactions and what prepares its batches run beside its loop; or are over as soon as they begin,
-    and what comes is read at once, as if Kafka took no time."""
+    """Whether a worker's transactions and what prepares its batches run beside its loop; or are
+    over as soon as they begin, and what comes is read at once, as if Kafka took no time."""
     foreign: float = 0.2
     """How often the log's first sixty records are of no document."""
     gathers: bool = True
-    """Whether what comes is gathered for as long as a worker gathers, or read at once, so that more is read ahead."""
+    """Whether what comes is gathered for as long as a worker gathers, or read at once, so that more
+    is read ahead."""
     publishes: bool = False
     """Whether the indexes write the topic `representatives`."""
     cuts: bool | None = None
-    """Whether preparing is so slow that each batch is cut behind its first record; None lets the seed say."""
+    """Whether preparing is so slow that each batch is cut behind its first record; None lets the
+    seed say."""
 
 
 class Violation(Exception):  # noqa: N818 - it is what the model looks for, not an error of its own
@@ -121,10 +132,16 @@ class Violation(Exception):  # noqa: N818 - it is what the model looks for, not 
 
 
 class World:
-    """A broker, two indexes, two workers or three, and a plan of what happens. `run` raises `Violation`."""
+    """A broker, two indexes, two workers or three, and a plan of what happens. `run` raises
+    `Violation`."""
 
     def __init__(
-        self, seed: int, tuning: Tuning | None = None, plan: list[Happening] | None = None, *, traces: bool = False
+        self,
+        seed: int,
+        tuning: Tuning | None = None,
+        plan: list[Happening] | None = None,
+        *,
+        traces: bool = False,
     ) -> None:
         self.seed = seed
         # A third of all worlds each, so that the others are what they were.
@@ -141,7 +158,9 @@ class World:
         self.cuts = seed % 8 == 5 if self.tuning.cuts is None else self.tuning.cuts
         self.scheduler = Scheduler(random.Random(seed + 3))
         self.names = TopicNames()
-        self.broker = kafka.Broker(self.scheduler, random.Random(seed + 1), START_MS, "stream-dedup")
+        self.broker = kafka.Broker(
+            self.scheduler, random.Random(seed + 1), START_MS, "stream-dedup"
+        )
         self.partitions = self.chance.choice([2, 3, 3])
         self.batch_documents = self.chance.choice([2, 3, 5, 8])
         self.plan = sorted(plan if plan is not None else self._draw(), key=lambda one: one.turn)
@@ -166,7 +185,12 @@ class World:
         self.texts: list[str] = []
         self.releases: list[tuple[bytes, str]] = []
         self.bases = [self.chance.getrandbits(64) for _ in range(3)]
-        for name in (self.names.documents, self.names.unique, self.names.duplicates, self.names.dead_letters):
+        for name in (
+            self.names.documents,
+            self.names.unique,
+            self.names.duplicates,
+            self.names.dead_letters,
+        ):
             self.broker.create(name, self.partitions)
         for name in (
             self.names.fingerprints,
@@ -182,7 +206,11 @@ class World:
         if window_ms == -1:
             window_ms = self.chance.choice([None, None, 1600, 4000])
         self.chosen = parse_plan(self.chance.choice(PLANS))
-        window = None if window_ms is None else {"length_ms": window_ms, "refresh": self.chance.random() < 0.3}
+        window = (
+            None
+            if window_ms is None
+            else {"length_ms": window_ms, "refresh": self.chance.random() < 0.3}
+        )
         fields = {
             "recipe": stand_ins.RECIPE.id,
             "width": 64,
@@ -197,10 +225,13 @@ class World:
         if random.Random(seed + 5).random() < self.tuning.foreign:
             # What others say stands in front of the first document, as after a large `seed`.
             for _ in range(60):
-                self._order(records.encode_control(records.Control("forget", {"ids": [b"nobody".hex()]})))
+                self._order(
+                    records.encode_control(records.Control("forget", {"ids": [b"nobody".hex()]}))
+                )
 
     def _say_how_documents_are_read(self) -> None:
-        """Write it down before any worker does: who of two is first is tried elsewhere (`tests/control`)."""
+        """Write it down before any worker does: who of two is first is tried elsewhere
+        (`tests/control`)."""
         log = self.broker.topics[self.names.fingerprints].id
         reading = reading_of(stand_ins.settings_of("worker-0", 1, ()))
         self.broker.append(self.names.begun, 0, None, encode_reading(log, reading, changes=False))
@@ -208,14 +239,20 @@ class World:
     def _draw(self) -> list[Happening]:
         chance, tuning = random.Random(self.seed + 2), self.tuning
         weights = {**FAULTS, **tuning.weights}
-        kinds = chance.choices(list(weights), list(weights.values()), k=chance.randint(6, tuning.happenings))
+        kinds = chance.choices(
+            list(weights), list(weights.values()), k=chance.randint(6, tuning.happenings)
+        )
         first = [Happening(0, "documents", chance.getrandbits(32))]
-        return first + [Happening(chance.randrange(tuning.turns), kind, chance.getrandbits(32)) for kind in kinds]
+        return first + [
+            Happening(chance.randrange(tuning.turns), kind, chance.getrandbits(32))
+            for kind in kinds
+        ]
 
     # -- the run
 
     def run(self) -> None:
-        """Carry out the schedule, heal everything, wait until all rests; then the caller looks at what came out.
+        """Carry out the schedule, heal everything, wait until all rests; then the caller looks at
+        what came out.
 
         `stand_ins.patched` must be in force.
 
@@ -252,7 +289,9 @@ class World:
         if chance.random() < 0.04 or self.is_healing:
             self._pass()
         ready: list[Callable[[], None]] = [
-            functools.partial(self._give, one) for one in self.processes if one.runs and not one.is_idle(version)
+            functools.partial(self._give, one)
+            for one in self.processes
+            if one.runs and not one.is_idle(version)
         ]
         ready += [one.background for one in broker.consumers if one.has_work()]
         for one in broker.appenders:
@@ -276,7 +315,9 @@ class World:
     def _pass(self) -> None:
         """Let a time-out of the broker pass, or a request arrive that was held up."""
         broker = self.broker
-        events: list[Callable[[], None]] = [functools.partial(self._arrive, one) for one in broker.late]
+        events: list[Callable[[], None]] = [
+            functools.partial(self._arrive, one) for one in broker.late
+        ]
         events += [
             functools.partial(broker.time_out, name)
             for name, one in broker.producing.items()
@@ -309,27 +350,40 @@ class World:
         if worker is not None and process.slot.startswith("worker"):
             found = worker._flow
             if not found._has_answer and sum(len(one.parts) for one in found._batches) > 1:
-                raise Violation(f"flood: {process.name} sent a second log record before it had an answer to its first")
+                raise Violation(
+                    f"flood: {process.name} sent a second log record before it had an answer to "
+                    "its first"
+                )
 
     def _ended(self, process: Process) -> None:
         error = process.error
         self.say(process.name, f"ended: {'as asked' if error is None else repr(error)}")
         self._restart_within(30, process)
         if error is None or isinstance(error, BrokerError) or process.slot.startswith("operator"):
-            if error is not None and not isinstance(error, BrokerError | InputError | ConfigurationError):
+            if error is not None and not isinstance(
+                error, BrokerError | InputError | ConfigurationError
+            ):
                 raise Violation(f"alarm: {process.name} ended with {error!r}") from error
             return
         if isinstance(error, FirstStartError) and self.has_vanished:
-            if self.vanished and not any(one.slot == "operator-offsets" and not one.has_ended for one in self.processes):
+            if self.vanished and not any(
+                one.slot == "operator-offsets" and not one.has_ended for one in self.processes
+            ):
                 texts = [f"{key[1]}@{offset}" for key, (offset, _) in sorted(self.vanished.items())]
                 self._operate("offsets", functools.partial(self._repair, texts))
             return
-        if process.slot in self.little_memory and isinstance(error, ConfigurationError) and "index_memory" in str(error):
+        if (
+            process.slot in self.little_memory
+            and isinstance(error, ConfigurationError)
+            and "index_memory" in str(error)
+        ):
             self.say("operator", f"{process.slot} gets more memory")
             self.little_memory.remove(process.slot)
             return
         if self.was_recreated and (
-            isinstance(error, FirstStartError) or "created again" in str(error) or "does not exist" in str(error)
+            isinstance(error, FirstStartError)
+            or "created again" in str(error)
+            or "does not exist" in str(error)
         ):
             return  # it knew the topic of before; its next life knows the new one
         raise Violation(f"alarm: {process.name} ended with {error!r}") from error
@@ -366,14 +420,19 @@ class World:
                     return f"{process.name} has {found._decisions.behind} decisions to write"
                 publisher = found._publisher
                 topic_id = broker.topics[self.names.representatives].id.hex()
-                if publisher is not None and (publisher._seen is None or publisher._seen.topic_id != topic_id):
+                if publisher is not None and (
+                    publisher._seen is None or publisher._seen.topic_id != topic_id
+                ):
                     return f"{process.name} has not looked at representatives since it was created anew"
                 if publisher is not None and (publisher.behind or publisher._then is not None):
                     return f"{process.name} takes representatives to be {publisher.behind} records behind"
             elif found._flow.in_flight or found._flow.stale():
                 parts = [(part.number, part.log_offset) for _, part in found._flow._parts.values()]
                 return f"{process.name} has {found._flow.in_flight} batches in flight, and waits for {parts}"
-        offsets = {part: broker.group.offsets.get((self.names.documents, part), (0, ""))[0] for part in range(self.partitions)}
+        offsets = {
+            part: broker.group.offsets.get((self.names.documents, part), (0, ""))[0]
+            for part in range(self.partitions)
+        }
         ends = {part: broker.end(self.names.documents, part) for part in range(self.partitions)}
         return "" if offsets == ends else f"the group has committed {offsets} of {ends}"
 
@@ -403,7 +462,8 @@ class World:
         life = sum(one.slot == slot for one in self.processes)
         process = Process(f"{slot}.{life}", slot, lambda: None)
         process.role, process.is_asked_to_stop, process.is_replaced = None, False, False  # type: ignore[attr-defined]
-        process.is_set = lambda: process.is_asked_to_stop  # type: ignore[attr-defined]  # as the roles ask a threading.Event
+        # as the roles ask a threading.Event
+        process.is_set = lambda: process.is_asked_to_stop  # type: ignore[attr-defined]
         more = dict(self.tuning.settings)
         if slot.startswith("index"):
             more["representatives"] = self.tuning.publishes
@@ -414,14 +474,20 @@ class World:
         def body() -> None:
             if slot.startswith("worker"):
                 waits = Waits(stand_ins.Health(), stand_ins.SILENT)
-                running = RunningRole(settings, stand_ins.Health(), waits, stand_ins.ANSWERS, process)  # type: ignore[arg-type]
+                running = RunningRole(
+                    settings, stand_ins.Health(), waits, stand_ins.ANSWERS, process
+                )  # type: ignore[arg-type]
                 process.role = role.build_worker(  # type: ignore[attr-defined]
                     running, stand_ins.RECIPE, stand_ins.SILENT, stand_ins.dependencies_of_worker()
                 )
                 process.role.run()  # type: ignore[attr-defined]
             else:
                 process.role = indexer.Indexer(
-                    settings, stand_ins.SILENT, stand_ins.Health(), stand_ins.SILENT, stand_ins.dependencies_of_index(slot)
+                    settings,
+                    stand_ins.SILENT,
+                    stand_ins.Health(),
+                    stand_ins.SILENT,
+                    stand_ins.dependencies_of_index(slot),
                 )  # type: ignore[attr-defined, arg-type]
                 process.role.run(process)  # type: ignore[attr-defined]
 
@@ -444,11 +510,15 @@ class World:
         self.scheduler.kill(process)
         for one in self.broker.appenders:
             if one.process is process and self.chance.random() < 0.5:
-                one.network.clear()  # what was on its way never arrives; else it may arrive whenever it likes
+                # what was on its way never arrives; else it may arrive whenever it likes
+                one.network.clear()
         self._restart_within(60, process)
 
     def _pause(self, process: Process, turns: int, *, is_replaced: bool) -> None:
-        self.say(process.name, "stops in mid-air" + (", and another process takes its place" if is_replaced else ""))
+        self.say(
+            process.name,
+            "stops in mid-air" + (", and another process takes its place" if is_replaced else ""),
+        )
         process.is_paused = True
         if is_replaced:
             self._restart_within(20, process)
@@ -456,15 +526,22 @@ class World:
         self.plan_later(turns, lambda: self._go_on(process))
 
     def _restart_within(self, turns: int, process: Process) -> None:
-        """Let another process take its place soon, unless one has it already, or the place was taken away meanwhile."""
+        """Let another process take its place soon, unless one has it already, or the place was
+        taken away meanwhile."""
         is_wanted = self.wanted.get(process.slot) and not getattr(process, "is_replaced", False)
-        if is_wanted and not self._is_taken(process.slot, besides=process):  # wanted again while this one drained
+        if is_wanted and not self._is_taken(
+            process.slot, besides=process
+        ):  # wanted again while this one drained
             self.restarts.setdefault(process.slot, self.turn + self.chance.randint(1, turns))
 
     def _is_taken(self, slot: str, besides: Process | None = None) -> bool:
-        """Return whether a process that nobody replaces has this place, `besides` the one that leaves it."""
+        """Return whether a process that nobody replaces has this place, `besides` the one that
+        leaves it."""
         return any(
-            one.slot == slot and one is not besides and not one.has_ended and not getattr(one, "is_replaced", False)
+            one.slot == slot
+            and one is not besides
+            and not one.has_ended
+            and not getattr(one, "is_replaced", False)
             for one in self.processes
         )
 
@@ -518,8 +595,14 @@ class World:
                 value = json.dumps({"text": self._text(chance)}).encode()
             self.written += 1
             key = chance.choice([b"a", b"b", b"c", b"doc-%d" % self.written])
-            headers = [("dedup.verdict", b"forged")] if chance.random() < 0.05 else [("n", b"%d" % self.written)]
-            offset = self.broker.append(self.names.documents, part, key, value, START_MS + self.written, headers)
+            headers = (
+                [("dedup.verdict", b"forged")]
+                if chance.random() < 0.05
+                else [("n", b"%d" % self.written)]
+            )
+            offset = self.broker.append(
+                self.names.documents, part, key, value, START_MS + self.written, headers
+            )
             self.say("crawler", f"{self.names.documents}-{part}@{offset} = {value!r}")
 
     def _text(self, chance: random.Random) -> str:
@@ -552,7 +635,8 @@ class World:
         self._send_marked(chance, " AWAY")
 
     def _on_slow(self, chance: random.Random) -> None:
-        """Send something that takes so long that a worker gives it up, or not, and something near it."""
+        """Send something that takes so long that a worker gives it up, or not, and something near
+        it."""
         self._send_marked(chance, " SLOW")
 
     def _send_marked(self, chance: random.Random, mark: str) -> None:
@@ -611,7 +695,9 @@ class World:
     def _on_commit(self, chance: random.Random) -> None:
         slot = f"worker-{chance.randrange(2)}"
         name = chance.choice(["commit", "commit", "commit", "offsets", "abort"])
-        self.broker.faults.setdefault(f"{slot} {name}", []).append(chance.choice(["late", "resent", "unheard", "lost", "slow"]))
+        self.broker.faults.setdefault(f"{slot} {name}", []).append(
+            chance.choice(["late", "resent", "unheard", "lost", "slow"])
+        )
 
     def _on_abort(self, chance: random.Random) -> None:
         name = chance.choice(["commit", "offsets"])
@@ -619,7 +705,9 @@ class World:
 
     def _on_append(self, chance: random.Random) -> None:
         slot = chance.choice(["worker-0", "worker-1", "index-0"])
-        self.broker.faults.setdefault(f"{slot} append", []).append(chance.choice(["never", "later"]))
+        self.broker.faults.setdefault(f"{slot} append", []).append(
+            chance.choice(["never", "later"])
+        )
 
     def _on_publish(self, chance: random.Random) -> None:
         """Something befalls who writes `representatives`, or the topic."""
@@ -627,25 +715,37 @@ class World:
         slot = f"index-{chance.randrange(self.tuning.indexes)}"
         if kind == "pause":
             for process in self.live(slot):
-                self._doom(process, chance, functools.partial(self._pause, turns=chance.randint(20, 400), is_replaced=False))
+                self._doom(
+                    process,
+                    chance,
+                    functools.partial(
+                        self._pause, turns=chance.randint(20, 400), is_replaced=False
+                    ),
+                )
         elif kind == "emptied":
             self.say("broker", "representatives is deleted and created again")
             self.broker.create(self.names.representatives, 1)
         elif kind == "abort":
             self.broker.faults.setdefault(f"{slot} commit", []).append("abort")
         else:
-            self.broker.faults.setdefault(f"{slot} commit", []).append(chance.choice(["late", "unheard", "lost", "slow"]))
+            self.broker.faults.setdefault(f"{slot} commit", []).append(
+                chance.choice(["late", "unheard", "lost", "slow"])
+            )
 
     def _on_verdicts(self, _: random.Random) -> None:
-        """The topic of answers is deleted and created again, with all that was in it and was not read."""
+        """The topic of answers is deleted and created again, with all that was in it and was not
+        read."""
         self.say("broker", "verdicts is deleted and created again")
         self.broker.create(self.names.verdicts, 1)
 
     def _on_outages(self, chance: random.Random) -> None:
-        """Ten times over, Kafka goes away in mid-transaction, and the step that was asked never comes back."""
+        """Ten times over, Kafka goes away in mid-transaction, and the step that was asked never
+        comes back."""
         for _ in range(10):
             slot, step = f"worker-{chance.randrange(2)}", chance.choice(["commit", "offsets"])
-            self.broker.faults.setdefault(f"{slot} {step}", []).append(chance.choice(["late", "unheard", "lost"]))
+            self.broker.faults.setdefault(f"{slot} {step}", []).append(
+                chance.choice(["late", "unheard", "lost"])
+            )
 
     def _on_rebalance(self, chance: random.Random) -> None:
         self.broker.group.rebalance(chance.choice(["everything", "balance", "nothing"]))
@@ -670,14 +770,21 @@ class World:
         self._new_volume(chance, {})
 
     def _on_checkpoint(self, chance: random.Random) -> None:
-        self.checkpoints.append(dict(self.volumes[f"index-{chance.randrange(self.tuning.indexes)}"]))
+        self.checkpoints.append(
+            dict(self.volumes[f"index-{chance.randrange(self.tuning.indexes)}"])
+        )
 
     def _on_restore(self, chance: random.Random) -> None:
-        """An older volume comes back: as a snapshot that was restored, or as a bare copy of the directory."""
+        """An older volume comes back: as a snapshot that was restored, or as a bare copy of the
+        directory."""
         if self.checkpoints:
             volume = dict(chance.choice(self.checkpoints))
             if volume and chance.random() < 0.5:
-                volume = {key: value for key, value in volume.items() if key[:1] != layout.answer_key(0)[:1]}
+                volume = {
+                    key: value
+                    for key, value in volume.items()
+                    if key[:1] != layout.answer_key(0)[:1]
+                }
                 volume[layout.KEY_RESTORED] = b""
             self._new_volume(chance, volume)
 
@@ -711,7 +818,9 @@ class World:
     def _on_plan(self, chance: random.Random) -> None:
         plan = parse_plan(chance.choice(PLANS))
         better = {"better": chance.choice(list(BetterRule)).label} if chance.random() < 0.5 else {}
-        self._order(records.encode_control(records.Control("plan", {"plan": plan.to_fields(), **better})))
+        self._order(
+            records.encode_control(records.Control("plan", {"plan": plan.to_fields(), **better}))
+        )
 
     def _on_beyond(self, chance: random.Random) -> None:
         """An index comes back with too little memory for some plans, and the plan changes."""
@@ -726,7 +835,9 @@ class World:
         self._on_plan(chance)
 
     def _on_window(self, chance: random.Random) -> None:
-        window = chance.choice([None, {"length_ms": chance.choice([1000, 2500]), "refresh": chance.random() < 0.5}])
+        window = chance.choice(
+            [None, {"length_ms": chance.choice([1000, 2500]), "refresh": chance.random() < 0.5}]
+        )
         self._order(records.encode_control(records.Control("plan", {"window": window})))
 
     def _on_seed(self, chance: random.Random) -> None:
@@ -762,7 +873,9 @@ class World:
                 for offset, _, place in [dict(one.headers)["dedup.log"].decode().partition("/")]  # type: ignore[union-attr]
                 for log in [self.broker.topics[self.names.fingerprints].partitions[0][int(offset)]]
             ]
-            known = [one for one in found if one.topic_id == self.broker.topics[self.names.documents].id]
+            known = [
+                one for one in found if one.topic_id == self.broker.topics[self.names.documents].id
+            ]
             if known:
                 one = chance.choice(known)
                 self.say("operator", f"release {one}")
@@ -772,9 +885,12 @@ class World:
         self._operate("release", run)
 
     def _release(self, wanted: tuple[bytes, str]) -> None:
-        """Release a document; whoever was interrupted types the command again, which happens at healing."""
+        """Release a document; whoever was interrupted types the command again, which happens at
+        healing."""
         if wanted[0] == self.broker.topics[self.names.documents].id:
-            settings = stand_ins.settings_of("operator", self.batch_documents, tuple(self.tuning.settings.items()))
+            settings = stand_ins.settings_of(
+                "operator", self.batch_documents, tuple(self.tuning.settings.items())
+            )
             release(settings, wanted[1], stand_ins.dependencies_of_operator(), dry_run=False)
         self.releases.remove(wanted)
 
@@ -784,7 +900,12 @@ class World:
             committed = {key[1]: one for key, (one, _) in self.broker.group.offsets.items()}
             if committed:
                 parts = chance.sample(sorted(committed), chance.randint(1, len(committed)))
-                self._set_back([f"{part}@{chance.randint(0, committed[part] + (chance.random() < 0.2))}" for part in parts])
+                self._set_back(
+                    [
+                        f"{part}@{chance.randint(0, committed[part] + (chance.random() < 0.2))}"
+                        for part in parts
+                    ]
+                )
             self.workers_may_run = True
 
         if not self._is_stopped():
@@ -807,13 +928,17 @@ class World:
             self.scheduler.step()
             for process in self.live("worker"):  # one that was paused, or started a moment ago
                 process.is_asked_to_stop = True  # type: ignore[attr-defined]
-        for process in [one for one in self.processes if one.slot.startswith("worker") and not one.has_ended]:
+        for process in [
+            one for one in self.processes if one.slot.startswith("worker") and not one.has_ended
+        ]:
             if getattr(process, "role", None) is None:  # one that had not yet joined
                 process.is_paused = False
                 self.doomed.append((process, 0, self._crash))
 
     def _set_back(self, texts: list[str], *, is_repair: bool = False) -> None:
-        settings = stand_ins.settings_of("operator", self.batch_documents, tuple(self.tuning.settings.items()))
+        settings = stand_ins.settings_of(
+            "operator", self.batch_documents, tuple(self.tuning.settings.items())
+        )
         self.say("operator", f"rewind {' '.join(texts)}")
         for _ in range(20):
             try:
@@ -835,22 +960,32 @@ class World:
         while self.broker.group.members or self.live("worker"):
             for process in self.live("worker"):
                 process.is_asked_to_stop = True  # type: ignore[attr-defined]
-            # Time goes on only where nobody is at work: a worker that waits for lost answers drains until its time is over.
+            # Time goes on only where nobody is at work: a worker that waits for lost answers drains
+            # until its time is over.
             looks += 1
             self.scheduler.step(**({"idle_ms": 100} if looks > 500 else {}))
         self._set_back(texts, is_repair=True)
         self.workers_may_run = True
 
     def _on_vanish(self, chance: random.Random) -> None:
-        """The group is idle for so long that Kafka forgets its offsets; now and then the topic `begun` is lost too."""
+        """The group is idle for so long that Kafka forgets its offsets; now and then the topic
+        `begun` is lost too."""
 
         def run() -> None:
             self._stop_workers(chance)
             is_told = bool(self.broker.group.offsets) and not self.vanished
-            if is_told and not self.broker.group.members and not self.broker.pending(list(self.broker.group.offsets)):
+            if (
+                is_told
+                and not self.broker.group.members
+                and not self.broker.pending(list(self.broker.group.offsets))
+            ):
                 self.say("broker", "the group's offsets are forgotten")
-                for process in [one for one in self.processes if one.is_paused and one.slot.startswith("worker")]:
-                    self.doomed.append((process, 0, self._crash))  # nobody stands still for seven days
+                for process in [
+                    one for one in self.processes if one.is_paused and one.slot.startswith("worker")
+                ]:
+                    self.doomed.append(
+                        (process, 0, self._crash)
+                    )  # nobody stands still for seven days
                     process.is_paused = False
                 self.vanished, self.has_vanished = dict(self.broker.group.offsets), True
                 self.broker.group.offsets.clear()
@@ -859,7 +994,9 @@ class World:
                     self.broker.create(self.names.begun, 1)
                     self._say_how_documents_are_read()
                     # Then every partition counts as begun, and is restored.
-                    self.vanished = {(self.names.documents, part): (0, "") for part in range(self.partitions)} | self.vanished
+                    self.vanished = {
+                        (self.names.documents, part): (0, "") for part in range(self.partitions)
+                    } | self.vanished
             self.workers_may_run = True
 
         if not self._is_stopped():
@@ -868,17 +1005,22 @@ class World:
     def _log_has_documents(self) -> bool:
         topic_id = self.broker.topics[self.names.documents].id
         return any(
-            isinstance(record, records.Batch) and any(one.topic_id == topic_id for one in record.sources)
+            isinstance(record, records.Batch)
+            and any(one.topic_id == topic_id for one in record.sources)
             for one in self.broker.read(self.names.fingerprints, 0)
             for record in [records.decode(one.value)]
         )
 
     def _on_recreate(self, chance: random.Random) -> None:
-        """The source topic is deleted and created again, with other documents at the same offsets."""
+        """The source topic is deleted and created again, with other documents at the same
+        offsets."""
 
         def run() -> None:
             self._stop_workers(chance)
-            while any(getattr(one, "role", None) is None for one in self.live("worker")) and not self.is_healing:
+            while (
+                any(getattr(one, "role", None) is None for one in self.live("worker"))
+                and not self.is_healing
+            ):
                 self.scheduler.step()
             is_idle = (
                 not self.is_healing
@@ -902,4 +1044,6 @@ class World:
 
     def say(self, who: str, what: str) -> None:
         if self.trace is not None:
-            self.trace.append(f"{self.turn:5d} {self.broker.now_ms - START_MS:7d} ms  {who:14} {what}")
+            self.trace.append(
+                f"{self.turn:5d} {self.broker.now_ms - START_MS:7d} ms  {who:14} {what}"
+            )

@@ -26,12 +26,16 @@ SCANS = {"plain": PlainScan, "keyed": KeyedScan}
 @pytest.mark.parametrize("scan", SCANS)
 @pytest.mark.parametrize("kind", few(KINDS, QUICK_KINDS))
 def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
-    """Redelivery, rewinds, zombies, orders, changed plans, a window, nonsense: every judgement is equal, with all it names."""
+    """Redelivery, rewinds, zombies, orders, changed plans, a window, nonsense: every judgement is
+    equal, with all it names."""
     for number, seed in enumerate(SEEDS):
         log = RandomLog(seed, parse(kind), plan_changes=True, windows=number == 0).records(80)
         index, fold = LogIndex(MemoryStore()), Fold(SCANS[scan]())
         for offset, raw in enumerate(log):
-            given = {at: answers.decode(answer) for at, answer in index.apply([(offset, append_time(offset), raw)])}
+            given = {
+                at: answers.decode(answer)
+                for at, answer in index.apply([(offset, append_time(offset), raw)])
+            }
             judgements = fold.judge(offset, append_time(offset), read(raw))
             answer = given.get(offset)
             expected = answer.judgements if isinstance(answer, answers.LogAnswer) else None
@@ -49,7 +53,8 @@ WHOLE_KEYS = (
 
 @pytest.mark.parametrize("kind", [*few(KINDS, QUICK_KINDS), *WHOLE_KEYS])
 def test_both_scans_find_what_a_list_finds(kind: str) -> None:
-    """As rows come and die between the questions, in families that share keys, from any row on: each time the same row.
+    """As rows come and die between the questions, in families that share keys, from any row on:
+    each time the same row.
 
     Both scans look key by key, so a list that is searched in order says it once more.
     """
@@ -66,9 +71,16 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
             limbs[chance.integers(2)] ^= np.uint64(1) << np.uint64(chance.integers(64))
         at = chance.integers(0, 120, chance.integers(0, 60))
         changed[at] = chance.integers(0, 256, len(at))
-        return limbs, int(chance.integers(*chance.choice([(20, 60), (0, 120)]))), int(chance.choice([0, 0, 7])), changed
+        return (
+            limbs,
+            int(chance.integers(*chance.choice([(20, 60), (0, 120)]))),
+            int(chance.choice([0, 0, 7])),
+            changed,
+        )
 
-    def as_text(limbs: np.ndarray, features: int, _: int, sketch: np.ndarray) -> tuple[int, int, bytes]:
+    def as_text(
+        limbs: np.ndarray, features: int, _: int, sketch: np.ndarray
+    ) -> tuple[int, int, bytes]:
         return as_number(limbs), int(features), sketch.tobytes()
 
     for turn in range(90):  # more rows than there is room for at first
@@ -81,13 +93,22 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
         first = int(chance.integers(0, rows.count // 2 + 1))
         asked = [text_of_a_family() for _ in range(8)]
         limbs, features, scopes, sketches = zip(*asked, strict=True)
-        texts = AskedTexts(np.array(limbs), np.array(features), np.array(scopes, np.uint64), np.array(sketches))
+        texts = AskedTexts(
+            np.array(limbs), np.array(features), np.array(scopes, np.uint64), np.array(sketches)
+        )
         expected = plain.find(reach, rows, first, rows.count, texts).tolist()
         assert keyed.find(reach, rows, first, rows.count, texts).tolist() == expected
         found += sum(one >= 0 for one in expected)
         for new, place in zip(asked, expected, strict=True) if turn % 6 == 5 else ():
-            peers = [row for row in range(first, rows.count) if rows.alive[row] and rows.scopes[row] == new[2]]
-            known = [as_text(rows.prints[row], rows.features[row], 0, rows.sketches[row]) for row in peers]
+            peers = [
+                row
+                for row in range(first, rows.count)
+                if rows.alive[row] and rows.scopes[row] == new[2]
+            ]
+            known = [
+                as_text(rows.prints[row], rows.features[row], 0, rows.sketches[row])
+                for row in peers
+            ]
             nearest = next(near(fields, as_text(*new), known), None)
             assert place == (-1 if nearest is None else peers[nearest])
     assert found > 20

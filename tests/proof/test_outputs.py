@@ -1,4 +1,5 @@
-"""What went in beside what came out, without Kafka: each damage is found where it is, and nothing else is."""
+"""What went in beside what came out, without Kafka: each damage is found where it is, and nothing
+else is."""
 
 from __future__ import annotations
 
@@ -19,7 +20,18 @@ from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
 from stream_dedup.proof.scan import PlainScan
 from stream_dedup.proof.verdicts import AuditedOutputs, expected_headers
-from tests.index.logs import APPEND_MS, RECIPE, TOPIC, TOPIC_ID, Doc, batch, declare, forget, release, seed
+from tests.index.logs import (
+    APPEND_MS,
+    RECIPE,
+    TOPIC,
+    TOPIC_ID,
+    Doc,
+    batch,
+    declare,
+    forget,
+    release,
+    seed,
+)
 
 NAMES = ("unique", "duplicates", "dlq.documents")
 FAR, NEAR = 0x0123456789ABCDEF_FEDCBA9876543210, 0x0123456789ABCDEF_FEDCBA9876543217
@@ -50,7 +62,10 @@ class Scene:
         log = LOG + [batch(DOCS, {0: mark}) for mark in self.epochs.values()]
         for offset, raw in enumerate(log):
             self.outline.fold(offset, APPEND_MS + 1000 * offset, decode(raw))
-        self.source = [Message(TOPIC, 0, at, b"k%d" % at, b"v%d" % at, 1000 + at, [("n", b"1")]) for at in range(6)]
+        self.source = [
+            Message(TOPIC, 0, at, b"k%d" % at, b"v%d" % at, 1000 + at, [("n", b"1")])
+            for at in range(6)
+        ]
         self.source[2] = self.source[2]._replace(headers=[("dedup.verdict", b"forged")])
 
     def left(self) -> list[Message]:
@@ -59,32 +74,61 @@ class Scene:
         judged = [fold.judge(at, 0, decode(raw)) for at, raw in enumerate(LOG)]
         for at, place in enumerate(places):
             if place is None:
-                own, topic = headers.of_verdict(source_at(at), Reason.EMPTY, RECIPE, None, None), NAMES[0]
+                own, topic = (
+                    headers.of_verdict(source_at(at), Reason.EMPTY, RECIPE, None, None),
+                    NAMES[0],
+                )
             else:
                 judgement = (judged[place[0]] or ())[place[1]]
                 known = self.outline.document(LogPlace(*place))
                 assert known is not None
-                own, topic = (expected_headers(source_at(at), judgement, RECIPE, known.hex), NAMES[judgement.of is not None])
+                own, topic = (
+                    expected_headers(source_at(at), judgement, RECIPE, known.hex),
+                    NAMES[judgement.of is not None],
+                )
             found.append(self._output(at, topic, ends, own))
-        letter = headers.of_dead_letter(DeadLetter("decode", "Bad", "why"), Position(TOPIC, b"", 0, 5), "group", 1005)
+        letter = headers.of_dead_letter(
+            DeadLetter("decode", "Bad", "why"), Position(TOPIC, b"", 0, 5), "group", 1005
+        )
         found.append(self._output(5, NAMES[2], ends, letter))
         return found
 
     def _output(self, at: int, topic: str, ends: dict[str, int], own: Headers) -> Message:
         one, ends[topic] = self.source[at], ends[topic] + 1
-        return Message(topic, 0, ends[topic] - 1, one.key, one.value, one.timestamp_ms, headers.passed_on(one.headers) + own)
+        return Message(
+            topic,
+            0,
+            ends[topic] - 1,
+            one.key,
+            one.value,
+            one.timestamp_ms,
+            headers.passed_on(one.headers) + own,
+        )
 
     def audit(
-        self, came: Iterable[Message], *, committed: int = 6, low: int = 0, lows: Mapping[str, int] | None = None
+        self,
+        came: Iterable[Message],
+        *,
+        committed: int = 6,
+        low: int = 0,
+        lows: Mapping[str, int] | None = None,
     ) -> tuple[list[Violation], AuditLedger, AuditedOutputs]:
         """Audit these outputs, in their topics' order."""
         findings = Findings(10)
         all_lows = {(name, 0): (lows or {}).get(name, 0) for name in NAMES}
-        book = AuditLedger(self.outline, TOPIC, TOPIC_ID, {0: Span(low, 6, committed)}, all_lows, findings)
+        book = AuditLedger(
+            self.outline, TOPIC, TOPIC_ID, {0: Span(low, 6, committed)}, all_lows, findings
+        )
         for one in self.source[low:]:
             book.source(one, content.of_source(one))
         outputs = AuditedOutputs(
-            self.outline, book, NAMES, (TOPIC, TOPIC_ID), {0: committed}, {0: all_lows["unique", 0]}, findings
+            self.outline,
+            book,
+            NAMES,
+            (TOPIC, TOPIC_ID),
+            {0: committed},
+            {0: all_lows["unique", 0]},
+            findings,
         )
         for one in sorted(came, key=lambda one: NAMES.index(one.topic)):
             outputs.take_message(one)
@@ -99,13 +143,16 @@ def kinds(found: tuple[list[Violation], AuditLedger, AuditedOutputs]) -> list[st
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_what_workers_write_is_clean(scan: bool) -> None:
-    """All six come out once; the fold compares what the log judged, also where it only follows the log's orders.
+    """All six come out once; the fold compares what the log judged, also where it only follows the
+    log's orders.
 
     A trace is not from the log.
     """
     scene = Scene(scan=scan)
     traced = [
-        one if one.topic == NAMES[2] else one._replace(headers=[*one.headers, (headers.TRACE, b"read=1764300000123")])
+        one
+        if one.topic == NAMES[2]
+        else one._replace(headers=[*one.headers, (headers.TRACE, b"read=1764300000123")])
         for one in scene.left()
     ]
     found, book, outputs = scene.audit(traced)
@@ -128,20 +175,26 @@ def test_what_workers_write_is_clean(scan: bool) -> None:
         ([], {"headers": []}, False),
     ],
 )
-def test_a_letter_may_lack_what_it_says(cut: Headers, changed: dict[str, Any], is_clean: bool) -> None:
-    """And nothing else of it may differ from its record; one whose key or headers were cut is held to its place."""
+def test_a_letter_may_lack_what_it_says(
+    cut: Headers, changed: dict[str, Any], is_clean: bool
+) -> None:
+    """And nothing else of it may differ from its record; one whose key or headers were cut is held
+    to its place."""
     scene = Scene()
     *rest, letter = scene.left()
     _, own = content.split_dead_letter(letter.headers)
     foreign = changed.get("headers", letter.headers[: -len(own)])
     letter = letter._replace(**changed | {"headers": [*foreign, *own, *cut]})
 
-    assert kinds(scene.audit([*rest, letter])) == ([] if is_clean else ["changed dlq.documents-0@0"])
+    assert kinds(scene.audit([*rest, letter])) == (
+        [] if is_clean else ["changed dlq.documents-0@0"]
+    )
 
 
 @pytest.mark.parametrize("at", range(6))
 def test_a_record_that_is_missing_is_lost(at: int) -> None:
-    """Whatever it was; a representative is told as unemitted too, and one that is named is missed by its duplicate."""
+    """Whatever it was; a representative is told as unemitted too, and one that is named is missed
+    by its duplicate."""
     scene = Scene()
     came = scene.left()
     del came[at]
@@ -174,7 +227,8 @@ def test_a_record_that_left_twice_is_named_at_both_places(at: int) -> None:
 
 
 def test_what_waits_is_not_lost() -> None:
-    """Above the group's committed offset nothing is missing, and representatives there are in flight."""
+    """Above the group's committed offset nothing is missing, and representatives there are in
+    flight."""
     scene = Scene()
 
     found, _, outputs = scene.audit(scene.left()[:3], committed=3)
@@ -182,11 +236,15 @@ def test_what_waits_is_not_lost() -> None:
     assert found == []
     assert (outputs.in_flight.count, outputs.unemitted.count) == (1, 0)
     # A duplicate may leave before its representative, which another worker commits.
-    assert kinds(scene.audit([one for one in scene.left() if one.topic == "duplicates"], committed=0)) == []
+    assert (
+        kinds(scene.audit([one for one in scene.left() if one.topic == "duplicates"], committed=0))
+        == []
+    )
 
 
 def test_what_retention_removed_is_said_and_not_lost() -> None:
-    """Source records that are gone are counted where they came out; outputs that are gone are not missed."""
+    """Source records that are gone are counted where they came out; outputs that are gone are not
+    missed."""
     scene = Scene()
     found, book, _ = scene.audit(scene.left(), low=3)
     assert found == []
@@ -199,7 +257,8 @@ def test_what_retention_removed_is_said_and_not_lost() -> None:
 
 
 def test_a_rewind_explains_what_left_again() -> None:
-    """What was read again in a later epoch may leave once more, and the order may go back once; but no more than that."""
+    """What was read again in a later epoch may leave once more, and the order may go back once; but
+    no more than that."""
     came = Scene().left()
     more = [came[3]._replace(offset=11), came[4]._replace(offset=12), came[2]._replace(offset=13)]
     again = [one._replace(offset=one.offset + 20) for one in (came[0], came[3], came[4])]
@@ -218,9 +277,21 @@ def test_a_rewind_explains_what_left_again() -> None:
     ("at", "name", "value", "kind", "says"),
     [
         (0, "dedup.reason", b"too-short", Kind.VERDICT, "dedup.reason is 'too-short', not 'new'"),
-        (0, "dedup.position", b"documents-0@7", Kind.VERDICT, "dedup.position is 'documents-0@7', not 'documents-0@0'"),
+        (
+            0,
+            "dedup.position",
+            b"documents-0@7",
+            Kind.VERDICT,
+            "dedup.position is 'documents-0@7', not 'documents-0@0'",
+        ),
         (1, "dedup.distance", b"2", Kind.REACH, "they differ in 3 bits"),
-        (1, "dedup.of.position", b"documents-0@1000", Kind.REPRESENTATIVE, "the log has no document there"),
+        (
+            1,
+            "dedup.of.position",
+            b"documents-0@1000",
+            Kind.REPRESENTATIVE,
+            "the log has no document there",
+        ),
         (1, "dedup.of.id", b"z", Kind.VERDICT, "dedup.of.id is 'z', not 'a'"),
         (3, "dedup.of.position", b"documents-0@4", Kind.REACH, "their texts are not the same"),
         (0, "dedup.log", b"7/0", Kind.VERDICT, "no document there"),
@@ -231,18 +302,25 @@ def test_a_rewind_explains_what_left_again() -> None:
         (2, "n", b"2", None, ""),
     ],
 )
-def test_a_wrong_header_is_named(at: int, name: str, value: bytes, kind: Kind | None, says: str) -> None:
+def test_a_wrong_header_is_named(
+    at: int, name: str, value: bytes, kind: Kind | None, says: str
+) -> None:
     """Each is held against the log, and the sentence says what is there and what should be."""
     scene = Scene()
     came = scene.left()
-    came[at] = came[at]._replace(headers=[(one, value if one == name else old) for one, old in came[at].headers])
+    came[at] = came[at]._replace(
+        headers=[(one, value if one == name else old) for one, old in came[at].headers]
+    )
 
     found, _, _ = scene.audit(came)
 
     if kind is None:
         assert found == []
     else:
-        assert any(one.kind is kind and says in one.sentence and f"{came[at].topic}-0@" in one.where for one in found), found
+        assert any(
+            one.kind is kind and says in one.sentence and f"{came[at].topic}-0@" in one.where
+            for one in found
+        ), found
 
 
 def test_records_in_another_order_are_named() -> None:
@@ -256,8 +334,8 @@ def test_records_in_another_order_are_named() -> None:
 
 
 def test_seeds_and_releases_are_exempt() -> None:
-    """A seed may be named though it never left; a released document is on both outputs, once, or is on its way there; a
-    rewind may bring it there instead of the command."""
+    """A seed may be named though it never left; a released document is on both outputs, once, or is
+    on its way there; a rewind may bring it there instead of the command."""
     outline = Outline(Fold(PlainScan()))
     one, copy = Doc(0, 7, 7, b"s" * 16, FAR, id=b"s"), Doc(0, 0, 1, b"s" * 16, FAR, id=b"a")
     log = [declare(PLANS["blocks"]), seed([one]), batch([copy]), release(copy)]
@@ -267,16 +345,23 @@ def test_seeds_and_releases_are_exempt() -> None:
     assert judgement.of is not None
     print_hex = b"%032x" % FAR
     source = Message(TOPIC, 0, 0, b"k", b"v", 1, [])
-    left = source._replace(topic="duplicates", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex))
+    left = source._replace(
+        topic="duplicates", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex)
+    )
     released = source._replace(
-        topic="unique", headers=headers.of_verdict(source_at(0), Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0))
+        topic="unique",
+        headers=headers.of_verdict(
+            source_at(0), Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0)
+        ),
     )
 
     def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
         findings = Findings(9)
         book = AuditLedger(outline, TOPIC, TOPIC_ID, {0: Span(0, 1, 1)}, {}, findings)
         book.source(source, content.of_source(source))
-        outputs = AuditedOutputs(outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms)
+        outputs = AuditedOutputs(
+            outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms
+        )
         for message in came:
             outputs.take_message(message)
         book.close()
@@ -292,12 +377,15 @@ def test_seeds_and_releases_are_exempt() -> None:
     outline.fold(len(log), APPEND_MS, decode(batch([copy], {0: (1, 0)})))
     (judgement,) = outline.judged[len(log)]
     assert judgement.decided == (3, 0)
-    again = source._replace(topic="unique", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex))
+    again = source._replace(
+        topic="unique", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex)
+    )
     assert audit(left, again, now_ms=APPEND_MS + 3_600_000) == ([], 0)
 
 
 def test_what_is_read_again_without_a_verdict_is_not_twice() -> None:
-    """A rewind begins where it begins, though the log has its epoch only from the first document that needs a verdict on."""
+    """A rewind begins where it begins, though the log has its epoch only from the first document
+    that needs a verdict on."""
     scene = Scene(epochs={1: (1, 3)})
     came = scene.left()
     again = came[2]._replace(offset=9)
@@ -311,11 +399,15 @@ def test_what_is_read_again_without_a_verdict_is_not_twice() -> None:
 
 
 def test_a_verdict_given_again_after_a_take_down_names_no_id() -> None:
-    """The id is gone from it, and everything else stands; another id, or none without a take-down, is a violation."""
+    """The id is gone from it, and everything else stands; another id, or none without a take-down,
+    is a violation."""
     scene = Scene()
     came = scene.left()
     blanked = [
-        one._replace(headers=[(name, b"" if name == headers.OF_ID else value) for name, value in one.headers]) for one in came
+        one._replace(
+            headers=[(name, b"" if name == headers.OF_ID else value) for name, value in one.headers]
+        )
+        for one in came
     ]
 
     assert {one.kind for one in scene.audit(blanked)[0]} == {Kind.VERDICT}

@@ -39,9 +39,27 @@ class MemoryOutputs:
         self.lows: dict[TopicPartitionKey, int] = {}
         self.generation = generation
 
-    def write(self, topic: str, part: int, key: bytes, text: str | None, headers: Headers, time_ms: int = 1) -> None:
+    def write(
+        self,
+        topic: str,
+        part: int,
+        key: bytes,
+        text: str | None,
+        headers: Headers,
+        time_ms: int = 1,
+    ) -> None:
         own = self.records.setdefault((topic, part), [])
-        own.append(Message(topic, part, len(own), key, None if text is None else text.encode(), time_ms, headers))
+        own.append(
+            Message(
+                topic,
+                part,
+                len(own),
+                key,
+                None if text is None else text.encode(),
+                time_ms,
+                headers,
+            )
+        )
 
     def forget(self, *ids: bytes) -> int:
         """Append a take-down to the log, with other records around it; return its offset."""
@@ -84,10 +102,16 @@ class MemoryAsker:
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
         parts = {name: sum(topic == name for topic, _ in self._outputs.records) for name in names}
-        return {name: (bytes([self._outputs.generation]) * 16, count) for name, count in parts.items() if count}
+        return {
+            name: (bytes([self._outputs.generation]) * 16, count)
+            for name, count in parts.items()
+            if count
+        }
 
     def ends(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
-        return {key: (self._outputs.lows.get(key, 0), len(self._outputs.records[key])) for key in keys}
+        return {
+            key: (self._outputs.lows.get(key, 0), len(self._outputs.records[key])) for key in keys
+        }
 
 
 class MemoryReader:
@@ -122,11 +146,17 @@ def make_filler(
     changed: dict[str, Any] | None = None,
     **settings: Any,
 ) -> MemoryFiller:
-    """`finder` of what is returned answers out of it; its loop closes the folder, as its end does."""
-    own, dependencies = Settings(search_dir=folder, **settings), outputs.dependencies(**changed or {})
+    """`finder` of what is returned answers out of it; its loop closes the folder, as its end
+    does."""
+    own, dependencies = (
+        Settings(search_dir=folder, **settings),
+        outputs.dependencies(**changed or {}),
+    )
     kept = KeptTexts(own, dependencies)
     try:
-        return MemoryFiller(own, kept, SearchMetrics(), health or Health(), lambda: False, dependencies)
+        return MemoryFiller(
+            own, kept, SearchMetrics(), health or Health(), lambda: False, dependencies
+        )
     except BaseException:
         kept.close()
         raise
@@ -150,18 +180,34 @@ def crawl(kept: int, copies: int) -> MemoryOutputs:
     """Return outputs with so many kept documents, and copies of the first seven."""
     outputs = MemoryOutputs()
     for number in range(kept):
-        outputs.write("unique", number % 2, b"kept%d" % number, f"quick brown fox number{number}", KEPT)
+        outputs.write(
+            "unique", number % 2, b"kept%d" % number, f"quick brown fox number{number}", KEPT
+        )
     for number in range(copies):
-        outputs.write("duplicates", number % 2, b"copy%d" % number, f"quick brown fox {number}", copy_of(number % 7))
+        outputs.write(
+            "duplicates",
+            number % 2,
+            b"copy%d" % number,
+            f"quick brown fox {number}",
+            copy_of(number % 7),
+        )
     return outputs
 
 
 def long_crawl(documents: int) -> MemoryOutputs:
-    """Return outputs with so many kept documents of different words, each with a time of its own, read in no order of times."""
+    """Return outputs with so many kept documents of different words, each with a time of its own,
+    read in no order of times."""
     outputs, dice = MemoryOutputs(), Dice("long crawl")
     for number in range(documents):
         text = " ".join(f"w{dice.below(9000)}" for _ in range(60))
-        outputs.write("unique", number % 2, b"kept%d" % number, f"quick brown fox {text}", KEPT, 1 + number * 7 % documents)
+        outputs.write(
+            "unique",
+            number % 2,
+            b"kept%d" % number,
+            f"quick brown fox {text}",
+            KEPT,
+            1 + number * 7 % documents,
+        )
     return outputs
 
 
@@ -172,11 +218,13 @@ def forget_later(outputs: MemoryOutputs, *ids: bytes) -> None:
     outputs.forget(*ids)
 
 
-# A search that kills itself at a step. FOLDER STEP KEPT COPIES [ID ..]: the ids are forgotten later. FOLDER STEP DOCUMENTS: it
-# may take a megabyte.
+# A search that kills itself at a step. FOLDER STEP KEPT COPIES [ID ..]: the ids are forgotten
+# later. FOLDER STEP DOCUMENTS: it may take a megabyte.
 if __name__ == "__main__":
     is_bounded = len(sys.argv) == 4
-    written = long_crawl(int(sys.argv[3])) if is_bounded else crawl(int(sys.argv[3]), int(sys.argv[4]))
+    written = (
+        long_crawl(int(sys.argv[3])) if is_bounded else crawl(int(sys.argv[3]), int(sys.argv[4]))
+    )
     bound = {"search_bytes": "1MB"} if is_bounded else {}
     filler = make_filler(written, Path(sys.argv[1]), changed={"failpoint": sys.argv[2]}, **bound)
     if sys.argv[5:]:

@@ -63,7 +63,12 @@ def engine(tmp_path: Path) -> Iterator[TextIndex]:
     for number, (at, (identifier, text)) in enumerate(TEXTS.items()):
         is_copy = at.startswith("dup")
         facts = TextFacts(
-            at, identifier, 1000 + number, len(text), "duplicate" if is_copy else "unique", "near" if is_copy else "new"
+            at,
+            identifier,
+            1000 + number,
+            len(text),
+            "duplicate" if is_copy else "unique",
+            "near" if is_copy else "new",
         )._replace(position=f"documents-0@{number}")
         if is_copy:
             facts = facts._replace(similarity=0.9, group="documents-0@0", of_id=KEPT)
@@ -86,7 +91,9 @@ def server(place: FinderPlace) -> Iterator[HttpServer]:
         yield one
 
 
-def ask(server: HttpServer, path: str, body: bytes | None = None, **query: object) -> tuple[int, Any]:
+def ask(
+    server: HttpServer, path: str, body: bytes | None = None, **query: object
+) -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     try:
         path += "?" + urllib.parse.urlencode(query) if query else ""
@@ -98,12 +105,16 @@ def ask(server: HttpServer, path: str, body: bytes | None = None, **query: objec
 
 
 def test_documents_that_hold_a_clue_are_told_best_first(server: HttpServer) -> None:
-    """Where they lie, how much they hold, where, what became of them, and their group; asked by GET and by POST."""
+    """Where they lie, how much they hold, where, what became of them, and their group; asked by GET
+    and by POST."""
     clue = "brown fox jumps over the lazy dog"
     status, found = ask(server, "/v1/find", q=clue)
 
     assert status == 200
-    assert [(one["at"], round(one["share"], 2), one["verdict"], one["group"]) for one in found["documents"]] == [
+    assert [
+        (one["at"], round(one["share"], 2), one["verdict"], one["group"])
+        for one in found["documents"]
+    ] == [
         ("duplicates-0@0", 0.83, "duplicate", "documents-0@0"),
         ("unique-0@0", 0.67, "unique", "documents-0@0"),
         ("duplicates-0@1", 0.67, "duplicate", "documents-0@0"),
@@ -113,31 +124,53 @@ def test_documents_that_hold_a_clue_are_told_best_first(server: HttpServer) -> N
     ]
     assert ask(server, "/v1/find", clue.encode()) == (200, found)
     assert ask(server, "/v1/find", clue.encode(), limit=1)[1]["documents"] == found["documents"][:1]
-    assert [one["id"] for one in ask(server, "/v1/find", q="在北京大学学习", least=1)[1]["documents"]] == [
-        "https://d.example/alone"
-    ]
+    assert [
+        one["id"] for one in ask(server, "/v1/find", q="在北京大学学习", least=1)[1]["documents"]
+    ] == ["https://d.example/alone"]
 
 
-def test_a_text_that_is_kept_no_longer_is_told_without_a_snippet(server: HttpServer, texts: Texts) -> None:
+def test_a_text_that_is_kept_no_longer_is_told_without_a_snippet(
+    server: HttpServer, texts: Texts
+) -> None:
     """So is every text while Kafka is away; the document is found all the same."""
     del texts.kept["unique-0@0"]
-    found = {one["at"]: one["snippet"] for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]}
+    found = {
+        one["at"]: one["snippet"]
+        for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]
+    }
     assert (found["unique-0@0"], bool(found["duplicates-0@0"])) == ([], True)
 
     texts.is_away = True
-    assert [one["snippet"] for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]] == [[], [], []]
+    assert [
+        one["snippet"] for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]
+    ] == [[], [], []]
 
 
 @pytest.mark.parametrize(
-    "named", ["documents-0@0", "documents-0@1", "duplicates-0@1", "unique-0@0", KEPT, "https://b.example/copy"]
+    "named",
+    [
+        "documents-0@0",
+        "documents-0@1",
+        "duplicates-0@1",
+        "unique-0@0",
+        KEPT,
+        "https://b.example/copy",
+    ],
 )
 def test_a_group_is_told_by_any_of_its_documents(server: HttpServer, named: str) -> None:
     """By where it or a copy lies in the source or left, and by either's id."""
     status, found = ask(server, "/v1/groups", of=named)
 
     assert status == 200
-    assert (found["position"], found["id"], found["copies"], found["newest_ms"]) == ("documents-0@0", KEPT, 2, 1002)
-    assert [(one["host"], one["reason"], one["similarity"], one["size"]) for one in found["members"]] == [
+    assert (found["position"], found["id"], found["copies"], found["newest_ms"]) == (
+        "documents-0@0",
+        KEPT,
+        2,
+        1002,
+    )
+    assert [
+        (one["host"], one["reason"], one["similarity"], one["size"]) for one in found["members"]
+    ] == [
         ("c.example", "near", 0.9, 37),
         ("b.example", "near", 0.9, 44),
     ]
@@ -146,28 +179,55 @@ def test_a_group_is_told_by_any_of_its_documents(server: HttpServer, named: str)
 def test_groups_are_listed(server: HttpServer) -> None:
     found = ask(server, "/v1/groups", order="newest")[1]
 
-    assert [(one["position"], one["copies"], one["bytes_wasted"]) for one in found["groups"]] == [("documents-0@0", 2, 81)]
-    assert [(one["oldest_ms"], one["newest_ms"], one["counted"]) for one in found["groups"]] == [(1001, 1002, None)]
+    assert [(one["position"], one["copies"], one["bytes_wasted"]) for one in found["groups"]] == [
+        ("documents-0@0", 2, 81)
+    ]
+    assert [(one["oldest_ms"], one["newest_ms"], one["counted"]) for one in found["groups"]] == [
+        (1001, 1002, None)
+    ]
     assert [one["best"] for one in found["groups"]] == [None]
 
 
-def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(server: HttpServer, engine: TextIndex) -> None:
-    copy = TextFacts("duplicates-0@2", "https://e.example/full", 1009, 99, "duplicate", "near", 0.8, "documents-0@0", KEPT)
+def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(
+    server: HttpServer, engine: TextIndex
+) -> None:
+    copy = TextFacts(
+        "duplicates-0@2",
+        "https://e.example/full",
+        1009,
+        99,
+        "duplicate",
+        "near",
+        0.8,
+        "documents-0@0",
+        KEPT,
+    )
     engine.add_text(copy._replace(better="longest", counted=7, log_offset=5), ["fox"])
     engine.commit(EnginePlace({}, {}))
 
     told = ask(server, "/v1/groups", of=KEPT)[1]
     assert (told["copies"], told["counted"]) == (3, 7)
-    where = {"at": "duplicates-0@2", "id": "https://e.example/full", "host": "e.example", "time_ms": 1009, "size": 99}
+    where = {
+        "at": "duplicates-0@2",
+        "id": "https://e.example/full",
+        "host": "e.example",
+        "time_ms": 1009,
+        "size": 99,
+    }
     assert told["best"] == where | {"reason": "near", "similarity": 0.8, "better": "longest"}
     assert told["members"][0] == told["best"]
     assert ask(server, "/v1/groups")[1]["groups"][0]["best"] == told["best"]
 
 
-def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(engine: TextIndex, texts: Texts) -> None:
+def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(
+    engine: TextIndex, texts: Texts
+) -> None:
     key = b"k" * 16
     digest = digest_id(b"https://d.example/alone", key).decode()
-    engine.add_text(TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", digest), ["a"])
+    engine.add_text(
+        TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", digest),
+        ["a"],
+    )
     engine.commit(EnginePlace({}, {}))
 
     found = Finder(engine, LANGUAGES, texts.at, key).group("https://d.example/alone")
@@ -176,32 +236,50 @@ def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(engine
 
 
 def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Texts) -> None:
-    """By the log's place that decided on it, or, where its record names none, by its time; also where the log has digests, and
-    for an id that is no UTF-8. What came later is opened, and nothing is before all take-downs are known."""
+    """By the log's place that decided on it, or, where its record names none, by its time; also
+    where the log has digests, and for an id that is no UTF-8. What came later is opened, and
+    nothing is before all take-downs are known."""
     key, long = b"k" * 16, b"https://a.example/" + b"x" * 5000
     for id_key, ids in (
         (None, [KEPT.encode(), b"\xff", shorten_id(long)]),
-        (key, [digest_id(KEPT.encode(), key), digest_id("\ufffd".encode(), key), digest_id(shorten_id(long), key)]),
+        (
+            key,
+            [
+                digest_id(KEPT.encode(), key),
+                digest_id("\ufffd".encode(), key),
+                digest_id(shorten_id(long), key),
+            ],
+        ),
     ):
-        known = [ForgottenId(key_of(one), shown_key_of(one.decode("utf-8", "replace")), 7, 1000) for one in ids]
+        known = [
+            ForgottenId(key_of(one), shown_key_of(one.decode("utf-8", "replace")), 7, 1000)
+            for one in ids
+        ]
         forgotten = ForgottenIds(known)
         finder = Finder(engine, LANGUAGES, texts.at, id_key, forgotten)
         for identifier in (KEPT, "\ufffd", long.decode()):
-            decided = Decision("unique-0@0", "unique", 0, 0, identifier, "", "unique", "new", 9999, 9, log="6/999")
+            decided = Decision(
+                "unique-0@0", "unique", 0, 0, identifier, "", "unique", "new", 9999, 9, log="6/999"
+            )
             record = Opened("unique-0@0", identifier, "a text", "", decided, 9999)
             source = Opened("documents-0@0", identifier, "a text", time_ms=1000)
             told = finder.unless_forgotten(record)
             assert (told.id, told.text, told.decision, told.is_forgotten) == ("", "", None, True)
             assert "unique-0@0 was forgotten" in told.why
             assert finder.unless_forgotten(source).is_forgotten
-            for later in (replace(record, decision=replace(decided, log="7/0")), replace(source, time_ms=1001)):
+            for later in (
+                replace(record, decision=replace(decided, log="7/0")),
+                replace(source, time_ms=1001),
+            ):
                 assert finder.unless_forgotten(later) is later
             assert finder.as_shown(decided) is None
             later_one = replace(decided, log="7/0")
             assert finder.as_shown(later_one) is later_one
         for log_id in ids:
             of_id = log_id.decode("utf-8", "replace")
-            copy = replace(decided, id="other", of_id=of_id, headers=(("dedup.of.id", of_id), ("a", "b")))
+            copy = replace(
+                decided, id="other", of_id=of_id, headers=(("dedup.of.id", of_id), ("a", "b"))
+            )
             told = finder.as_shown(copy)
             assert told == replace(copy, of_id="", headers=(("a", "b"),))
         other = Opened("unique-0@1", "other", "a text")
@@ -213,18 +291,35 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
             finder.unless_forgotten(other)
 
 
-def test_two_kept_documents_of_one_id_have_their_own_groups(engine: TextIndex, texts: Texts) -> None:
-    """A page that came twice, too far apart to be a copy of itself: each has the copies that name it."""
+def test_two_kept_documents_of_one_id_have_their_own_groups(
+    engine: TextIndex, texts: Texts
+) -> None:
+    """A page that came twice, too far apart to be a copy of itself: each has the copies that name
+    it."""
     for number in (7, 8):
         kept = TextFacts(
-            f"unique-0@{number}", "https://e.example/", number, 9, "unique", "new", position=f"documents-0@{number}"
+            f"unique-0@{number}",
+            "https://e.example/",
+            number,
+            9,
+            "unique",
+            "new",
+            position=f"documents-0@{number}",
         )
         engine.add_text(kept, ["first" if number == 7 else "second", "edition"])
-    engine.add_text(TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", kept.id), ["a"])
+    engine.add_text(
+        TextFacts(
+            "duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", kept.id
+        ),
+        ["a"],
+    )
     engine.commit(EnginePlace({}, {}))
     finder = Finder(engine, LANGUAGES, texts.at)
 
-    assert [finder.find(f"{word} edition", 9)[0].group for word in ("first", "second")] == ["documents-0@7", ""]
+    assert [finder.find(f"{word} edition", 9)[0].group for word in ("first", "second")] == [
+        "documents-0@7",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -235,8 +330,18 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(engine: TextIndex, t
         ("/v1/find", {"q": "fox", "limit": "0"}, 400, "limit must be a whole number from 1 to 100"),
         ("/v1/find", {"q": "fox", "least": "nan"}, 400, "least must be a share"),
         ("/v1/find", {"q": "fox", "least": "x"}, 400, "least must be a share"),
-        ("/v1/find", {"q": "fox", "lest": "0.9"}, 400, "There is no parameter 'lest' here; there are q, limit, least."),
-        ("/v1/groups", {"id": "https://a.example/1"}, 400, "There is no parameter 'id' here; there are of, order, limit."),
+        (
+            "/v1/find",
+            {"q": "fox", "lest": "0.9"},
+            400,
+            "There is no parameter 'lest' here; there are q, limit, least.",
+        ),
+        (
+            "/v1/groups",
+            {"id": "https://a.example/1"},
+            400,
+            "There is no parameter 'id' here; there are of, order, limit.",
+        ),
         ("/v1/groups", {"order": "best"}, 400, "order='best' is neither"),
         ("/v1/groups", {"of": "documents-9@9"}, 404, "No copies of 'documents-9@9' are known"),
     ],
@@ -250,9 +355,13 @@ def test_what_cannot_be_answered_is_a_problem_with_a_sentence(
     assert sentence in problem["detail"]
 
 
-def test_a_clue_that_breaks_off_is_no_fault(server: HttpServer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_clue_that_breaks_off_is_no_fault(
+    server: HttpServer, capfd: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 20) as client:
-        client.sendall(b"POST /v1/find HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\nquick")
+        client.sendall(
+            b"POST /v1/find HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\nquick"
+        )
         _until(lambda: server.connections == 1, "it was not taken")
     _until(lambda: server.connections == 0, "it still waits")
 
@@ -268,15 +377,30 @@ def _until(found: Callable[[], bool], what: str) -> None:
         threading.Event().wait(0.002)
 
 
-def test_strange_clues_are_plain_questions_and_what_is_no_text_is_refused(server: HttpServer) -> None:
-    """Of one letter, of operators, right to left, of marks: answered, never an error of the engine."""
-    strange = ("a", "title:fox AND (", '"brown fox"~3', "\u202eחתול\u202c", "e\u0301\u0302\u0303", "\u0000fox", "👍 fox")
-    assert {clue: ask(server, "/v1/find", clue.encode())[0] for clue in strange} == dict.fromkeys(strange, 200)
+def test_strange_clues_are_plain_questions_and_what_is_no_text_is_refused(
+    server: HttpServer,
+) -> None:
+    """Of one letter, of operators, right to left, of marks: answered, never an error of the
+    engine."""
+    strange = (
+        "a",
+        "title:fox AND (",
+        '"brown fox"~3',
+        "\u202eחתול\u202c",
+        "e\u0301\u0302\u0303",
+        "\u0000fox",
+        "👍 fox",
+    )
+    assert {clue: ask(server, "/v1/find", clue.encode())[0] for clue in strange} == dict.fromkeys(
+        strange, 200
+    )
     assert ask(server, "/v1/find", b"word " * (CLUE_BYTES_MAX // 5 + 1))[0] == 413
     assert "not UTF-8" in ask(server, "/v1/find", b"\xff")[1]["detail"]
 
 
-def test_before_it_is_open_and_without_its_token_nothing_is_answered(tmp_path: Path, place: FinderPlace) -> None:
+def test_before_it_is_open_and_without_its_token_nothing_is_answered(
+    tmp_path: Path, place: FinderPlace
+) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     with serving(SearchApi(place, token).routes()) as server:
@@ -286,7 +410,9 @@ def test_before_it_is_open_and_without_its_token_nothing_is_answered(tmp_path: P
         assert (status, "holds nothing yet" in problem["detail"]) == (503, True)
 
 
-def test_more_questions_than_are_answered_at_a_time_are_sent_away(server: HttpServer, place: FinderPlace) -> None:
+def test_more_questions_than_are_answered_at_a_time_are_sent_away(
+    server: HttpServer, place: FinderPlace
+) -> None:
     """While all places are taken the next is told to come back, and is answered later."""
     go_on = threading.Event()
     taken = threading.Semaphore(0)
@@ -312,10 +438,15 @@ def test_more_questions_than_are_answered_at_a_time_are_sent_away(server: HttpSe
 
 
 def test_a_proxy_may_pass_its_path_on(place: FinderPlace) -> None:
-    """Under the console's prefix both answer as without it; the command takes such an address too."""
+    """Under the console's prefix both answer as without it; the command takes such an address
+    too."""
     with serving(SearchApi(place, prefix="/tools/dedup").routes()) as server:
         for base in ("", "/tools/dedup"):
-            status, body = asking.ask(f"http://127.0.0.1:{server.port}{base}", "/v1/find?q=quick+brown", 10, 1 << 20)
+            status, body = asking.ask(
+                f"http://127.0.0.1:{server.port}{base}", "/v1/find?q=quick+brown", 10, 1 << 20
+            )
             assert (status, len(json.loads(body)["documents"])) == (200, 3)
-            status, body = asking.ask(f"http://127.0.0.1:{server.port}{base}", "/v1/groups", 10, 1 << 20)
+            status, body = asking.ask(
+                f"http://127.0.0.1:{server.port}{base}", "/v1/groups", 10, 1 << 20
+            )
             assert (status, len(json.loads(body)["groups"])) == (200, 1)

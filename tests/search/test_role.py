@@ -1,4 +1,5 @@
-"""The role's loop over a Kafka in memory: exactly once over kills, ready when it is, and what it refuses."""
+"""The role's loop over a Kafka in memory: exactly once over kills, ready when it is, and what it
+refuses."""
 
 from __future__ import annotations
 
@@ -35,14 +36,26 @@ from stream_dedup.service.health import Health
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 from tests.inputs.store_server import Pages, Reply, serving
-from tests.search.kafka import KEPT, MemoryOutputs, copy_of, crawl, forget_later, long_crawl, make_filler
+from tests.search.kafka import (
+    KEPT,
+    MemoryOutputs,
+    copy_of,
+    crawl,
+    forget_later,
+    long_crawl,
+    make_filler,
+)
 from tests.tiers import few
 
 CLUE = "quick brown fox"
 KNOWN = b"kept1".hex()
 
 
-def run_until(filler: TextFiller, condition: Callable[[], bool], asked: Callable[[Finder], Any] = lambda _: None) -> Any:
+def run_until(
+    filler: TextFiller,
+    condition: Callable[[], bool],
+    asked: Callable[[Finder], Any] = lambda _: None,
+) -> Any:
     """Run the loop until a condition holds, ask its finder, and stop it."""
     stop = threading.Event()
     thread = threading.Thread(target=filler.run, args=(stop,))
@@ -59,9 +72,13 @@ def run_until(filler: TextFiller, condition: Callable[[], bool], asked: Callable
         thread.join(60)
 
 
-def run_until_ready(outputs: MemoryOutputs, folder: Path, asked: Callable[[Finder], Any], **settings: Any) -> Any:
+def run_until_ready(
+    outputs: MemoryOutputs, folder: Path, asked: Callable[[Finder], Any], **settings: Any
+) -> Any:
     health = Health()
-    return run_until(make_filler(outputs, folder, health, **settings), lambda: health.ready_state().ok, asked)
+    return run_until(
+        make_filler(outputs, folder, health, **settings), lambda: health.ready_state().ok, asked
+    )
 
 
 def all_of(finder: Finder) -> tuple[list[str], dict[str, int]]:
@@ -76,13 +93,20 @@ def killed(folder: Path, step: str, *given: object, commit: int | None = None) -
     code += f"role.COMMIT_DOCUMENTS = {commit or search_role.COMMIT_DOCUMENTS}; "
     code += "runpy.run_module('tests.search.kafka', run_name='__main__', alter_sys=False)"
     command = [sys.executable, "-c", code, str(folder), step, *map(str, given)]
-    ended = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=120)
+    ended = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=120
+    )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 
-@pytest.mark.parametrize("step", few(["search.before-commit:1:1", "search.after-commit:1:1", "search.before-commit:2:1"]))
-def test_a_killed_search_goes_on_from_its_last_commit(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed with SIGKILL in front of a commit or behind it: every record once, every copy counted once."""
+@pytest.mark.parametrize(
+    "step", few(["search.before-commit:1:1", "search.after-commit:1:1", "search.before-commit:2:1"])
+)
+def test_a_killed_search_goes_on_from_its_last_commit(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed with SIGKILL in front of a commit or behind it: every record once, every copy counted
+    once."""
     folder = tmp_path / "engine"
     for kept, copies in ((30, 30), (50, 40)):
         killed(folder, step, kept, copies, commit=20)
@@ -90,14 +114,24 @@ def test_a_killed_search_goes_on_from_its_last_commit(step: str, tmp_path: Path,
     found, groups = run_until_ready(crawl(60, 60), folder, all_of)
 
     assert found == sorted(
-        f"{topic}-{part}@{offset}" for topic in ("unique", "duplicates") for part in (0, 1) for offset in range(30)
+        f"{topic}-{part}@{offset}"
+        for topic in ("unique", "duplicates")
+        for part in (0, 1)
+        for offset in range(30)
     )
-    assert groups == {f"documents-0@{kept}": count for kept, count in Counter(number % 7 for number in range(60)).items()}
+    assert groups == {
+        f"documents-0@{kept}": count
+        for kept, count in Counter(number % 7 for number in range(60)).items()
+    }
 
 
-@pytest.mark.parametrize("step", few(f"search.{when}-commit:{number}:1" for number in (2, 3) for when in ("before", "after")))
+@pytest.mark.parametrize(
+    "step",
+    few(f"search.{when}-commit:{number}:1" for number in (2, 3) for when in ("before", "after")),
+)
 def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> None:
-    """Killed at the commit in front of it or at its own; also once the folder was deleted: what is forgotten is not shown."""
+    """Killed at the commit in front of it or at its own; also once the folder was deleted: what is
+    forgotten is not shown."""
     folder = tmp_path / "engine"
     killed(folder, step, 20, 21, "kept4", "copy3", "kept3", "late")
     outputs = crawl(20, 21)
@@ -109,7 +143,11 @@ def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> Non
 
     expected_groups = {f"documents-0@{kept}": (f"kept{kept}", 3) for kept in (0, 1, 2, 5, 6)}
     expected_groups |= {"documents-0@3": ("", 3), "documents-0@4": ("", 3)}
-    expected_ids = {f"kept{number}" for number in range(20)} | {f"copy{number}" for number in range(21)} | {"late copy"}
+    expected_ids = (
+        {f"kept{number}" for number in range(20)}
+        | {f"copy{number}" for number in range(21)}
+        | {"late copy"}
+    )
     for own in (folder, tmp_path / "anew"):
         ids, groups = run_until_ready(outputs, own, shown)
         assert ids == expected_ids - {"kept4", "copy3", "kept3"}
@@ -120,7 +158,8 @@ def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> Non
 def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Documents leave late, the search starts again at any time; it shows what came behind the last take-down of its id."""
+    """Documents leave late, the search starts again at any time; it shows what came behind the last
+    take-down of its id."""
     monkeypatch.setattr(search_role, "_COMMIT_BEHIND_SECONDS", 0.0)
     monkeypatch.setattr(search_role, "_COMMIT_SECONDS", 0.0)
     dice, outputs = Dice("take-downs", seed), MemoryOutputs()
@@ -136,17 +175,24 @@ def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
                 name = f"id{dice.below(5)}"
                 forgotten[name] = outputs.forget(name.encode())
             case 2 if dice.below(4) == 0:
-                filler._engine.finish_merging()  # as of a process that was killed, no thread touches the files any more
+                # as of a process that was killed, no thread touches the files any more
+                filler._engine.finish_merging()
                 filler._engine.close()  # what was not committed is lost
                 filler._reader.close()
                 filler = make_filler(outputs, tmp_path / "engine")
             case 3 if on_the_way:
                 on_the_way.pop(dice.below(len(on_the_way))).leave(outputs)
             case _:
-                roots = [one for one in made if not one.root and forgotten.get(one.id, -1) < one.log_offset]
+                roots = [
+                    one
+                    for one in made
+                    if not one.root and forgotten.get(one.id, -1) < one.log_offset
+                ]
                 root = dice.pick(roots) if roots and dice.below(2) else None
                 outputs.write_raw("fingerprints", 0, b"a batch")
-                one = Judged(f"id{dice.below(5)}", len(outputs.records["fingerprints", 0]) - 1, root)
+                one = Judged(
+                    f"id{dice.below(5)}", len(outputs.records["fingerprints", 0]) - 1, root
+                )
                 made.append(one)
                 on_the_way.append(one)
     for one in on_the_way:
@@ -156,11 +202,20 @@ def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
     shown = [one for one in made if forgotten.get(one.id, -1) < one.log_offset]
     groups = Counter(one.root.position for one in shown if one.root)
     for _ in range(2):
-        found = run_until_ready(outputs, tmp_path, lambda finder: (finder.find(CLUE, 1000), finder.groups("largest", 1000)))
+        found = run_until_ready(
+            outputs,
+            tmp_path,
+            lambda finder: (finder.find(CLUE, 1000), finder.groups("largest", 1000)),
+        )
         assert sorted(one.id for one in found[0]) == sorted(one.id for one in shown)
         assert {one.position: one.copies for one in found[1]} == groups
-        names = {one.position: "" if forgotten.get(one.id, -1) > one.log_offset else one.id for one in made}
-        assert {one.position: one.id for one in found[1]} == {position: names[position] for position in groups}
+        names = {
+            one.position: "" if forgotten.get(one.id, -1) > one.log_offset else one.id
+            for one in made
+        }
+        assert {one.position: one.id for one in found[1]} == {
+            position: names[position] for position in groups
+        }
 
 
 class Judged(NamedTuple):
@@ -177,10 +232,21 @@ class Judged(NamedTuple):
     def leave(self, outputs: MemoryOutputs) -> None:
         own = {"dedup.verdict": "unique", "dedup.log": f"{self.log_offset}/0"}
         if self.root:
-            own |= {"dedup.verdict": "duplicate", "dedup.of.position": self.root.position, "dedup.of.id": self.root.id}
+            own |= {
+                "dedup.verdict": "duplicate",
+                "dedup.of.position": self.root.position,
+                "dedup.of.id": self.root.id,
+            }
         headers = [(name, value.encode()) for name, value in own.items()]
         topic = "duplicates" if self.root else "unique"
-        outputs.write(topic, self.log_offset % 2, self.id.encode(), "quick brown fox", headers, self.log_offset)
+        outputs.write(
+            topic,
+            self.log_offset % 2,
+            self.id.encode(),
+            "quick brown fox",
+            headers,
+            self.log_offset,
+        )
 
 
 def test_a_search_that_is_filled_anew_shows_nothing_forgotten_on_the_way(
@@ -211,11 +277,23 @@ def test_a_log_of_digests_is_understood(tmp_path: Path) -> None:
 
 
 def test_records_of_the_log_that_say_nothing_of_ids_are_passed_over(tmp_path: Path) -> None:
-    """Damaged, of no kind, ids that are none or far too many: as the index does, nothing is taken down for them."""
+    """Damaged, of no kind, ids that are none or far too many: as the index does, nothing is taken
+    down for them."""
     outputs = crawl(3, 0)
-    for ids in ("kept1", [], ["zz"], [7], [KNOWN, ""], [KNOWN, "00" * 9999], [KNOWN] * 1001, {"ids": 1}):
+    for ids in (
+        "kept1",
+        [],
+        ["zz"],
+        [7],
+        [KNOWN, ""],
+        [KNOWN, "00" * 9999],
+        [KNOWN] * 1001,
+        {"ids": 1},
+    ):
         outputs.write_raw("fingerprints", 0, encode_control(Control("forget", {"ids": ids})))
-    outputs.write_raw("fingerprints", 0, encode_control(Control("forget", {"ids": [b"kept2".hex()]}))[:-1])
+    outputs.write_raw(
+        "fingerprints", 0, encode_control(Control("forget", {"ids": [b"kept2".hex()]}))[:-1]
+    )
 
     assert run_until_ready(outputs, tmp_path, list_ids) == ["kept0", "kept1", "kept2"]
 
@@ -225,7 +303,8 @@ def list_ids(finder: Finder) -> list[str]:
 
 
 def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
-    """Before that it says how far it is; stopped and begun again it is ready at once, and has what came meanwhile."""
+    """Before that it says how far it is; stopped and begun again it is ready at once, and has what
+    came meanwhile."""
     outputs, health = crawl(40, 20), Health()
     filler = make_filler(outputs, tmp_path, health)
     filler._turn()
@@ -242,7 +321,8 @@ def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
 def test_without_kafka_it_finds_what_it_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its log says where the console is, `run all` has no other place to show it; readiness says what is lacking."""
+    """Its log says where the console is, `run all` has no other place to show it; readiness says
+    what is lacking."""
     monkeypatch.setattr(search_role.os, "nice", lambda _: 0)
     run_until_ready(crawl(3, 2), tmp_path, all_of)
     stop, said = threading.Event(), ""
@@ -251,19 +331,25 @@ def test_without_kafka_it_finds_what_it_holds(
     role.start()
     try:
         until = time.monotonic() + 60
-        while not (found := re.search(r"console started +address=(http://127\.0\.0\.1:[1-9]\d*)/", said)):
+        while not (
+            found := re.search(r"console started +address=(http://127\.0\.0\.1:[1-9]\d*)/", said)
+        ):
             assert (role.is_alive(), time.monotonic() < until) == (True, True), said
             role.join(0.5)  # what is written just while the capture is emptied can be lost
             said += capfd.readouterr().out
         assert len(answer_of(f"{found[1]}/v1/find?q=quick+brown+fox")["documents"]) == 5
         assert answer_of(f"{found[1]}/v1/groups")["groups"][0]["copies"] == 1
-        assert answer_of(f"{found[1]}/startupz")["text"].startswith("7 documents and groups can be found")
+        assert answer_of(f"{found[1]}/startupz")["text"].startswith(
+            "7 documents and groups can be found"
+        )
         while "waiting for Kafka" not in answer_of(f"{found[1]}/readyz")["text"]:
             assert time.monotonic() < until
     finally:
         stop.set()
         role.join(60)
-    assert len(run_until_ready(crawl(3, 3), tmp_path, all_of)[0]) == 6, "it has let go of the folder"
+    assert len(run_until_ready(crawl(3, 3), tmp_path, all_of)[0]) == 6, (
+        "it has let go of the folder"
+    )
 
 
 def answer_of(address: str) -> Any:
@@ -310,7 +396,8 @@ def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -
     run_until_ready(crawl(2, 0), tmp_path, all_of)
 
     with pytest.raises(
-        ConfigurationError, match=r"made for something else \(duplicates, fingerprints, unique differ\).*Delete the folder"
+        ConfigurationError,
+        match=r"made for something else \(duplicates, fingerprints, unique differ\).*Delete the folder",
     ):
         make_filler(MemoryOutputs(generation=2), tmp_path)
     with pytest.raises(ConfigurationError, match=r"\(words differ\)"):
@@ -323,11 +410,14 @@ def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -
     del empty.records["duplicates", 0], empty.records["duplicates", 1]
     with pytest.raises(ConfigurationError, match="duplicates do not exist; create them with"):
         make_filler(empty, tmp_path)
-    assert len(run_until_ready(crawl(3, 0), tmp_path, all_of)[0]) == 3, "refusals let go of the folder"
+    assert len(run_until_ready(crawl(3, 0), tmp_path, all_of)[0]) == 3, (
+        "refusals let go of the folder"
+    )
 
 
 def test_topics_created_again_under_a_search_end_it(tmp_path: Path) -> None:
-    """Its client would read on in the new ones from the offsets of the old: what was read is of other documents."""
+    """Its client would read on in the new ones from the offsets of the old: what was read is of
+    other documents."""
     outputs = crawl(2, 0)
     filler = make_filler(outputs, tmp_path)
     outputs.generation = 2
@@ -336,7 +426,9 @@ def test_topics_created_again_under_a_search_end_it(tmp_path: Path) -> None:
         filler.run(threading.Event())
 
 
-def test_what_its_topic_removed_unread_is_passed_over_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_its_topic_removed_unread_is_passed_over_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_until_ready(crawl(4, 0), tmp_path, all_of)
     outputs = crawl(20, 0)
     outputs.lows = {("unique", 0): 7}
@@ -365,7 +457,9 @@ def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
         (1, b"long", {"better": "longest", "copies": "1", "log": "7/9"}),
         (1, b"damaged", {"better": "longest", "copies": "many", "log": "x"}),
     ):
-        outputs.write("duplicates", part, name, "quick brown fox", copy_of(3, **more), 1000 + len(name))
+        outputs.write(
+            "duplicates", part, name, "quick brown fox", copy_of(3, **more), 1000 + len(name)
+        )
 
     group = run_until_ready(outputs, tmp_path, lambda finder: finder.group("documents-0@3"))
 
@@ -375,12 +469,16 @@ def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
     assert {one.id: one.better for one in group.members} == better
 
 
-@pytest.mark.parametrize("step", few(f"search.{when}-commit:{number}:1" for number in (7, 8) for when in ("before", "after")))
+@pytest.mark.parametrize(
+    "step",
+    few(f"search.{when}-commit:{number}:1" for number in (7, 8) for when in ("before", "after")),
+)
 def test_the_newest_stay_over_kills_where_the_engine_may_grow_no_larger(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed at a commit of documents, or at that of documents that leave: the newest are found, each once, and none that is
-    older than one that is not found; they take what they may, and not much less."""
+    """Killed at a commit of documents, or at that of documents that leave: the newest are found,
+    each once, and none that is older than one that is not found; they take what they may, and not
+    much less."""
     documents, folder = 5000, tmp_path / "engine"
     killed(folder, step, documents, commit=500)
     monkeypatch.setattr(search_role, "COMMIT_DOCUMENTS", 500)
@@ -407,7 +505,9 @@ def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:
 
 
 def test_texts_are_kept_in_the_engine_where_the_settings_say(tmp_path: Path) -> None:
-    (found,) = run_until_ready(crawl(1, 0), tmp_path, lambda finder: finder.find(CLUE, 9), search_texts="engine")
+    (found,) = run_until_ready(
+        crawl(1, 0), tmp_path, lambda finder: finder.find(CLUE, 9), search_texts="engine"
+    )
 
     assert found.snippet == (("quick brown fox", True), (" number0", False))
 
@@ -434,7 +534,13 @@ def crawl_of(pages: Pages, count: int) -> MemoryOutputs:
 
 
 def elsewhere_in(pages: Pages) -> dict[str, str]:
-    return {"value_format": "json", "text_at": "at", "text_prefixes": pages.url, "id_field": "url", "text_timeout": "5s"}
+    return {
+        "value_format": "json",
+        "text_at": "at",
+        "text_prefixes": pages.url,
+        "id_field": "url",
+        "text_timeout": "5s",
+    }
 
 
 def test_texts_that_lie_elsewhere_are_fetched_many_at_once(tmp_path: Path, pages: Pages) -> None:
@@ -449,8 +555,8 @@ def test_texts_that_lie_elsewhere_are_fetched_many_at_once(tmp_path: Path, pages
 def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
     tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read before can be found, what is forgotten meanwhile is not, and each document is there once, also over a
-    restart."""
+    """What was read before can be found, what is forgotten meanwhile is not, and each document is
+    there once, also over a restart."""
     monkeypatch.setattr(search_role, "_COMMIT_BEHIND_SECONDS", 0.0)
     outputs, health = crawl_of(pages, 24), Health()
     there = dict(pages.by_path)
@@ -487,19 +593,25 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
     ]
 
 
-def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_its_id(tmp_path: Path, pages: Pages) -> None:
+def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_its_id(
+    tmp_path: Path, pages: Pages
+) -> None:
     """Its id is that of its record, so that a take-down covers it."""
     outputs = crawl_of(pages, 6)
     del pages.by_path["/1"], pages.by_path["/2"]
     pages.by_path["/4"] = Reply(status=401)
     outputs.forget(b"kept2")
-    filler = make_filler(outputs, tmp_path, health := Health(), **elsewhere_in(pages), text_patience="1s")
+    filler = make_filler(
+        outputs, tmp_path, health := Health(), **elsewhere_in(pages), text_patience="1s"
+    )
     logger = filler._logger = MagicMock()
 
     known = run_until(
         filler,
         lambda: health.ready_state().ok,
-        lambda finder: [[one.id for one in finder._engine.facts_of_id(f"kept{number}")] for number in range(6)],
+        lambda finder: [
+            [one.id for one in finder._engine.facts_of_id(f"kept{number}")] for number in range(6)
+        ],
     )
 
     assert known == [["kept0"], ["kept1"], [], ["kept3"], ["kept4"], ["kept5"]]
@@ -508,7 +620,9 @@ def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_it
     assert len(said) == 1
 
 
-def test_a_registry_that_is_away_is_waited_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_is_away_is_waited_for_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outputs, health, asked = crawl(9, 0), Health(), []
     filler = make_filler(outputs, tmp_path, health)
     known = filler._kept.texts._decoder.decode
@@ -521,13 +635,17 @@ def test_a_registry_that_is_away_is_waited_for_too(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(search_role, "_ASK_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(filler._kept.texts._decoder, "decode", decode)
-    assert run_until(filler, lambda: health.ready_state().ok, list_ids) == sorted(f"kept{number}" for number in range(9))
+    assert run_until(filler, lambda: health.ready_state().ok, list_ids) == sorted(
+        f"kept{number}" for number in range(9)
+    )
 
 
 # -- texts by where their records lie, for whoever asks at a page
 
 
-def texts_of(pages: Pages, monkeypatch: pytest.MonkeyPatch, count: int, timeout: str = "500ms") -> OutputTexts:
+def texts_of(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch, count: int, timeout: str = "500ms"
+) -> OutputTexts:
     """Return texts of records that a topic keeps, each of which names a page."""
 
     def sample(_: Any, spans: Any, __: float) -> Iterator[Message]:
@@ -539,25 +657,42 @@ def texts_of(pages: Pages, monkeypatch: pytest.MonkeyPatch, count: int, timeout:
     for number in range(count):
         pages.by_path[f"/{number}"] = Reply(b"text %d" % number)
     monkeypatch.setattr(kept_texts, "sample", sample)
-    given = {"value_format": "json", "text_at": "at", "text_prefixes": pages.url, "text_timeout": timeout}
+    given = {
+        "value_format": "json",
+        "text_at": "at",
+        "text_prefixes": pages.url,
+        "text_timeout": timeout,
+    }
     return OutputTexts(load_settings(given, environ={}))
 
 
-def test_those_that_do_not_come_keep_no_other_back(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_do_not_come_keep_no_other_back(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kept_texts, "_PATIENCE_SECONDS", 1.0)
     by = texts_of(pages, monkeypatch, 6)
-    pages.by_path |= {"/1": Reply(status=503), "/2": Reply(status=404), "/4": Reply(worse=pages.silent)}
+    pages.by_path |= {
+        "/1": Reply(status=503),
+        "/2": Reply(status=404),
+        "/4": Reply(worse=pages.silent),
+    }
     found = by.at(f"unique-0@{number}" for number in range(6))
-    assert found == {f"unique-0@{number}": "" if number == 2 else f"text {number}" for number in (0, 2, 3, 5)}
+    assert found == {
+        f"unique-0@{number}": "" if number == 2 else f"text {number}" for number in (0, 2, 3, 5)
+    }
 
 
-def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The role waits for a page that never comes, and keeps what it fetched ahead."""
     monkeypatch.setattr(kept_texts, "_PATIENCE_SECONDS", 60.0)  # a busy machine is no silent page
     by = texts_of(pages, monkeypatch, 4, timeout="60s")
     pages.by_path["/1"] = Reply(worse=pages.silent)
     values = [json.dumps({"at": f"{pages.url}/{number}"}).encode() for number in range(4)]
-    messages = [Message("unique", 0, number, b"k", value, 1, []) for number, value in enumerate(values)]
+    messages = [
+        Message("unique", 0, number, b"k", value, 1, []) for number, value in enumerate(values)
+    ]
     asked: list[Future[Any]] = []
     with ThreadPoolExecutor() as others:
 
@@ -571,4 +706,6 @@ def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(pages: Pages, mon
     assert asked[0].result() == {"unique-0@3": "text 3"}
     pages.by_path["/1"] = Reply(b"late")
     assert [said.text for said in by.of_each(messages[2:], lambda: False)] == ["text 2", "text 3"]
-    assert [pages.asked.count(path) for path in ("/2", "/3")] == [1, 2], "each has what it fetched for itself"
+    assert [pages.asked.count(path) for path in ("/2", "/3")] == [1, 2], (
+        "each has what it fetched for itself"
+    )

@@ -1,4 +1,5 @@
-"""The engine: finds what a plain scan finds, and keeps its place and what it holds in one commit."""
+"""The engine: finds what a plain scan finds, and keeps its place and what it holds in one
+commit."""
 
 from __future__ import annotations
 
@@ -25,27 +26,37 @@ from tests.tiers import few
 
 LANGUAGES = Languages()
 PLACE = EnginePlace({"topics": "1"}, {("unique", 0): 7, ("duplicates", 3): 9})
-# Few words, so that clues are found; signs between them that are operators elsewhere; scripts without spaces.
-WORDS = st.sampled_from(["fox", "dog", "brown", "the", "OR", "né", "שלום", "مرحبا", "ทดสอบ", "中文", "処理", "a"])
+# Few words, so that clues are found; signs between them that are operators elsewhere; scripts
+# without spaces.
+WORDS = st.sampled_from(
+    ["fox", "dog", "brown", "the", "OR", "né", "שלום", "مرحبا", "ทดสอบ", "中文", "処理", "a"]
+)
 FEW_WORDS = ("fox", "dog", "brown", "the", "中文")
 TEXTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=12)
 SIGNS = st.sampled_from([" ", ", ", "* ", " AND ", ' "', " -", "~2 ", ": ", "\u200f ", "\n"])
 
 
 def scan(texts: Mapping[str, list[str]], clue: list[str], least: float) -> dict[str, Fraction]:
-    """Return the texts (by name, in words) that hold at least that share of a clue, each with its share: all are looked at."""
+    """Return the texts (by name, in words) that hold at least that share of a clue, each with its
+    share: all are looked at."""
 
     def runs(words: list[str]) -> set[tuple[str, ...]]:
         return {tuple(words[at : at + length]) for at in range(len(words) - length + 1)}
 
     length = min(2, len(clue))
     wanted = runs(clue)
-    shares = {name: Fraction(len(wanted & runs(words)), len(wanted)) for name, words in texts.items()}
-    return {name: share for name, share in shares.items() if share >= Fraction(str(least)) and share > 0}
+    shares = {
+        name: Fraction(len(wanted & runs(words)), len(wanted)) for name, words in texts.items()
+    }
+    return {
+        name: share for name, share in shares.items() if share >= Fraction(str(least)) and share > 0
+    }
 
 
 def facts(number: int, **changed: object) -> TextFacts:
-    return TextFacts(f"unique-0@{number}", f"id{number}", number, 10, "unique", "new")._replace(**changed)  # type: ignore[arg-type]
+    return TextFacts(f"unique-0@{number}", f"id{number}", number, 10, "unique", "new")._replace(
+        **changed
+    )  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -62,14 +73,29 @@ def make_engine(tmp_path: Path) -> Iterator[Callable[..., TextIndex]]:
         one.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(texts=TEXTS, clue=st.lists(WORDS, min_size=1, max_size=8), sign=SIGNS, least=st.sampled_from([0.01, 0.5, 0.75, 1.0]))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    texts=TEXTS,
+    clue=st.lists(WORDS, min_size=1, max_size=8),
+    sign=SIGNS,
+    least=st.sampled_from([0.01, 0.5, 0.75, 1.0]),
+)
 def test_a_clue_is_found_as_a_scan_finds_it(
-    make_engine: Callable[..., TextIndex], texts: list[list[str]], clue: list[str], sign: str, least: float
+    make_engine: Callable[..., TextIndex],
+    texts: list[list[str]],
+    clue: list[str],
+    sign: str,
+    least: float,
 ) -> None:
-    """The same documents with the same shares, best first, whatever pieces it is in and whatever stands between words."""
+    """The same documents with the same shares, best first, whatever pieces it is in and whatever
+    stands between words."""
     engine = make_engine()
-    in_words = {f"unique-0@{number}": words_of(" ".join(text), LANGUAGES) for number, text in enumerate(texts)}
+    in_words = {
+        f"unique-0@{number}": words_of(" ".join(text), LANGUAGES)
+        for number, text in enumerate(texts)
+    }
     for number, words in enumerate(in_words.values()):
         engine.add_text(facts(number), words)
         if number % 4 == 3:
@@ -91,7 +117,8 @@ def test_a_clue_is_found_as_a_scan_finds_it(
 def test_the_best_are_found_however_many_hold_a_part(
     make_engine: Callable[..., TextIndex], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asked for few, where more hold the rarest pairs than are looked at: none that is better is left out."""
+    """Asked for few, where more hold the rarest pairs than are looked at: none that is better is
+    left out."""
     monkeypatch.setattr(text_engine, "_LOOKED_AT", 1)
     monkeypatch.setattr(text_engine, "_HELD", 1)
     for seed in range(20):
@@ -99,7 +126,10 @@ def test_the_best_are_found_however_many_hold_a_part(
         texts = [[dice.pick(FEW_WORDS) for _ in range(dice.below(17))] for _ in range(12)]
         clue = " ".join(dice.pick(FEW_WORDS) for _ in range(4 + dice.below(9)))
         engine = make_engine()
-        in_words = {f"unique-0@{number}": words_of(" ".join(text), LANGUAGES) for number, text in enumerate(texts)}
+        in_words = {
+            f"unique-0@{number}": words_of(" ".join(text), LANGUAGES)
+            for number, text in enumerate(texts)
+        }
         for number, words in enumerate(in_words.values()):
             engine.add_text(facts(number), words)
         engine.commit(PLACE)
@@ -107,28 +137,39 @@ def test_the_best_are_found_however_many_hold_a_part(
         found = engine.find(clue_of(clue, LANGUAGES), limit, 0.5)
 
         held = scan(in_words, words_of(clue, LANGUAGES), 0.5)
-        assert [one.share for one in found] == [float(share) for share in sorted(held.values(), reverse=True)[:limit]]
+        assert [one.share for one in found] == [
+            float(share) for share in sorted(held.values(), reverse=True)[:limit]
+        ]
         assert all(one.share == float(held[one.facts.at]) for one in found)
         engine.close()
 
 
-def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(make_engine: Callable[..., TextIndex]) -> None:
+def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(
+    make_engine: Callable[..., TextIndex],
+) -> None:
     """A hundred copies do not hide what they are copies of."""
     engine = make_engine()
     for number in range(100):
-        engine.add_text(facts(number, group="documents-0@50", verdict="duplicate"), ["one", "two", "three"])
+        engine.add_text(
+            facts(number, group="documents-0@50", verdict="duplicate"), ["one", "two", "three"]
+        )
     engine.add_text(facts(100), ["one", "two", "three"])
     engine.commit(PLACE)
 
-    assert next(one.facts.at for one in engine.find(Clue((("one", "two"),), 2), 3)) == "unique-0@100"
+    assert (
+        next(one.facts.at for one in engine.find(Clue((("one", "two"),), 2), 3)) == "unique-0@100"
+    )
 
 
 def test_groups_count_every_copy_once_over_commits(make_engine: Callable[..., TextIndex]) -> None:
-    """A group adds up over commits; the largest and the newest come first; its copies are listed, the newest first."""
+    """A group adds up over commits; the largest and the newest come first; its copies are listed,
+    the newest first."""
     engine = make_engine()
     groups = [3, 1, 2, 1, 3, 1, 1, 2, 3, 3, 3, 4]
     for number, group in enumerate(groups):
-        engine.add_text(facts(number, group=f"documents-0@{group}", of_id=f"kept{group}", size=100), ["w"])
+        engine.add_text(
+            facts(number, group=f"documents-0@{group}", of_id=f"kept{group}", size=100), ["w"]
+        )
         if number % 3 == 2:
             engine.commit(PLACE)
     engine.commit(PLACE)
@@ -137,21 +178,28 @@ def test_groups_count_every_copy_once_over_commits(make_engine: Callable[..., Te
     largest = engine.groups("largest", 10)
     assert [one.copies for one in largest] == sorted(counts.values(), reverse=True)
     assert {one.position: (one.copies, one.bytes_wasted, one.id) for one in largest} == {
-        f"documents-0@{group}": (count, 100 * count, f"kept{group}") for group, count in counts.items()
+        f"documents-0@{group}": (count, 100 * count, f"kept{group}")
+        for group, count in counts.items()
     }
-    assert [one.position for one in engine.groups("newest", 2)] == ["documents-0@4", "documents-0@3"]
+    assert [one.position for one in engine.groups("newest", 2)] == [
+        "documents-0@4",
+        "documents-0@3",
+    ]
     assert [one.time_ms for one in engine.copies_of("documents-0@3", 3)] == [10, 9, 8]
     assert [one.position for one in engine.groups_of_id("kept2")] == ["documents-0@2"]
     assert engine.group("documents-0@77") is None
 
 
 def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) -> None:
-    """Closed before its commit, an engine holds what it held at the last one, and its place is that one's."""
+    """Closed before its commit, an engine holds what it held at the last one, and its place is that
+    one's."""
     engine = TextIndex(tmp_path)
     assert engine.place is None
     for offset in range(3):
         engine.commit(EnginePlace({"topics": "1"}, {("unique", 0): offset}))
-    assert (engine.documents, engine._index.searcher().num_docs) == (0, 1), "there is one place, which is no document"
+    assert (engine.documents, engine._index.searcher().num_docs) == (0, 1), (
+        "there is one place, which is no document"
+    )
     engine.add_text(facts(1), ["one"])
     engine.commit(PLACE)
     engine.add_text(facts(2, group="documents-0@1"), ["one"])
@@ -169,10 +217,17 @@ def forgotten_id(identifier: str, log_offset: int) -> ForgottenId:
 
 
 def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., TextIndex]) -> None:
-    """With the next commit: copies leave their groups' counts, a group without any is gone, a forgotten root has no id."""
+    """With the next commit: copies leave their groups' counts, a group without any is gone, a
+    forgotten root has no id."""
     engine = make_engine()
     for number in range(6):
-        known = facts(number, group=f"documents-0@{number % 2}", of_id=f"kept{number % 2}", log_offset=number, size=10 + number)
+        known = facts(
+            number,
+            group=f"documents-0@{number % 2}",
+            of_id=f"kept{number % 2}",
+            log_offset=number,
+            size=10 + number,
+        )
         engine.add_text(known, ["one"], "", key_of(b"id%d" % number))
     with pytest.raises(StoreError, match="since the last commit"):
         engine.forget(forgotten_id("id1", 9))
@@ -185,7 +240,9 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., Te
     engine.forget(forgotten_id("kept0", 9))
     engine.commit(PLACE)
 
-    assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == [f"unique-0@{number}" for number in (4, 2, 1, 0)]
+    assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == [
+        f"unique-0@{number}" for number in (4, 2, 1, 0)
+    ]
     assert engine.group("documents-0@1") == GroupFacts("documents-0@1", "kept1", 1, 11, 1, 5, 1)
     assert engine.group("documents-0@0") == GroupFacts("documents-0@0", "", 3, 36, 4, 4, 2)
     assert (engine.groups_of_id("kept0"), engine.facts_of_id("id5")) == ([], [])
@@ -197,15 +254,25 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[..., Te
 
 
 @pytest.mark.parametrize("seed", few(range(10)))
-def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callable[..., TextIndex], seed: int) -> None:
-    """The first and the last time of its copies, what the log has counted, and the last copy in the log that beat all before
-    it; in whatever order they are read, and also once some were forgotten. A copy without a time has none to tell."""
+def test_a_group_tells_since_when_and_which_copy_is_the_best(
+    make_engine: Callable[..., TextIndex], seed: int
+) -> None:
+    """The first and the last time of its copies, what the log has counted, and the last copy in the
+    log that beat all before it; in whatever order they are read, and also once some were forgotten.
+    A copy without a time has none to tell."""
     dice, engine = Dice("groups", seed), make_engine()
     copies = []
     for number in range(40):
         better = dice.pick(("", "", "longest", "newest"))
-        place = {"log_offset": number // 3, "log_row": number % 3, "better": better, "counted": dice.below(2) * number}
-        known = facts(number, group=f"documents-0@{dice.below(4)}", time_ms=dice.below(6) * 1000, **place)
+        place = {
+            "log_offset": number // 3,
+            "log_row": number % 3,
+            "better": better,
+            "counted": dice.below(2) * number,
+        }
+        known = facts(
+            number, group=f"documents-0@{dice.below(4)}", time_ms=dice.below(6) * 1000, **place
+        )
         copies.append(known)
     on_the_way = list(copies)
     while on_the_way:
@@ -215,7 +282,9 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callab
             engine.commit(PLACE)
     engine.commit(PLACE)
 
-    counted = {one.group: max(copy.counted for copy in copies if copy.group == one.group) for one in copies}
+    counted = {
+        one.group: max(copy.counted for copy in copies if copy.group == one.group) for one in copies
+    }
     for _ in range(4):
         for position, most in counted.items():
             own = [one for one in copies if one.group == position]
@@ -225,11 +294,20 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callab
                 assert told is None
                 continue
             assert told is not None
-            assert (told.oldest_ms, told.newest_ms) == (min(times, default=0), max(times, default=0))
+            assert (told.oldest_ms, told.newest_ms) == (
+                min(times, default=0),
+                max(times, default=0),
+            )
             assert (told.copies, told.counted) == (len(own), most)
             best = engine.best_of(position)
-            expected = max((one for one in own if one.better), key=lambda one: (one.log_offset, one.log_row), default=None)
-            assert (best and (best.at, best.better)) == (expected and (expected.at, expected.better))
+            expected = max(
+                (one for one in own if one.better),
+                key=lambda one: (one.log_offset, one.log_row),
+                default=None,
+            )
+            assert (best and (best.at, best.better)) == (
+                expected and (expected.at, expected.better)
+            )
         for _ in range(8):
             gone = copies.pop(dice.below(len(copies)))
             engine.forget(ForgottenId(key_of(gone.id.encode()), shown_key_of(gone.id), 99, 0))
@@ -237,40 +315,64 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callab
 
 
 def test_of_two_take_downs_the_later_holds() -> None:
-    """Of an id, and of ids that are shown alike, in whatever order they are told; what no log decided goes by its time."""
+    """Of an id, and of ids that are shown alike, in whatever order they are told; what no log
+    decided goes by its time."""
     known = ForgottenIds([forgotten_id("a", 9), forgotten_id("a", 5)])
 
     assert [known.covers(key_of(b"a"), offset, 0) for offset in (8, 9, 10)] == [True, False, False]
     assert [known.covers_shown("a", offset, 0) for offset in (8, 9, 10)] == [True, False, False]
-    assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (0, 1000, 1001)] == [True, True, False]
+    assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (0, 1000, 1001)] == [
+        True,
+        True,
+        False,
+    ]
     assert not known.covers(key_of(b"b"), 0, 0)
     assert not known.covers_shown("", 0, 0)
-    known = ForgottenIds([forgotten_id("a", 9)], now_ms=lambda: 5000)  # a time ahead says nothing of whether it came before
-    assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (1001, 5000, 5001)] == [False, False, True]
-    assert [known.covers_shown("a", -1, time_ms) for time_ms in (5000, YEAR_9999_MS)] == [False, True]
+    known = ForgottenIds(
+        [forgotten_id("a", 9)], now_ms=lambda: 5000
+    )  # a time ahead says nothing of whether it came before
+    assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (1001, 5000, 5001)] == [
+        False,
+        False,
+        True,
+    ]
+    assert [known.covers_shown("a", -1, time_ms) for time_ms in (5000, YEAR_9999_MS)] == [
+        False,
+        True,
+    ]
     assert not known.covers(key_of(b"a"), 10, YEAR_9999_MS)
 
 
 def test_the_old_leave_and_take_downs_stay(make_engine: Callable[..., TextIndex]) -> None:
     engine = make_engine()
     for number in range(4):
-        engine.add_text(facts(number, group=f"documents-0@{number}", of_id=f"kept{number}"), ["one"])
+        engine.add_text(
+            facts(number, group=f"documents-0@{number}", of_id=f"kept{number}"), ["one"]
+        )
     engine.commit(PLACE)
     engine.forget(ForgottenId("key", "shown", 1, 1))
     engine.drop_before(2)
     engine.commit(PLACE)
 
-    assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == ["unique-0@3", "unique-0@2"]
-    assert [one.position for one in engine.groups("newest", 9)] == ["documents-0@3", "documents-0@2"]
+    assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == [
+        "unique-0@3",
+        "unique-0@2",
+    ]
+    assert [one.position for one in engine.groups("newest", 9)] == [
+        "documents-0@3",
+        "documents-0@2",
+    ]
     assert engine.forgotten() == [ForgottenId("key", "shown", 1, 1)]
     assert engine.place == PLACE
 
 
 @pytest.mark.parametrize("seed", few(range(6)))
-def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[..., TextIndex], seed: int) -> None:
-    """As a plain list of documents by their times would have it: all that are newer than the last that went are there, in
-    whatever order they came, and none that is older; they take no more than they may, and not much less; groups as old as what
-    went go; take-downs and the place stay."""
+def test_the_oldest_leave_where_the_folder_is_too_large(
+    make_engine: Callable[..., TextIndex], seed: int
+) -> None:
+    """As a plain list of documents by their times would have it: all that are newer than the last
+    that went are there, in whatever order they came, and none that is older; they take no more than
+    they may, and not much less; groups as old as what went go; take-downs and the place stay."""
     dice, engine, most = Dice("too large", seed), make_engine(), 60_000
     kept: list[TextFacts] = []
     newest: dict[str, int] = {}
@@ -296,9 +398,15 @@ def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[..
             edge = went[-1].time_ms
             newest = {group: time_ms for group, time_ms in newest.items() if time_ms >= edge}
             assert engine.live_bytes > most / 2
-        found = [known for known in (engine.facts_at(f"unique-0@{made}") for made in range(number + 1)) if known]
+        found = [
+            known
+            for known in (engine.facts_at(f"unique-0@{made}") for made in range(number + 1))
+            if known
+        ]
         assert sorted(one.time_ms for one in found) == sorted(one.time_ms for one in kept)
-        assert {one.at for one in found if one.time_ms > edge} == {one.at for one in kept if one.time_ms > edge}
+        assert {one.at for one in found if one.time_ms > edge} == {
+            one.at for one in kept if one.time_ms > edge
+        }
         kept = found  # of those at the edge any may have gone
         assert {one.position: one.newest_ms for one in engine.groups("newest", 99)} == newest
     assert passes >= 3
@@ -324,9 +432,12 @@ YEAR_9999_MS = 253_402_300_000_000
 
 
 def fill(engine: TextIndex, numbers: range, time_ms: int, most: int = 0) -> list[int]:
-    """Add documents of twenty words of their own, and let go of the oldest beyond so many bytes; return their numbers."""
+    """Add documents of twenty words of their own, and let go of the oldest beyond so many bytes;
+    return their numbers."""
     for number in numbers:
-        engine.add_text(facts(number, time_ms=time_ms), [f"w{number}{place}" for place in range(20)])
+        engine.add_text(
+            facts(number, time_ms=time_ms), [f"w{number}{place}" for place in range(20)]
+        )
     engine.commit(PLACE)
     while most and engine.drop_beyond(most):
         engine.commit(PLACE)
@@ -334,7 +445,8 @@ def fill(engine: TextIndex, numbers: range, time_ms: int, most: int = 0) -> list
 
 
 def test_a_time_that_lies_ahead_shuts_nobody_out(make_engine: Callable[..., TextIndex]) -> None:
-    """Producers may write any time: documents of the year 9999 are as old as their reading, and leave in their turn."""
+    """Producers may write any time: documents of the year 9999 are as old as their reading, and
+    leave in their turn."""
     clock = [1_000_000]
     engine = make_engine(None, lambda: clock[0])
 
@@ -355,8 +467,11 @@ def test_a_time_that_lies_ahead_shuts_nobody_out(make_engine: Callable[..., Text
     assert left(ahead) == []
 
 
-def test_a_clock_that_was_ahead_shuts_nobody_out(make_engine: Callable[..., TextIndex], tmp_path: Path) -> None:
-    """What a search let in meanwhile goes first once the clock is right, and what comes then is taken in."""
+def test_a_clock_that_was_ahead_shuts_nobody_out(
+    make_engine: Callable[..., TextIndex], tmp_path: Path
+) -> None:
+    """What a search let in meanwhile goes first once the clock is right, and what comes then is
+    taken in."""
     clock = [YEAR_9999_MS]
     engine = make_engine(tmp_path, lambda: clock[0])
     fill(engine, range(200), clock[0] - 1)
@@ -373,20 +488,25 @@ def test_a_clock_that_was_ahead_shuts_nobody_out(make_engine: Callable[..., Text
 
 
 def test_no_forgotten_id_lies_in_the_folder(tmp_path: Path) -> None:
-    """What is kept of a take-down, and with copies of what they are copies of, is a digest or nothing."""
+    """What is kept of a take-down, and with copies of what they are copies of, is a digest or
+    nothing."""
     engine = TextIndex(tmp_path)
     engine.forget(forgotten_id("https://secret.example", 5))
     engine.commit(PLACE)
     engine.close()
 
     found = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert (b"secret" in found, key_of(b"https://secret.example").encode() in found) == (False, True)
+    assert (b"secret" in found, key_of(b"https://secret.example").encode() in found) == (
+        False,
+        True,
+    )
 
 
 def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Path) -> None:
     engine = TextIndex(tmp_path / "one")
     with pytest.raises(
-        StoreError, match=r"another process has it open; stop that search, or .* STREAM_DEDUP_SEARCH_DIR\.$"
+        StoreError,
+        match=r"another process has it open; stop that search, or .* STREAM_DEDUP_SEARCH_DIR\.$",
     ) as held:
         TextIndex(tmp_path / "one")
     assert held.value.exit_code == 1, "it may have ended by the next start"
@@ -409,7 +529,9 @@ def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Pat
         lambda engine: engine.forget(forgotten_id("kept1", 5)),
     ],
 )
-def test_a_full_disk_is_told_at_any_write(write: Callable[[TextIndex], object], tmp_path: Path) -> None:
+def test_a_full_disk_is_told_at_any_write(
+    write: Callable[[TextIndex], object], tmp_path: Path
+) -> None:
     """The engine's own threads meet it, and its next call says so, whichever that is."""
     engine = TextIndex(tmp_path)
     broken = MagicMock()

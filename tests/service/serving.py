@@ -24,10 +24,15 @@ class Clock:
 
 @contextmanager
 def serving(
-    routes: Sequence[BaseRoute] = (), health: Health | None = None, registry: CollectorRegistry | None = None, **named: Any
+    routes: Sequence[BaseRoute] = (),
+    health: Health | None = None,
+    registry: CollectorRegistry | None = None,
+    **named: Any,
 ) -> Iterator[HttpServer]:
     """Give the server, which is ready; it ends with the block, however that ends."""
-    server = HttpServer("127.0.0.1", 0, health or Health(), registry or CollectorRegistry(), routes, **named)
+    server = HttpServer(
+        "127.0.0.1", 0, health or Health(), registry or CollectorRegistry(), routes, **named
+    )
     server.start()
     try:
         yield server

@@ -40,10 +40,16 @@ def asked(*bases: str, path: str = "/v1/own") -> tuple[str, object]:
 
 
 def test_who_has_not_the_path_is_passed_over(serve: Serve) -> None:
-    other, stranger = serve(404, problem_bytes(404, "elsewhere", paths=["/livez"])), serve(404, b'{"error": "none"}')
+    other, stranger = (
+        serve(404, problem_bytes(404, "elsewhere", paths=["/livez"])),
+        serve(404, b'{"error": "none"}'),
+    )
     page, right = serve(200, b"<html>"), serve(200, b'{"found": 1}')
 
-    assert asked(NOBODY, other, stranger, page, right, serve(200, b'{"found": 2}')) == (right, {"found": 1})
+    assert asked(NOBODY, other, stranger, page, right, serve(200, b'{"found": 2}')) == (
+        right,
+        {"found": 1},
+    )
 
 
 def test_nobody_is_told_with_who_was_asked_and_what_to_do(serve: Serve) -> None:
@@ -53,9 +59,12 @@ def test_nobody_is_told_with_who_was_asked_and_what_to_do(serve: Serve) -> None:
         asked(NOBODY, other, path="/v1/similar")
 
     assert str(raised.value) == (
-        f"No index answers at {NOBODY} (Connection refused) or {other} (another role answers there). Start one."
+        f"No index answers at {NOBODY} (Connection refused) or {other} (another role answers "
+        "there). Start one."
     )
-    with pytest.raises(InputError, match=r"^'ftp://x' is no address of an index; write it as http://HOST:PORT\.$"):
+    with pytest.raises(
+        InputError, match=r"^'ftp://x' is no address of an index; write it as http://HOST:PORT\.$"
+    ):
         asked("ftp://x")
 
 
@@ -70,17 +79,29 @@ def test_nobody_is_told_with_who_was_asked_and_what_to_do(serve: Serve) -> None:
         (503, StreamDedupError),
     ],
 )
-def test_a_refusal_ends_the_walk_with_its_sentence(serve: Serve, status: int, error: type[Exception]) -> None:
-    """A refusal as a problem is the role's own, whatever its status; who set it up otherwise must act."""
+def test_a_refusal_ends_the_walk_with_its_sentence(
+    serve: Serve, status: int, error: type[Exception]
+) -> None:
+    """A refusal as a problem is the role's own, whatever its status; who set it up otherwise must
+    act."""
     refusing = serve(status, problem_bytes(status, "It is so."))
 
     with pytest.raises(StreamDedupError) as raised:
         asked(refusing, serve(200, b'{"found": 1}'))
 
-    assert (type(raised.value), str(raised.value)) == (error, f"The index at {refusing} answers: It is so.")
+    assert (type(raised.value), str(raised.value)) == (
+        error,
+        f"The index at {refusing} answers: It is so.",
+    )
 
 
 def test_a_problem_is_that_of_the_rfc_whatever_it_says() -> None:
-    """The title is the status's own phrase; half of a surrogate pair, which has no UTF-8, is sent as any other text."""
-    assert problem(409, "No.") == {"type": "about:blank", "title": "Conflict", "status": 409, "detail": "No."}
+    """The title is the status's own phrase; half of a surrogate pair, which has no UTF-8, is sent
+    as any other text."""
+    assert problem(409, "No.") == {
+        "type": "about:blank",
+        "title": "Conflict",
+        "status": 409,
+        "detail": "No.",
+    }
     assert json.loads(problem_bytes(404, "\ud800", paths=["/a"]))["detail"] == "\ud800"

@@ -1,4 +1,5 @@
-"""What many, slow and greedy clients can do to a role's HTTP port: nothing to its probes, and little to its work."""
+"""What many, slow and greedy clients can do to a role's HTTP port: nothing to its probes, and
+little to its work."""
 
 from __future__ import annotations
 
@@ -105,10 +106,15 @@ def greedy(server: HttpServer, requests: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def together(count: int, go_on: threading.Event, question: Callable[[int], object]) -> Iterator[list[object]]:
-    """Have so many ask at a time; at the block's end they may go on, and their answers are in the list."""
+def together(
+    count: int, go_on: threading.Event, question: Callable[[int], object]
+) -> Iterator[list[object]]:
+    """Have so many ask at a time; at the block's end they may go on, and their answers are in the
+    list."""
     answers: list[object] = []
-    threads = [threading.Thread(target=lambda at=at: answers.append(question(at))) for at in range(count)]
+    threads = [
+        threading.Thread(target=lambda at=at: answers.append(question(at))) for at in range(count)
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -120,9 +126,14 @@ def together(count: int, go_on: threading.Event, question: Callable[[int], objec
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n"], ids=["idle", "half a request"])
-def test_a_crowd_keeps_no_probe_out_and_takes_no_files_from_the_role(tmp_path: Path, sent: bytes) -> None:
-    """1,100 connections that ask nothing, against a process that may open 400 files: probes, files and log are unharmed."""
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n"], ids=["idle", "half a request"]
+)
+def test_a_crowd_keeps_no_probe_out_and_takes_no_files_from_the_role(
+    tmp_path: Path, sent: bytes
+) -> None:
+    """1,100 connections that ask nothing, against a process that may open 400 files: probes, files
+    and log are unharmed."""
     errors = tmp_path / "errors"
     with (
         errors.open("wb") as log,
@@ -166,12 +177,20 @@ def server(big: bytes) -> Iterator[HttpServer]:
     async def told(request: Request) -> Response:
         return JSONResponse({"bytes": len(await request.body())})
 
-    routes = [Route("/v1/own", own), Route("/v1/much", much), Route("/v1/told", told, methods=["POST"])]
+    routes = [
+        Route("/v1/own", own),
+        Route("/v1/much", much),
+        Route("/v1/told", told, methods=["POST"]),
+    ]
     with serving(routes) as one:
         yield one
 
 
-@pytest.mark.parametrize("first", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], ids=["first request", "second request"])
+@pytest.mark.parametrize(
+    "first",
+    [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"],
+    ids=["first request", "second request"],
+)
 def test_a_head_that_trickles_in_is_not_awaited_for_ever(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
@@ -189,8 +208,11 @@ def test_a_head_that_trickles_in_is_not_awaited_for_ever(
 HEAD_WITHOUT_BODY = b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\nq"
 
 
-def test_clients_that_never_send_their_bodies_take_no_place(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as places: while all of them stay, what others ask is answered; a probe too, of the same kind."""
+def test_clients_that_never_send_their_bodies_take_no_place(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as places: while all of them stay, what others ask is answered; a probe too, of the
+    same kind."""
     monkeypatch.setattr(door, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
     with ExitStack() as open_connections:
         for _ in range(door.REQUESTS_MAX):
@@ -201,7 +223,9 @@ def test_clients_that_never_send_their_bodies_take_no_place(server: HttpServer, 
         assert server.connections >= door.REQUESTS_MAX, "none of them was cut"
 
 
-def test_a_body_that_does_not_come_is_not_awaited_for_ever(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_not_awaited_for_ever(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The client is cut off, also where it sends a byte now and then, or asked properly before."""
     monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
     with connect(server.port) as silent, connect(server.port) as slow:
@@ -218,7 +242,10 @@ def test_a_body_larger_than_any_question_is_not_kept(server: HttpServer) -> None
     """It is refused with a sentence, and the connection goes on behind it."""
     with connect(server.port) as much:
         size = door.BODY_BYTES_MAX + 1
-        much.sendall(b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
+        much.sendall(
+            b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size
+            + bytes(size)
+        )
         answer = http.client.HTTPResponse(much)
         answer.begin()
         assert (answer.status, "bytes" in json.loads(answer.read())["detail"]) == (413, True)
@@ -229,7 +256,9 @@ def test_a_body_larger_than_any_question_is_not_kept(server: HttpServer) -> None
 def test_a_client_that_waits_to_be_told_to_send_its_body_is_told(server: HttpServer) -> None:
     """As curl does with a larger body: `Expect: 100-continue`."""
     with connect(server.port) as polite:
-        polite.sendall(b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+        polite.sendall(
+            b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+        )
         assert polite.recv(65536).startswith(b"HTTP/1.1 100")
         polite.sendall(b"abc")
         answer = http.client.HTTPResponse(polite)
@@ -241,7 +270,8 @@ def test_a_client_that_waits_to_be_told_to_send_its_body_is_told(server: HttpSer
 def test_answers_that_nobody_takes_hold_no_place_and_are_dropped(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch, big: bytes, requests: int
 ) -> None:
-    """The second of two requests waits for the client, not for ever; who reads nothing is cut off, who reads gets all."""
+    """The second of two requests waits for the client, not for ever; who reads nothing is cut off,
+    who reads gets all."""
     monkeypatch.setattr(door, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
     with greedy(server, requests):
         assert ask(server, "/v1/own")[0] == 200  # so that the second has had its turn
@@ -254,7 +284,9 @@ def test_answers_that_nobody_takes_hold_no_place_and_are_dropped(
     assert ask(server, "/v1/much")[1] == big
 
 
-def test_what_is_not_http_is_not_worth_a_log_line_each(server: HttpServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_not_http_is_not_worth_a_log_line_each(
+    server: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whoever sends rubbish would else fill the disk with our words."""
     with caplog.at_level(logging.INFO):
         for _ in range(20):
@@ -266,9 +298,12 @@ def test_what_is_not_http_is_not_worth_a_log_line_each(server: HttpServer, caplo
 
 
 def test_what_is_no_probe_is_paced(server: HttpServer) -> None:
-    """Many clients that ask without a pause get so many answers a second, all of them; probes are not held up."""
+    """Many clients that ask without a pause get so many answers a second, all of them; probes are
+    not held up."""
     begun = time.monotonic()
-    with together(10, threading.Event(), lambda _: [ask(server, "/v1/own")[0] for _ in range(5)]) as answers:
+    with together(
+        10, threading.Event(), lambda _: [ask(server, "/v1/own")[0] for _ in range(5)]
+    ) as answers:
         pass
 
     assert answers == [[200] * 5] * 10
@@ -276,7 +311,8 @@ def test_what_is_no_probe_is_paced(server: HttpServer) -> None:
 
 
 def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
-    """While as many as may be wait for a slow route, the next is told to come again, and a probe is answered."""
+    """While as many as may be wait for a slow route, the next is told to come again, and a probe is
+    answered."""
     inside, go_on = threading.Semaphore(0), threading.Event()
 
     def slow(_: Request) -> Response:
@@ -292,7 +328,11 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
         for _ in range(ROUTE_THREADS):  # no more of them are begun at a time
             assert inside.acquire(timeout=WAIT_SECONDS)
         status, body, headers = ask(server, "/v1/slow")
-        assert (status, headers["Retry-After"], headers["Content-Type"]) == (503, "1", "application/problem+json")
+        assert (status, headers["Retry-After"], headers["Content-Type"]) == (
+            503,
+            "1",
+            "application/problem+json",
+        )
         assert "ask again" in json.loads(body)["detail"]
         assert [ask(server, path)[0] for path in ("/livez", "/metrics")] == [200, 200]
     assert statuses == [200] * door.REQUESTS_MAX
@@ -313,7 +353,10 @@ def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
     registry.register(Slow())
     made.clear()
     entered.clear()
-    with serving(registry=registry) as server, together(20, go_on, lambda _: ask(server, "/metrics")[0]) as statuses:
+    with (
+        serving(registry=registry) as server,
+        together(20, go_on, lambda _: ask(server, "/metrics")[0]) as statuses,
+    ):
         assert entered.wait(WAIT_SECONDS)
         until(lambda: server.connections >= 20, "not all of them came")
         assert ask(server, "/livez")[0] == 200
@@ -323,11 +366,19 @@ def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
     assert made != ["http"]
 
 
-def test_stats_are_made_once_for_all_who_ask_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 clients ask for the hottest buckets, 1,000 or fewer of them: one pass over the buckets, and no probe waits."""
+def test_stats_are_made_once_for_all_who_ask_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 clients ask for the hottest buckets, 1,000 or fewer of them: one pass over the buckets,
+    and no probe waits."""
     index = LogIndex(RocksStore(tmp_path / "volume"))
     index.bind("cluster/0123")
-    index.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch([Doc(0, 0, 1, b"a" * 16, 3**70)]))])
+    index.apply(
+        [
+            (0, APPEND_MS, declare(PLANS["blocks"])),
+            (1, APPEND_MS, batch([Doc(0, 0, 1, b"a" * 16, 3**70)])),
+        ]
+    )
     entered, go_on, made = threading.Event(), threading.Event(), []
     original = report.stats
 

@@ -56,7 +56,11 @@ def server(health: Health) -> Iterator[HttpServer]:
 
 
 def ask(
-    server: Any, path: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes | None = None
+    server: Any,
+    path: str,
+    method: str = "GET",
+    headers: dict[str, str] | None = None,
+    body: bytes | None = None,
 ) -> tuple[int, bytes, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
@@ -67,22 +71,33 @@ def ask(
         connection.close()
 
 
-def ask_json(server: HttpServer, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, Any]:
+def ask_json(
+    server: HttpServer, path: str, method: str = "GET", body: bytes | None = None
+) -> tuple[int, Any]:
     status, answer, _ = ask(server, path, method, body=body)
     return status, json.loads(answer)
 
 
 def test_probes_follow_the_health(server: HttpServer, health: Health, clock: Clock) -> None:
     """Each probe answers 200 or 503 with a sentence, as the role's loop says."""
-    assert ask_json(server, "/startupz") == (503, {"started": False, "text": "The role is starting.", "progress": 0.0})
+    assert ask_json(server, "/startupz") == (
+        503,
+        {"started": False, "text": "The role is starting.", "progress": 0.0},
+    )
     assert ask_json(server, "/readyz")[0] == 503
     assert ask_json(server, "/livez")[0] == 200
 
     health.beat()
     health.startup(1.0, "caught up")
     health.ready(True, "applied up to log offset 7")
-    assert ask_json(server, "/startupz") == (200, {"started": True, "text": "caught up", "progress": 1.0})
-    assert ask_json(server, "/readyz") == (200, {"ready": True, "text": "applied up to log offset 7"})
+    assert ask_json(server, "/startupz") == (
+        200,
+        {"started": True, "text": "caught up", "progress": 1.0},
+    )
+    assert ask_json(server, "/readyz") == (
+        200,
+        {"ready": True, "text": "applied up to log offset 7"},
+    )
     assert ask_json(server, "/livez")[0] == 200
 
     clock.seconds = 61.0
@@ -126,7 +141,11 @@ def test_unknown_paths_and_own_routes(server: HttpServer) -> None:
     assert ask_json(server, "/v1/own") == (200, {"own": 1})
     status, raw, headers = ask(server, "/nothing")
     body = json.loads(raw)
-    assert (status, body["status"], headers["Content-Type"]) == (404, 404, "application/problem+json")
+    assert (status, body["status"], headers["Content-Type"]) == (
+        404,
+        404,
+        "application/problem+json",
+    )
     assert body["paths"] == ["/livez", "/readyz", "/startupz", "/metrics", "/v1/own", "/v1/broken"]
     assert body["detail"].startswith("There is nothing here")
 
@@ -142,7 +161,8 @@ def test_a_broken_route_tells_nothing_and_breaks_nothing(server: HttpServer) -> 
 
 
 def test_the_port_is_free_after_stop_and_a_taken_one_is_a_sentence(health: Health) -> None:
-    """A taken port ends the role at start with exit code 78 and the setting to change; stop gives the port back."""
+    """A taken port ends the role at start with exit code 78 and the setting to change; stop gives
+    the port back."""
     with serving(health=health) as first:
         port = first.port
         second = HttpServer("127.0.0.1", port, health, CollectorRegistry())
@@ -188,8 +208,11 @@ NAMED = "pages.example,*.inside.example"
         ("", False),
     ],
 )
-def test_only_under_names_of_ours_is_anything_told(health: Health, host: str, is_ours: bool) -> None:
-    """A site whose name leads to this port reads nothing through a browser here; probes and metrics have any name."""
+def test_only_under_names_of_ours_is_anything_told(
+    health: Health, host: str, is_ours: bool
+) -> None:
+    """A site whose name leads to this port reads nothing through a browser here; probes and metrics
+    have any name."""
 
     async def own(_: Request) -> JSONResponse:
         return JSONResponse({"own": 1})
@@ -209,7 +232,9 @@ def test_any_name_is_taken_where_the_setting_says_so(health: Health) -> None:
 
 
 @pytest.mark.parametrize("role", ["index", "insights", "search", "console"])
-def test_each_role_takes_the_names_of_the_setting(role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_role_takes_the_names_of_the_setting(
+    role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While it still waits for Kafka, as everywhere else."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
     (port,) = free_ports(1)
@@ -221,7 +246,9 @@ def test_each_role_takes_the_names_of_the_setting(role: Role, tmp_path: Path, mo
         search_dir=tmp_path / "search",
     )
     stop = threading.Event()
-    thread = threading.Thread(target=importlib.import_module(MODULES[role]).run, args=(settings, stop))
+    thread = threading.Thread(
+        target=importlib.import_module(MODULES[role]).run, args=(settings, stop)
+    )
     thread.start()
     try:
         until = time.monotonic() + 60
@@ -235,9 +262,13 @@ def test_each_role_takes_the_names_of_the_setting(role: Role, tmp_path: Path, mo
 
 
 def statuses_at(port: int) -> list[int]:
-    """Return what is answered under a name of the setting, and under another; nothing while nobody listens."""
+    """Return what is answered under a name of the setting, and under another; nothing while nobody
+    listens."""
     try:
-        return [ask(SimpleNamespace(port=port), "/", headers={"Host": host})[0] for host in ("pages.example", "evil.example")]
+        return [
+            ask(SimpleNamespace(port=port), "/", headers={"Host": host})[0]
+            for host in ("pages.example", "evil.example")
+        ]
     except ConnectionRefusedError:
         return []
 
@@ -250,5 +281,8 @@ def test_an_address_that_is_not_ours_is_a_sentence(health: Health, host: str) ->
 
 def test_only_the_configured_address_is_bound(server: HttpServer) -> None:
     assert ask(server, "/livez")[0] == 200
-    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.2", server.port), 5):
+    with (
+        pytest.raises(ConnectionRefusedError),
+        socket.create_connection(("127.0.0.2", server.port), 5),
+    ):
         pass

@@ -1,4 +1,5 @@
-"""Logs: whole lines, harmless values, no secrets in tracebacks; of a broker that is away one sentence, then one a minute."""
+"""Logs: whole lines, harmless values, no secrets in tracebacks; of a broker that is away one
+sentence, then one a minute."""
 
 from __future__ import annotations
 
@@ -55,12 +56,18 @@ def test_levels_are_kept_for_both() -> None:
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_no_value_is_printed_raw(log_format: Any) -> None:
-    """Escape sequences, line breaks and bytes in events and values are written out, and a huge value is cut."""
+    """Escape sequences, line breaks and bytes in events and values are written out, and a huge
+    value is cut."""
     stream = io.StringIO()
     logs.configure("info", log_format, stream=stream)
     log = structlog.get_logger("stream_dedup.x")
 
-    log.info("a\x1b[2Jb\nforged line", id=b"\x1b]0;title\x07\xff", many={"k\x1b": ["\u202e"]}, huge="x" * 100_000)
+    log.info(
+        "a\x1b[2Jb\nforged line",
+        id=b"\x1b]0;title\x07\xff",
+        many={"k\x1b": ["\u202e"]},
+        huge="x" * 100_000,
+    )
     logging.getLogger(logs.KAFKA_LOGGER).error("from the network: \x1b[31m\nforged")
 
     text = stream.getvalue()
@@ -90,7 +97,8 @@ def test_a_traceback_is_one_json_value_without_local_variables() -> None:
 
 
 def test_a_terminal_gets_colours_and_a_file_does_not() -> None:
-    """`auto` writes for people on a terminal, and JSON elsewhere; `console` without a terminal has no colours."""
+    """`auto` writes for people on a terminal, and JSON elsewhere; `console` without a terminal has
+    no colours."""
     terminal, file = Terminal(), io.StringIO()
 
     logs.configure("info", "auto", stream=terminal)
@@ -116,20 +124,24 @@ def test_configuring_again_does_not_double_the_lines() -> None:
 
 
 REFUSED = (
-    "FAIL [stream-dedup-admin#producer-1] [thrd:127.0.0.1:1/bootstrap]: 127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 "
+    "FAIL [stream-dedup-admin#producer-1] [thrd:127.0.0.1:1/bootstrap]: 127.0.0.1:1/bootstrap: "
+    "Connect to ipv4#127.0.0.1:1 "
     "failed: Connection refused (after 0ms in state CONNECT, 120 identical error(s) suppressed)"
 )
 TLS = "sasl_ssl://kafka:9093/bootstrap"
 
 
 def test_a_broker_that_is_away_is_one_sentence() -> None:
-    """However many clients try however often: the reason first, then where; other lines of the clients stay."""
+    """However many clients try however often: the reason first, then where; other lines of the
+    clients stay."""
     stream = io.StringIO()
     logs.configure("info", "json", stream=stream)
 
     for _ in range(385):
         logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
-        logging.getLogger(logs.KAFKA_LOGGER).error("ERROR [c#producer-1] [thrd:app]: c#producer-1: 1/1 brokers are down")
+        logging.getLogger(logs.KAFKA_LOGGER).error(
+            "ERROR [c#producer-1] [thrd:app]: c#producer-1: 1/1 brokers are down"
+        )
         logging.getLogger("aiokafka").error(
             "Unable connect to node with id 1: [Errno 111] Connect call failed ('127.0.0.1', 1)"
         )
@@ -145,7 +157,8 @@ def test_a_broker_that_is_away_is_one_sentence() -> None:
 
 
 def test_it_is_said_again_each_minute_with_what_was_tried() -> None:
-    """The next sentence names every address and how often it was tried; after a quiet while it is news again."""
+    """The next sentence names every address and how often it was tried; after a quiet while it is
+    news again."""
     now = [0.0]
     told = ConnectionLines(lambda: now[0])
 
@@ -160,7 +173,8 @@ def test_it_is_said_again_each_minute_with_what_was_tried() -> None:
         assert not heard(REFUSED.replace("127.0.0.1:1", "127.0.0.1:2"))
     now[0] = 60.0
     assert heard(REFUSED) == (
-        "Connection refused: no connection to Kafka in the last 60 s, tried 10 times at 127.0.0.1:1 and 9 times at 127.0.0.1:2."
+        "Connection refused: no connection to Kafka in the last 60 s, tried 10 times at "
+        "127.0.0.1:1 and 9 times at 127.0.0.1:2."
     )
     now[0] = 600.0
     assert "until it answers" in heard(REFUSED)
@@ -182,7 +196,10 @@ def test_debug_shows_every_line() -> None:
     [
         (REFUSED, ("127.0.0.1:1", "Connection refused")),
         (
-            f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: Failed to resolve 'kafka:9093': Name or service not known",
+            (
+                f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: Failed to resolve 'kafka:9093': Name or "
+                "service not known"
+            ),
             ("kafka:9093", "Failed to resolve 'kafka:9093': Name or service not known"),
         ),
         (
@@ -191,17 +208,30 @@ def test_debug_shows_every_line() -> None:
         ),
         (
             (
-                "FAIL [c#producer-18] [thrd:TxnCoordinator]: TxnCoordinator: Connect to ipv4#127.0.0.1:34719 failed: "
+                "FAIL [c#producer-18] [thrd:TxnCoordinator]: TxnCoordinator: Connect to "
+                "ipv4#127.0.0.1:34719 failed: "
                 "Connection reset by peer (after 1ms in state CONNECT)"
             ),
             ("127.0.0.1:34719", "Connection reset by peer"),
         ),
         (
-            f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: ApiVersionRequest failed: Local: Timed out: probably due to",
+            (
+                f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: ApiVersionRequest failed: Local: Timed out: "
+                "probably due to"
+            ),
             ("kafka:9093", "It takes connections and does not answer"),
         ),
-        ("SESSTMOUT [c#consumer-1] [thrd:main]: Consumer group session timed out (in join-state steady)", None),
-        ("CONFWARN [c#consumer-1] [thrd:app]: Configuration property x is a producer property", None),
+        (
+            (
+                "SESSTMOUT [c#consumer-1] [thrd:main]: Consumer group session timed out (in join-state "
+                "steady)"
+            ),
+            None,
+        ),
+        (
+            "CONFWARN [c#consumer-1] [thrd:app]: Configuration property x is a producer property",
+            None,
+        ),
     ],
 )
 def test_what_is_about_a_connection(line: str, found: tuple[str, str] | None) -> None:
@@ -209,6 +239,11 @@ def test_what_is_about_a_connection(line: str, found: tuple[str, str] | None) ->
 
 
 def test_what_aiokafka_says_of_records_stays() -> None:
-    assert reason_of_aiokafka("Failed fetch messages from 1: NodeNotReadyError: Attempt to send a request to node") == ("", "")
-    assert reason_of_aiokafka("OffsetCommit failed for group g due to group error (IllegalGeneration)") is None
+    assert reason_of_aiokafka(
+        "Failed fetch messages from 1: NodeNotReadyError: Attempt to send a request to node"
+    ) == ("", "")
+    assert (
+        reason_of_aiokafka("OffsetCommit failed for group g due to group error (IllegalGeneration)")
+        is None
+    )
     assert logs.AGAIN_SECONDS == 60.0

@@ -12,7 +12,14 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from stream_dedup import __version__
-from stream_dedup.ground.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.ground.document import (
+    DeadLetter,
+    LogPlace,
+    Message,
+    Position,
+    Reason,
+    Representative,
+)
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.kafka import Output
@@ -26,7 +33,9 @@ from stream_dedup.worker.prepare import Decided
 OF = Representative(Position("documents", bytes(16), 0, 1), b"id", 0)
 
 
-def leaving(decided: Decided, value: bytes | None = b"12345", timestamp_ms: int | None = None) -> EmittedRecord:
+def leaving(
+    decided: Decided, value: bytes | None = b"12345", timestamp_ms: int | None = None
+) -> EmittedRecord:
     message = Message("documents", 0, 7, b"k", value, timestamp_ms, [])
     return EmittedRecord(Output("t", 0, b"k", value, timestamp_ms, []), message, decided)
 
@@ -36,7 +45,8 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 
 
 def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
-    """In = out: every record of a committed transaction is one document or one dead letter, with its bytes."""
+    """In = out: every record of a committed transaction is one document or one dead letter, with
+    its bytes."""
     metrics = WorkerMetrics("words:128")
     place = LogPlace(3, 4)
     batch = [
@@ -67,16 +77,23 @@ def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
     assert value(found, "similarity_count") == 1, "of an exact copy none is told"
     assert value(found, "similarity_sum") == 0.6
     samples = [sample for metric in found.collect() for sample in metric.samples]
-    out = sum(one.value for one in samples if one.name.endswith(("documents_total", "dead_letters_total")))
+    out = sum(
+        one.value for one in samples if one.name.endswith(("documents_total", "dead_letters_total"))
+    )
     assert out == len(batch)
 
 
 def test_latency_is_the_age_by_the_record_s_timestamp() -> None:
-    """A record of ten seconds ago lies in the bucket up to 30 s; one without a timestamp, or from the future, is no error."""
+    """A record of ten seconds ago lies in the bucket up to 30 s; one without a timestamp, or from
+    the future, is no error."""
     metrics = WorkerMetrics("r")
     now_ms = int(time.time() * 1000)
 
-    records = [leaving(Reason.EMPTY, b"", now_ms - 10_500), leaving(Reason.EMPTY, b"", now_ms + 10**9), leaving(Reason.EMPTY)]
+    records = [
+        leaving(Reason.EMPTY, b"", now_ms - 10_500),
+        leaving(Reason.EMPTY, b"", now_ms + 10**9),
+        leaving(Reason.EMPTY),
+    ]
     metrics.left(EmittedCounts.of(records))
 
     assert value(metrics.registry, "verdict_latency_seconds_count") == 2
@@ -91,7 +108,15 @@ def test_every_series_is_there_before_it_first_moves() -> None:
 
     for reason in Reason:
         if reason.verdict is not None:
-            assert value(metrics.registry, "documents_total", verdict=reason.verdict.value, reason=reason.label) == 0
+            assert (
+                value(
+                    metrics.registry,
+                    "documents_total",
+                    verdict=reason.verdict.value,
+                    reason=reason.label,
+                )
+                == 0
+            )
     for stage in ("decode", "field", "size", "fetch", "fingerprint"):
         assert value(metrics.registry, "dead_letters_total", stage=stage) == 0
 
@@ -118,7 +143,10 @@ def test_the_worker_s_other_metrics_move() -> None:
     assert value(found, "transactions_total", result="committed") == 1
     assert value(found, "consumer_lag_records", topic="documents", partition="3") == 17
     assert (value(found, "batches_in_flight"), value(found, "documents_in_flight")) == (2, 900)
-    assert (value(found, "bytes_in_flight"), value(found, "transaction_documents_max")) == (1_700_000, 500)
+    assert (value(found, "bytes_in_flight"), value(found, "transaction_documents_max")) == (
+        1_700_000,
+        500,
+    )
     assert value(found, "unemitted_representatives") == 31
     assert value(found, "unanswered_seconds") == 2.5
 
@@ -147,7 +175,8 @@ FIGURES = {
 
 
 def test_the_index_s_metrics_move() -> None:
-    """Representatives, size and offset follow the index's statistics; the recipe is known once it was declared."""
+    """Representatives, size and offset follow the index's statistics; the recipe is known once it
+    was declared."""
     metrics = IndexMetrics()
     metrics.state(FIGURES)
     metrics.state(FIGURES | {"evicted_window": 5}, (4, 1, 2, *[0] * 29, 1))
@@ -158,25 +187,41 @@ def test_the_index_s_metrics_move() -> None:
 
     found = metrics.registry
     assert value(found, "similarity_threshold") == 0.65
-    counts = {le: value(found, "candidates_bucket", le=le) for le in ("0.0", "1.0", "3.0", "7.0", "1048575.0", "+Inf")}
+    counts = {
+        le: value(found, "candidates_bucket", le=le)
+        for le in ("0.0", "1.0", "3.0", "7.0", "1048575.0", "+Inf")
+    }
     assert counts == {"0.0": 4, "1.0": 5, "3.0": 7, "7.0": 7, "1048575.0": 7, "+Inf": 8}
     assert value(found, "candidates_sum") == 35
     assert value(found, "index_restored_empty_total") == 1
-    assert (value(found, "index_made_anew_total"), value(found, "index_unwritten_tables_total")) == (3, 2)
+    assert (
+        value(found, "index_made_anew_total"),
+        value(found, "index_unwritten_tables_total"),
+    ) == (3, 2)
     assert value(found, "index_entries") == 7
     assert value(found, "index_size_bytes") == 4096
-    assert [value(found, "index_evicted_total", reason=reason) for reason in ("window", "forget", "retract")] == [5, 1, 0]
+    assert [
+        value(found, "index_evicted_total", reason=reason)
+        for reason in ("window", "forget", "retract")
+    ] == [5, 1, 0]
     assert value(found, "index_applied_offset") == 77
-    assert [value(found, "index_memory_bytes", where=where) for where in ("memory", "file")] == [1000, 24]
+    assert [value(found, "index_memory_bytes", where=where) for where in ("memory", "file")] == [
+        1000,
+        24,
+    ]
     assert value(found, "index_hottest_bucket_entries") == 5
     assert value(found, "full_blocks") == 6
-    assert [value(found, f"{name}_total") for name in ("rejected_records", "ignored_orders")] == [4, 5]
+    assert [value(found, f"{name}_total") for name in ("rejected_records", "ignored_orders")] == [
+        4,
+        5,
+    ]
     assert value(found, "build_info", version=__version__, recipe="words:128:y") == 1
     assert value(found, "build_info", version=__version__, recipe="") is None
 
 
 def test_the_metrics_of_insights_move() -> None:
-    """The worker's records by whether Kafka took them; the role's records, hosts, signals, events and lag."""
+    """The worker's records by whether Kafka took them; the role's records, hosts, signals, events
+    and lag."""
     worker, insights = WorkerMetrics("r"), InsightsMetrics()
     worker.insights("delivered")
     worker.insights("lost")
@@ -198,7 +243,8 @@ def test_the_metrics_of_insights_move() -> None:
 
 
 def test_no_label_grows_with_the_crawl() -> None:
-    """Exactly these metrics have labels, and these; which names there are the reference page says."""
+    """Exactly these metrics have labels, and these; which names there are the reference page
+    says."""
     roles = (WorkerMetrics("r"), IndexMetrics(), InsightsMetrics(), SearchMetrics())
     worker, index, *_ = roles
     worker.left(EmittedCounts.of([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))]))
@@ -211,9 +257,15 @@ def test_no_label_grows_with_the_crawl() -> None:
             pass
         for metric in metrics.registry.collect():
             for sample in metric.samples:
-                labels.setdefault(metric.name.removeprefix("stream_dedup_"), set()).update(sample.labels)
+                labels.setdefault(metric.name.removeprefix("stream_dedup_"), set()).update(
+                    sample.labels
+                )
 
-    assert {name: " ".join(sorted(found)) for name, found in labels.items() if found and not name.startswith("process_")} == {
+    assert {
+        name: " ".join(sorted(found))
+        for name, found in labels.items()
+        if found and not name.startswith("process_")
+    } == {
         "build_info": "recipe version",
         "bytes": "verdict",
         "candidates": "le",
@@ -237,12 +289,19 @@ def test_no_label_grows_with_the_crawl() -> None:
 
 def test_the_reference_page_has_exactly_these() -> None:
     """Each metric with its type, its role and its own help text; nothing that is gone."""
-    page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md").read_text(
+        encoding="utf-8"
+    )
     lines = re.findall(r"^- `(stream_dedup_\w+)` \((.*?); (.*?)\): (.*)$", page, re.MULTILINE)
     rows = {name: told for name, *told in lines}
     assert len(rows) == len(lines)
     exported: dict[str, list[str]] = {}
-    roles = {"worker": WorkerMetrics("r"), "index": IndexMetrics(), "insights": InsightsMetrics(), "search": SearchMetrics()}
+    roles = {
+        "worker": WorkerMetrics("r"),
+        "index": IndexMetrics(),
+        "insights": InsightsMetrics(),
+        "search": SearchMetrics(),
+    }
     for role, metrics in roles.items():
         for family in metrics.registry.collect():
             if not family.name.startswith("process_"):
@@ -257,7 +316,8 @@ def test_the_reference_page_has_exactly_these() -> None:
 
 @pytest.mark.parametrize("values", [[], [0], [1, 1.5, 2, 2.1, 99], [-1, 0.5]])
 def test_a_batch_histogram_equals_single_observations(values: list[float]) -> None:
-    """Counting a batch at once exports the same as prometheus_client's own histogram, one by one."""
+    """Counting a batch at once exports the same as prometheus_client's own histogram, one by
+    one."""
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     batch = BatchHistogram("h", "text", [1, 2, 10], ours)
     single = Histogram("h", "text", buckets=[1, 2, 10], registry=theirs)

@@ -1,4 +1,5 @@
-"""What a role does with its process: signals, ports, the files that it may open, the memory that it keeps."""
+"""What a role does with its process: signals, ports, the files that it may open, the memory that it
+keeps."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def test_the_second_signal_ends_the_process(number: signal.Signals) -> None:
         "    print('never', flush=True)\n"
     )
 
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
 
     assert ended.stdout == "draining\n"
     assert ended.returncode == -number
@@ -79,7 +82,10 @@ def test_a_row_with_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.Monk
 def test_where_no_row_is_free_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     first = free_ports(2)[0]
     monkeypatch.setattr(random, "randrange", lambda *_: first)
-    with socket.create_server(("127.0.0.1", first + 1)), pytest.raises(StreamDedupError, match="No 2 ports in a row are free"):
+    with (
+        socket.create_server(("127.0.0.1", first + 1)),
+        pytest.raises(StreamDedupError, match="No 2 ports in a row are free"),
+    ):
         free_ports(2)
 
 
@@ -96,7 +102,9 @@ run.run_role("index", Settings())
 @pytest.mark.parametrize(("soft", "hard"), [(256, 300), (300, 300)])
 def test_a_role_opens_as_many_files_as_the_system_lets_it(soft: int, hard: int) -> None:
     program = PROGRAM.format(soft=soft, hard=hard)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
 
     assert done.stdout.split() == [str(hard), str(hard)]
 
@@ -123,12 +131,16 @@ run.join()
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library is told to keep memory")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="only the GNU C library is told to keep memory"
+)
 def test_memory_that_is_freed_is_taken_again_without_a_fault() -> None:
     """Twenty batches of 34 MB each: 8,600 faults a batch if all of it goes back each time."""
 
     def faults(how: str) -> int:
-        asked = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=False)
+        asked = subprocess.run(
+            [sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=False
+        )
         assert asked.returncode == 0, asked.stderr
         return int(asked.stdout)
 
@@ -151,9 +163,13 @@ print(kept - resident_kb())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library is told to keep memory")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="only the GNU C library is told to keep memory"
+)
 def test_memory_that_is_kept_goes_back_when_it_is_told_to() -> None:
-    asked = subprocess.run([sys.executable, "-c", GIVEN_BACK], capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        [sys.executable, "-c", GIVEN_BACK], capture_output=True, text=True, check=False
+    )
 
     assert asked.returncode == 0, asked.stderr
     assert int(asked.stdout) > 15_000

@@ -1,4 +1,5 @@
-"""What a role says about itself, and of what it waits for: a line when it begins, one a minute, and one when it ends."""
+"""What a role says about itself, and of what it waits for: a line when it begins, one a minute, and
+one when it ends."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError, NoAnswerError, StreamDedupError
+from stream_dedup.ground.errors import (
+    BrokerError,
+    ConfigurationError,
+    GoneError,
+    NoAnswerError,
+    StreamDedupError,
+)
 from stream_dedup.service import waits as watch_module
 from stream_dedup.service.health import Health
 from stream_dedup.service.waits import Waits, Watch
@@ -20,11 +27,16 @@ from tests.service.serving import Clock
 
 
 def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> None:
-    """Before its first turn a role is alive, however long it takes; unreadiness and lag never kill."""
+    """Before its first turn a role is alive, however long it takes; unreadiness and lag never
+    kill."""
     clock = Clock()
     health = Health(60.0, clock)
     clock.seconds = 1e6
-    assert (health.live_state().ok, health.startup_state().ok, health.ready_state().ok) == (True, False, False)
+    assert (health.live_state().ok, health.startup_state().ok, health.ready_state().ok) == (
+        True,
+        False,
+        False,
+    )
 
     health.beat()
     clock.seconds += 60.0
@@ -45,7 +57,10 @@ def test_started_is_for_good() -> None:
     health.startup(-5.0, "a")
     assert (health.startup_state().ok, health.startup_state().progress) == (False, 0.0)
     health.startup(0.4, "replaying the log")
-    assert (health.startup_state().progress, health.startup_state().sentence) == (0.4, "replaying the log")
+    assert (health.startup_state().progress, health.startup_state().sentence) == (
+        0.4,
+        "replaying the log",
+    )
     health.startup(7.0, "done")
     assert (health.startup_state().ok, health.startup_state().progress) == (True, 1.0)
     health.startup(0.1, "again")
@@ -106,11 +121,14 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
 
 
 def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafka: Kafka) -> None:
-    """It begins once Kafka answers; when Kafka goes away it is not ready, and is again when Kafka is back."""
+    """It begins once Kafka answers; when Kafka goes away it is not ready, and is again when Kafka
+    is back."""
     health, stop = Health(), threading.Event()
     kafka.why = "Connection refused"
     begun: list[bool] = []
-    with Watch(Settings(), "documents", Waits(health, structlog.get_logger()), lambda _: kafka) as watch:
+    with Watch(
+        Settings(), "documents", Waits(health, structlog.get_logger()), lambda _: kafka
+    ) as watch:
         waiting = threading.Thread(target=lambda: begun.append(watch.wait(stop)), daemon=True)
         waiting.start()
         until(lambda: kafka.asked > 3)
@@ -130,9 +148,12 @@ def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafk
 
 
 def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> None:
-    """A start that fails while Kafka answers fails; one that fails while Kafka is away is made again, unless all is to stop."""
+    """A start that fails while Kafka answers fails; one that fails while Kafka is away is made
+    again, unless all is to stop."""
     stop, starts = threading.Event(), 0
-    with Watch(Settings(), "documents", Waits(Health(), structlog.get_logger()), lambda _: kafka) as watch:
+    with Watch(
+        Settings(), "documents", Waits(Health(), structlog.get_logger()), lambda _: kafka
+    ) as watch:
         assert watch.wait(stop)
 
         def fails_once_without_kafka() -> str:
@@ -162,10 +183,16 @@ def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> 
 
 @pytest.mark.parametrize(
     ("error", "what"),
-    [(GoneError("The topic verdicts does not exist."), "its topics"), (NoAnswerError("Timed out."), "an answer")],
+    [
+        (GoneError("The topic verdicts does not exist."), "its topics"),
+        (NoAnswerError("Timed out."), "an answer"),
+    ],
 )
-def test_a_start_that_may_only_be_too_early_is_made_again(kafka: Kafka, error: StreamDedupError, what: str) -> None:
-    """A topic that is not there yet, and a question without an answer though Kafka is back by now; a stop ends the waiting."""
+def test_a_start_that_may_only_be_too_early_is_made_again(
+    kafka: Kafka, error: StreamDedupError, what: str
+) -> None:
+    """A topic that is not there yet, and a question without an answer though Kafka is back by now;
+    a stop ends the waiting."""
     health, stop = Health(), threading.Event()
     health.ready(True, "at work")
     starts: list[str] = []
@@ -180,7 +207,9 @@ def test_a_start_that_may_only_be_too_early_is_made_again(kafka: Kafka, error: S
         stop.set()
         raise error
 
-    with Watch(Settings(), "documents", Waits(health, structlog.get_logger()), lambda _: kafka) as watch:
+    with Watch(
+        Settings(), "documents", Waits(health, structlog.get_logger()), lambda _: kafka
+    ) as watch:
         assert watch.wait(stop)
         assert watch.begin(stop, too_early) == "begun"
         assert f"waiting for {what}" in starts[-1]

@@ -39,7 +39,8 @@ class VirtualClock:
 
 
 class Aside:
-    """In place of a thread: what it was given has ended at once, or not before it `is_stuck` no more."""
+    """In place of a thread: what it was given has ended at once, or not before it `is_stuck` no
+    more."""
 
     def __init__(self, clock: VirtualClock, *, is_stuck: bool = False) -> None:
         self.clock = clock
@@ -69,12 +70,27 @@ class Aside:
 
 def roomy_flow(wants: int = 5000, in_flight: int = 0) -> Any:
     """Return a flow with room for so many records, in which so many batches are."""
-    return SimpleNamespace(in_flight=in_flight, wants=lambda _: wants, held_bytes=0, has_room=True, source=lambda _: None)
+    return SimpleNamespace(
+        in_flight=in_flight,
+        wants=lambda _: wants,
+        held_bytes=0,
+        has_room=True,
+        source=lambda _: None,
+    )
 
 
 def context(flow: Any, clock: Any = time, stop: threading.Event | None = None) -> WorkerContext:
-    """Return what the parts share: this flow, clock and stop, no failpoint, and nobody who looks at metrics or the log."""
-    return WorkerContext(flow, stop or threading.Event(), lambda: None, mock.MagicMock(), Failpoints(None), clock, mock.Mock())
+    """Return what the parts share: this flow, clock and stop, no failpoint, and nobody who looks at
+    metrics or the log."""
+    return WorkerContext(
+        flow,
+        stop or threading.Event(),
+        lambda: None,
+        mock.MagicMock(),
+        Failpoints(None),
+        clock,
+        mock.Mock(),
+    )
 
 
 def intake_of(
@@ -88,11 +104,14 @@ def intake_of(
     take_in: Callable[[Any], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> Intake:
-    """Return an intake that reads what `take` gives; nothing is to be read again, and its batches go nowhere."""
+    """Return an intake that reads what `take` gives; nothing is to be read again, and its batches
+    go nowhere."""
     return Intake(
         context(flow, clock, stop),
         mock.Mock(go_back=lambda _: False, source=mock.Mock(take_messages=lambda *_: take())),
-        mock.Mock(prepare=prepare or (lambda messages, *_: SimpleNamespace(messages=messages, passed={}))),
+        mock.Mock(
+            prepare=prepare or (lambda messages, *_: SimpleNamespace(messages=messages, passed={}))
+        ),
         aside,  # type: ignore[arg-type]
         WorkerBudget(1 << 30, 10 * MIB),
         allowance or Allowance(Amount(8000, 10 * MIB)),

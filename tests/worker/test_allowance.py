@@ -12,8 +12,11 @@ MOST = Amount(8000, 30_000_000)
 MESSAGE_SECONDS = 20.0
 
 
-def run(allowance: Allowance, rate: float, record_bytes: int, seconds: float) -> tuple[float, int, int]:
-    """Write a backlog at `rate` bytes a second; return the time, the bytes committed and how many timed out."""
+def run(
+    allowance: Allowance, rate: float, record_bytes: int, seconds: float
+) -> tuple[float, int, int]:
+    """Write a backlog at `rate` bytes a second; return the time, the bytes committed and how many
+    timed out."""
     now, written, timed_out = 0.0, 0, 0
     while now < seconds:
         documents = max(1, min(allowance.now.documents, allowance.now.bytes // record_bytes))
@@ -33,7 +36,8 @@ def run(allowance: Allowance, rate: float, record_bytes: int, seconds: float) ->
 @pytest.mark.parametrize("rate", [30_000, 250_000, 1_000_000, 10_000_000])
 @pytest.mark.parametrize("record_bytes", [1000, 12_000, 100_000])
 def test_transactions_shrink_until_they_are_written_in_time(rate: int, record_bytes: int) -> None:
-    """After some time-outs nothing times out any more, and most of what the broker takes is used."""
+    """After some time-outs nothing times out any more, and most of what the broker takes is
+    used."""
     allowance = Allowance(MOST)
     _, _, timed_out = run(allowance, rate, record_bytes, 150)
     assert timed_out <= 5
@@ -45,7 +49,8 @@ def test_transactions_shrink_until_they_are_written_in_time(rate: int, record_by
 
 
 def test_transactions_grow_again() -> None:
-    """A broker that is quick again is soon given all that one transaction may carry; and only then."""
+    """A broker that is quick again is soon given all that one transaction may carry; and only
+    then."""
     allowance = Allowance(MOST)
     run(allowance, 100_000, 12_000, 200)
     assert allowance.now.bytes < MOST.bytes / 20
@@ -64,7 +69,8 @@ def test_a_small_transaction_that_is_slow_says_nothing_of_size() -> None:
 
 
 def test_what_each_transaction_costs_by_itself_does_not_keep_them_small() -> None:
-    """With 0.7 s for a commit, whatever it carries, seven documents become all that is allowed within some ten transactions."""
+    """With 0.7 s for a commit, whatever it carries, seven documents become all that is allowed
+    within some ten transactions."""
     allowance = Allowance(MOST)
     while allowance.now.documents > 7:
         allowance.was_late(allowance.now)

@@ -30,7 +30,8 @@ def stamp(generation: int) -> bytes:
 
 
 class Group:
-    """A worker's assignment, and what stands around it; `found` is what the topics are said to be."""
+    """A worker's assignment, and what stands around it; `found` is what the topics are said to
+    be."""
 
     def __init__(self, offset: int | None = 0) -> None:
         self.offset = offset
@@ -38,7 +39,9 @@ class Group:
         self.source = mock.Mock(committed=self._committed, low_watermark=lambda _: 0)
         self.clock = VirtualClock()
         self.found: dict[str, tuple[bytes, int]] = {}
-        cluster = SourceCluster(TopicNames(), b"log", b"source", 2, 2, 1 << 20, 1 << 20, mock.Mock(), b"answers")
+        cluster = SourceCluster(
+            TopicNames(), b"log", b"source", 2, 2, 1 << 20, 1 << 20, mock.Mock(), b"answers"
+        )
         self.it = Assignment(
             context(Flow(3, 100, b"n" * 16), self.clock),
             Settings(),
@@ -63,7 +66,8 @@ class Group:
 
 
 def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it_reads() -> None:
-    """Its group may stand still: it is a member then, and has nothing to do that anybody gave it."""
+    """Its group may stand still: it is a member then, and has nothing to do that anybody gave
+    it."""
     group = Group().it
     assert not group.has_joined
     group.assigned([FIRST])
@@ -80,7 +84,8 @@ def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it
 
 @pytest.mark.parametrize("before", ["it joined", "it lost its partitions"])
 def test_a_topic_created_again_before_a_worker_is_given_partitions_ends_it(before: str) -> None:
-    """Else it would name the documents of the new topic by the old one's id, whose positions the index knows."""
+    """Else it would name the documents of the new topic by the old one's id, whose positions the
+    index knows."""
     group = Group()
     if before != "it joined":
         group.it.assigned([FIRST])

@@ -14,11 +14,15 @@ from stream_dedup.worker.awaited import Awaited
 
 
 def test_a_worker_without_an_index_is_not_ready() -> None:
-    """Some seconds of waiting are usual; then it is told once, and again when an answer has come."""
+    """Some seconds of waiting are usual; then it is told once, and again when an answer has
+    come."""
     health, now = Health(), 1000.0
     health.ready(True, "at work")
     flow: Any = SimpleNamespace(
-        is_open=False, documents_in_flight=7, unanswered_offset=41, oldest_unanswered=SimpleNamespace(taken=now)
+        is_open=False,
+        documents_in_flight=7,
+        unanswered_offset=41,
+        oldest_unanswered=SimpleNamespace(taken=now),
     )
     with capture_logs() as said:
         awaited = Awaited(Waits(health, structlog.get_logger(), lambda: now))
@@ -37,9 +41,15 @@ def test_a_worker_without_an_index_is_not_ready() -> None:
 
     assert not state.ok
     assert "waiting for an index" in state.sentence
-    assert "7 documents wait for their verdicts: log offset 41 is without an answer for 30 s" in state.sentence
+    assert (
+        "7 documents wait for their verdicts: log offset 41 is without an answer for 30 s"
+        in state.sentence
+    )
     assert health.ready_state().ok
-    assert [one["event"] for one in said] == ["waiting for an index", "the wait for an index is over"]
+    assert [one["event"] for one in said] == [
+        "waiting for an index",
+        "the wait for an index is over",
+    ]
 
 
 def test_a_worker_that_cannot_read_answers_says_why_and_for_how_long() -> None:

@@ -1,4 +1,5 @@
-"""How many bytes a worker holds at once: whatever records come, no more than its share, always one; when it gives back."""
+"""How many bytes a worker holds at once: whatever records come, no more than its share, always one;
+when it gives back."""
 
 from __future__ import annotations
 
@@ -35,7 +36,14 @@ def of_sizes(sizes: list[int]) -> Messages:
     values = [bytes(size) for size in sizes]
     count = len(sizes)
     return Messages(
-        "documents", np.zeros(count, np.int32), np.arange(count), [b"key"] * count, values, np.zeros(count, np.int64), {}, {}
+        "documents",
+        np.zeros(count, np.int32),
+        np.arange(count),
+        [b"key"] * count,
+        values,
+        np.zeros(count, np.int64),
+        {},
+        {},
     )
 
 
@@ -65,7 +73,8 @@ def test_with_too_little_memory_it_goes_on_with_the_least() -> None:
 @pytest.mark.parametrize("part", [MIB, 5 * MIB, 60 * MIB])
 @pytest.mark.parametrize("record", [MIB, 100 * MIB])
 def test_a_record_fits_into_the_queues(part: int, record: int) -> None:
-    """librdkafka waits for ever with a record that is larger than its queue. What an operator sets wins."""
+    """librdkafka waits for ever with a record that is larger than its queue. What an operator sets
+    wins."""
     budget = WorkerBudget(GIB, part)
     queues = budget.queues(record)
 
@@ -73,12 +82,16 @@ def test_a_record_fits_into_the_queues(part: int, record: int) -> None:
     assert int(queues["queued.max.messages.kbytes"]) * 1024 <= part
     assert int(queues["fetch.max.bytes"]) <= max(MIB, part // 4)
     own = Settings(kafka={"fetch.max.bytes": "77", "client.rack": "a"})
-    assert budget.settings_for_clients(own, record).kafka == queues | {"fetch.max.bytes": "77", "client.rack": "a"}
+    assert budget.settings_for_clients(own, record).kafka == queues | {
+        "fetch.max.bytes": "77",
+        "client.rack": "a",
+    }
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_what_is_held_stays_within_its_share(is_slow: bool) -> None:
-    """Records of 100 bytes to 1 MB, in runs of one size and mixed, while batches leave quickly or hardly ever."""
+    """Records of 100 bytes to 1 MB, in runs of one size and mixed, while batches leave quickly or
+    hardly ever."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -111,7 +124,8 @@ def test_what_is_held_stays_within_its_share(is_slow: bool) -> None:
 
 
 def test_records_are_counted_by_what_they_bring() -> None:
-    """As many as fit, by the mean of the last reads; one at least where there is room, and none where there is not."""
+    """As many as fit, by the mean of the last reads; one at least where there is room, and none
+    where there is not."""
     sizes = RecordSizes()
     for _ in range(20):
         sizes.read_messages(of_sizes([10_000] * 5))
@@ -125,7 +139,13 @@ def test_records_are_counted_by_what_they_bring() -> None:
 def test_all_that_a_record_has_is_counted() -> None:
     """Key, value and headers, and what it takes beside them."""
     one = Messages(
-        *("documents", np.zeros(2, np.int32), np.arange(2), [None, bytes(1000)], [bytes(50_000), None]),
+        *(
+            "documents",
+            np.zeros(2, np.int32),
+            np.arange(2),
+            [None, bytes(1000)],
+            [bytes(50_000), None],
+        ),
         *(np.zeros(2, np.int64), {1: [("name", bytes(7000)), ("none", None)]}, {}),
     )
 
@@ -133,12 +153,17 @@ def test_all_that_a_record_has_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "value_bytes", "gives_back"), [(8000, 1100, 0), (1, 20 << 20, 0), (4, 9 << 20, 1), (1, 250 << 20, 1)]
+    ("count", "value_bytes", "gives_back"),
+    [(8000, 1100, 0), (1, 20 << 20, 0), (4, 9 << 20, 1), (1, 250 << 20, 1)],
 )
-def test_memory_goes_back_after_a_large_batch(count: int, value_bytes: int, gives_back: int) -> None:
+def test_memory_goes_back_after_a_large_batch(
+    count: int, value_bytes: int, gives_back: int
+) -> None:
     """The size of all values together tells, because texts and buffers are as large."""
     value = bytes(value_bytes)
-    messages = Messages.of([Message("documents", 0, offset, None, value, None, []) for offset in range(count)])
+    messages = Messages.of(
+        [Message("documents", 0, offset, None, value, None, []) for offset in range(count)]
+    )
     flow = SimpleNamespace(admit=lambda _: [], in_flight=1)
     freed = memory.FreedMemory(1 << 50, 32 << 20)
     questions = Questions(context(flow), mock.Mock(), mock.Mock(), mock.Mock(), freed, None)
@@ -150,7 +175,9 @@ def test_memory_goes_back_after_a_large_batch(count: int, value_bytes: int, give
 
 
 @pytest.mark.parametrize(("resident", "gives_back"), [(700 << 20, 0), (800 << 20, 1)])
-def test_memory_goes_back_when_the_process_comes_near_its_limit(resident: int, gives_back: int) -> None:
+def test_memory_goes_back_when_the_process_comes_near_its_limit(
+    resident: int, gives_back: int
+) -> None:
     """However small the batches are, and once a second at most."""
     freed = memory.FreedMemory(1 << 30, 32 << 20)
 

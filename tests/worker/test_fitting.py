@@ -29,7 +29,9 @@ def test_what_fits_is_what_it_was() -> None:
     message = Message("documents", 0, 7, b"key", b"v" * (MOST - used), 1, given)
 
     assert fit(message, MOST) == (b"key", message.value, given, [])
-    assert said(fit(message._replace(value=b"v" * (MOST - used + 1)), MOST).said) == {headers.ERROR_TRUNCATED: MOST - used + 1}
+    assert said(fit(message._replace(value=b"v" * (MOST - used + 1)), MOST).said) == {
+        headers.ERROR_TRUNCATED: MOST - used + 1
+    }
 
 
 def test_a_value_gives_way_to_key_and_headers() -> None:
@@ -43,7 +45,13 @@ def test_a_value_gives_way_to_key_and_headers() -> None:
 
 def test_the_largest_headers_are_left_out() -> None:
     """The others keep their order, and the value has room again."""
-    given: Headers = [("small", b"1"), ("huge", b"x" * 1_400_000), ("small", b"2"), ("large", b"y" * ROOM), ("last", b"")]
+    given: Headers = [
+        ("small", b"1"),
+        ("huge", b"x" * 1_400_000),
+        ("small", b"2"),
+        ("large", b"y" * ROOM),
+        ("last", b""),
+    ]
     key, value, kept, why = fit(Message("documents", 0, 7, b"key", b"value", 1, given), MOST)
 
     assert (key, value, kept) == (b"key", b"value", [given[0], given[2], given[4]])
@@ -57,7 +65,9 @@ def test_more_headers_than_can_be_read_are_left_out() -> None:
 
     assert (key, value, kept) == (b"key", b"value", [("", b"")] * 99_980)
     assert said(why) == {headers.ERROR_HEADERS_DROPPED: 50}
-    assert len(kept) + len(why) + len(headers.of_dead_letter(LETTER, PLACE, "group", 1)) + 3 <= 100_000
+    assert (
+        len(kept) + len(why) + len(headers.of_dead_letter(LETTER, PLACE, "group", 1)) + 3 <= 100_000
+    )
 
 
 def test_a_huge_key_is_cut_to_a_quarter() -> None:
@@ -72,13 +82,17 @@ def test_a_huge_key_is_cut_to_a_quarter() -> None:
 
 @pytest.mark.parametrize("decided", [LETTER, Judgement(Reason.RETRACTED, LogPlace(9, 0))])
 def test_every_letter_fits(decided: Decided) -> None:
-    """Random keys, values and headers, in sizes around the limit; also of what an output refused."""
+    """Random keys, values and headers, in sizes around the limit; also of what an output
+    refused."""
     chance = random.Random(os.environ["TEST_SEED"])
     keys = {("documents", 0)}
     for _ in range(300):
         size = chance.choice([10, 1000, ROOM // 3, ROOM, 3 * MOST])
         given: Headers = [
-            (chance.choice(["", "h", "dedup.verdict", "é" * 50]), chance.choice([None, b"", b"x" * chance.randrange(size)]))
+            (
+                chance.choice(["", "h", "dedup.verdict", "é" * 50]),
+                chance.choice([None, b"", b"x" * chance.randrange(size)]),
+            )
             for _ in range(chance.choice([0, 1, 3, 500]))
         ]
         message = Message(
@@ -90,7 +104,9 @@ def test_every_letter_fits(decided: Decided) -> None:
             1,
             given,
         )
-        batch = InFlight([message], [decided], [None], [], b"stamp", dict.fromkeys(keys, 0), set(keys))
+        batch = InFlight(
+            [message], [decided], [None], [], b"stamp", dict.fromkeys(keys, 0), set(keys)
+        )
         (one,) = OutputWriter("unique", "duplicates", "dead", "group", "r", MOST).of(batch)
         out = one.output
         real = sum(len(name.encode()) + len(value or b"") + 10 for name, value in out.headers)
@@ -100,5 +116,7 @@ def test_every_letter_fits(decided: Decided) -> None:
         assert (own["__dlq.errors.topic"], own["__dlq.errors.offset"]) == (b"documents", b"7")
         assert (headers.ERROR_TRUNCATED in own) == (out.value != message.value)
         assert (headers.ERROR_KEY_TRUNCATED in own) == (out.key != message.key)
-        came = len(out.headers) - sum(name.startswith(("dedup.error.", "dedup.position", "__dlq.")) for name, _ in out.headers)
+        came = len(out.headers) - sum(
+            name.startswith(("dedup.error.", "dedup.position", "__dlq.")) for name, _ in out.headers
+        )
         assert int(own.get(headers.ERROR_HEADERS_DROPPED) or b"0") == len(given) - came

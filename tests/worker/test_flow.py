@@ -28,7 +28,9 @@ class Scene:
     def batch(self, *positions: tuple[int, int], stamp: bytes = b"stamp-1") -> InFlight:
         """A batch of one log record with these (partition, offset)."""
         self.numbers += 1
-        messages = [Message("documents", part, offset, None, b"x", 0, []) for part, offset in positions]
+        messages = [
+            Message("documents", part, offset, None, b"x", 0, []) for part, offset in positions
+        ]
         keys = {("documents", part) for part, _ in positions}
         part = Part(self.numbers, b"raw", list(range(len(messages))))
         count = len(messages)
@@ -38,15 +40,23 @@ class Scene:
         return batch
 
     def answer(
-        self, number: int, *reasons: Reason, chain: bytes = b"c" * 8, log_offset: int | None = None, nonce: bytes = NONCE
+        self,
+        number: int,
+        *reasons: Reason,
+        chain: bytes = b"c" * 8,
+        log_offset: int | None = None,
+        nonce: bytes = NONCE,
     ) -> InFlight | None:
         at = number if log_offset is None else log_offset
-        judgements = tuple(Judgement(reason, LogPlace(at, place)) for place, reason in enumerate(reasons))
+        judgements = tuple(
+            Judgement(reason, LogPlace(at, place)) for place, reason in enumerate(reasons)
+        )
         return self.flow.answered(LogAnswer(at, nonce, number, judgements, chain))
 
 
 def test_one_log_record_until_the_first_answer() -> None:
-    """After a start there is room for one batch of one log record; the first answer opens the window."""
+    """After a start there is room for one batch of one log record; the first answer opens the
+    window."""
     scene = Scene()
     assert scene.flow.wants() == 1000
 
@@ -117,7 +127,8 @@ def test_committed_counts_only_what_was_confirmed() -> None:
 
 
 def test_representatives_are_unemitted_until_they_are_committed() -> None:
-    """What the index called new or too short counts, in partitions that are still ours, from its answer to its commit."""
+    """What the index called new or too short counts, in partitions that are still ours, from its
+    answer to its commit."""
     scene = Scene()
     first = scene.batch((0, 100), (0, 101), (1, 200))
     assert scene.flow.unemitted == 0
@@ -131,7 +142,8 @@ def test_representatives_are_unemitted_until_they_are_committed() -> None:
 
 
 def test_an_abort_drops_all_that_is_in_flight() -> None:
-    """After an abort nothing in flight is left, its answers are ignored, and all partitions are read again."""
+    """After an abort nothing in flight is left, its answers are ignored, and all partitions are
+    read again."""
     scene = Scene()
     scene.batch((0, 100))
     scene.batch((0, 101))
@@ -156,8 +168,9 @@ def test_a_revoked_partition_leaves_every_batch() -> None:
 
 
 def test_what_survives_a_rebalance_is_stamped_anew() -> None:
-    """A callback that moves nothing stamps the batches in flight with the generation read inside it. If a generation passed
-    without a callback, somebody else may have owned our partitions meanwhile: all is dropped."""
+    """A callback that moves nothing stamps the batches in flight with the generation read inside
+    it. If a generation passed without a callback, somebody else may have owned our partitions
+    meanwhile: all is dropped."""
     scene = Scene()
     batch = scene.batch((0, 100))
 
@@ -177,7 +190,8 @@ def test_a_lost_assignment_drops_everything() -> None:
 
 
 def test_stale_drops_the_partition_and_reads_again() -> None:
-    """A stale answer means that somebody committed past the record: the partition's records are dropped."""
+    """A stale answer means that somebody committed past the record: the partition's records are
+    dropped."""
     scene = Scene()
     scene.batch((0, 100), (1, 200))
     scene.answer(1, Reason.NEW, Reason.STALE)
@@ -192,7 +206,8 @@ def test_stale_drops_the_partition_and_reads_again() -> None:
 
 
 def test_stale_without_a_reason_is_an_alarm() -> None:
-    """A record that is ours, of this epoch and not yet committed cannot be stale: stop, never commit past it."""
+    """A record that is ours, of this epoch and not yet committed cannot be stale: stop, never
+    commit past it."""
     scene = Scene()
     scene.batch((1, 200))
     scene.answer(1, Reason.STALE)
@@ -212,9 +227,10 @@ def test_stale_of_a_partition_that_is_gone_changes_nothing() -> None:
 
 @pytest.mark.parametrize("is_acknowledged_first", [True, False])
 def test_an_announcement_asks_again_for_what_is_older(is_acknowledged_first: bool) -> None:
-    """What lies before the offset from which a rebuilt replica answers is appended once more, once, in either order of
-    acknowledgement and announcement. Then only the last answer counts, because in between the original may have been retracted;
-    a replica that answers the older record all the same is not heard."""
+    """What lies before the offset from which a rebuilt replica answers is appended once more, once,
+    in either order of acknowledgement and announcement. Then only the last answer counts, because
+    in between the original may have been retracted; a replica that answers the older record all the
+    same is not heard."""
     scene = Scene()
     batch = scene.batch((0, 100))
     steps = [lambda: scene.flow.appended(1, 50), lambda: scene.flow.announced(Announce(60))]
@@ -243,7 +259,8 @@ def test_answers_to_others_and_second_answers_change_nothing() -> None:
 
 
 def test_diverged_replicas_stop_the_worker() -> None:
-    """Two running digests for one log offset mean that one replica is wrong, and nobody knows which."""
+    """Two running digests for one log offset mean that one replica is wrong, and nobody knows
+    which."""
     scene = Scene()
     scene.batch((0, 100))
     scene.answer(1, Reason.NEW, chain=b"a" * 8)
@@ -253,7 +270,8 @@ def test_diverged_replicas_stop_the_worker() -> None:
 
 
 def test_an_answer_that_judges_something_else_stops_the_worker() -> None:
-    """A record that the index cannot judge is a matter for an operator; an answer of another length is an alarm."""
+    """A record that the index cannot judge is a matter for an operator; an answer of another length
+    is an alarm."""
     scene = Scene()
     scene.batch((0, 100), (0, 101))
 
@@ -265,7 +283,8 @@ def test_an_answer_that_judges_something_else_stops_the_worker() -> None:
 
 
 def test_failing_open_lets_only_what_is_in_the_log_leave() -> None:
-    """A record whose question is in the log leaves as unique; one whose append is not confirmed goes on waiting."""
+    """A record whose question is in the log leaves as unique; one whose append is not confirmed
+    goes on waiting."""
     scene = Scene()
     first = scene.batch((0, 100), (1, 200))
     scene.flow.appended(1, 7)
@@ -275,14 +294,18 @@ def test_failing_open_lets_only_what_is_in_the_log_leave() -> None:
     assert scene.flow.fail_open() == 2
 
     assert scene.flow.ready() == [first]
-    assert first.decided == [Judgement(Reason.FAIL_OPEN, LogPlace(7, 0)), Judgement(Reason.FAIL_OPEN, LogPlace(7, 1))]
+    assert first.decided == [
+        Judgement(Reason.FAIL_OPEN, LogPlace(7, 0)),
+        Judgement(Reason.FAIL_OPEN, LogPlace(7, 1)),
+    ]
     assert scene.flow.oldest_unanswered is second
     scene.flow.appended(2, 8)
     assert scene.flow.ready() == [first, second]
 
 
 def test_an_answer_ends_failing_open() -> None:
-    """The first answer, though too late for its own record, makes the records after it wait for theirs again."""
+    """The first answer, though too late for its own record, makes the records after it wait for
+    theirs again."""
     scene = Scene()
     first = scene.batch((0, 100))
     scene.flow.appended(1, 7)

@@ -8,7 +8,14 @@ from unittest import mock
 
 import pytest
 
-from stream_dedup.ground.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.ground.document import (
+    DeadLetter,
+    LogPlace,
+    Message,
+    Position,
+    Reason,
+    Representative,
+)
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.insights import record
 from stream_dedup.kafka import InsightsSender
@@ -19,7 +26,9 @@ from stream_dedup.worker.insights import HostCounter, counter_of
 from stream_dedup.worker.prepare import Decided, InFlight
 
 OF = Representative(Position("documents", bytes(16), 0, 1), b"https://a.example/0", 0)
-ELSEWHERE = Representative(Position("documents", bytes(16), 1, 1), b"https://a.example/elsewhere", 0)
+ELSEWHERE = Representative(
+    Position("documents", bytes(16), 1, 1), b"https://a.example/elsewhere", 0
+)
 PLACE = LogPlace(0, 0)
 
 
@@ -49,7 +58,9 @@ def batch(*records: tuple[int, bytes, Decided, bytes], live: set[int] | None = N
         for at, (part, _, _, header) in enumerate(records)
     ]
     epochs = {("documents", part): 0 for part, *_ in records}
-    found = InFlight(messages, [one[2] for one in records], [None] * len(records), [], b"", epochs, set(epochs))
+    found = InFlight(
+        messages, [one[2] for one in records], [None] * len(records), [], b"", epochs, set(epochs)
+    )
     found.ids = [one[1] for one in records]
     if live is not None:
         found.live = {("documents", part) for part in live}
@@ -57,7 +68,8 @@ def batch(*records: tuple[int, bytes, Decided, bytes], live: set[int] | None = N
 
 
 def test_what_was_committed_is_counted_by_host() -> None:
-    """Verdicts by host of the id; no dead letter, nothing retracted, nothing of a partition that went away."""
+    """Verdicts by host of the id; no dead letter, nothing retracted, nothing of a partition that
+    went away."""
     sender = Sender()
     counter = HostCounter("w", sender)
     url = b"https://a.example/%d"
@@ -96,10 +108,21 @@ def test_a_header_names_the_host() -> None:
     sender = Sender()
     counter = HostCounter("w", sender, "site")
     new = Judgement(Reason.NEW, PLACE)
-    counter.committed([batch((0, b"7", new, b"B.example"), (0, b"https://c.example/", new, b""), (0, b"9", new, b"?"))])
+    counter.committed(
+        [
+            batch(
+                (0, b"7", new, b"B.example"),
+                (0, b"https://c.example/", new, b""),
+                (0, b"9", new, b"?"),
+            )
+        ]
+    )
     counter.close()
 
-    assert {host: one.counts.documents for host, one in sender.sent[0].hosts.items()} == {"b.example": 1, "c.example": 1}
+    assert {host: one.counts.documents for host, one in sender.sent[0].hosts.items()} == {
+        "b.example": 1,
+        "c.example": 1,
+    }
     assert sender.sent[0].other.documents == 1
 
 
@@ -128,7 +151,9 @@ def test_it_can_be_switched_off(given: dict[str, Any], monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("topics", [{}, BrokerError("While asking, Kafka said: denied.")])
-def test_without_the_topic_nothing_is_counted(topics: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_topic_nothing_is_counted(
+    topics: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A topic that is missing, or may not be seen, is a warning."""
 
     answer = {"side_effect": topics} if isinstance(topics, Exception) else {"return_value": topics}
@@ -141,7 +166,9 @@ def test_without_the_topic_nothing_is_counted(topics: object, monkeypatch: pytes
 def test_a_broker_that_is_away_makes_nobody_wait() -> None:
     """Records beyond a few are lost at once, and said to be; the calls return."""
     lost: list[str] = []
-    sender = InsightsSender(Settings(kafka_bootstrap_servers="127.0.0.1:1"), "insights", "c", lost.append)
+    sender = InsightsSender(
+        Settings(kafka_bootstrap_servers="127.0.0.1:1"), "insights", "c", lost.append
+    )
     done = threading.Event()
 
     def send() -> None:

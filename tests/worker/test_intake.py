@@ -25,9 +25,12 @@ TURNS_MAX = 5000
 
 
 class Paced:
-    """The turns of an intake: there are always records to read, and reading and waiting for answers is all that takes time."""
+    """The turns of an intake: there are always records to read, and reading and waiting for answers
+    is all that takes time."""
 
-    def __init__(self, clock: VirtualClock, *, in_flight: int = 0, is_preparing: bool = False) -> None:
+    def __init__(
+        self, clock: VirtualClock, *, in_flight: int = 0, is_preparing: bool = False
+    ) -> None:
         self.clock = clock
         self.reads: list[float] = []
         self.turns = 0
@@ -58,9 +61,14 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-@pytest.mark.parametrize(("in_flight", "is_preparing"), [(0, False), (1, False), (0, True), (2, True)])
-def test_what_comes_is_read_once_in_a_while(clock: VirtualClock, in_flight: int, is_preparing: bool) -> None:
-    """However quickly verdicts and commits come, two reads lie as far apart as records are gathered."""
+@pytest.mark.parametrize(
+    ("in_flight", "is_preparing"), [(0, False), (1, False), (0, True), (2, True)]
+)
+def test_what_comes_is_read_once_in_a_while(
+    clock: VirtualClock, in_flight: int, is_preparing: bool
+) -> None:
+    """However quickly verdicts and commits come, two reads lie as far apart as records are
+    gathered."""
     worker = Paced(clock, in_flight=in_flight, is_preparing=is_preparing)
 
     worker.turn_until(clock.now + 1.0)
@@ -71,8 +79,11 @@ def test_what_comes_is_read_once_in_a_while(clock: VirtualClock, in_flight: int,
 
 
 @pytest.mark.parametrize(("in_flight", "is_preparing"), [(1, False), (0, True)])
-def test_the_loop_is_awake_while_something_is_on_its_way(clock: VirtualClock, in_flight: int, is_preparing: bool) -> None:
-    """A verdict, a commit or a prepared batch is not slept over; those who wait for it wait for a moment each."""
+def test_the_loop_is_awake_while_something_is_on_its_way(
+    clock: VirtualClock, in_flight: int, is_preparing: bool
+) -> None:
+    """A verdict, a commit or a prepared batch is not slept over; those who wait for it wait for a
+    moment each."""
     worker = Paced(clock, in_flight=in_flight, is_preparing=is_preparing)
 
     worker.turn_until(clock.now + 1.0)
@@ -111,12 +122,22 @@ def of_records(count: int) -> Messages:
     """Return records of which each takes 20 kB."""
     values = [bytes(RECORD - 700)] * count
     return Messages(
-        "documents", np.zeros(count, np.int32), np.arange(count), [None] * count, values, np.zeros(count, np.int64), {}, {}
+        "documents",
+        np.zeros(count, np.int32),
+        np.arange(count),
+        [None] * count,
+        values,
+        np.zeros(count, np.int64),
+        {},
+        {},
     )
 
 
-def reading(*, flight: int = 0, prepared: int = 0, ahead: int = 0, allowed: Amount | None = None) -> Intake:
-    """Return an intake that prepares so many records and has read so many ahead, beside so many bytes in flight.
+def reading(
+    *, flight: int = 0, prepared: int = 0, ahead: int = 0, allowed: Amount | None = None
+) -> Intake:
+    """Return an intake that prepares so many records and has read so many ahead, beside so many
+    bytes in flight.
 
     Before that it has read some, so that it knows how large they are.
     """
@@ -144,10 +165,14 @@ def reading(*, flight: int = 0, prepared: int = 0, ahead: int = 0, allowed: Amou
         pytest.param(reading(flight=50 * MIB), 10 * MIB, id="five batches are"),
         pytest.param(reading(flight=51 * MIB), 0, id="more than five are"),
         pytest.param(reading(flight=45 * MIB, prepared=315), 0, id="one is being prepared"),
-        pytest.param(reading(prepared=524, ahead=300), 10 * MIB - 300 * RECORD, id="some are read ahead"),
+        pytest.param(
+            reading(prepared=524, ahead=300), 10 * MIB - 300 * RECORD, id="some are read ahead"
+        ),
         pytest.param(reading(prepared=524, ahead=600), 0, id="a whole batch is read ahead"),
         pytest.param(reading(allowed=Amount(8000, MIB)), MIB, id="transactions are small"),
-        pytest.param(reading(allowed=Amount(7, MIB)), 7 * RECORD, id="transactions are of few records"),
+        pytest.param(
+            reading(allowed=Amount(7, MIB)), 7 * RECORD, id="transactions are of few records"
+        ),
     ],
 )
 def test_a_read_brings_what_there_is_room_for(intake: Intake, expected: int) -> None:
@@ -166,7 +191,11 @@ def test_what_is_being_prepared_is_counted() -> None:
 
     intake.turn(reads=True)
 
-    assert (len(aside.started), intake.is_preparing, intake.prepared_bytes) == (1, True, 100 * RECORD)
+    assert (len(aside.started), intake.is_preparing, intake.prepared_bytes) == (
+        1,
+        True,
+        100 * RECORD,
+    )
     aside.is_stuck = False
     intake.turn(reads=False)
     assert (intake.is_preparing, intake.prepared_bytes) == (False, 0)
@@ -174,7 +203,9 @@ def test_what_is_being_prepared_is_counted() -> None:
 
 def records(first: int) -> Messages:
     """Return two records of one partition."""
-    return Messages.of([Message("documents", 0, offset, None, b"value", None, []) for offset in (first, first + 1)])
+    return Messages.of(
+        [Message("documents", 0, offset, None, b"value", None, []) for offset in (first, first + 1)]
+    )
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])
@@ -182,7 +213,15 @@ def test_what_is_read_as_the_stop_comes_does_not_overtake_what_waits(turns: int)
     reads, taken = [records(2 * number) for number in range(10)], list[Any]()
     clock, stop = VirtualClock(), threading.Event()
     aside = Aside(clock, is_stuck=True)
-    intake = intake_of(lambda: reads.pop(0), aside, clock, roomy_flow(), pace=AT_ONCE, take_in=taken.append, stop=stop)
+    intake = intake_of(
+        lambda: reads.pop(0),
+        aside,
+        clock,
+        roomy_flow(),
+        pace=AT_ONCE,
+        take_in=taken.append,
+        stop=stop,
+    )
     for _ in range(turns):
         intake.turn(reads=True)  # the first is prepared, the others wait
 
@@ -209,7 +248,9 @@ def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> 
         return SimpleNamespace(messages=messages, passed={})
 
     clock = VirtualClock()
-    intake = intake_of(read_one, Aside(clock), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
+    intake = intake_of(
+        read_one, Aside(clock), clock, roomy_flow(), prepare=prepare, take_in=taken.append
+    )
     intake.turn(reads=True)
     intake.finish()
     assert (asked[:4], len(taken[0].messages)) == ([1, 1, 1, 1], 1)

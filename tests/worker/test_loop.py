@@ -33,14 +33,22 @@ READ_SECONDS = 0.001
 TURNS_MAX = 5000
 NO_JSON = b"{ no JSON"  # a dead letter: no index is asked
 RECIPE: Any = SimpleNamespace(
-    id="test:64:0", width=64, limbs=1, key=b"key", floor=3, method=SimpleNamespace(takes_vectors=False, is_at_once=False)
+    id="test:64:0",
+    width=64,
+    limbs=1,
+    key=b"key",
+    floor=3,
+    method=SimpleNamespace(takes_vectors=False, is_at_once=False),
 )
 
 
 class Source:
-    """A source with one partition, in which there is always one more record; the worker is to end once `lasts` is False."""
+    """A source with one partition, in which there is always one more record; the worker is to end
+    once `lasts` is False."""
 
-    def __init__(self, listener: Any, clock: VirtualClock, lasts: Callable[[], bool], stop: threading.Event) -> None:
+    def __init__(
+        self, listener: Any, clock: VirtualClock, lasts: Callable[[], bool], stop: threading.Event
+    ) -> None:
         self._listener = listener
         self._clock = clock
         self._lasts = lasts
@@ -57,7 +65,9 @@ class Source:
         self._clock.now += READ_SECONDS
         return Messages.of([Message(*KEY, len(self.reads) - 1, None, NO_JSON, None, [])])
 
-    def committed(self, keys: Iterable[TopicPartitionKey]) -> Mapping[TopicPartitionKey, OwnedOffset]:
+    def committed(
+        self, keys: Iterable[TopicPartitionKey]
+    ) -> Mapping[TopicPartitionKey, OwnedOffset]:
         return dict.fromkeys(keys, OwnedOffset(0, epochs.to_metadata(0)))
 
     def stamp(self) -> bytes:
@@ -72,20 +82,29 @@ class Source:
 
 
 class Loop:
-    """A worker that reads for so many seconds, and what it was seen to do; `around` are further dependencies."""
+    """A worker that reads for so many seconds, and what it was seen to do; `around` are further
+    dependencies."""
 
     def __init__(self, folder: Path, seconds: float, **around: Any) -> None:
         self.clock, stop = VirtualClock(), threading.Event()
         self.ends = self.clock.now + seconds
-        self.beats = mock.Mock(side_effect=itertools.chain([None] * TURNS_MAX, [AssertionError("it turns and turns")]))
+        self.beats = mock.Mock(
+            side_effect=itertools.chain([None] * TURNS_MAX, [AssertionError("it turns and turns")])
+        )
         self.sources: list[Source] = []
         self.is_away = False
         self.logger = mock.Mock()
-        self.make_verdicts = mock.Mock(side_effect=lambda *_: mock.Mock(take_messages=mock.Mock(return_value=[])))
+        self.make_verdicts = mock.Mock(
+            side_effect=lambda *_: mock.Mock(take_messages=mock.Mock(return_value=[]))
+        )
         self.transactions = mock.Mock(run=mock.Mock(return_value=Result(Outcome.COMMITTED)))
 
-        def make_source(_settings: Settings, _topic: str, _client: str, listener: Any, _patience: Any) -> Any:
-            self.sources.append(Source(listener, self.clock, lambda: self.clock.now < self.ends, stop))
+        def make_source(
+            _settings: Settings, _topic: str, _client: str, listener: Any, _patience: Any
+        ) -> Any:
+            self.sources.append(
+                Source(listener, self.clock, lambda: self.clock.now < self.ends, stop)
+            )
             return self.sources[-1]
 
         twins: dict[str, Any] = {
@@ -103,7 +122,9 @@ class Loop:
             ),
             "logger": self.logger,
         }
-        settings = Settings(worker_id="worker", state_dir=folder, value_format="json", insights=False)
+        settings = Settings(
+            worker_id="worker", state_dir=folder, value_format="json", insights=False
+        )
         health = mock.Mock(beat=self.beats)
         watch = mock.Mock(is_silent=lambda: self.is_away, begin=lambda _, make: make())
         dependencies = WorkerDependencies(**(twins | around))
@@ -118,7 +139,8 @@ class Loop:
 
 
 def test_the_loop_rests_while_nothing_is_on_its_way(tmp_path: Path) -> None:
-    """It sleeps until it may read again: a turn for each read, and one behind it. What was read is committed, the last too."""
+    """It sleeps until it may read again: a turn for each read, and one behind it. What was read is
+    committed, the last too."""
     loop = Loop(tmp_path, 1.0)
 
     loop.worker.run()
@@ -134,25 +156,35 @@ def test_the_loop_rests_while_nothing_is_on_its_way(tmp_path: Path) -> None:
 
 
 def test_the_loop_goes_on_while_the_topics_are_asked_for(tmp_path: Path) -> None:
-    """The controller alone knows of topics, and may be away for as long as a question waits: nobody reads less for it.
+    """The controller alone knows of topics, and may be away for as long as a question waits: nobody
+    reads less for it.
 
     But for the first partitions that a worker is given.
     """
     asking = Aside(VirtualClock(), is_stuck=True)
-    make_admin = mock.Mock(side_effect=[mock.Mock(topic_ids=lambda _: {}), AssertionError("the loop asks itself")])
+    make_admin = mock.Mock(
+        side_effect=[mock.Mock(topic_ids=lambda _: {}), AssertionError("the loop asks itself")]
+    )
     loop = Loop(
-        tmp_path, 70.0, make_admin=make_admin, make_thread=lambda name: asking if name == "asking" else Aside(asking.clock)
+        tmp_path,
+        70.0,
+        make_admin=make_admin,
+        make_thread=lambda name: asking if name == "asking" else Aside(asking.clock),
     )
 
     loop.worker.run()
 
     assert asking.started, "nothing was asked"
-    assert max(after - before for before, after in itertools.pairwise(loop.reads)) <= 3 * IntakePace().gather_seconds
+    assert (
+        max(after - before for before, after in itertools.pairwise(loop.reads))
+        <= 3 * IntakePace().gather_seconds
+    )
     assert loop.reads[-1] >= loop.ends
 
 
 def finds(topic: str, topic_id: bytes) -> mock.Mock:
-    """Return what makes admins that find a topic with this id, but for the first, which is asked at the first assignment."""
+    """Return what makes admins that find a topic with this id, but for the first, which is asked at
+    the first assignment."""
     found = itertools.chain([{}], itertools.repeat({topic: (topic_id, 1)}))
     return mock.Mock(return_value=mock.Mock(topic_ids=lambda _: next(found)))
 
@@ -168,12 +200,16 @@ def finds(topic: str, topic_id: bytes) -> mock.Mock:
         ]
     ),
 )
-def test_a_topic_created_again_ends_the_worker(tmp_path: Path, topic: str, topic_id: bytes, ends: bool) -> None:
+def test_a_topic_created_again_ends_the_worker(
+    tmp_path: Path, topic: str, topic_id: bytes, ends: bool
+) -> None:
     """It is asked for every half minute; what has still the id that it had changes nothing."""
     make_admin = finds(topic, topic_id)
     loop = Loop(tmp_path, 70.0, make_admin=make_admin)
 
-    with pytest.raises(StreamDedupError, match="created again") if ends else contextlib.nullcontext():
+    with (
+        pytest.raises(StreamDedupError, match="created again") if ends else contextlib.nullcontext()
+    ):
         loop.worker.run()
 
     assert make_admin.call_count == (2 if ends else 3)
@@ -181,8 +217,11 @@ def test_a_topic_created_again_ends_the_worker(tmp_path: Path, topic: str, topic
 
 
 @pytest.mark.parametrize(("topic_id", "readers"), few([(b"t" * 16, 2), (ANSWERS_ID, 1)]))
-def test_a_topic_of_answers_created_again_is_read_from_then_on(tmp_path: Path, topic_id: bytes, readers: int) -> None:
-    """The worker does not end: it reads there, and reads its documents again from what is committed."""
+def test_a_topic_of_answers_created_again_is_read_from_then_on(
+    tmp_path: Path, topic_id: bytes, readers: int
+) -> None:
+    """The worker does not end: it reads there, and reads its documents again from what is
+    committed."""
     make_admin = finds("verdicts", topic_id)
     loop = Loop(tmp_path, 70.0, make_admin=make_admin)
 
@@ -194,9 +233,13 @@ def test_a_topic_of_answers_created_again_is_read_from_then_on(tmp_path: Path, t
 
 def test_a_worker_whose_topic_of_answers_is_gone_waits_until_it_is_back(tmp_path: Path) -> None:
     """It says what it waits for, looks every few seconds, and goes on by itself."""
-    gone = mock.Mock(take_messages=mock.Mock(side_effect=GoneError("The topic verdicts does not exist.")))
+    gone = mock.Mock(
+        take_messages=mock.Mock(side_effect=GoneError("The topic verdicts does not exist."))
+    )
     back = mock.Mock(take_messages=mock.Mock(return_value=[]))
-    topic_ids = mock.Mock(side_effect=[{}, {"verdicts": (ANSWERS_ID, 1)}, {"verdicts": (ANSWERS_ID, 1)}, {}])
+    topic_ids = mock.Mock(
+        side_effect=[{}, {"verdicts": (ANSWERS_ID, 1)}, {"verdicts": (ANSWERS_ID, 1)}, {}]
+    )
     loop = Loop(tmp_path, 20.0, make_admin=mock.Mock(return_value=mock.Mock(topic_ids=topic_ids)))
     loop.make_verdicts.side_effect = [NoAnswerError("its leader is not elected yet"), back]
     loop.worker._questions._verdicts = gone
@@ -209,8 +252,11 @@ def test_a_worker_whose_topic_of_answers_is_gone_waits_until_it_is_back(tmp_path
     assert topic_ids.call_count == 3, "then nothing is late any more"
 
 
-def _next_documents(loop: Loop, results: list[Result], seconds: float, *, falls_silent: bool = False) -> list[int]:
-    """Run a worker whose first transactions take so long and end so; return how many documents were allowed after each."""
+def _next_documents(
+    loop: Loop, results: list[Result], seconds: float, *, falls_silent: bool = False
+) -> list[int]:
+    """Run a worker whose first transactions take so long and end so; return how many documents were
+    allowed after each."""
     ends = iter(results)
 
     def transact(*_: object, **__: object) -> Result:
@@ -246,7 +292,8 @@ def test_outputs_that_are_late_make_transactions_smaller(tmp_path: Path) -> None
     ],
 )
 def test_an_outage_is_no_sign_of_size(tmp_path: Path, result: Result, falls_silent: bool) -> None:
-    """A step behind the outputs that got no answer, or outputs that were late because Kafka was away: as much is allowed."""
+    """A step behind the outputs that got no answer, or outputs that were late because Kafka was
+    away: as much is allowed."""
     loop = Loop(tmp_path, 3000.0)
     most = Settings().batch_documents
 

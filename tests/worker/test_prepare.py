@@ -32,8 +32,20 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
     for at in range(chance.choice([1, 50, 1300])):
         text = chance.choice([f"the text of page {at} is long enough", "", ["in", "two parts"]])
         value = json.dumps({"url": f"https://a.example/{at}", "text": text}).encode()
-        value = chance.choice([value, value, value, None, b"{", json.dumps({"url": "u", "text": "x" * 5000}).encode()])
-        messages.append(Message("documents", chance.choice([5, 0, 3]), at, b"key", value, chance.choice([None, 1000 + at]), []))
+        value = chance.choice(
+            [value, value, value, None, b"{", json.dumps({"url": "u", "text": "x" * 5000}).encode()]
+        )
+        messages.append(
+            Message(
+                "documents",
+                chance.choice([5, 0, 3]),
+                at,
+                b"key",
+                value,
+                chance.choice([None, 1000 + at]),
+                [],
+            )
+        )
     keys = {(one.topic, one.partition) for one in messages}
     sources = {(topic, part): records.Source(topic, TOPIC_ID, part, 2, 7) for topic, part in keys}
     decoder = Decoder(load_settings({"value_format": "json", "id_field": "url"}, environ={}))
@@ -52,7 +64,11 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
         for place, at in enumerate(part.places):
             message = messages[at]
             where = record.position(place)
-            assert (where.topic, where.partition, where.offset) == (message.topic, message.partition, message.offset)
+            assert (where.topic, where.partition, where.offset) == (
+                message.topic,
+                message.partition,
+                message.offset,
+            )
             assert record.ids[place] == batch.ids[at] == f"https://a.example/{at}".encode()
             assert int(record.time_ms[place]) == (message.timestamp_ms or 0)
             assert int(record.value_digest[place]) == value_digest(message.value)
@@ -75,18 +91,32 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
 
 @pytest.mark.parametrize("recipe", ["words", "keywords"])
 def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
-    """Cut wherever the clock says so, the parts together hold the records, decisions, ids and prints of the whole batch."""
+    """Cut wherever the clock says so, the parts together hold the records, decisions, ids and
+    prints of the whole batch."""
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
     values = [
-        chance.choice([None, b"{", b'{"text": " "}', json.dumps({"text": f"page {at} " * 9}).encode(), bytes(9000)])
+        chance.choice(
+            [
+                None,
+                b"{",
+                b'{"text": " "}',
+                json.dumps({"text": f"page {at} " * 9}).encode(),
+                bytes(9000),
+            ]
+        )
         for at in range(60)
     ]
     messages = Messages.of(
-        [Message("documents", at % 2, at, b"key", value, at, [("n", b"%d" % at)]) for at, value in enumerate(values)]
+        [
+            Message("documents", at % 2, at, b"key", value, at, [("n", b"%d" % at)])
+            for at, value in enumerate(values)
+        ]
     )
-    sources = {("documents", part): records.Source("documents", TOPIC_ID, part, 2, 7) for part in (0, 1)}
+    sources = {
+        ("documents", part): records.Source("documents", TOPIC_ID, part, 2, 7) for part in (0, 1)
+    }
     preparer = Preparer(
         Decoder(load_settings({"value_format": "json"}, environ={})),
         Fingerprinter(Recipe(recipe)),
@@ -119,10 +149,14 @@ def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
 
 
 def test_what_is_slow_looks_at_the_clock_often() -> None:
-    """Some 64 kB are prepared before the clock is looked at, or one record that is larger; the usual batch in one go."""
+    """Some 64 kB are prepared before the clock is looked at, or one record that is larger; the
+    usual batch in one go."""
     settings = load_settings({"value_format": "raw"}, environ={})
     messages = Messages.of(
-        [Message("documents", 0, at, None, b"x" * size, None, []) for at, size in enumerate([60_000, 3_000, 3_000, 200_000, 1])]
+        [
+            Message("documents", 0, at, None, b"x" * size, None, [])
+            for at, size in enumerate([60_000, 3_000, 3_000, 200_000, 1])
+        ]
     )
     slow = Preparer(Decoder(settings), Fingerprinter(Recipe("keywords")), bytes(16), 1 << 20)
     quick = Preparer(Decoder(settings), Fingerprinter(Recipe()), bytes(16), 1 << 20)
@@ -131,7 +165,9 @@ def test_what_is_slow_looks_at_the_clock_often() -> None:
     assert list(quick._stretches(messages)) == [5]
 
 
-def preparer_that_fails(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Any], BaseException | None]) -> Preparer:
+def preparer_that_fails(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[Any], BaseException | None]
+) -> Preparer:
     """Return a preparer whose fingerprinter raises what is said of a text."""
     fingerprinter = Fingerprinter(Recipe())
     known = fingerprinter.fingerprint
@@ -147,7 +183,10 @@ def preparer_that_fails(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Any], 
 
 
 def texts_and_sources(texts: list[str]) -> tuple[list[Message], dict[Any, records.Source]]:
-    messages = [Message("documents", 0, at, b"k%d" % at, text.encode(), 1, []) for at, text in enumerate(texts)]
+    messages = [
+        Message("documents", 0, at, b"k%d" % at, text.encode(), 1, [])
+        for at, text in enumerate(texts)
+    ]
     return messages, {("documents", 0): records.Source("documents", TOPIC_ID, 0, 2, 7)}
 
 
@@ -155,16 +194,22 @@ def texts_and_sources(texts: list[str]) -> tuple[list[Message], dict[Any, record
 def test_a_text_that_leads_the_fingerprinter_to_an_error_costs_no_other(
     bad: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    texts = [f"{'bad' if at in bad else 'good'} text of page {at} is long enough for a print" for at in range(5)]
+    texts = [
+        f"{'bad' if at in bad else 'good'} text of page {at} is long enough for a print"
+        for at in range(5)
+    ]
     messages, sources = texts_and_sources(texts)
-    preparer = preparer_that_fails(monkeypatch, lambda text: ZeroDivisionError("odd") if text.startswith("bad") else None)
+    preparer = preparer_that_fails(
+        monkeypatch, lambda text: ZeroDivisionError("odd") if text.startswith("bad") else None
+    )
 
     batch = preparer.prepare(messages, sources, b"stamp")
 
     letters = {at: one for at, one in batch.decided_here() if isinstance(one, DeadLetter)}
     assert [*letters] == bad
     assert all(
-        (one.stage, one.error_class, one.is_timed) == ("fingerprint", "ZeroDivisionError", True) for one in letters.values()
+        (one.stage, one.error_class, one.is_timed) == ("fingerprint", "ZeroDivisionError", True)
+        for one in letters.values()
     )
     good = [at for at in range(5) if at not in bad]
     assert [place for part in batch.parts for place in part.places] == good
@@ -177,7 +222,9 @@ def test_a_text_that_leads_the_fingerprinter_to_an_error_costs_no_other(
     assert len(caplog.records) == bool(bad)
 
 
-@pytest.mark.parametrize("what", [ZeroDivisionError(), ConfigurationError("No dictionary."), MemoryError()])
+@pytest.mark.parametrize(
+    "what", [ZeroDivisionError(), ConfigurationError("No dictionary."), MemoryError()]
+)
 def test_a_fingerprinter_that_takes_no_text_at_all_makes_no_dead_letters(
     what: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:

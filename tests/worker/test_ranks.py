@@ -21,7 +21,9 @@ from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.prepare import Preparer
 from stream_dedup.worker.ranks import HostRanks
 
-LIST = "# of today\n1,Example.org\n\n7,news.example.com.\n900,co.uk\n3,EXAMPLE.com\n12,example.org\n"
+LIST = (
+    "# of today\n1,Example.org\n\n7,news.example.com.\n900,co.uk\n3,EXAMPLE.com\n12,example.org\n"
+)
 
 
 def ranks(tmp_path: Path, text: str = LIST) -> HostRanks:
@@ -33,7 +35,8 @@ def ranks(tmp_path: Path, text: str = LIST) -> HostRanks:
 
 
 def test_a_host_has_its_own_rank_or_that_of_the_nearest_domain_above_it(tmp_path: Path) -> None:
-    """In any case of letters, with a port; of a name that stands twice the higher; what is no URL has none."""
+    """In any case of letters, with a port; of a name that stands twice the higher; what is no URL
+    has none."""
     asked = {
         b"https://example.org/a": 1,
         b"http://NEWS.example.com:8080/": 7,
@@ -56,11 +59,21 @@ def test_hosts_alone_are_ranked_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["0,example.org", "x,example.org", "4294967296,example.org", "1,", "1,two words", "-1,example.org"]
+    "line",
+    [
+        "0,example.org",
+        "x,example.org",
+        "4294967296,example.org",
+        "1,",
+        "1,two words",
+        "-1,example.org",
+    ],
 )
 def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
     """With its number, and with what it must be."""
-    with pytest.raises(ConfigurationError, match=r"Line 2 of the file of ranks .*must be RANK,HOST"):
+    with pytest.raises(
+        ConfigurationError, match=r"Line 2 of the file of ranks .*must be RANK,HOST"
+    ):
         ranks(tmp_path, f"1,example.org\n{line}\n")
 
 
@@ -70,18 +83,28 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_ranks_stand_in_the_log_also_where_ids_do_not(tmp_path: Path) -> None:
-    """A batch has them in the order of its documents, and one document of it keeps its own; without any there is no column."""
+    """A batch has them in the order of its documents, and one document of it keeps its own; without
+    any there is no column."""
     values = [
         json.dumps({"url": f"https://{host}/", "text": f"a text of {host} that is long enough"})
         for host in ("example.org", "other.net", "www.example.com")
     ]
-    messages = [Message("documents", 0, at, b"key", value.encode(), 1, []) for at, value in enumerate(values)]
+    messages = [
+        Message("documents", 0, at, b"key", value.encode(), 1, [])
+        for at, value in enumerate(values)
+    ]
     sources = {("documents", 0): records.Source("documents", bytes(16), 0, 0, 0)}
     decoder = Decoder(load_settings({"value_format": "json", "id_field": "url"}, environ={}))
 
     def batch(found: list[Message]) -> records.Batch:
         preparer = Preparer(
-            decoder, Fingerprinter(Recipe()), bytes(16), 1 << 20, digests_ids=True, ranks=ranks(tmp_path), record_documents=2
+            decoder,
+            Fingerprinter(Recipe()),
+            bytes(16),
+            1 << 20,
+            digests_ids=True,
+            ranks=ranks(tmp_path),
+            record_documents=2,
         )
         record = records.decode(preparer.prepare(found, sources, b"").parts[-1].raw)
         assert isinstance(record, records.Batch)
@@ -105,7 +128,12 @@ def test_workers_with_another_file_are_refused_and_the_rule_needs_one(tmp_path: 
     for wrong in (Settings(host_ranks=other), Settings()):
         assert check_reading(wrong, reading_of(first)).state is CheckState.REFUSED
     assert "host_ranks" not in reading_of(Settings())  # as logs say that are older than the setting
-    declared = {"recipe": Recipe().id, "group": "stream-dedup", "plan": PLANS["bands"].to_fields(), "better": "authority"}
+    declared = {
+        "recipe": Recipe().id,
+        "group": "stream-dedup",
+        "plan": PLANS["bands"].to_fields(),
+        "better": "authority",
+    }
     assert [one.state for one in check_declaration(first, Recipe(), declared)] == [CheckState.OK]
     (finding,) = check_declaration(Settings(better="authority"), Recipe(), declared)
     assert finding.state is CheckState.REFUSED

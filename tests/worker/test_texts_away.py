@@ -1,4 +1,5 @@
-"""Texts that lie elsewhere, in the worker's hands: what is there goes on its way, what is away holds what comes behind it."""
+"""Texts that lie elsewhere, in the worker's hands: what is there goes on its way, what is away
+holds what comes behind it."""
 
 from __future__ import annotations
 
@@ -33,28 +34,56 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     monkeypatch.setattr(intake_room, "_ASK_AGAIN_SECONDS", 0.001)
     with serving() as pages:
         for number in range(COUNT):
-            pages.by_path[f"/{number}"] = Reply(b"the text of page %d is long enough for a print" % number)
+            pages.by_path[f"/{number}"] = Reply(
+                b"the text of page %d is long enough for a print" % number
+            )
         yield pages
 
 
 def preparer_of(pages: Pages, text_patience: str = "10m", **limits: int) -> Preparer:
-    given = {"value_format": "json", "text_at": "uri", "text_prefixes": pages.url, "text_timeout": "5s"}
+    given = {
+        "value_format": "json",
+        "text_at": "uri",
+        "text_prefixes": pages.url,
+        "text_timeout": "5s",
+    }
     given["text_patience"] = text_patience
-    return Preparer(Decoder(load_settings(given, environ={})), Fingerprinter(Recipe()), bytes(16), 1 << 20, **limits)
+    return Preparer(
+        Decoder(load_settings(given, environ={})),
+        Fingerprinter(Recipe()),
+        bytes(16),
+        1 << 20,
+        **limits,
+    )
 
 
 def messages_of(pages: Pages, **instead: Any) -> Messages:
-    values = [instead.get(f"at_{number}", {"uri": f"{pages.url}/{number}"}) for number in range(COUNT)]
-    return Messages.of([Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, []) for at, one in enumerate(values)])
+    values = [
+        instead.get(f"at_{number}", {"uri": f"{pages.url}/{number}"}) for number in range(COUNT)
+    ]
+    return Messages.of(
+        [
+            Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, [])
+            for at, one in enumerate(values)
+        ]
+    )
 
 
 def inside() -> list[bytes | None]:
     """Return the prints of the same texts inside their records."""
     preparer = Preparer(
-        Decoder(load_settings({"value_format": "json"}, environ={})), Fingerprinter(Recipe()), bytes(16), 1 << 20
+        Decoder(load_settings({"value_format": "json"}, environ={})),
+        Fingerprinter(Recipe()),
+        bytes(16),
+        1 << 20,
     )
-    values = [{"text": f"the text of page {number} is long enough for a print"} for number in range(COUNT)]
-    messages = [Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, []) for at, one in enumerate(values)]
+    values = [
+        {"text": f"the text of page {number} is long enough for a print"} for number in range(COUNT)
+    ]
+    messages = [
+        Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, [])
+        for at, one in enumerate(values)
+    ]
     return preparer.prepare(messages, SOURCES, b"").prints
 
 
@@ -64,7 +93,9 @@ def test_prints_are_those_of_the_same_texts_inside_the_records(pages: Pages) -> 
     assert [place for part in batch.parts for place in part.places] == [*range(COUNT)]
 
 
-@pytest.mark.parametrize("limits", [{"ahead_bytes": 100}, {"ahead_bytes": 1}, {"slow_bytes": 1}, {"record_documents": 5}])
+@pytest.mark.parametrize(
+    "limits", [{"ahead_bytes": 100}, {"ahead_bytes": 1}, {"slow_bytes": 1}, {"record_documents": 5}]
+)
 def test_small_bounds_give_the_same_prints(pages: Pages, limits: dict[str, int]) -> None:
     batch = preparer_of(pages, **limits).prepare(messages_of(pages), SOURCES, b"")
     assert batch.prints == inside()
@@ -72,13 +103,21 @@ def test_small_bounds_give_the_same_prints(pages: Pages, limits: dict[str, int])
 
 def test_one_that_is_missing_is_a_dead_letter_among_documents(pages: Pages) -> None:
     messages = messages_of(
-        pages, at_0={"text": "inside, and long enough for a print of its own"}, at_3={"uri": f"{pages.url}/none"}
+        pages,
+        at_0={"text": "inside, and long enough for a print of its own"},
+        at_3={"uri": f"{pages.url}/none"},
     )
     batch = preparer_of(pages).prepare(messages, SOURCES, b"")
-    letters = {at: (one.stage, one.error_class) for at, one in batch.decided_here() if isinstance(one, DeadLetter)}
+    letters = {
+        at: (one.stage, one.error_class)
+        for at, one in batch.decided_here()
+        if isinstance(one, DeadLetter)
+    }
     assert letters == {3: ("fetch", "NotFound")}
     expected = inside()
-    assert [batch.prints[at] == expected[at] for at in range(COUNT)] == [at not in (0, 3) for at in range(COUNT)]
+    assert [batch.prints[at] == expected[at] for at in range(COUNT)] == [
+        at not in (0, 3) for at in range(COUNT)
+    ]
     assert batch.prints[0] is not None
 
 
@@ -96,7 +135,9 @@ def test_those_before_one_that_is_away_go_on_their_way(pages: Pages) -> None:
     pages.by_path["/5"] = there
     batch_of_rest = preparer.prepare(left, SOURCES, b"")
     assert batch.prints + batch_of_rest.prints == inside()
-    assert [pages.asked.count(f"/{number}") for number in range(COUNT) if number != 5] == [1] * (COUNT - 1)
+    assert [pages.asked.count(f"/{number}") for number in range(COUNT) if number != 5] == [1] * (
+        COUNT - 1
+    )
 
 
 def test_records_before_the_first_address_do_not_wait_for_it(pages: Pages) -> None:
@@ -120,14 +161,23 @@ def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
         return preparer.prepare(messages, SOURCES, stamp, *hurry)
 
     clock = VirtualClock()
-    intake = intake_of(once(messages_of(pages)), Aside(clock), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
+    intake = intake_of(
+        once(messages_of(pages)),
+        Aside(clock),
+        clock,
+        roomy_flow(),
+        prepare=prepare,
+        take_in=taken.append,
+    )
     intake._metrics.away = metrics.away  # type: ignore[method-assign]
     intake.turn(reads=True)
     assert [len(batch.messages) for batch in taken] == [COUNT]
     assert (gauges[0], set(gauges[1:]), gauge(metrics)) == (0.0, {1.0}, 0.0)
     said = [call.args[0] for call in intake._logger.warning.call_args_list]
     assert said == ["texts that lie elsewhere are away; the records wait"]
-    assert [call.args[0] for call in intake._logger.info.call_args_list] == ["texts that lie elsewhere come again"]
+    assert [call.args[0] for call in intake._logger.info.call_args_list] == [
+        "texts that lie elsewhere come again"
+    ]
 
 
 def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
@@ -140,7 +190,14 @@ def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
         return preparer.prepare(messages, SOURCES, *more)
 
     read = messages_of(pages)
-    intake = intake_of(once(read), SideThread("prepare"), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
+    intake = intake_of(
+        once(read),
+        SideThread("prepare"),
+        clock,
+        roomy_flow(),
+        prepare=prepare,
+        take_in=taken.append,
+    )
     intake.turn(reads=True)
     until(lambda: bool(pages.asked))
     assert intake.is_preparing

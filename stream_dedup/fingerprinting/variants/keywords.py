@@ -1,20 +1,25 @@
-"""A text's keywords as `jieba.analyse` finds them, by jieba's own code, but for the path through its model of tags.
+"""A text's keywords as `jieba.analyse` finds them, by jieba's own code, but for the path through
+its model of tags.
 
-Invariants: keywords and weights are those of `jieba.analyse.extract_tags` and `jieba.analyse.textrank` with their
-default parts of speech, for every text whose runs of Han, letters and digits are shorter than `PIECE`; longer ones are
-cut there first, because jieba's own cutting is quadratic in them. jieba's data is that of the recipe's id. A user's words
-and stop words mean what they mean after `jieba.load_userdict` and `set_stop_words`, and are in no other analyser.
+Invariants: keywords and weights are those of `jieba.analyse.extract_tags` and
+`jieba.analyse.textrank` with their default parts of speech, for every text whose runs of Han,
+letters and digits are shorter than `PIECE`; longer ones are cut there first, because jieba's own
+cutting is quadratic in them. jieba's data is that of the recipe's id. A user's words and stop words
+mean what they mean after `jieba.load_userdict` and `set_stop_words`, and are in no other analyser.
 
-jieba is imported at the first use, because it reads its tables for two seconds; its cache file in the directory for
-temporary files is not used: any user of the machine could have written it, and it is read by `marshal`.
+jieba is imported at the first use, because it reads its tables for two seconds; its cache file in
+the directory for temporary files is not used: any user of the machine could have written it, and it
+is read by `marshal`.
 
-The path through the model, which gives the parts of speech of the Han that the dictionary does not know, is the most probable
-one (Viterbi): words and tags are those of `jieba.posseg` 0.42.1, to the last bit of every probability, because each sum is made
-in jieba's order, and of two equally probable states the later one in the alphabet wins. A character takes 10 us at most:
-jieba's own code compares every state of the model with every other, and takes 3 ms for each character that the model has not
-seen, so that one text of 120 kB kept a worker busy for minutes.
+The path through the model, which gives the parts of speech of the Han that the dictionary does not
+know, is the most probable one (Viterbi): words and tags are those of `jieba.posseg` 0.42.1, to the
+last bit of every probability, because each sum is made in jieba's order, and of two equally
+probable states the later one in the alphabet wins. A character takes 10 us at most: jieba's own
+code compares every state of the model with every other, and takes 3 ms for each character that the
+model has not seen, so that one text of 120 kB kept a worker busy for minutes.
 
-Sources: Mihalcea and Tarau, "TextRank: Bringing Order into Texts" (EMNLP 2004); the package jieba 0.42.1.
+Sources: Mihalcea and Tarau, "TextRank: Bringing Order into Texts" (EMNLP 2004); the package jieba
+0.42.1.
 """
 
 from __future__ import annotations
@@ -45,16 +50,20 @@ _FILES: Final = (
     "posseg/char_state_tab.py",
 )
 # What jieba takes as one block; any longer run of it is cut.
-_LONG_RUN = re.compile(r"[\u4E00-\u9FD5a-zA-Z0-9+#&\._%\-]{" + str(PIECE) + r"}(?=[\u4E00-\u9FD5a-zA-Z0-9+#&\._%\-])")
+_LONG_RUN = re.compile(
+    r"[\u4E00-\u9FD5a-zA-Z0-9+#&\._%\-]{" + str(PIECE) + r"}(?=[\u4E00-\u9FD5a-zA-Z0-9+#&\._%\-])"
+)
 _LOCK = threading.Lock()
 _NEVER = -3.14e100  # jieba's probability of what was never seen
 
 
 class Model(NamedTuple):
-    """jieba's model, by number of the state (in alphabetical order) and of the character; character 0 is all it has not seen.
+    """jieba's model, by number of the state (in alphabetical order) and of the character; character
+    0 is all it has not seen.
 
-    `start` (s,); `emit` (c, s); `may` (c, s): which states jieba considers for a character. Changes between states stand by
-    the state that is gone to, in order of the one that is left: of state i at `bounds[i]:bounds[i + 1]` of `left`, `change`.
+    `start` (s,); `emit` (c, s); `may` (c, s): which states jieba considers for a character. Changes
+    between states stand by the state that is gone to, in order of the one that is left: of state i
+    at `bounds[i]:bounds[i + 1]` of `left`, `change`.
     """
 
     start: NDArray[np.float64]
@@ -66,10 +75,13 @@ class Model(NamedTuple):
 
 
 @kernel
-def _most_probable(seen: Any, model: Any, odds: Any, is_open: Any, came_from: Any, path: Any) -> None:
+def _most_probable(
+    seen: Any, model: Any, odds: Any, is_open: Any, came_from: Any, path: Any
+) -> None:
     """Fill `path` (n,) with the states of the most probable path through the characters `seen`.
 
-    `odds` (2, s), `is_open` (2, s) and `came_from` (n, s) are scratch: of this character and the one before.
+    `odds` (2, s), `is_open` (2, s) and `came_from` (n, s) are scratch: of this character and the
+    one before.
     """
     states = len(model.start)
     now = np.int64(0)
@@ -91,7 +103,9 @@ def _most_probable(seen: Any, model: Any, odds: Any, is_open: Any, came_from: An
                 for at in range(model.bounds[state], model.bounds[state + 1]):
                     left = model.left[at]
                     if is_open[before, left]:
-                        probability = odds[before, left] + model.change[at] + model.emit[seen[place], state]
+                        probability = (
+                            odds[before, left] + model.change[at] + model.emit[seen[place], state]
+                        )
                         if probability >= best:
                             best = probability
                             best_left = left
@@ -116,7 +130,9 @@ def most_probable(seen: NDArray[np.int64], model: Model) -> NDArray[np.int64]:
     states = len(model.start)
     path = np.empty(len(seen), np.int64)
     came_from = np.zeros((len(seen), states), np.uint8)
-    _most_probable(seen, model, np.empty((2, states)), np.empty((2, states), np.bool_), came_from, path)
+    _most_probable(
+        seen, model, np.empty((2, states)), np.empty((2, states), np.bool_), came_from, path
+    )
     return path
 
 
@@ -139,7 +155,11 @@ def _model() -> tuple[Model, list[tuple[str, str]], dict[str, int]]:
     for one, listed in states_of.items():
         may[known[one]] = False
         may[known[one], [number[state] for state in listed]] = True
-    changes = sorted((number[to], number[left], odds) for left, follow in changed.items() for to, odds in follow.items())
+    changes = sorted(
+        (number[to], number[left], odds)
+        for left, follow in changed.items()
+        for to, odds in follow.items()
+    )
     to, left, odds = zip(*changes, strict=True)
     bounds = np.searchsorted(np.array(to), np.arange(len(states) + 1)).astype(np.int64)
     start = np.array([started[state] for state in states])
@@ -153,7 +173,9 @@ class Tags:
         self._model, self._states, self._known = _model()
 
     def path(self, run: str) -> Sequence[tuple[str, str]]:
-        """Return the state of each character: its place in the word (B, M, E, S), and the word's part of speech."""
+        """Return the state of each character: its place in the word (B, M, E, S), and the word's
+        part of speech.
+        """
         seen = np.fromiter(map(self._known.get, run, itertools.repeat(0)), np.int64, len(run))
         return [self._states[state] for state in most_probable(seen, self._model).tolist()]
 
@@ -181,10 +203,14 @@ def _quick_tokenizer(tokenizer: Any) -> Any:
     def cut(run: str) -> Iterator[Any]:
         return (pair(word, tag) for word, tag in tags.words(run))
 
-    # jieba's own name for what cuts a run of Han that the dictionary does not know, in the version that the recipe's id names.
+    # jieba's own name for what cuts a run of Han that the dictionary does not know, in the version
+    # that the recipe's id names.
     cutter = "_POSTokenizer__cut"
     if not callable(getattr(POSTokenizer, cutter, None)):
-        raise ConfigurationError("The package jieba is not that of version 0.42.1: install jieba 0.42.1 as it was published.")
+        raise ConfigurationError(
+            "The package jieba is not that of version 0.42.1: install jieba 0.42.1 as it was "
+            "published."
+        )
     setattr(made, cutter, cut)
     return made
 
@@ -215,7 +241,9 @@ class _InPieces:
 
 
 class Analyser:
-    """Finds keywords, with a user's words in the dictionary and words left out; may be shared by threads."""
+    """Finds keywords, with a user's words in the dictionary and words left out; may be shared by
+    threads.
+    """
 
     def __init__(self, user_words: tuple[UserWord, ...], stop_words: frozenset[str]) -> None:
         """Read jieba's data; raise ConfigurationError if it is not that of the recipe's id."""
@@ -226,7 +254,9 @@ class Analyser:
         tokenizer = jieba.Tokenizer()
         tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
         tokenizer.initialized = True
-        for one, (word, frequency) in zip(user_words, with_frequencies(user_words, folder), strict=True):
+        for one, (word, frequency) in zip(
+            user_words, with_frequencies(user_words, folder), strict=True
+        ):
             # What `Tokenizer.add_word` does, but for the set of words to split.
             tokenizer.FREQ[word] = frequency
             tokenizer.total += frequency
@@ -235,19 +265,27 @@ class Analyser:
             if one.tag is not None:
                 tokenizer.user_word_tag_tab[word] = one.tag
         self._tfidf = jieba.analyse.TFIDF()
-        self._tfidf.tokenizer = _InPieces(tokenizer, frozenset(one.word for one in user_words if one.frequency == 0))
+        self._tfidf.tokenizer = _InPieces(
+            tokenizer, frozenset(one.word for one in user_words if one.frequency == 0)
+        )
         self._tfidf.stop_words.update(stop_words)
         self._textrank = jieba.analyse.TextRank()
         self._textrank.tokenizer = _InPieces(_quick_tokenizer(tokenizer))
         self._textrank.stop_words.update(stop_words)
 
     def by_tfidf(self, text: str, number: int) -> list[tuple[str, float]]:
-        """Return the `number` words with the greatest TF-IDF weight, greatest first, with their weights."""
-        found: list[tuple[str, float]] = self._tfidf.extract_tags(text, topK=number, withWeight=True)
+        """Return the `number` words with the greatest TF-IDF weight, greatest first, with their
+        weights.
+        """
+        found: list[tuple[str, float]] = self._tfidf.extract_tags(
+            text, topK=number, withWeight=True
+        )
         return found
 
     def by_textrank(self, text: str, number: int) -> list[tuple[str, float]]:
-        """Return the `number` nouns and verbs that TextRank ranks highest, highest first, with their ranks."""
+        """Return the `number` nouns and verbs that TextRank ranks highest, highest first, with
+        their ranks.
+        """
         found: list[tuple[str, float]] = self._textrank.textrank(text, topK=number, withWeight=True)
         return found
 
@@ -261,7 +299,9 @@ def _made(user_words: tuple[UserWord, ...], stop_words: frozenset[str]) -> Analy
     return Analyser(user_words, stop_words)
 
 
-def analyser(user_words: tuple[UserWord, ...] = (), stop_words: frozenset[str] = frozenset()) -> Analyser:
+def analyser(
+    user_words: tuple[UserWord, ...] = (), stop_words: frozenset[str] = frozenset()
+) -> Analyser:
     """Return the analyser for a user's words and stop words, made once.
 
     Raises ConfigurationError if jieba's data is not that of the recipe's id.

@@ -1,14 +1,16 @@
-"""Words of Japanese, Thai, Lao, Khmer and Burmese by a dictionary: normalised text -> marks where words begin.
+"""Words of Japanese, Thai, Lao, Khmer and Burmese by a dictionary: normalised text -> marks where
+words begin.
 
-Invariants: a pure function of the text and of ICU's version, which is in the recipe id; time linear in the text, because
-a run is handed over in pieces of at most `PIECE` characters; what ICU has no dictionary for is not marked.
+Invariants: a pure function of the text and of ICU's version, which is in the recipe id; time linear
+in the text, because a run is handed over in pieces of at most `PIECE` characters; what ICU has no
+dictionary for is not marked.
 
-A run is a maximal row of Han characters and of letters and marks of these scripts; without any of the latter it is not
-marked, and jieba cuts it. So `東京都` alone goes to jieba, and `私は東京都に住む` as a whole to ICU: in Japanese a word
-often begins in Han and ends in Hiragana.
+A run is a maximal row of Han characters and of letters and marks of these scripts; without any of
+the latter it is not marked, and jieba cuts it. So `東京都` alone goes to jieba, and `私は東京都に住む` as a
+whole to ICU: in Japanese a word often begins in Han and ends in Hiragana.
 
-The library is icu4py (MIT; ICU under Unicode-3.0), which carries ICU with its dictionaries: one engine for all five
-scripts, typed, maintained, in C++. The only user of it.
+The library is icu4py (MIT; ICU under Unicode-3.0), which carries ICU with its dictionaries: one
+engine for all five scripts, typed, maintained, in C++. The only user of it.
 """
 
 from __future__ import annotations
@@ -50,9 +52,11 @@ def _is_ours(code_point: Any, kinds: Any) -> Any:
 
 @kernel
 def _mark_runs(data: Any, offsets: Any, kinds: Any, marks: Any, origins: Any) -> Any:
-    """Mark every character of the runs `GOES_ON`; list where their bytes stand, pieces parted by a separator.
+    """Mark every character of the runs `GOES_ON`; list where their bytes stand, pieces parted by a
+    separator.
 
-    Returns how many places of `origins` (at most two for every three bytes of `data` and their third) are filled.
+    Returns how many places of `origins` (at most two for every three bytes of `data` and their
+    third) are filled.
     """
     filled = 0
     for text in range(len(offsets) - 1):
@@ -101,21 +105,24 @@ def version() -> str:
         import icu4py  # noqa: PLC0415 - behind an extra
     except ImportError as error:
         raise ConfigurationError(
-            "The segmenter `icu` needs the package icu4py, which is not installed: install crawl-dedup[segment], or set "
+            "The segmenter `icu` needs the package icu4py, which is not installed: install "
+            "crawl-dedup[segment], or set "
             "the segmenter to `pairs`."
         ) from error
     return f"icu-{icu4py.icu_version}"
 
 
 def mark_words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return, for every byte of normalised texts, `BEGINS` where a word found by ICU begins, and `GOES_ON` in it, else 0.
+    """Return, for every byte of normalised texts, `BEGINS` where a word found by ICU begins, and
+    `GOES_ON` in it, else 0.
 
-    `data`, `offsets`: the texts' UTF-8 one after another, and (n + 1,) where each begins. Only the first byte of a
-    character is marked.
+    `data`, `offsets`: the texts' UTF-8 one after another, and (n + 1,) where each begins. Only the
+    first byte of a character is marked.
     """
     size = int(offsets[-1])
     marks = np.zeros(size, np.uint8)
-    # A run takes three bytes or more, and then at most one separator; a long one has one for every 512 characters.
+    # A run takes three bytes or more, and then at most one separator; a long one has one for every
+    # 512 characters.
     origins = np.empty(size + size // 3 + 1, np.int64)
     filled = _mark_runs(data, offsets, characters.table(), marks, origins)
     if not filled:

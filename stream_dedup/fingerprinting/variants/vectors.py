@@ -1,16 +1,19 @@
 """Numbers -> bits by true random hyperplanes: which side of each plane a vector lies on.
 
-Invariants: the planes follow from the secrets (the recipe's key and the seed) alone and are never stored, a block of
-dimensions of them is made when it is needed, so a vector may have any number of dimensions; a bit is 1 if and only if
-its sum is greater than zero; sums are added up in the order of the dimensions, in 64-bit floating point and without
-contraction, so a print is equal on every platform; multiplying a vector by a positive power of two changes no bit.
+Invariants: the planes follow from the secrets (the recipe's key and the seed) alone and are never
+stored, a block of dimensions of them is made when it is needed, so a vector may have any number of
+dimensions; a bit is 1 if and only if its sum is greater than zero; sums are added up in the order
+of the dimensions, in 64-bit floating point and without contraction, so a print is equal on every
+platform; multiplying a vector by a positive power of two changes no bit.
 
-A plane's coordinates are normally distributed, in `LEVELS` equally probable steps: whole numbers, so that no platform's
-logarithm shows in them. Two vectors at an angle a differ in a bit with probability a / pi, which is what the hashed
-features of `simhash` approximate with coordinates of plus and minus one.
+A plane's coordinates are normally distributed, in `LEVELS` equally probable steps: whole numbers,
+so that no platform's logarithm shows in them. Two vectors at an angle a differ in a bit with
+probability a / pi, which is what the hashed features of `simhash` approximate with coordinates of
+plus and minus one.
 
-Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002), section 3; Goemans and
-Williamson, "Improved Approximation Algorithms for Maximum Cut" (JACM 1995), lemma 3.2.
+Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002), section
+3; Goemans and Williamson, "Improved Approximation Algorithms for Maximum Cut" (JACM 1995), lemma
+3.2.
 """
 
 from __future__ import annotations
@@ -38,9 +41,14 @@ Vector = NDArray[np.float64]
 
 
 def normal_levels() -> NDArray[np.int32]:
-    """Return the coordinates that planes are made of, (4096,): the middle of each equally probable step, times 2^16."""
+    """Return the coordinates that planes are made of, (4096,): the middle of each equally probable
+    step, times 2^16.
+    """
     normal = NormalDist()
-    half = [round(_STEP * normal.inv_cdf((level + 0.5) / LEVELS)) for level in range(LEVELS // 2, LEVELS)]
+    half = [
+        round(_STEP * normal.inv_cdf((level + 0.5) / LEVELS))
+        for level in range(LEVELS // 2, LEVELS)
+    ]
     levels = np.array([-value for value in reversed(half)] + half, np.int32)
     levels.setflags(write=False)
     return levels
@@ -50,8 +58,12 @@ NORMAL_LEVELS: Final = normal_levels()
 
 
 def derive_plane_secrets(key: bytes, seed: int) -> NDArray[np.uint64]:
-    """Return what planes are made from, (2,): an offset and an odd multiplier of the dimension's number."""
-    derived = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=16, key=key, person=b"plane secrets").digest()
+    """Return what planes are made from, (2,): an offset and an odd multiplier of the dimension's
+    number.
+    """
+    derived = hashlib.blake2b(
+        seed.to_bytes(8, "little"), digest_size=16, key=key, person=b"plane secrets"
+    ).digest()
     secrets = np.frombuffer(derived, "<u8").astype(np.uint64)
     secrets[1] |= np.uint64(1)
     return secrets
@@ -69,8 +81,12 @@ def coordinates(state: Any, levels: Any, out: Any) -> None:
 
 
 @allocating_kernel
-def project_vectors(numbers: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any) -> None:
-    """Fill `prints` (n, bits / 64 rounded up); `numbers`: of one vector after another; `bounds` (n + 1,): where each begins."""
+def project_vectors(
+    numbers: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any
+) -> None:
+    """Fill `prints` (n, bits / 64 rounded up); `numbers`: of one vector after another; `bounds` (n
+    + 1,): where each begins.
+    """
     longest = np.int64(0)
     for vector in range(len(bounds) - 1):
         longest = max(longest, bounds[vector + 1] - bounds[vector])
@@ -78,7 +94,11 @@ def project_vectors(numbers: Any, bounds: Any, secrets: Any, levels: Any, bits: 
     block = np.empty((_BLOCK, 128), np.float64)
     for first in range(0, longest, _BLOCK):
         for dimension in range(_BLOCK):
-            coordinates(mix(np.uint64(first + dimension) * secrets[1] + secrets[0]), levels, block[dimension])
+            coordinates(
+                mix(np.uint64(first + dimension) * secrets[1] + secrets[0]),
+                levels,
+                block[dimension],
+            )
         for vector in range(len(bounds) - 1):
             begin = bounds[vector] + first
             total = sums[vector]
@@ -92,8 +112,12 @@ def project_vectors(numbers: Any, bounds: Any, secrets: Any, levels: Any, bits: 
 
 
 @allocating_kernel
-def project_hashes(hashes: Any, weights: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any) -> None:
-    """Fill the prints of weighed features, each a dimension of its own that its hash names; as `simhash.sum_hashes` else."""
+def project_hashes(
+    hashes: Any, weights: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any
+) -> None:
+    """Fill the prints of weighed features, each a dimension of its own that its hash names; as
+    `simhash.sum_hashes` else.
+    """
     sums = np.empty(128, np.float64)
     plane = np.empty(128, np.float64)
     for text in range(len(bounds) - 1):
@@ -126,9 +150,15 @@ def as_vector(values: Sequence[float] | NDArray[np.floating[Any]]) -> Vector:
     try:
         vector = np.asarray(values, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError("A vector holds something that is not a number; give a list of numbers.") from error
+        raise InputError(
+            "A vector holds something that is not a number; give a list of numbers."
+        ) from error
     if vector.ndim != 1:
-        raise InputError(f"A vector is one row of numbers, and this has {vector.ndim} dimensions of nesting.")
+        raise InputError(
+            f"A vector is one row of numbers, and this has {vector.ndim} dimensions of nesting."
+        )
     if not bool(np.all(np.abs(vector) <= _LARGEST)):
-        raise InputError("A vector holds a number that is not finite or greater than 1e150; give finite numbers.")
+        raise InputError(
+            "A vector holds a number that is not finite or greater than 1e150; give finite numbers."
+        )
     return vector + 0.0

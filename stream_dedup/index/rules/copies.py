@@ -1,14 +1,18 @@
-"""Which copy of a representative is the best, and, where the log counts them, how many there were and when.
+"""Which copy of a representative is the best, and, where the log counts them, how many there were
+and when.
 
     row     copies(u32) first_ms(i64) last_ms(i64) and, of the best so far: features(u32) time_ms(i64) rank(u32) rule(u8: by
-            which it beat what was best before; 0, it is the representative itself) source(u32) offset(i64)
+            which it beat what was best before; 0, it is the representative itself) source(u32)
+            offset(i64)
 
-A representative has a row, under its entry's number, once it has a better copy or a copy that was counted. The id of the best
-copy lies beside it, so that a take-down reads ids and nothing else. Rows are read when duplicates name their representatives,
-all of a batch's at once, and written with what that batch led to.
+A representative has a row, under its entry's number, once it has a better copy or a copy that was
+counted. The id of the best copy lies beside it, so that a take-down reads ids and nothing else.
+Rows are read when duplicates name their representatives, all of a batch's at once, and written with
+what that batch led to.
 
-Invariants: a function of the log alone, because log order decides between equals (the earlier is better); a row goes with its
-representative, and moves with it where that is renewed; an id that was forgotten is nowhere in here.
+Invariants: a function of the log alone, because log order decides between equals (the earlier is
+better); a row goes with its representative, and moves with it where that is renewed; an id that was
+forgotten is nowhere in here.
 """
 
 from __future__ import annotations
@@ -25,7 +29,14 @@ from stream_dedup.ground.errors import FormatError
 from stream_dedup.index.rules.published import Published
 from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.entries import EntryBytes
-from stream_dedup.index.volume.layout import COPIES, PREFIX_BEST_ID, PREFIX_COPIES, best_id_key, copies_key, number_of
+from stream_dedup.index.volume.layout import (
+    COPIES,
+    PREFIX_BEST_ID,
+    PREFIX_COPIES,
+    best_id_key,
+    copies_key,
+    number_of,
+)
 from stream_dedup.machine.compiled import inlined, kernel
 
 _ROW: Final = struct.Struct("<IqqIqIBIq")  # as COPIES
@@ -48,7 +59,9 @@ class Copies(NamedTuple):
 
 
 class BestCopy(NamedTuple):
-    """What is known of a representative's copies. `rule`: 0, the representative itself is the best, and `id` is not told."""
+    """What is known of a representative's copies. `rule`: 0, the representative itself is the best,
+    and `id` is not told.
+    """
 
     id: bytes
     copies: int
@@ -60,7 +73,9 @@ class BestCopy(NamedTuple):
 
 
 class CopyCounts:
-    """The rows of all representatives that have copies; what changes is told to `published`, if anybody wants to know."""
+    """The rows of all representatives that have copies; what changes is told to `published`, if
+    anybody wants to know.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -75,12 +90,21 @@ class CopyCounts:
         self._dropped_below = 0
 
     def count(
-        self, named: NDArray[np.int64], first: Copies, copies: Copies, ids: Sequence[bytes], rule: BetterRule, *, counts: bool
+        self,
+        named: NDArray[np.int64],
+        first: Copies,
+        copies: Copies,
+        ids: Sequence[bytes],
+        rule: BetterRule,
+        *,
+        counts: bool,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Take in duplicates that name the entries `named` (n,); return how many copies each made it, and whether it is better.
+        """Take in duplicates that name the entries `named` (n,); return how many copies each made
+        it, and whether it is better.
 
-        `first` are the same columns of those entries themselves, `ids` the duplicates' own. What is better has the rule's
-        number, all else 0. Where nobody `counts`, a row is only looked at for what beats the representative itself.
+        `first` are the same columns of those entries themselves, `ids` the duplicates' own. What is
+        better has the rule's number, all else 0. Where nobody `counts`, a row is only looked at for
+        what beats the representative itself.
         """
         told, better = np.zeros(len(named), np.uint32), np.zeros(len(named), np.uint8)
         beats_first = np.empty(len(named), np.bool_)
@@ -91,7 +115,9 @@ class CopyCounts:
         numbers: list[int] = named.tolist()
         chosen = [numbers[at] for at in asked.tolist()]
         places = self._find(chosen)  # before the rows are named: it may make room for more of them
-        _count(self._rows, places, asked, first, copies, beats_first, int(rule), counts, told, better)
+        _count(
+            self._rows, places, asked, first, copies, beats_first, int(rule), counts, told, better
+        )
         is_better = np.flatnonzero(better).tolist()
         for at in is_better:
             self._ids.changed[numbers[at]] = ids[at]
@@ -103,7 +129,9 @@ class CopyCounts:
         return told, better
 
     def move(self, old: Sequence[int], first: int) -> None:
-        """Let representatives that were renewed keep their rows: of entries `old`, and from `first` on, in their order."""
+        """Let representatives that were renewed keep their rows: of entries `old`, and from `first`
+        on, in their order.
+        """
         ids = self._ids.of(old)
         places = self._find(old)
         rows = self._rows[places]
@@ -113,7 +141,9 @@ class CopyCounts:
         places = self._find(moved)
         self._rows[places] = rows[are_there]
         self._changed.update(moved)
-        self._ids.changed.update((number, ids[before]) for number, before in enumerate(old, first) if before in ids)
+        self._ids.changed.update(
+            (number, ids[before]) for number, before in enumerate(old, first) if before in ids
+        )
         if self.published is not None:
             self.published.move([old[number - first] for number in moved], moved)
 
@@ -131,7 +161,9 @@ class CopyCounts:
 
     def forget(self, ids: Collection[bytes]) -> None:
         """Blank these ids where they are those of a best copy. Reads the ids of all best copies."""
-        held = {number_of(key): value for key, value in self._store.scan(PREFIX_BEST_ID)} | self._ids.changed
+        held = {
+            number_of(key): value for key, value in self._store.scan(PREFIX_BEST_ID)
+        } | self._ids.changed
         for number, identifier in held.items():
             if identifier in ids and number >= self._dropped_below:
                 self._ids.changed[number] = b""
@@ -141,7 +173,9 @@ class CopyCounts:
         return (number_of(key) for key, _ in self._store.scan(PREFIX_COPIES))
 
     def stored(self, numbers: Sequence[int]) -> list[BestCopy | None]:
-        """Return what is stored of the copies of these entries; None for one that has none, or is gone."""
+        """Return what is stored of the copies of these entries; None for one that has none, or is
+        gone.
+        """
         rows = self._store.get_many(list(map(copies_key, numbers)))
         ids = self._store.get_many(list(map(best_id_key, numbers)))
         found: list[BestCopy | None] = []
@@ -152,7 +186,9 @@ class CopyCounts:
             if len(raw) != COPIES.itemsize:
                 raise FormatError(_DAMAGED)
             copies, first_ms, last_ms, _, _, _, rule, source, offset = _ROW.unpack(raw)
-            found.append(BestCopy(identifier or b"", copies, first_ms, last_ms, rule, source, offset))
+            found.append(
+                BestCopy(identifier or b"", copies, first_ms, last_ms, rule, source, offset)
+            )
         return found
 
     def add_writes(self, writes: Writes, applied: int) -> None:
@@ -183,7 +219,9 @@ class CopyCounts:
             self._places.pop(number, None)
 
     def _find(self, numbers: Sequence[int]) -> NDArray[np.int64]:
-        """Return where among the rows at hand those of these entries are; of one that has no copies, all is 0."""
+        """Return where among the rows at hand those of these entries are; of one that has no
+        copies, all is 0.
+        """
         missing = dict.fromkeys(number for number in numbers if number not in self._places)
         if missing:
             read = self._store.get_many(list(map(copies_key, missing)))
@@ -193,7 +231,9 @@ class CopyCounts:
             self._used = end
             if end > len(self._rows):
                 self._rows = np.concatenate([self._rows, np.zeros(end, COPIES)])
-            self._rows[begin:end] = np.frombuffer(b"".join([row or _NO_ROW for row in read]), COPIES)
+            self._rows[begin:end] = np.frombuffer(
+                b"".join([row or _NO_ROW for row in read]), COPIES
+            )
             self._places.update(zip(missing, range(begin, end), strict=True))
         return np.fromiter(map(self._places.__getitem__, numbers), np.int64, len(numbers))
 
@@ -202,7 +242,15 @@ _NO_ROW: Final = bytes(COPIES.itemsize)
 
 
 @inlined
-def _is_better(rule: Any, features: Any, time_ms: Any, rank: Any, best_features: Any, best_time_ms: Any, best_rank: Any) -> Any:
+def _is_better(
+    rule: Any,
+    features: Any,
+    time_ms: Any,
+    rank: Any,
+    best_features: Any,
+    best_time_ms: Any,
+    best_rank: Any,
+) -> Any:
     if rule == _NEWEST:
         return time_ms > best_time_ms
     if rule == _AUTHORITY:
@@ -216,7 +264,9 @@ def _beat(first: Any, copies: Any, rule: Any, beats_first: Any) -> None:
     """Say which duplicates are better than their representative itself."""
     for i in range(len(beats_first)):
         mine = (copies.features[i], copies.times_ms[i], copies.ranks[i])
-        beats_first[i] = _is_better(rule, *mine, first.features[i], first.times_ms[i], first.ranks[i])
+        beats_first[i] = _is_better(
+            rule, *mine, first.features[i], first.times_ms[i], first.ranks[i]
+        )
 
 
 @kernel
@@ -232,13 +282,19 @@ def _count(
     told: Any,
     better: Any,
 ) -> None:
-    """Take in the duplicates `asked` (m,) one by one; `places` (m,) says which of the rows is that of their representatives."""
+    """Take in the duplicates `asked` (m,) one by one; `places` (m,) says which of the rows is that
+    of their representatives.
+    """
     for at in range(len(places)):
         row, i = rows[places[at]], asked[at]
         if row.copies == 0:
             row.first_ms = row.last_ms = first.times_ms[i]
             if row.rule == 0:
-                row.features, row.time_ms, row.rank = first.features[i], first.times_ms[i], first.ranks[i]
+                row.features, row.time_ms, row.rank = (
+                    first.features[i],
+                    first.times_ms[i],
+                    first.ranks[i],
+                )
                 row.source, row.offset = first.sources[i], first.offsets[i]
         if counts:
             if row.copies < _COPIES_MAX:

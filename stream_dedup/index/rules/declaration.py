@@ -1,4 +1,6 @@
-"""What a log declares: under which recipe, plan, window, group, floor and mode its documents are judged, and what is better."""
+"""What a log declares: under which recipe, plan, window, group, floor and mode its documents are
+judged, and what is better.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,11 @@ _NAME_BYTES_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What the log's first record says: under which recipe, plan, window, group, floor of features and mode it is judged.
+    """What the log's first record says: under which recipe, plan, window, group, floor of features
+    and mode it is judged.
 
-    `width` is the recipe's, in bits, and `sketch_bytes` the recipe's too; what is not declared the first batch tells.
-    `format` is the log's as it begins.
+    `width` is the recipe's, in bits, and `sketch_bytes` the recipe's too; what is not declared the
+    first batch tells. `format` is the log's as it begins.
     """
 
     recipe: str
@@ -62,8 +65,8 @@ class Declaration:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Declaration:
-        """Return what a `declare` control record says; a missing mode is `enforce`, what is better `longest`, the format the
-        first; foreign fields are passed over.
+        """Return what a `declare` control record says; a missing mode is `enforce`, what is better
+        `longest`, the format the first; foreign fields are passed over.
 
         Raises:
             ConfigurationError: a field is missing or cannot be.
@@ -71,16 +74,25 @@ class Declaration:
         plan = Plan.from_fields(fields.get("plan"))
         width = number_field(fields, "width", WIDTH_MAX) if "width" in fields else None
         if width is not None and (width % 64 or width < plan.width):
-            raise ConfigurationError(f"The plan {plan.id} cannot judge prints of {width} bits; name a narrower plan.")
-        values = number_field(fields, "sketch_bytes", SKETCH_BYTES) if "sketch_bytes" in fields else None
+            raise ConfigurationError(
+                f"The plan {plan.id} cannot judge prints of {width} bits; name a narrower plan."
+            )
+        values = (
+            number_field(fields, "sketch_bytes", SKETCH_BYTES) if "sketch_bytes" in fields else None
+        )
         if plan.needs_sketch and values not in (None, SKETCH_BYTES):
-            raise ConfigurationError(f"The plan {plan.id} compares sketches, and the recipe makes none; name another plan.")
+            raise ConfigurationError(
+                f"The plan {plan.id} compares sketches, and the recipe makes none; name another "
+                "plan."
+            )
         return cls(
             recipe=name_field(fields, "recipe"),
             plan=plan,
             group=name_field(fields, "group"),
             floor=number_field(fields, "floor", U32_MAX),
-            mode=Mode(number_field(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE,
+            mode=Mode(number_field(fields, "mode", len(Mode) - 1))
+            if "mode" in fields
+            else Mode.ENFORCE,
             width=width,
             window=None if fields.get("window") is None else Window.from_fields(fields["window"]),
             sketch_bytes=values,
@@ -94,29 +106,46 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
     """Return a field that is a text; ConfigurationError if it is none."""
     value = fields.get(name)
     if not isinstance(value, str):
-        raise ConfigurationError(f"The field {name} of a control record must be a text, not {value!r:.100}.")
+        raise ConfigurationError(
+            f"The field {name} of a control record must be a text, not {value!r:.100}."
+        )
     return value
 
 
 def name_field(fields: Mapping[str, Any], name: str) -> str:
-    """Return a field that is a printable text of 1 to 255 bytes; ConfigurationError if it is none."""
+    """Return a field that is a printable text of 1 to 255 bytes; ConfigurationError if it is
+    none.
+    """
     value = text_field(fields, name)
-    if not 0 < len(value.encode("utf-8", "surrogatepass")) <= _NAME_BYTES_MAX or not value.isprintable():
-        raise ConfigurationError(f"The field {name} of a control record must be a printable name, not {value!r:.100}.")
+    if (
+        not 0 < len(value.encode("utf-8", "surrogatepass")) <= _NAME_BYTES_MAX
+        or not value.isprintable()
+    ):
+        raise ConfigurationError(
+            f"The field {name} of a control record must be a printable name, not {value!r:.100}."
+        )
     return value
 
 
 def flag_field(fields: Mapping[str, Any], name: str) -> bool:
-    """Return a field that is true or false, false if it is missing; ConfigurationError if it is neither."""
+    """Return a field that is true or false, false if it is missing; ConfigurationError if it is
+    neither.
+    """
     value = fields.get(name, False)
     if not isinstance(value, bool):
-        raise ConfigurationError(f"The field {name} of a control record must be true or false, not {value!r:.100}.")
+        raise ConfigurationError(
+            f"The field {name} of a control record must be true or false, not {value!r:.100}."
+        )
     return value
 
 
 def number_field(fields: Mapping[str, Any], name: str, highest: int) -> int:
-    """Return a field that is a whole number from 0 to `highest`; ConfigurationError if it is none."""
+    """Return a field that is a whole number from 0 to `highest`; ConfigurationError if it is
+    none.
+    """
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
-        raise ConfigurationError(f"The field {name} of a control record must be a whole number, not {value!r:.100}.")
+        raise ConfigurationError(
+            f"The field {name} of a control record must be a whole number, not {value!r:.100}."
+        )
     return value

@@ -1,4 +1,5 @@
-"""One batch judged: each document by what was said of its position before, by its text digest, then by the tables.
+"""One batch judged: each document by what was said of its position before, by its text digest, then
+by the tables.
 
 The steps:
   1  raise the watermarks of the batch's source partitions
@@ -6,7 +7,8 @@ The steps:
   3  new representatives get their rows, verdicts at or above the watermarks are kept
   4  where duplicates refresh, renew the representatives that were named
 
-Nothing here writes, and nothing reads but the pages of entries that a duplicate or a redelivered document names.
+Nothing here writes, and nothing reads but the pages of entries that a duplicate or a redelivered
+document names.
 """
 
 from __future__ import annotations
@@ -21,11 +23,32 @@ from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
-from stream_dedup.index.rules.decided import JudgedBatch, found_before, joined_decision, reason_of_duplicate, reason_of_state
+from stream_dedup.index.rules.decided import (
+    JudgedBatch,
+    found_before,
+    joined_decision,
+    reason_of_duplicate,
+    reason_of_state,
+)
 from stream_dedup.index.rules.last_texts import IdText
-from stream_dedup.index.rules.positions import KeptRecord, Key, WholeRecord, cut_at_repeats, handle_of, keys_of, spans_of
+from stream_dedup.index.rules.positions import (
+    KeptRecord,
+    Key,
+    WholeRecord,
+    cut_at_repeats,
+    handle_of,
+    keys_of,
+    spans_of,
+)
 from stream_dedup.index.rules.state import IndexState
-from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, fresh_columns, take_rows
+from stream_dedup.index.tables.rows import (
+    OUTCOME_DIGEST,
+    OUTCOME_NEAR,
+    OUTCOME_SHORT,
+    Columns,
+    fresh_columns,
+    take_rows,
+)
 from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume.entries import columns_of
 from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
@@ -47,19 +70,37 @@ class LoggedBatch(NamedTuple):
 Below = NDArray[np.bool_]
 
 _REASONS: Final = np.array(
-    [[reason_of_duplicate(same_text=text, same_id=id_) for id_ in (False, True)] for text in (False, True)], np.uint8
+    [
+        [reason_of_duplicate(same_text=text, same_id=id_) for id_ in (False, True)]
+        for text in (False, True)
+    ],
+    np.uint8,
 )
 
 
 class _Judging:
-    """A batch on its way through step 2, or several that are judged together: where in the log each document lies, (n,)."""
+    """A batch on its way through step 2, or several that are judged together: where in the log each
+    document lies, (n,).
+    """
 
     def __init__(
-        self, batches: Sequence[LoggedBatch], batch: Batch, columns: Columns, floor: int, epoch_below: Below, below: Below
+        self,
+        batches: Sequence[LoggedBatch],
+        batch: Batch,
+        columns: Columns,
+        floor: int,
+        epoch_below: Below,
+        below: Below,
     ) -> None:
         """Of batches, which are given as one too, with its columns."""
         sizes = [len(one.batch) for one in batches]
-        self.batch, self.columns, self.floor, self.epoch_below, self.below = batch, columns, floor, epoch_below, below
+        self.batch, self.columns, self.floor, self.epoch_below, self.below = (
+            batch,
+            columns,
+            floor,
+            epoch_below,
+            below,
+        )
         self.log_offsets = np.repeat(np.array([one.log_offset for one in batches], np.int64), sizes)
         self.places = np.arange(sum(sizes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         self.append_ms = np.repeat(np.array([one.append_ms for one in batches], np.int64), sizes)
@@ -75,12 +116,14 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBat
     for number, source in zip(numbers, batch.sources, strict=True):
         state.positions.raise_watermark(number, source.epoch, source.committed)
     watermarks = [state.positions.watermark(number) for number in numbers]
-    epoch_below = np.array([source.epoch < epoch for source, (epoch, _) in zip(batch.sources, watermarks, strict=True)])[
-        batch.source
-    ]
+    epoch_below = np.array(
+        [source.epoch < epoch for source, (epoch, _) in zip(batch.sources, watermarks, strict=True)]
+    )[batch.source]
     committed = np.array([committed for _, committed in watermarks], np.int64)[batch.source]
     columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
-    judging = _Judging([logged], batch, columns, floor, epoch_below, epoch_below | (columns.offsets < committed))
+    judging = _Judging(
+        [logged], batch, columns, floor, epoch_below, epoch_below | (columns.offsets < committed)
+    )
     verdicts = _judge_whole(state, judging)
     if verdicts is None:
         keys, record = keys_of(columns), KeptRecord(logged.log_offset)
@@ -96,12 +139,18 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBat
 
 
 def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
-    """Judge a batch in which every document is new to the index, and none occurs twice, at once; else do nothing.
+    """Judge a batch in which every document is new to the index, and none occurs twice, at once;
+    else do nothing.
 
-    That is nearly every batch; after a crash, a rebalance or a rewind `_judge_stretch` asks for each document by itself.
+    That is nearly every batch; after a crash, a rebalance or a rewind `_judge_stretch` asks for
+    each document by itself.
     """
     positions, columns = state.positions, judging.columns
-    if judging.below.any() or (spans := spans_of(columns)) is None or not positions.none_near(columns, spans):
+    if (
+        judging.below.any()
+        or (spans := spans_of(columns)) is None
+        or not positions.none_near(columns, spans)
+    ):
         return None
     if (state.rooms()[1].find_positions(columns) >= 0).any():
         return None
@@ -110,8 +159,12 @@ def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
     return verdicts
 
 
-def judge_together(state: IndexState, batches: Sequence[LoggedBatch], wholes: Sequence[WholeRecord], floor: int) -> JudgedBatch:
-    """Do the same for some batches at once on which all is decided; `wholes` are what was kept of them (`apply.gather`)."""
+def judge_together(
+    state: IndexState, batches: Sequence[LoggedBatch], wholes: Sequence[WholeRecord], floor: int
+) -> JudgedBatch:
+    """Do the same for some batches at once on which all is decided; `wholes` are what was kept of
+    them (`apply.gather`).
+    """
     batch = joined_batch([one.batch for one in batches])
     columns = columns_of_batch(batch, np.concatenate([whole.columns.sources for whole in wholes]))
     nothing = np.zeros(len(columns.offsets), np.bool_)
@@ -125,14 +178,21 @@ def judge_together(state: IndexState, batches: Sequence[LoggedBatch], wholes: Se
 
 
 def columns_of_batch(batch: Batch, sources: NDArray[np.uint32]) -> Columns:
-    """Return what tables compare of a batch, with the numbers of its documents' source partitions, (n,)."""
+    """Return what tables compare of a batch, with the numbers of its documents' source partitions,
+    (n,).
+    """
     digests, ids = np.array(batch.text_digest, np.uint8).view(np.uint64), crcs_of(batch.ids)
     told = (sources, batch.offset, batch.value_digest, batch.features, batch.sketches)
     return fresh_columns(batch.prints, batch.scope, digests, *told, ids)
 
 
 def _judge_stretch(
-    state: IndexState, judging: _Judging, keys: Sequence[Key], record: KeptRecord, first: int, end: int
+    state: IndexState,
+    judging: _Judging,
+    keys: Sequence[Key],
+    record: KeptRecord,
+    first: int,
+    end: int,
 ) -> list[Judgement]:
     """Judge the documents [first, end), in which no document occurs twice."""
     entries, neighbours = state.rooms()
@@ -144,7 +204,9 @@ def _judge_stretch(
     open_places = np.ones(end - first, np.bool_)
     if not positions.none_kept(keys[first:end]):
         for place in range(end - first):
-            kept = None if judging.epoch_below[first + place] else positions.kept(keys[first + place])
+            kept = (
+                None if judging.epoch_below[first + place] else positions.kept(keys[first + place])
+            )
             if kept is not None:
                 judgements[place] = kept
                 open_places[place] = False
@@ -153,7 +215,9 @@ def _judge_stretch(
     found_own = np.flatnonzero(own >= 0)
     if len(found_own):
         rows, _ = entries.rows(own[found_own])
-        decided_at = zip(rows["state"].tolist(), rows["log_offset"].tolist(), rows["place"].tolist(), strict=True)
+        decided_at = zip(
+            rows["state"].tolist(), rows["log_offset"].tolist(), rows["place"].tolist(), strict=True
+        )
         for place, (kept_as, *at) in zip(found_own.tolist(), decided_at, strict=True):
             judgements[place] = Judgement(reason_of_state(kept_as), LogPlace(*at))
             about[place] = handle_of(*at)
@@ -163,7 +227,9 @@ def _judge_stretch(
     fresh = np.flatnonzero(open_places & (own < 0) & ~below)
     if len(fresh):
         verdicts, handles = _judge_fresh(state, judging, first + fresh)
-        for place, judgement, handle in zip(fresh.tolist(), verdicts.judgements(), handles.tolist(), strict=True):
+        for place, judgement, handle in zip(
+            fresh.tolist(), verdicts.judgements(), handles.tolist(), strict=True
+        ):
             judgements[place], about[place] = judgement, handle
     decided = [judgement for judgement in judgements if judgement is not None]
     keep = np.flatnonzero(open_places & ~below).tolist()
@@ -179,8 +245,12 @@ def _judge_stretch(
     return decided
 
 
-def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]) -> tuple[Verdicts, NDArray[np.int64]]:
-    """Judge the documents at `places` of the batch; return also the handle of the representative each verdict is about."""
+def _judge_fresh(
+    state: IndexState, judging: _Judging, places: NDArray[np.int64]
+) -> tuple[Verdicts, NDArray[np.int64]]:
+    """Judge the documents at `places` of the batch; return also the handle of the representative
+    each verdict is about.
+    """
     entries, neighbours = state.rooms()
     batch, batch_ids = judging.batch, Ids.of(judging.batch.ids)
     log_offsets, log_places = judging.log_offsets[places], judging.places[places]
@@ -189,7 +259,9 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
     if judging.decision is None:
         found = neighbours.judge(columns, columns.features, judging.floor)
     else:
-        found = found_before(judging.decision, places, columns.features < judging.floor, entries.count)
+        found = found_before(
+            judging.decision, places, columns.features < judging.floor, entries.count
+        )
         neighbours.take(columns, found.outcome)
     outcome = found.outcome
     duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)
@@ -213,24 +285,39 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
         distances[duplicates] = found.distance[duplicates]
         about[duplicates] = handle_of(of.log_offsets, of.places)
         first = Copies(of.features, of.times_ms, of.ranks, of.sources, of.offsets)
-        mine, counts = copies_of(batch, columns, places, duplicates), state.declared is not None and state.declared.count_copies
+        mine, counts = (
+            copies_of(batch, columns, places, duplicates),
+            state.declared is not None and state.declared.count_copies,
+        )
         counted = state.copies.count(named, first, mine, own_ids, state.better, counts=counts)
         copies[duplicates], better[duplicates] = counted
         ids = batch_ids if whole else taken(batch_ids, places)
         last_texts.follow(state.last_texts, state.rooms(), columns, ids, found.entry, reasons)
     judging.fresh[places], judging.entries[places[duplicates]] = True, named
     partitions, sources = state.sources.named(of.sources)
-    representatives = NamedRepresentatives(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
+    representatives = NamedRepresentatives(
+        partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined
+    )
     where = log_offsets.astype(np.uint64), log_places.astype(np.uint32)
-    return Verdicts(reasons, distances, *where, representatives, found.similarity, copies, better), about
+    return Verdicts(
+        reasons, distances, *where, representatives, found.similarity, copies, better
+    ), about
 
 
-def copies_of(batch: Batch, columns: Columns, places: NDArray[np.int64], duplicates: NDArray[np.int64]) -> Copies:
-    """Return what makes a copy the better one, of the `duplicates` among the documents at `places`, whose columns are given."""
+def copies_of(
+    batch: Batch, columns: Columns, places: NDArray[np.int64], duplicates: NDArray[np.int64]
+) -> Copies:
+    """Return what makes a copy the better one, of the `duplicates` among the documents at `places`,
+    whose columns are given.
+    """
     at = places[duplicates]
     ranks = np.zeros(len(at), np.uint32) if batch.ranks is None else batch.ranks[at]
     return Copies(
-        columns.features[duplicates], batch.time_ms[at], ranks, columns.sources[duplicates], columns.offsets[duplicates]
+        columns.features[duplicates],
+        batch.time_ms[at],
+        ranks,
+        columns.sources[duplicates],
+        columns.offsets[duplicates],
     )
 
 
@@ -243,7 +330,9 @@ def append_rows(
     decided: tuple[NDArray[np.int64] | int, NDArray[np.int64]],
     append_ms: NDArray[np.int64] | int,
 ) -> None:
-    """Give the documents at `places` of a batch their rows, in the generation of now; `decided`: log offsets, places there."""
+    """Give the documents at `places` of a batch their rows, in the generation of now; `decided`:
+    log offsets, places there.
+    """
     entries, _ = state.rooms()
     rows = np.zeros(len(places), row_type(state.print_limbs, state.sketch_bytes))
     rows["state"] = np.where(short, STATE_DIGEST_ONLY, STATE_FULL)
@@ -265,7 +354,9 @@ def append_rows(
 
 
 def _renew(state: IndexState, named: set[int]) -> None:
-    """Move the named representatives of earlier generations to the generation of now, in their order."""
+    """Move the named representatives of earlier generations to the generation of now, in their
+    order.
+    """
     entries, neighbours = state.rooms()
     current = state.generations.current(entries.count)
     old = sorted(entry for entry in named if entry < current)
@@ -274,7 +365,9 @@ def _renew(state: IndexState, named: set[int]) -> None:
     numbers = np.array(old)
     rows, ids = entries.rows(numbers)
     columns, own = columns_of(rows, ids), np.flatnonzero(ids.sizes)
-    latest = last_texts.latest_of(state.last_texts, state.rooms(), take_rows(columns, own), taken(ids, own))
+    latest = last_texts.latest_of(
+        state.last_texts, state.rooms(), take_rows(columns, own), taken(ids, own)
+    )
     neighbours.drop(numbers)
     entries.drop(numbers)
     neighbours.add(columns, rows["state"] == STATE_FULL)

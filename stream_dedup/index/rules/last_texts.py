@@ -1,13 +1,16 @@
-"""Which text an id had last: what tells a page that stayed as it was (`unchanged`) from one that went back (`returned`).
+"""Which text an id had last: what tells a page that stayed as it was (`unchanged`) from one that
+went back (`returned`).
 
-The latest representative of an id in a scope is found by the id. As long as nothing is written under it, the id had that one's
-text last; the digest of another text that a duplicate had since is written there, and goes when its own text comes again. So a
-new document writes nothing, and a duplicate is asked for the latest representative of its id.
+The latest representative of an id in a scope is found by the id. As long as nothing is written
+under it, the id had that one's text last; the digest of another text that a duplicate had since is
+written there, and goes when its own text comes again. So a new document writes nothing, and a
+duplicate is asked for the latest representative of its id.
 
-Invariants: a function of the log alone: the documents that are judged set what their ids had last, in log order, and so do the
-seeds and releases that become representatives; what is written goes with its entry, and a representative that is renewed takes
-along what its id had last, because it is the latest then. Where an order takes the latest one away, the id had last what was
-known when that one came.
+Invariants: a function of the log alone: the documents that are judged set what their ids had last,
+in log order, and so do the seeds and releases that become representatives; what is written goes
+with its entry, and a representative that is renewed takes along what its id had last, because it is
+the latest then. Where an order takes the latest one away, the id had last what was known when that
+one came.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ Rooms = tuple[Entries, Neighbours]
 
 @dataclass(slots=True)
 class IdText:
-    """Of an id: its latest representative, and the digests of that one's text and of the text that the id had last."""
+    """Of an id: its latest representative, and the digests of that one's text and of the text that
+    the id had last.
+    """
 
     entry: int
     own: bytes
@@ -58,7 +63,9 @@ class _Names(Lazy[Name]):
 
 
 class LastTexts(EntryBytes):
-    """The digests of the texts that ids had last, under their latest representatives, where these have other texts."""
+    """The digests of the texts that ids had last, under their latest representatives, where these
+    have other texts.
+    """
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, last_text_key)
@@ -93,16 +100,25 @@ def latest_of(
     found = neighbours.find_ids(columns.ids, columns.scopes, same, added)
     latest = {names[place]: int(found[place]) for place in np.flatnonzero(found >= 0).tolist()}
     written = last.of(list(latest.values()))
-    return {name: IdText(entry, texts[entry][2], written.get(entry, texts[entry][2])) for name, entry in latest.items()}
+    return {
+        name: IdText(entry, texts[entry][2], written.get(entry, texts[entry][2]))
+        for name, entry in latest.items()
+    }
 
 
 def follow(
-    last: LastTexts, rooms: Rooms, columns: Columns, ids: Ids, named: NDArray[np.int64], reasons: NDArray[np.uint8]
+    last: LastTexts,
+    rooms: Rooms,
+    columns: Columns,
+    ids: Ids,
+    named: NDArray[np.int64],
+    reasons: NDArray[np.uint8],
 ) -> None:
-    """Note what text each id has, document after document, and call `returned` what is `unchanged` and had another meanwhile.
+    """Note what text each id has, document after document, and call `returned` what is `unchanged`
+    and had another meanwhile.
 
-    `columns`, `ids` and `reasons` are of all the documents, (n,) each, and so are the entries that duplicates have `named`;
-    those that are unique have become the latest entries.
+    `columns`, `ids` and `reasons` are of all the documents, (n,) each, and so are the entries that
+    duplicates have `named`; those that are unique have become the latest entries.
     """
     is_duplicate = reasons >= Reason.EXACT
     asked = np.flatnonzero(is_duplicate & (columns.ids != 0))
@@ -111,9 +127,12 @@ def follow(
     made = np.flatnonzero(~is_duplicate)
     first = rooms[0].count - len(made)
     names = _Names(columns, ids)
-    # What is unchanged has id and text of the entry that it names, which is nearly always the latest of the id.
+    # What is unchanged has id and text of the entry that it names, which is nearly always the
+    # latest of the id.
     stayed = asked[reasons[asked] == Reason.UNCHANGED].tolist()
-    known = {int(named[place]): (*names[place], columns.digests[place].tobytes()) for place in stayed}
+    known = {
+        int(named[place]): (*names[place], columns.digests[place].tobytes()) for place in stayed
+    }
     latest = latest_of(last, rooms, take_rows(columns, asked), taken(ids, asked), len(made), known)
     among = np.flatnonzero(np.isin(columns.ids[made], columns.ids[asked]))
     if not latest and not len(among):

@@ -1,6 +1,8 @@
-"""What operators told the log, carried out: declarations, changes of plan, take-downs, seeds and releases.
+"""What operators told the log, carried out: declarations, changes of plan, take-downs, seeds and
+releases.
 
-What each says is told in docs/reference/control-records.md. `proof/fold.py` carries them out a second time.
+What each says is told in docs/reference/control-records.md. `proof/fold.py` carries them out a
+second time.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from stream_dedup.index.rules.judging import append_rows, columns_of_batch
 from stream_dedup.index.rules.positions import Key, cut_at_repeats, handle_of, keys_of
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import RulesInForce, changed
-from stream_dedup.index.tables.rows import OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT, Columns, no_columns, take_rows
+from stream_dedup.index.tables.rows import (
+    OUTCOME_NEAR,
+    OUTCOME_NEW,
+    OUTCOME_SHORT,
+    Columns,
+    no_columns,
+    take_rows,
+)
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.records import DOCUMENTS_MAX, Batch, Control, forgotten_ids
@@ -29,9 +38,15 @@ _U64_MAX: Final = (1 << 64) - 1
 
 
 def seed(
-    state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int, decision: LogDecision | None = None
+    state: IndexState,
+    log_offset: int,
+    append_ms: int,
+    batch: Batch,
+    floor: int,
+    decision: LogDecision | None = None,
 ) -> NDArray[np.bool_]:
-    """Make representatives of documents that were delivered elsewhere, unless one within reach stands already.
+    """Make representatives of documents that were delivered elsewhere, unless one within reach
+    stands already.
 
     Returns which were made, (n,).
     """
@@ -47,19 +62,25 @@ def seed(
         if decision is None:
             outcome = neighbours.judge(part, part.features, floor).outcome
         else:
-            outcome = np.where(part.features < floor, np.uint8(OUTCOME_SHORT), np.uint8(OUTCOME_NEW))
+            outcome = np.where(
+                part.features < floor, np.uint8(OUTCOME_SHORT), np.uint8(OUTCOME_NEW)
+            )
             outcome[~decision.made[fresh]] = OUTCOME_NEAR
             neighbours.take(part, outcome)
         added = np.flatnonzero(outcome <= OUTCOME_SHORT)
         if len(added):
             at = log_offset, fresh[added]
-            append_rows(state, batch, fresh[added], columns, outcome[added] == OUTCOME_SHORT, at, append_ms)
+            append_rows(
+                state, batch, fresh[added], columns, outcome[added] == OUTCOME_SHORT, at, append_ms
+            )
             made[fresh[added]] = True
     return made
 
 
 def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
-    """Let a dropped document be unique after all; it represents itself, unless its text is represented already."""
+    """Let a dropped document be unique after all; it represents itself, unless its text is
+    represented already.
+    """
     _, neighbours = state.rooms()
     columns = _columns(state, batch)
     if int(neighbours.find_positions(columns)[0]) >= 0:
@@ -67,7 +88,9 @@ def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, fl
     short = np.array([int(batch.features[0]) < floor])
     reason = Reason.TOO_SHORT if short[0] else Reason.NEW
     (key,) = keys_of(columns)
-    state.positions.replace(key, handle_of(log_offset, 0), Judgement(reason, LogPlace(log_offset, 0)))
+    state.positions.replace(
+        key, handle_of(log_offset, 0), Judgement(reason, LogPlace(log_offset, 0))
+    )
     if int(neighbours.find_digests(columns)[0]) < 0:
         neighbours.add(columns, ~short)
         first = np.zeros(1, np.int64)
@@ -75,7 +98,9 @@ def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, fl
 
 
 def _columns(state: IndexState, batch: Batch) -> Columns:
-    """Return what tables compare of documents that no worker's batch brought; their source partitions are known from now on."""
+    """Return what tables compare of documents that no worker's batch brought; their source
+    partitions are known from now on.
+    """
     numbers = state.numbers(batch)
     for number in numbers:
         state.positions.raise_watermark(number, 0, 0)
@@ -83,11 +108,12 @@ def _columns(state: IndexState, batch: Batch) -> Columns:
 
 
 def carry_out(state: IndexState, log_offset: int, control: Control) -> bool:
-    """Carry out a control record; return False for one that says nothing to this version, or nothing that can be.
+    """Carry out a control record; return False for one that says nothing to this version, or
+    nothing that can be.
 
     Raises:
-        ConfigurationError: this index cannot do what it says, which others can; nothing has changed.
-        StoreError: the volume failed.
+        ConfigurationError: this index cannot do what it says, which others can; nothing has
+        changed. StoreError: the volume failed.
     """
     try:
         order = _read(state, log_offset, control)
@@ -116,7 +142,11 @@ def _read(state: IndexState, log_offset: int, control: Control) -> Callable[[], 
     if control.type == "retract":
         topic_id, positions = _hex_field(fields, "topic_id"), _positions_field(fields)
         topic = text_field(fields, "topic")
-        return partial(_retract, state, log_offset, topic, topic_id, positions) if len(topic_id) == TOPIC_ID_BYTES else None
+        return (
+            partial(_retract, state, log_offset, topic, topic_id, positions)
+            if len(topic_id) == TOPIC_ID_BYTES
+            else None
+        )
     if control.type == "forget":
         ids = forgotten_ids(fields)
         return partial(_forget, state, ids) if ids else None
@@ -125,7 +155,12 @@ def _read(state: IndexState, log_offset: int, control: Control) -> Callable[[], 
 
 def _declare(state: IndexState, declared: Declaration) -> None:
     if state.declared is None:
-        state.declared, state.plan, state.window, state.better = declared, declared.plan, declared.window, declared.better
+        state.declared, state.plan, state.window, state.better = (
+            declared,
+            declared.plan,
+            declared.window,
+            declared.better,
+        )
         state.format = declared.format
         state.declaration_changed = True
 
@@ -137,8 +172,10 @@ def _change_rules(state: IndexState, log_offset: int, rules: RulesInForce) -> No
             state.neighbours.change_plan(rules.plan)
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"Log record {log_offset} changes the plan to {rules.plan.name}, and this index does not have the memory for "
-                f"it: it stops in front of that record, and has written nothing of it. {error} It then goes on from there."
+                f"Log record {log_offset} changes the plan to {rules.plan.name}, and this index "
+                "does not have the memory for "
+                f"it: it stops in front of that record, and has written nothing of it. {error} It "
+                "then goes on from there."
             ) from error
     if rules != (state.plan, state.window, state.better, state.format):
         state.declaration_changed = True
@@ -150,7 +187,11 @@ def _change_rules(state: IndexState, log_offset: int, rules: RulesInForce) -> No
 
 
 def _retract(
-    state: IndexState, log_offset: int, topic: str, topic_id: bytes, positions: Sequence[tuple[int, int, int]]
+    state: IndexState,
+    log_offset: int,
+    topic: str,
+    topic_id: bytes,
+    positions: Sequence[tuple[int, int, int]],
 ) -> None:
     """Let the documents at these (partition, offset, value digest) represent nobody."""
     if state.neighbours is None or state.entries is None:
@@ -163,19 +204,28 @@ def _retract(
     if not known:
         return
     wanted = no_columns(state.print_limbs, len(known), state.sketch_bytes)
-    wanted.sources[:], wanted.offsets[:], wanted.values[:] = zip(*(key for _, key in known), strict=True)
+    wanted.sources[:], wanted.offsets[:], wanted.values[:] = zip(
+        *(key for _, key in known), strict=True
+    )
     found = state.neighbours.find_positions(wanted)
     entries = np.unique(found[found >= 0])
     of = state.entries.origins(entries)
-    handles = dict(zip(entries.tolist(), handle_of(of.log_offsets, of.places).tolist(), strict=True))
+    handles = dict(
+        zip(entries.tolist(), handle_of(of.log_offsets, of.places).tolist(), strict=True)
+    )
     state.drop(entries, "retract")
     for (place, key), entry in zip(known, found.tolist(), strict=True):
-        # A duplicate can be refused by its output too: it represents nobody, and still must not be given its verdict again.
-        state.positions.retract(key, handles.get(entry), Judgement(Reason.RETRACTED, LogPlace(log_offset, place)))
+        # A duplicate can be refused by its output too: it represents nobody, and still must not be
+        # given its verdict again.
+        state.positions.retract(
+            key, handles.get(entry), Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
+        )
 
 
 def _forget(state: IndexState, ids: Collection[bytes]) -> None:
-    """Take representatives of these ids down, and the ids with them; verdicts that were given stay what they were."""
+    """Take representatives of these ids down, and the ids with them; verdicts that were given stay
+    what they were.
+    """
     if state.neighbours is None or state.entries is None:
         return
     found, is_live = state.entries.find_ids(ids)
@@ -195,11 +245,15 @@ def _positions_field(fields: Mapping[str, Any]) -> list[tuple[int, int, int]]:
     names = ("partition", "offset", "value_digest")
     found = fields.get("positions")
     if not isinstance(found, list) or not 0 < len(found) <= DOCUMENTS_MAX:
-        raise ConfigurationError(f"A retraction names 1 to {DOCUMENTS_MAX} positions, not {found!r:.100}.")
+        raise ConfigurationError(
+            f"A retraction names 1 to {DOCUMENTS_MAX} positions, not {found!r:.100}."
+        )
     positions = []
     for one in found:
         if not isinstance(one, list) or len(one) != 3:
-            raise ConfigurationError(f"A position is a partition, an offset and a digest of the value, not {one!r:.100}.")
+            raise ConfigurationError(
+                f"A position is a partition, an offset and a digest of the value, not {one!r:.100}."
+            )
         named = dict(zip(names, one, strict=True))
         positions.append(
             (

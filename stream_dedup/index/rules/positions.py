@@ -1,5 +1,5 @@
-"""What was said before, by source position: watermarks and the redelivery cache (docs/explanation/index-layout.md,
-"Memory of positions").
+"""What was said before, by source position: watermarks and the redelivery cache
+(docs/explanation/index-layout.md, "Memory of positions").
 
     watermark  per source partition, the lexicographic maximum of the (epoch, committed offset) that its batches carried;
                a lower pair changes nothing
@@ -8,22 +8,27 @@
     rises      when the watermark moves, verdicts below it are dropped; when its epoch rises, first all verdicts of the
                partition go but the unique ones, which stay until the new watermark passes them
 
-Look-up, for a document at (epoch, offset), as `apply` carries it out: (1) a verdict in the cache, unless the epoch is below the
-watermark's; (2) a live representative at this very position: unique; (3) (epoch, offset) below the watermark: stale, and
-nothing changes; (4) judge, and keep the verdict. A position with another value digest is another document.
+Look-up, for a document at (epoch, offset), as `apply` carries it out: (1) a verdict in the cache,
+unless the epoch is below the watermark's; (2) a live representative at this very position: unique;
+(3) (epoch, offset) below the watermark: stale, and nothing changes; (4) judge, and keep the
+verdict. A position with another value digest is another document.
 
-A representative that expires or is forgotten leaves the cached verdicts on it, and on its duplicates, as they are: they are
-the first verdict, which a redelivered document gets again. Of a forgotten one only the id is blanked.
+A representative that expires or is forgotten leaves the cached verdicts on it, and on its
+duplicates, as they are: they are the first verdict, which a redelivered document gets again. Of a
+forgotten one only the id is blanked.
 
-Invariants: no cached verdict lies below its partition's watermark; what is stored may hold more rows than are kept, but after
-a look at the watermarks exactly the kept ones are left (so passing a watermark costs no write, and a rising epoch rewrites what
-is stored); a kept duplicate names a representative that was not retracted.
+Invariants: no cached verdict lies below its partition's watermark; what is stored may hold more
+rows than are kept, but after a look at the watermarks exactly the kept ones are left (so passing a
+watermark costs no write, and a rising epoch rewrites what is stored); a kept duplicate names a
+representative that was not retracted.
 
-The verdicts of a log record stay columns (`WholeRecord`) until somebody looks at one of them; that its offsets do not overlap
-with those of a new batch is enough to know that nothing of it is asked for. Nearly always a watermark passes it before that.
+The verdicts of a log record stay columns (`WholeRecord`) until somebody looks at one of them; that
+its offsets do not overlap with those of a new batch is enough to know that nothing of it is asked
+for. Nearly always a watermark passes it before that.
 
-A retraction, which any dead letter may send, looks at the records that hold the position and at those that name its
-representative, not at all that is kept: which records name which representative is noted once a record, when one is retracted.
+A retraction, which any dead letter may send, looks at the records that hold the position and at
+those that name its representative, not at all that is kept: which records name which representative
+is noted once a record, when one is retracted.
 """
 
 from __future__ import annotations
@@ -67,10 +72,11 @@ _FEW = 64
 
 
 class Sources:
-    """Source partitions, numbered in the order in which the log names them, so that an entry needs four bytes for one.
+    """Source partitions, numbered in the order in which the log names them, so that an entry needs
+    four bytes for one.
 
-    Invariants: a number is given once and never again; a partition is known by its topic's name, id and number together,
-    because the id of a topic that has none (a file) is all zeros.
+    Invariants: a number is given once and never again; a partition is known by its topic's name, id
+    and number together, because the id of a topic that has none (a file) is all zeros.
     """
 
     def __init__(self, stored: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -79,7 +85,9 @@ class Sources:
         self._latest: dict[tuple[str, int], int] = {}
         for key, value in stored:
             if number_of(key) != len(self._names):
-                raise FormatError("The index volume lacks the name of a source partition; rebuild it.")
+                raise FormatError(
+                    "The index volume lacks the name of a source partition; rebuild it."
+                )
             self.number(*decode_source(value))
         self._stored = len(self._names)
 
@@ -104,7 +112,9 @@ class Sources:
         return self._names[source]
 
     def is_latest(self, source: int) -> bool:
-        """Return whether no topic of the same name was created since, whose documents have the same positions."""
+        """Return whether no topic of the same name was created since, whose documents have the same
+        positions.
+        """
         topic, _, partition = self._names[source]
         return self._latest[topic, partition] == source
 
@@ -113,8 +123,12 @@ class Sources:
         topic, topic_id, partition = self._names[source]
         return Position(topic, topic_id, partition, offset)
 
-    def named(self, sources: NDArray[np.uint32]) -> tuple[list[tuple[str, bytes, int]], NDArray[np.uint16]]:
-        """Return the partitions with these numbers (n,) in the order in which they come first, and each one's place there."""
+    def named(
+        self, sources: NDArray[np.uint32]
+    ) -> tuple[list[tuple[str, bytes, int]], NDArray[np.uint16]]:
+        """Return the partitions with these numbers (n,) in the order in which they come first, and
+        each one's place there.
+        """
         numbers, places = table_of(sources)
         return [self._names[number] for number in numbers.tolist()], places.astype(np.uint16)
 
@@ -130,7 +144,9 @@ class Sources:
 
 
 class KeptRecord:
-    """The verdicts kept of one log record; the lists run side by side. `about` are handles of representatives."""
+    """The verdicts kept of one log record; the lists run side by side. `about` are handles of
+    representatives.
+    """
 
     __slots__ = ("about", "is_stored", "judgements", "keys", "left", "log_offset")
 
@@ -148,12 +164,22 @@ Spans = dict[int, tuple[int, int]]
 
 
 class WholeRecord:
-    """All verdicts of one log record as columns (n,), until somebody needs one by itself: nearly always nobody does.
+    """All verdicts of one log record as columns (n,), until somebody needs one by itself: nearly
+    always nobody does.
 
     `left` counts the sources whose watermark has not passed the record.
     """
 
-    __slots__ = ("_about", "_own", "_verdicts", "columns", "is_stored", "left", "log_offset", "spans")
+    __slots__ = (
+        "_about",
+        "_own",
+        "_verdicts",
+        "columns",
+        "is_stored",
+        "left",
+        "log_offset",
+        "spans",
+    )
 
     _verdicts: Verdicts
     _about: NDArray[np.int64]
@@ -171,7 +197,11 @@ class WholeRecord:
 
         `about` are handles of what all these verdicts are about.
         """
-        self._verdicts, self._about, self._own = verdicts, about, slice(first, first + len(self.columns.offsets))
+        self._verdicts, self._about, self._own = (
+            verdicts,
+            about,
+            slice(first, first + len(self.columns.offsets)),
+        )
 
     @property
     def verdicts(self) -> Verdicts:
@@ -188,16 +218,29 @@ class Positions:
     """Watermarks and redelivery cache of all source partitions."""
 
     def __init__(
-        self, sources: Sources, watermarks: Iterable[tuple[bytes, bytes]] = (), kept: Iterable[tuple[bytes, bytes]] = ()
+        self,
+        sources: Sources,
+        watermarks: Iterable[tuple[bytes, bytes]] = (),
+        kept: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         self._sources = sources
         self._watermarks = {number_of(key): decode_watermark(value) for key, value in watermarks}
         self._kept: dict[Key, tuple[KeptRecord, int]] = {}
-        self._runs: dict[int, list[deque[Key]]] = {}  # by source: the kept keys of each log record, by offset
-        self._wholes: dict[int, list[WholeRecord]] = {}  # by source, beyond its watermark; their spans do not overlap
-        self._records: dict[int, KeptRecord | WholeRecord] = {}  # by log offset, in its order: those of which something is kept
-        self._naming: dict[int, set[int]] = {}  # by handle: the log offsets of the noted records with a duplicate about it
-        self._noted: dict[int, list[int]] = {}  # by log offset, the oldest records: what `_naming` has of each
+        self._runs: dict[
+            int, list[deque[Key]]
+        ] = {}  # by source: the kept keys of each log record, by offset
+        self._wholes: dict[
+            int, list[WholeRecord]
+        ] = {}  # by source, beyond its watermark; their spans do not overlap
+        self._records: dict[
+            int, KeptRecord | WholeRecord
+        ] = {}  # by log offset, in its order: those of which something is kept
+        self._naming: dict[
+            int, set[int]
+        ] = {}  # by handle: the log offsets of the noted records with a duplicate about it
+        self._noted: dict[
+            int, list[int]
+        ] = {}  # by log offset, the oldest records: what `_naming` has of each
         self._changed_watermarks: set[int] = set()
         self._changed: dict[int, KeptRecord | WholeRecord] = {}
         for key, value in kept:
@@ -205,14 +248,18 @@ class Positions:
 
     def __len__(self) -> int:
         wholes = [record for record in self._records.values() if isinstance(record, WholeRecord)]
-        return len(self._kept) + sum(int(np.count_nonzero(self._is_kept(whole))) for whole in wholes)
+        return len(self._kept) + sum(
+            int(np.count_nonzero(self._is_kept(whole))) for whole in wholes
+        )
 
     def watermark(self, source: int) -> tuple[int, int]:
         """Return the (epoch, committed offset) of a partition's watermark."""
         return self._watermarks[source]
 
     def raise_watermark(self, source: int, epoch: int, committed: int) -> None:
-        """Move a partition's watermark up to (epoch, committed), and drop the verdicts that the rules drop."""
+        """Move a partition's watermark up to (epoch, committed), and drop the verdicts that the
+        rules drop.
+        """
         old = self._watermarks.get(source)
         if old is not None and (epoch, committed) <= old:
             return
@@ -226,12 +273,14 @@ class Positions:
                 record, row = self._kept[key]
                 if record.judgements[row].reason.verdict is not Verdict.UNIQUE:
                     self._drop(key)
-            # A lower offset may be above the new watermark: rows that only the old watermark kept out must leave the volume.
+            # A lower offset may be above the new watermark: rows that only the old watermark kept
+            # out must leave the volume.
             self._changed.update((record.log_offset, record) for record, _ in self._kept.values())
         self._pass(source, committed)
 
     def none_near(self, columns: Columns, spans: Spans) -> bool:
-        """Return whether there is no verdict for any of these documents: the usual case, told by their offsets.
+        """Return whether there is no verdict for any of these documents: the usual case, told by
+        their offsets.
 
         False may also mean that a verdict lies between them.
         """
@@ -242,17 +291,22 @@ class Positions:
         return not self._kept or self._kept.keys().isdisjoint(keys_of(columns))
 
     def split(self, sources: Iterable[int] | None = None) -> None:
-        """Make the verdicts of records with documents of these sources, or of all, accessible one by one.
+        """Make the verdicts of records with documents of these sources, or of all, accessible one
+        by one.
 
         What looks at single verdicts (`kept`, `keep`) needs it for the sources that it asks for.
         """
         chosen = list(self._wholes) if sources is None else sources
-        found = {whole.log_offset: whole for source in chosen for whole in self._wholes.get(source, ())}
+        found = {
+            whole.log_offset: whole for source in chosen for whole in self._wholes.get(source, ())
+        }
         for _, whole in sorted(found.items()):
             self._split_one(whole)
 
     def none_kept(self, keys: Sequence[Key]) -> bool:
-        """Return whether there is no verdict for any of these documents, of sources that were split."""
+        """Return whether there is no verdict for any of these documents, of sources that were
+        split.
+        """
         return self._kept.keys().isdisjoint(keys)
 
     def kept(self, key: Key) -> Judgement | None:
@@ -263,16 +317,29 @@ class Positions:
     def verdicts(self) -> list[tuple[Key, Judgement]]:
         """Return every cached verdict, in the order of source, offset and value digest."""
         self.split()
-        return [(key, record.judgements[row]) for key, (record, row) in sorted(self._kept.items(), key=itemgetter(0))]
+        return [
+            (key, record.judgements[row])
+            for key, (record, row) in sorted(self._kept.items(), key=itemgetter(0))
+        ]
 
-    def keep(self, record: KeptRecord, keys: Sequence[Key], judgements: Sequence[Judgement], about: Sequence[int]) -> None:
-        """Keep verdicts on documents at or above their watermarks; `about` are handles of what they are about (`handle_of`)."""
+    def keep(
+        self,
+        record: KeptRecord,
+        keys: Sequence[Key],
+        judgements: Sequence[Judgement],
+        about: Sequence[int],
+    ) -> None:
+        """Keep verdicts on documents at or above their watermarks; `about` are handles of what they
+        are about (`handle_of`).
+        """
         first = len(record.keys)
         record.keys += keys
         record.judgements += judgements
         record.about += about
         record.left += len(keys)
-        self._kept.update(zip(keys, zip(itertools.repeat(record), range(first, len(record.keys))), strict=False))
+        self._kept.update(
+            zip(keys, zip(itertools.repeat(record), range(first, len(record.keys))), strict=False)
+        )
 
     def close(self, record: KeptRecord) -> None:
         """Finish a log record after its last `keep`."""
@@ -281,7 +348,9 @@ class Positions:
             self._changed[record.log_offset] = self._records[record.log_offset] = record
 
     def keep_whole(self, log_offset: int, columns: Columns, spans: Spans) -> WholeRecord:
-        """Keep the verdicts on all documents of a log record, of which none was kept before (`none_near`); see `decided`."""
+        """Keep the verdicts on all documents of a log record, of which none was kept before
+        (`none_near`); see `decided`.
+        """
         whole = WholeRecord(log_offset, columns, spans)
         for source in spans:
             insort(self._wholes.setdefault(source, []), whole, key=_first_of(source))
@@ -294,7 +363,8 @@ class Positions:
         return found is not None and epoch > found[0]
 
     def retract(self, key: Key, handle: int | None, judgement: Judgement) -> None:
-        """Replace the verdict kept for a retracted document, and drop those on duplicates that name it.
+        """Replace the verdict kept for a retracted document, and drop those on duplicates that name
+        it.
 
         `handle` is its representative's, or None if it represents nobody.
         """
@@ -320,9 +390,13 @@ class Positions:
             self._changed[record.log_offset] = record
 
     def forget(self, ids: Collection[bytes]) -> None:
-        """Blank these ids in the verdicts kept on duplicates; all else of them stays, so that redelivery changes nothing."""
+        """Blank these ids in the verdicts kept on duplicates; all else of them stays, so that
+        redelivery changes nothing.
+        """
         for found in list(self._records.values()):
-            if isinstance(found, WholeRecord) and not any(of.id in ids for of in found.verdicts.named):
+            if isinstance(found, WholeRecord) and not any(
+                of.id in ids for of in found.verdicts.named
+            ):
                 continue
             record = self._split_one(found) if isinstance(found, WholeRecord) else found
             for row, judgement in enumerate(record.judgements):
@@ -350,12 +424,18 @@ class Positions:
         return wholes[at - 1] if at else None
 
     def _found(self, key: Key) -> tuple[KeptRecord, int] | None:
-        """Return where the verdict on a document is kept, after splitting the record that holds it, if that is whole."""
+        """Return where the verdict on a document is kept, after splitting the record that holds it,
+        if that is whole.
+        """
         source, offset, value_digest = key
         whole = self._whole_before(source, offset)
         if whole is not None:
             columns = whole.columns
-            is_it = (columns.offsets == offset) & (columns.sources == source) & (columns.values == np.uint64(value_digest))
+            is_it = (
+                (columns.offsets == offset)
+                & (columns.sources == source)
+                & (columns.values == np.uint64(value_digest))
+            )
             if is_it.any():
                 self._split_one(whole)
         return self._kept.get(key)
@@ -367,7 +447,11 @@ class Positions:
             self._take_out(source, whole)
         record = KeptRecord(whole.log_offset)
         record.is_stored = whole.is_stored
-        keys, judgements, about = keys_of(whole.columns), whole.verdicts.judgements(), whole.about.tolist()
+        keys, judgements, about = (
+            keys_of(whole.columns),
+            whole.verdicts.judgements(),
+            whole.about.tolist(),
+        )
         self.keep(
             record,
             [keys[place] for place in places],
@@ -381,24 +465,32 @@ class Positions:
         return record
 
     def _take_out(self, source: int, whole: WholeRecord) -> None:
-        """Take a record out of the whole ones of a source, unless the source's watermark has passed it."""
+        """Take a record out of the whole ones of a source, unless the source's watermark has passed
+        it.
+        """
         wholes = self._wholes.get(source, [])
         at = bisect_right(wholes, whole.spans[source][0], key=_first_of(source)) - 1
         if at >= 0 and wholes[at] is whole:
             del wholes[at]
 
     def _naming_records(self, handle: int) -> list[KeptRecord]:
-        """Return the kept records in which a duplicate may name a representative, which is asked once for each.
+        """Return the kept records in which a duplicate may name a representative, which is asked
+        once for each.
 
         Only the records that came since a representative was retracted last are looked through.
         """
-        new = list(itertools.takewhile(lambda offset: offset not in self._noted, reversed(self._records)))
+        new = list(
+            itertools.takewhile(lambda offset: offset not in self._noted, reversed(self._records))
+        )
         for log_offset in reversed(new):
             named = self._noted[log_offset] = _handles_named(self._records[log_offset])
             for one in named:
                 self._naming.setdefault(one, set()).add(log_offset)
         found = [self._records[log_offset] for log_offset in sorted(self._naming.pop(handle, ()))]
-        return [self._split_one(record) if isinstance(record, WholeRecord) else record for record in found]
+        return [
+            self._split_one(record) if isinstance(record, WholeRecord) else record
+            for record in found
+        ]
 
     def _leave(self, record: KeptRecord | WholeRecord) -> None:
         """Take note that nothing of a log record is kept any more."""
@@ -415,7 +507,9 @@ class Positions:
         """Return which documents of a record lie at or above their watermarks, (n,)."""
         columns = whole.columns
         numbers, which = np.unique(columns.sources, return_inverse=True)
-        watermarks = np.array([self._watermarks[source][1] for source in numbers.tolist()], np.int64)
+        watermarks = np.array(
+            [self._watermarks[source][1] for source in numbers.tolist()], np.int64
+        )
         is_kept: NDArray[np.bool_] = columns.offsets >= watermarks[which]
         return is_kept
 
@@ -437,7 +531,9 @@ class Positions:
         for run in runs:
             while run and run[0][1] < committed:
                 key = run.popleft()
-                if key in self._kept:  # it may have gone when an epoch rose, or with its representative
+                if (
+                    key in self._kept
+                ):  # it may have gone when an epoch rose, or with its representative
                     self._drop(key)
         runs[:] = filter(None, runs)
 
@@ -448,8 +544,14 @@ class Positions:
     def _encode(self, record: KeptRecord | WholeRecord) -> bytes:
         if isinstance(record, WholeRecord):
             columns = record.columns
-            return self._encode_columns(columns.sources, columns.offsets, columns.values, record.verdicts, record.about)
-        places = [place for place, key in enumerate(record.keys) if (held := self._kept.get(key)) and held[0] is record]
+            return self._encode_columns(
+                columns.sources, columns.offsets, columns.values, record.verdicts, record.about
+            )
+        places = [
+            place
+            for place, key in enumerate(record.keys)
+            if (held := self._kept.get(key)) and held[0] is record
+        ]
         sources, offsets, values = zip(*(record.keys[place] for place in places), strict=True)
         return self._encode_columns(
             sources,
@@ -459,16 +561,32 @@ class Positions:
             [record.about[place] for place in places],
         )
 
-    def _encode_columns(self, sources: Any, offsets: Any, values: Any, verdicts: Verdicts, about: Any) -> bytes:
+    def _encode_columns(
+        self, sources: Any, offsets: Any, values: Any, verdicts: Verdicts, about: Any
+    ) -> bytes:
         named = NamedRepresentatives.of(verdicts.named)
         rows = np.zeros(len(verdicts.reasons), KEPT)
-        rows["source"], rows["offset"], rows["value_digest"], rows["about"] = sources, offsets, values, about
-        rows["reason"], rows["distance"], rows["similarity"] = verdicts.reasons, verdicts.distances, verdicts.similarity
+        rows["source"], rows["offset"], rows["value_digest"], rows["about"] = (
+            sources,
+            offsets,
+            values,
+            about,
+        )
+        rows["reason"], rows["distance"], rows["similarity"] = (
+            verdicts.reasons,
+            verdicts.distances,
+            verdicts.similarity,
+        )
         rows["copies"], rows["better"] = verdicts.copies, verdicts.better
-        rows["decided_offset"], rows["decided_place"] = verdicts.decided_offsets, verdicts.decided_places
+        rows["decided_offset"], rows["decided_place"] = (
+            verdicts.decided_offsets,
+            verdicts.decided_places,
+        )
         if named:
             duplicates = np.flatnonzero(verdicts.names_another)
-            numbers = np.array([self._sources.find(*partition) for partition in named.partitions], np.uint32)
+            numbers = np.array(
+                [self._sources.find(*partition) for partition in named.partitions], np.uint32
+            )
             rows["of_source"][duplicates] = numbers[named.sources]
             rows["of_offset"][duplicates] = named.offsets
             rows["of_time_ms"][duplicates] = named.times_ms
@@ -486,8 +604,12 @@ class Positions:
                 continue
             of = None
             if Reason(reason).verdict is Verdict.DUPLICATE:
-                of = Representative(self._sources.position(of_source, of_offset), identifier, of_time)
-            judgement = Judgement(Reason(reason), LogPlace(decided, place), distance, of, similarity, copies, better)
+                of = Representative(
+                    self._sources.position(of_source, of_offset), identifier, of_time
+                )
+            judgement = Judgement(
+                Reason(reason), LogPlace(decided, place), distance, of, similarity, copies, better
+            )
             self.keep(record, [(source, offset, value_digest)], [judgement], [about])
         if record.keys:
             self._add_runs(sorted(record.keys))
@@ -504,11 +626,14 @@ def _handles_named(record: KeptRecord | WholeRecord) -> list[int]:
     if isinstance(record, WholeRecord):
         return list(set(record.about[record.verdicts.names_another].tolist()))
     judged = zip(record.about, record.judgements, strict=True)
-    return list({about for about, judgement in judged if judgement.reason.verdict is Verdict.DUPLICATE})
+    return list(
+        {about for about, judgement in judged if judgement.reason.verdict is Verdict.DUPLICATE}
+    )
 
 
 def handle_of(log_offset: Any, place: Any) -> Any:
-    """Return what names a representative for ever: the place in the log at which it became one, as one number; or columns (n,).
+    """Return what names a representative for ever: the place in the log at which it became one, as
+    one number; or columns (n,).
 
     Its entry's number does not: a representative that is renewed gets a new one.
     """
@@ -517,11 +642,17 @@ def handle_of(log_offset: Any, place: Any) -> Any:
 
 def keys_of(columns: Columns) -> list[Key]:
     """Return the identities of a batch's documents."""
-    return list(zip(columns.sources.tolist(), columns.offsets.tolist(), columns.values.tolist(), strict=True))
+    return list(
+        zip(
+            columns.sources.tolist(), columns.offsets.tolist(), columns.values.tolist(), strict=True
+        )
+    )
 
 
 def spans_of(columns: Columns) -> Spans | None:
-    """Return the spans of a batch, or None if the offsets of a source do not rise in it: then a document may occur twice."""
+    """Return the spans of a batch, or None if the offsets of a source do not rise in it: then a
+    document may occur twice.
+    """
     sources, offsets = columns.sources, columns.offsets
     if len(offsets) < _FEW and len(set(sources.tolist())) == 1:  # by far the quickest for so few
         listed = offsets.tolist()
@@ -534,11 +665,16 @@ def spans_of(columns: Columns) -> Spans | None:
     if not (begins | (offsets[1:] > offsets[:-1])).all():
         return None
     cuts = [0, *(np.flatnonzero(begins) + 1).tolist(), len(sources)]
-    return {int(sources[first]): (int(offsets[first]), int(offsets[end - 1])) for first, end in itertools.pairwise(cuts)}
+    return {
+        int(sources[first]): (int(offsets[first]), int(offsets[end - 1]))
+        for first, end in itertools.pairwise(cuts)
+    }
 
 
 def cut_at_repeats(keys: Sequence[Key]) -> list[tuple[int, int]]:
-    """Return the batch as stretches [first, end) in none of which a document occurs twice; usually one."""
+    """Return the batch as stretches [first, end) in none of which a document occurs twice; usually
+    one.
+    """
     if len(set(keys)) == len(keys):
         return [(0, len(keys))]
     cuts = [0]

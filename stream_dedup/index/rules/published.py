@@ -1,13 +1,15 @@
 """Which representatives the topic `representatives` holds or is owed, and since when.
 
-A representative has a row here (`layout.PUBLISHED`, under its entry's number) from the first change of its copies on, written
-in the one write of the change. The row outlives the representative: one without a row of copies is owed a tombstone, and goes
-once that was written. So the index that comes to write the topic finds all that it is owed since any log offset, and
-nothing else is to be kept for it. What is owed may be written twice.
+A representative has a row here (`layout.PUBLISHED`, under its entry's number) from the first change
+of its copies on, written in the one write of the change. The row outlives the representative: one
+without a row of copies is owed a tombstone, and goes once that was written. So the index that comes
+to write the topic finds all that it is owed since any log offset, and nothing else is to be kept
+for it. What is owed may be written twice.
 
-Invariants: `changed_below` of a row is never lower than where its last change lies; an entry that was renewed leaves no row
-behind, because the topic knows it by its position, which stays; the row of an entry that an order removed says so, because
-its document may come back, and then another entry has the position.
+Invariants: `changed_below` of a row is never lower than where its last change lies; an entry that
+was renewed leaves no row behind, because the topic knows it by its position, which stays; the row
+of an entry that an order removed says so, because its document may come back, and then another
+entry has the position.
 """
 
 from __future__ import annotations
@@ -19,35 +21,47 @@ from typing import Any, Final, NamedTuple
 
 from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.index.volume.contract import Store, Writes
-from stream_dedup.index.volume.layout import KEY_PUBLISHED, PREFIX_PUBLISHED, PUBLISHED, number_of, published_key
+from stream_dedup.index.volume.layout import (
+    KEY_PUBLISHED,
+    PREFIX_PUBLISHED,
+    PUBLISHED,
+    number_of,
+    published_key,
+)
 
 _ROW: Final = struct.Struct("<IqQ?")
 _BELOW: Final = struct.Struct("<Q")
 _FRESH_MAX: Final = 1_000_000
 _EVER: Final = (1 << 64) - 1
 _DAMAGED: Final = (
-    "What the index volume keeps for the topic `representatives` is damaged; give the index an empty volume, and it is rebuilt "
+    "What the index volume keeps for the topic `representatives` is damaged; give the index an "
+    "empty volume, and it is rebuilt "
     "from the log."
 )
 
 
 class PublishedRow(NamedTuple):
-    """The row of the entry `number`, which changed last below a log offset; `gone_by_order`: a retraction or take-down."""
+    """The row of the entry `number`, which changed last below a log offset; `gone_by_order`: a
+    retraction or take-down.
+    """
 
     number: int
     changed_below: int
     gone_by_order: bool
 
     def null_is_written(self, written_below: int) -> bool:
-        """Return whether a topic that holds all that changed below a log offset was told when an order removed the entry."""
+        """Return whether a topic that holds all that changed below a log offset was told when an
+        order removed the entry.
+        """
         return self.gone_by_order and self.changed_below <= written_below
 
 
 class Published:
     """The rows of all representatives that the topic holds or is owed.
 
-    `fresh` are the numbers of those that changed since somebody asked for it by `gather`; None while nobody does, and once
-    there are more than a million. What changed last did so below the log offset `changed_below`.
+    `fresh` are the numbers of those that changed since somebody asked for it by `gather`; None
+    while nobody does, and once there are more than a million. What changed last did so below the
+    log offset `changed_below`.
     """
 
     def __init__(self, store: Store, all_changed_below: int, applied: int) -> None:
@@ -71,22 +85,35 @@ class Published:
         """Let representatives that were renewed keep their places in the topic."""
         for row, number, before in zip(self._read(old), new, old, strict=True):
             if row is None:
-                raise InvariantError(f"Entry {before} has copies and no place in `representatives`: a fault of the program.")
+                raise InvariantError(
+                    f"Entry {before} has copies and no place in `representatives`: a fault of the "
+                    "program."
+                )
             self._positions[number] = row[0], row[1]
         self._moved.update(old)
 
     def add_writes(self, writes: Writes, changed: Set[int], gone: Set[int], applied: int) -> None:
-        """Add what a write is to say of the entries whose copies it changes, and of those that are gone."""
-        # Of an entry that came and went within this write, too: another index may have told the topic of it in between.
+        """Add what a write is to say of the entries whose copies it changes, and of those that are
+        gone.
+        """
+        # Of an entry that came and went within this write, too: another index may have told the
+        # topic of it in between.
         owed = list((self._positions.keys() | changed) - self._moved)
         left = [number for number in set(gone).difference(owed) if number not in self._moved]
         rows = dict(zip(owed, self._read(owed), strict=True))
-        rows |= {number: row for number, row in zip(left, self.positions(left), strict=True) if row is not None}
+        rows |= {
+            number: row
+            for number, row in zip(left, self.positions(left), strict=True)
+            if row is not None
+        }
         for number in self._moved:
             writes.delete(published_key(number))
         for number, row in rows.items():
             if row is None:
-                raise InvariantError(f"Nobody said where entry {number} lies, whose copies changed: a fault of the program.")
+                raise InvariantError(
+                    f"Nobody said where entry {number} lies, whose copies changed: a fault of the "
+                    "program."
+                )
             writes.put(published_key(number), _ROW.pack(row[0], row[1], applied, number in gone))
         self._positions.clear()
         self._moved.clear()
@@ -111,7 +138,9 @@ class Published:
         return found
 
     def positions(self, numbers: Sequence[int]) -> list[tuple[int, int] | None]:
-        """Return (source, offset) of the entries of these numbers; None where there is no row any more."""
+        """Return (source, offset) of the entries of these numbers; None where there is no row any
+        more.
+        """
         return [None if row is None else (row[0], row[1]) for row in self._stored(numbers)]
 
     def swept(self, writes: Writes, below: int) -> None:
@@ -140,7 +169,10 @@ class Published:
     def _stored(self, numbers: Sequence[int]) -> list[Any]:
         if not numbers:
             return []
-        return [None if raw is None else _unpack(raw) for raw in self._store.get_many(list(map(published_key, numbers)))]
+        return [
+            None if raw is None else _unpack(raw)
+            for raw in self._store.get_many(list(map(published_key, numbers)))
+        ]
 
 
 def opened(store: Store, applied: int) -> Published | None:
@@ -154,10 +186,14 @@ def opened(store: Store, applied: int) -> Published | None:
     return Published(store, below, applied)
 
 
-def begun(store: Store, places: Iterable[tuple[Sequence[int], Sequence[int], Sequence[int]]], applied: int) -> Published:
-    """Begin to keep rows in a volume that kept none: `places` are (numbers, sources, offsets) of what has copies, part by part.
+def begun(
+    store: Store, places: Iterable[tuple[Sequence[int], Sequence[int], Sequence[int]]], applied: int
+) -> Published:
+    """Begin to keep rows in a volume that kept none: `places` are (numbers, sources, offsets) of
+    what has copies, part by part.
 
-    The topic is owed all of it, also what it holds. Rows kept before that have no copies any more stay, for a tombstone.
+    The topic is owed all of it, also what it holds. Rows kept before that have no copies any more
+    stay, for a tombstone.
     """
     for numbers, sources, offsets in places:
         rows = {

@@ -1,4 +1,6 @@
-"""All that the log's prefix has led to, in one object that the steps of `apply`, `judging` and `orders` change."""
+"""All that the log's prefix has led to, in one object that the steps of `apply`, `judging` and
+`orders` change.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from stream_dedup.log.records import Batch
 
 @dataclass(slots=True)
 class IndexState:
-    """All that the log's prefix has led to. `entries` and `neighbours` exist from the first judged batch on.
+    """All that the log's prefix has led to. `entries` and `neighbours` exist from the first judged
+    batch on.
 
     `rejected_at` is the log offset of the last record rejected, where there is one.
     """
@@ -57,7 +60,8 @@ class IndexState:
         """Return entries and neighbours, which a batch being judged has."""
         if self.entries is None or self.neighbours is None:
             raise InvariantError(
-                "A batch is judged before there are entries to compare it with; this is a fault of the program."
+                "A batch is judged before there are entries to compare it with; this is a fault of "
+                "the program."
             )
         return self.entries, self.neighbours
 
@@ -73,7 +77,9 @@ class IndexState:
         return None if self.declared is None else self.declared.sketch_bytes
 
     def expire(self) -> None:
-        """Drop what the window has left behind. Cached verdicts stay: a redelivered document must not be judged again."""
+        """Drop what the window has left behind. Cached verdicts stay: a redelivered document must
+        not be judged again.
+        """
         if self.entries is None or self.neighbours is None:
             return
         first = self.generations.expire(self.window, self.entries.count)
@@ -94,7 +100,9 @@ class IndexState:
             self.evicted[why] += len(gone)
 
     def add_writes(self, writes: Writes, applied: int, answered: int) -> None:
-        """Write down what changed since the last time; `applied` and `answered` are offsets of the log, as in `Meta`."""
+        """Write down what changed since the last time; `applied` and `answered` are offsets of the
+        log, as in `Meta`.
+        """
         self.sources.add_writes(writes)
         self.positions.add_writes(writes)
         self.generations.add_writes(writes)
@@ -103,12 +111,17 @@ class IndexState:
         if self.entries is not None:
             self.entries.add_writes(writes)
         if self.declaration_changed and self.declared is not None and self.plan is not None:
-            in_force: dict[str, Any] = {"plan_in_force": self.plan.to_fields(), "better_in_force": self.better.label}
+            in_force: dict[str, Any] = {
+                "plan_in_force": self.plan.to_fields(),
+                "better_in_force": self.better.label,
+            }
             if self.format != FIRST_FORMAT:
                 in_force["format_in_force"] = self.format
             if self.window is not None:
                 in_force["window_in_force"] = self.window.to_fields()
-            writes.put(layout.KEY_DECLARED, layout.encode_object(self.declared.to_fields() | in_force))
+            writes.put(
+                layout.KEY_DECLARED, layout.encode_object(self.declared.to_fields() | in_force)
+            )
             self.declaration_changed = False
         entries, live = (
             0 if self.entries is None else self.entries.count,
@@ -121,4 +134,7 @@ class IndexState:
 
     def numbers(self, batch: Batch) -> list[int]:
         """Return the number of each source partition that a batch names."""
-        return [self.sources.number(source.topic, source.topic_id, source.partition) for source in batch.sources]
+        return [
+            self.sources.number(source.topic, source.topic_id, source.partition)
+            for source in batch.sources
+        ]

@@ -1,4 +1,5 @@
-"""How long a representative stands, by log time; and the generations in which representatives expire.
+"""How long a representative stands, by log time; and the generations in which representatives
+expire.
 
     log time     the running maximum of the records' LogAppendTime; a record moves it by at most one slice, the log's
                  first record sets it
@@ -6,12 +7,13 @@
     generation   the entries that were made within one slice: a stretch of entry numbers, dropped whole once the window
                  has passed since the slice ended
 
-So a representative stands for the window's length at least, and for a sixteenth more at most. Where a duplicate
-refreshes, the representative that it names is renewed: it moves to the generation of now, behind all that stand there.
+So a representative stands for the window's length at least, and for a sixteenth more at most. Where
+a duplicate refreshes, the representative that it names is renewed: it moves to the generation of
+now, behind all that stand there.
 
-Invariants: nothing here reads a clock; generations are ascending in entry numbers and in time, and together hold all
-entries that are not dropped, so what is dropped is always the lowest numbers; a changed window holds for the
-generations that there are, too.
+Invariants: nothing here reads a clock; generations are ascending in entry numbers and in time, and
+together hold all entries that are not dropped, so what is dropped is always the lowest numbers; a
+changed window holds for the generations that there are, too.
 """
 
 from __future__ import annotations
@@ -42,10 +44,12 @@ _GENERATION: Final = struct.Struct("<Qq")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Representatives stand for `length_ms` of log time; with `refresh`, since the last duplicate that named them.
+    """Representatives stand for `length_ms` of log time; with `refresh`, since the last duplicate
+    that named them.
 
     Raises:
-        ConfigurationError: the length is no whole number of milliseconds from a second to a thousand years.
+        ConfigurationError: the length is no whole number of milliseconds from a second to a
+        thousand years.
     """
 
     length_ms: int
@@ -53,10 +57,18 @@ class Window:
 
     def __post_init__(self) -> None:
         length = self.length_ms
-        if isinstance(length, bool) or not isinstance(length, int) or not LENGTH_MS_MIN <= length <= LENGTH_MS_MAX:
-            raise ConfigurationError(f"A window is from one second to a thousand years long, not {length!r:.40} ms.")
+        if (
+            isinstance(length, bool)
+            or not isinstance(length, int)
+            or not LENGTH_MS_MIN <= length <= LENGTH_MS_MAX
+        ):
+            raise ConfigurationError(
+                f"A window is from one second to a thousand years long, not {length!r:.40} ms."
+            )
         if not isinstance(self.refresh, bool):
-            raise ConfigurationError(f"A window's refresh is true or false, not {self.refresh!r:.40}.")
+            raise ConfigurationError(
+                f"A window's refresh is true or false, not {self.refresh!r:.40}."
+            )
 
     @property
     def slice_ms(self) -> int:
@@ -72,10 +84,13 @@ class Window:
         """Return the window of such a JSON object.
 
         Raises:
-            ConfigurationError: it is not an object with exactly these two fields, or they make no window.
+            ConfigurationError: it is not an object with exactly these two fields, or they make no
+            window.
         """
         if not isinstance(fields, Mapping) or set(fields) != {"length_ms", "refresh"}:
-            raise ConfigurationError(f"A window's fields are length_ms and refresh, and these are not: {fields!r:.200}.")
+            raise ConfigurationError(
+                f"A window's fields are length_ms and refresh, and these are not: {fields!r:.200}."
+            )
         return cls(fields["length_ms"], fields["refresh"])
 
 
@@ -85,8 +100,8 @@ def slice_of(window: Window | None) -> int:
 
 
 class RulesInForce(NamedTuple):
-    """By what the documents that come are judged, and in which format their records and answers are written: what the log
-    declared, or what a control record changed it to.
+    """By what the documents that come are judged, and in which format their records and answers are
+    written: what the log declared, or what a control record changed it to.
     """
 
     plan: Plan
@@ -95,11 +110,14 @@ class RulesInForce(NamedTuple):
     format: int = FIRST_FORMAT
 
 
-def changed(fields: Mapping[str, Any], now: RulesInForce, width: int | None, values: int | None = None) -> RulesInForce | None:
-    """Return what is in force after a `plan` control record, or None for one that changes nothing that there is.
+def changed(
+    fields: Mapping[str, Any], now: RulesInForce, width: int | None, values: int | None = None
+) -> RulesInForce | None:
+    """Return what is in force after a `plan` control record, or None for one that changes nothing
+    that there is.
 
-    What the record does not name stays, a window of null is none, and a format is never lowered. `width` is that of the log's
-    prints, `values` how many bytes its sketches have, None if unknown.
+    What the record does not name stays, a window of null is none, and a format is never lowered.
+    `width` is that of the log's prints, `values` how many bytes its sketches have, None if unknown.
 
     Raises:
         ConfigurationError: a field makes no plan, no window, no rule or no format.
@@ -117,13 +135,21 @@ def changed(fields: Mapping[str, Any], now: RulesInForce, width: int | None, val
         better = BetterRule.named(fields["better"])
     if "format" in fields:
         form = format_of(fields["format"])
-    return None if plan.width > (width or WIDTH_MAX) or form < now.format else RulesInForce(plan, window, better, form)
+    return (
+        None
+        if plan.width > (width or WIDTH_MAX) or form < now.format
+        else RulesInForce(plan, window, better, form)
+    )
 
 
 def format_of(value: object) -> int:
-    """Return the format that a control record names; ConfigurationError if this program knows none of that number."""
+    """Return the format that a control record names; ConfigurationError if this program knows none
+    of that number.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value not in FORMATS:
-        raise ConfigurationError(f"There is no format {value!r:.40} of the log; this program writes {_formats()}.")
+        raise ConfigurationError(
+            f"There is no format {value!r:.40} of the log; this program writes {_formats()}."
+        )
     return value
 
 
@@ -134,8 +160,8 @@ def _formats() -> str:
 class Generations:
     """Log time, and which entries were made in which slice of it.
 
-    Each generation is (its first entry, the log time at which it ended or will end). `stored` are the values of
-    `KEY_LOG_TIME` and `KEY_GENERATIONS`, None in a new volume.
+    Each generation is (its first entry, the log time at which it ended or will end). `stored` are
+    the values of `KEY_LOG_TIME` and `KEY_GENERATIONS`, None in a new volume.
 
     Raises:
         FormatError: they are damaged, or only one is there.
@@ -148,8 +174,15 @@ class Generations:
         time, generations = stored
         if time is None and generations is None:
             return
-        if time is None or generations is None or len(time) != _TIME.size or len(generations) % _GENERATION.size:
-            raise FormatError("The log time or the generations in the index volume are damaged; rebuild it.")
+        if (
+            time is None
+            or generations is None
+            or len(time) != _TIME.size
+            or len(generations) % _GENERATION.size
+        ):
+            raise FormatError(
+                "The log time or the generations in the index volume are damaged; rebuild it."
+            )
         (self.log_ms,) = _TIME.unpack(time)
         self._generations = list(_GENERATION.iter_unpack(generations))
 
@@ -167,7 +200,9 @@ class Generations:
         return list(self._generations)
 
     def first(self, entries: int) -> int:
-        """Return the lowest entry that is not dropped, of the `entries` ever made; all of them if there is none."""
+        """Return the lowest entry that is not dropped, of the `entries` ever made; all of them if
+        there is none.
+        """
         return self._generations[0][0] if self._generations else entries
 
     def advance(self, append_ms: int, window: Window | None) -> None:
@@ -185,7 +220,9 @@ class Generations:
             return False
         append_ms = min(max(append_ms, 0), _TIME_MAX)
         now = max(self.log_ms, min(append_ms, self.log_ms + slice_of(window)))
-        return now < self._generations[-1][1] and (window is None or self._generations[0][1] + window.length_ms > now)
+        return now < self._generations[-1][1] and (
+            window is None or self._generations[0][1] + window.length_ms > now
+        )
 
     def open(self, entries: int, window: Window | None) -> None:
         """Make sure that the generation of now is there, for entries from number `entries` on."""
@@ -207,7 +244,9 @@ class Generations:
             self._has_changed = True
 
     def expire(self, window: Window | None, entries: int) -> int | None:
-        """Drop the generations whose window has passed; return the lowest entry left, or None if all stay."""
+        """Drop the generations whose window has passed; return the lowest entry left, or None if
+        all stay.
+        """
         if window is None:
             return None
         passed = 0
@@ -222,10 +261,14 @@ class Generations:
         return self.first(entries)
 
     def add_writes(self, writes: Writes) -> None:
-        """Add what changed since the last call; the log time always, because nearly every record moves it."""
+        """Add what changed since the last call; the log time always, because nearly every record
+        moves it.
+        """
         if self.log_ms is None:
             return
         writes.put(KEY_LOG_TIME, _TIME.pack(self.log_ms))
         if self._has_changed:
-            writes.put(KEY_GENERATIONS, b"".join(_GENERATION.pack(*one) for one in self._generations))
+            writes.put(
+                KEY_GENERATIONS, b"".join(_GENERATION.pack(*one) for one in self._generations)
+            )
             self._has_changed = False

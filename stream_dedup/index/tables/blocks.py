@@ -1,7 +1,8 @@
 """What finds the representatives that a plan may let be near, and what then judges them.
 
-A plan with `asked` or `bands` is served by its own keys: of each of them some are asked. A plan that asks all may be served by
-any tables that find at least what it calls near, because what is found is judged by the whole predicate:
+A plan with `asked` or `bands` is served by its own keys: of each of them some are asked. A plan
+that asks all may be served by any tables that find at least what it calls near, because what is
+found is judged by the whole predicate:
 
 - Two keys within `radius` bits have one of `radius` + 1 parts equal, so there is a table for each part.
 - Where the tables together would give as many representatives as there are, one table without bits gives each of them once:
@@ -29,13 +30,14 @@ _LIMB_MASK: Final = (1 << 64) - 1
 class Tables(NamedTuple):
     """A plan as the compiled functions want it; W limbs are judged of a print.
 
-    `masks` (T, W) uint64: the bits of the print that make the key of each table that finds by the print. `keys` (K, W) uint64:
-    the plan's own keys, of which one is within `radius` bits if two texts are near; K is 0 where the tables have these very
-    keys. `whole` (W,) uint64: the bits that are judged. `threshold` is the loosest for any length; `below` (L,) uint32 and
-    `thresholds` (L + 1,) int64: those by length, the plan's own last; `ratio` in per cent. Two sketches are alike in
-    `alike_min` parts of `ALIKE`; their first part has `bands` blocks of `band_values` values, with a table each behind those of
-    the print. Of each key `asked` are asked, `asked_last` of them the last and the others the first, or all (0). `crowd` in per
-    cent, 0 for none.
+    `masks` (T, W) uint64: the bits of the print that make the key of each table that finds by the
+    print. `keys` (K, W) uint64: the plan's own keys, of which one is within `radius` bits if two
+    texts are near; K is 0 where the tables have these very keys. `whole` (W,) uint64: the bits that
+    are judged. `threshold` is the loosest for any length; `below` (L,) uint32 and `thresholds` (L +
+    1,) int64: those by length, the plan's own last; `ratio` in per cent. Two sketches are alike in
+    `alike_min` parts of `ALIKE`; their first part has `bands` blocks of `band_values` values, with
+    a table each behind those of the print. Of each key `asked` are asked, `asked_last` of them the
+    last and the others the first, or all (0). `crowd` in per cent, 0 for none.
     """
 
     masks: NDArray[np.uint64]
@@ -65,7 +67,9 @@ def tables_of(plan: Plan) -> Tables:
         whole=to_limbs((1 << plan.width) - 1, plan.limbs),
         threshold=plan.threshold_max,
         below=np.array([below for below, _ in plan.by_length], np.uint32),
-        thresholds=np.array([*(threshold for _, threshold in plan.by_length), plan.threshold], np.int64),
+        thresholds=np.array(
+            [*(threshold for _, threshold in plan.by_length), plan.threshold], np.int64
+        ),
         ratio=plan.ratio,
         alike_min=plan.alike_min,
         band_values=SKETCH_VALUES // max(1, plan.bands),
@@ -91,12 +95,16 @@ def _finding(plan: Plan, own: list[int]) -> list[int]:
     if plan.asked or plan.bands:
         return own
     parts = list(dict.fromkeys(part for key in own for part in _parts(key, plan.radius + 1)))
-    share = sum(0.5 ** part.bit_count() for part in parts)  # of all representatives, which a look-up is given
+    share = sum(
+        0.5 ** part.bit_count() for part in parts
+    )  # of all representatives, which a look-up is given
     return parts if share < 1 and len(parts) <= TABLES_MAX else [0]
 
 
 def _parts(key: int, count: int) -> Iterator[int]:
-    """Yield the bits of a key in `count` parts of nearly equal length; a part has no bits if there are too few."""
+    """Yield the bits of a key in `count` parts of nearly equal length; a part has no bits if there
+    are too few.
+    """
     bits = [bit for bit in range(key.bit_length()) if key >> bit & 1]
     for part in range(count):
         yield _mask(bits[len(bits) * part // count : len(bits) * (part + 1) // count])

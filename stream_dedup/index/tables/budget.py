@@ -1,13 +1,14 @@
 """A memory budget: which tables and columns stay in memory, and files for those that do not.
 
-Sketches, features and tags lie in files wherever there is a folder for them. A budget that does not hold everything moves all
-else that is read by single rows there too: row numbers and prints. What tells a search where to look stays (12 bits of the key
-beside each row number, and where each bucket begins), so a document that nothing resembles reads one row in four on average
-with `bands`, and each row that shares a block where all are asked. Answers are the same, only slower: the price is in
+Sketches, features and tags lie in files wherever there is a folder for them. A budget that does not
+hold everything moves all else that is read by single rows there too: row numbers and prints. What
+tells a search where to look stays (12 bits of the key beside each row number, and where each bucket
+begins), so a document that nothing resembles reads one row in four on average with `bands`, and
+each row that shares a block where all are asked. Answers are the same, only slower: the price is in
 docs/explanation/index-layout.md.
 
-Invariants: the files have no name, and go with the process; what cannot be held even so is refused with a sentence before
-memory is taken; nothing here is needed to open a volume again.
+Invariants: the files have no name, and go with the process; what cannot be held even so is refused
+with a sentence before memory is taken; nothing here is needed to open a volume again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import ConfigurationError, StoreError
 
-_OTHER_BYTES: Final = 480 << 20  # Python, compiled code, RocksDB and its caches: 430 MiB with 3,600,000 entries, and spikes
+_OTHER_BYTES: Final = (
+    480 << 20
+)  # Python, compiled code, RocksDB and its caches: 430 MiB with 3,600,000 entries, and spikes
 _SHARE: Final = 20
 _MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # Python's mmap does not name it
 _ROWS_AT_ONCE: Final = 1 << 16
@@ -36,7 +39,8 @@ _ROWS_AT_ONCE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most `memory_bytes` of resident memory for the whole process, 0 for no bound; `folder` takes the files.
+    """At most `memory_bytes` of resident memory for the whole process, 0 for no bound; `folder`
+    takes the files.
 
     Of them `beside_bytes` are for a process of ours beside it.
     """
@@ -46,11 +50,18 @@ class Budget:
     beside_bytes: int = 0
 
     def room(self, bytes_needed: int) -> int:
-        """Return how many bytes are left beside those that are needed, below zero if these do not fit.
+        """Return how many bytes are left beside those that are needed, below zero if these do not
+        fit.
 
         A part is kept free for what is made while the old one stands.
         """
-        return self.memory_bytes - self.memory_bytes // _SHARE - _OTHER_BYTES - self.beside_bytes - bytes_needed
+        return (
+            self.memory_bytes
+            - self.memory_bytes // _SHARE
+            - _OTHER_BYTES
+            - self.beside_bytes
+            - bytes_needed
+        )
 
     @staticmethod
     def least_for(bytes_needed: int) -> int:
@@ -66,13 +77,16 @@ class Budget:
         missing = -self.room(bytes_needed)
         if missing > 0:
             raise ConfigurationError(
-                f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} MiB of memory, and index_memory "
+                f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} MiB "
+                "of memory, and index_memory "
                 f"allows {self.memory_bytes >> 20} MiB; raise it, or split the index into slices."
             )
 
 
 class PlanMemory(NamedTuple):
-    """What the live `entries` need under a plan, and what there is, in bytes of the whole process; 0 allowed is no bound."""
+    """What the live `entries` need under a plan, and what there is, in bytes of the whole process;
+    0 allowed is no bound.
+    """
 
     entries: int
     needed_bytes: int
@@ -85,10 +99,12 @@ class PlanMemory(NamedTuple):
 
 
 class Column:
-    """Rows of one kind, of a fixed width, in memory as `array` (n, ..), or in a file of `number`, or in both.
+    """Rows of one kind, of a fixed width, in memory as `array` (n, ..), or in a file of `number`,
+    or in both.
 
-    In a file alone, `array` has no rows. It is read and written by calls, of which the system keeps what it has room for: a map
-    would cost a page fault for each row read, and count as the process's own memory.
+    In a file alone, `array` has no rows. It is read and written by calls, of which the system keeps
+    what it has room for: a map would cost a page fault for each row read, and count as the
+    process's own memory.
     """
 
     def __init__(
@@ -101,8 +117,8 @@ class Column:
     ) -> None:
         """Rows are numbers of `kind`, or arrays of them of the shape `tail`.
 
-        With a `folder` they lie in a file there, without a name; with a `path` also, or only, in this one; with an open `file`
-        they are what lies at its beginning.
+        With a `folder` they lie in a file there, without a name; with a `path` also, or only, in
+        this one; with an open `file` they are what lies at its beginning.
 
         Raises:
             StoreError: the file cannot be opened.
@@ -114,7 +130,9 @@ class Column:
         self._is_held = file is None
         if path is not None and self.row_bytes:
             try:
-                self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
+                self._file = os.fdopen(
+                    os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0
+                )
             except OSError as error:
                 raise _no_room(error) from error
         if folder is not None:
@@ -147,7 +165,9 @@ class Column:
             self.write(0, rows)
 
     def reserve(self, count: int) -> None:
-        """Make room for `count` rows, or leave out those from there on; in memory in place, so nothing is held twice."""
+        """Make room for `count` rows, or leave out those from there on; in memory in place, so
+        nothing is held twice.
+        """
         self.count = count
         if self._is_held:
             self.array.resize((count, *self.array.shape[1:]), refcheck=False)
@@ -180,13 +200,18 @@ class Column:
         return self.array[first:end] if self._is_held else self.stored(first, end)
 
     def stored(self, first: int, end: int, *, take: bool = False) -> NDArray[Any]:
-        """Return the rows as they lie in the file; with `take` they are held from now on, where rows are held.
+        """Return the rows as they lie in the file; with `take` they are held from now on, where
+        rows are held.
 
         Raises:
             StoreError: the file cannot be read.
         """
         is_view = take and self._is_held
-        rows = self.array[first:end] if is_view else np.empty((max(0, end - first), *self.array.shape[1:]), self.array.dtype)
+        rows = (
+            self.array[first:end]
+            if is_view
+            else np.empty((max(0, end - first), *self.array.shape[1:]), self.array.dtype)
+        )
         left, at = rows.reshape(-1).view(np.uint8).data, first * self.row_bytes
         try:
             while left:
@@ -224,8 +249,9 @@ class Column:
 def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
     """Return an array of zeros that takes memory page by page as it is written.
 
-    For one of numpy's making the system is asked for large pages, which are taken whole, and may refuse what it could not hold.
-    Some systems give large pages unasked. They are refused here, or room that is written to at many places would be taken.
+    For one of numpy's making the system is asked for large pages, which are taken whole, and may
+    refuse what it could not hold. Some systems give large pages unasked. They are refused here, or
+    room that is written to at many places would be taken.
 
     Raises:
         ConfigurationError: the system counts addresses that are not written to, and has too few.
@@ -236,8 +262,10 @@ def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
         mapped = mmap.mmap(-1, room, flags)
     except OSError as error:
         raise ConfigurationError(
-            f"The system refused {room >> 20} MiB of addresses for tables of the index ({error.strerror}), nearly all of which "
-            "take no memory. Set the sysctl vm.overcommit_memory to 0 or 1, and no limit on addresses (ulimit -v)."
+            f"The system refused {room >> 20} MiB of addresses for tables of the index "
+            f"({error.strerror}), nearly all of which "
+            "take no memory. Set the sysctl vm.overcommit_memory to 0 or 1, and no limit on "
+            "addresses (ulimit -v)."
         ) from error
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # by a system that has none
@@ -248,13 +276,15 @@ def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
 def unreadable(why: str | None) -> StoreError:
     """Return the error for a file of columns or tables that cannot be read."""
     return StoreError(
-        f"Could not read sketches or tables back that lie beside the index volume ({why or 'the file is too short'}); look "
+        "Could not read sketches or tables back that lie beside the index volume "
+        f"({why or 'the file is too short'}); look "
         "after that disk, and start the index again."
     )
 
 
 def _no_room(error: OSError) -> StoreError:
     return StoreError(
-        f"Could not write sketches or tables beside the index volume ({error.strerror}); make room on that disk, and start the "
+        f"Could not write sketches or tables beside the index volume ({error.strerror}); make room "
+        "on that disk, and start the "
         "index again."
     )

@@ -1,18 +1,21 @@
 """The compiled half of `finder`: tables of hashed keys over rows.
 
-A key is 64 bits. Its low ones choose the bucket; twelve others are its *tag*, of which eight lie beside each row and four in an
-array of halves of bytes, which is asked where the eight pass. A bucket holds some 24 entries, so a search reads a line of tags
-for each table, and by chance one entry in twenty tables passes once in eight searches, however many there are.
+A key is 64 bits. Its low ones choose the bucket; twelve others are its *tag*, of which eight lie
+beside each row and four in an array of halves of bytes, which is asked where the eight pass. A
+bucket holds some 24 entries, so a search reads a line of tags for each table, and by chance one
+entry in twenty tables passes once in eight searches, however many there are.
 
-The frozen segment is sorted by bucket, without a gap; what came since lies in an arena of blocks of 4, 8, 16, ... places that
-all tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. A list whose block
-is full moves to one of twice the size, and the old block goes onto the free list of its size, where the next list takes it. The
-frozen segments of the tables of one finder lie in one array, each with room for far more than it holds, so each is merged with
-its active segment, or gets twice as many buckets, by itself. The row numbers of the frozen segments may lie in files, one a
-table.
+The frozen segment is sorted by bucket, without a gap; what came since lies in an arena of blocks of
+4, 8, 16, ... places that all tables share: a block for four buckets that lie side by side, with the
+bucket's two bits beside the tag. A list whose block is full moves to one of twice the size, and the
+old block goes onto the free list of its size, where the next list takes it. The frozen segments of
+the tables of one finder lie in one array, each with room for far more than it holds, so each is
+merged with its active segment, or gets twice as many buckets, by itself. The row numbers of the
+frozen segments may lie in files, one a table.
 
-Invariants: within a bucket rows ascend, so the first that passes is the earliest; a tag never decides, who asks compares
-what it stands for; nothing here grows an array: who takes from an arena that lacks room is told so before anything changes.
+Invariants: within a bucket rows ascend, so the first that passes is the earliest; a tag never
+decides, who asks compares what it stands for; nothing here grows an array: who takes from an arena
+that lacks room is told so before anything changes.
 """
 
 from __future__ import annotations
@@ -44,11 +47,13 @@ _AHEAD: Final = 8
 class KeyTables(NamedTuple):
     """T tables with room for B buckets and m rows in each, B a power of two, m even.
 
-    `masks` (T,) uint64: how many buckets each has, a power of two of at most B, less one. Frozen: `heads` (T, B + 1) uint32
-    where each bucket begins, and after them where the last ends, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows`
-    (T * m,) uint32, or (0,) where those of each table lie at the beginning of the file of number `files` (T,) int64, else -1.
-    Active: `active_heads` (T, B / 4, 2) uint32 first unit and length, `active_tags` uint16, `active_rows` uint32 (units * 4,),
-    `free` (SIZES + 1,) int64 the first free block of each size, plus one, and how many units were ever taken.
+    `masks` (T,) uint64: how many buckets each has, a power of two of at most B, less one. Frozen:
+    `heads` (T, B + 1) uint32 where each bucket begins, and after them where the last ends, `tags`
+    (T * m,) uint8, `more` (T * m / 2,) uint8, `rows` (T * m,) uint32, or (0,) where those of each
+    table lie at the beginning of the file of number `files` (T,) int64, else -1. Active:
+    `active_heads` (T, B / 4, 2) uint32 first unit and length, `active_tags` uint16, `active_rows`
+    uint32 (units * 4,), `free` (SIZES + 1,) int64 the first free block of each size, plus one, and
+    how many units were ever taken.
     """
 
     masks: NDArray[np.uint64]
@@ -74,7 +79,9 @@ def _size_of(length: int) -> int:
 
 @kernel
 def _give_back(rows: Any, free: Any, block: int, length: int) -> None:
-    """Let another list have the block of one of `length` entries, which has moved; there is at least one."""
+    """Let another list have the block of one of `length` entries, which has moved; there is at
+    least one.
+    """
     size = _size_of(length)
     rows[block * UNIT] = uint32(free[size])
     free[size] = block + 1
@@ -82,9 +89,11 @@ def _give_back(rows: Any, free: Any, block: int, length: int) -> None:
 
 @kernel
 def _take_block(rows: Any, free: Any, length: int) -> int:
-    """Return the first unit of a block for `length` entries: one given back, or the arena's next; -1 if it lacks room.
+    """Return the first unit of a block for `length` entries: one given back, or the arena's next;
+    -1 if it lacks room.
 
-    Of a larger one that was given back the first half is taken, or the first half of that, and the others are given back.
+    Of a larger one that was given back the first half is taken, or the first half of that, and the
+    others are given back.
     """
     size = _size_of(length)
     for larger in range(size, SIZES):
@@ -104,7 +113,8 @@ def _take_block(rows: Any, free: Any, length: int) -> int:
 
 @kernel
 def _larger_block(beside: Any, rows: Any, free: Any, block: int, length: int) -> int:
-    """Move the `length` entries of a full block to one that has room for more; return which, or -1 if the arena lacks room.
+    """Move the `length` entries of a full block to one that has room for more; return which, or -1
+    if the arena lacks room.
 
     `beside` is the other array of the arena, with what lies beside each row number.
     """
@@ -141,7 +151,9 @@ def second_tag(key: Any) -> Any:
 def active_tag(key: Any) -> Any:
     """Return both tags, with the place of the key's bucket among the four that share a block."""
     return uint16(
-        ((key >> _TAG_SHIFT) << uint64(8)) | (((key >> _MORE_SHIFT) & uint64(15)) << uint64(4)) | (key & uint64(GROUP - 1))
+        ((key >> _TAG_SHIFT) << uint64(8))
+        | (((key >> _MORE_SHIFT) & uint64(15)) << uint64(4))
+        | (key & uint64(GROUP - 1))
     )
 
 
@@ -172,7 +184,8 @@ def set_halves(more: Any, at: int, halves: Any) -> None:
 
 @inlined
 def frozen_row(table: Any, taken: Any, number: Any, place: Any) -> Any:
-    """Return the row number at a place of table `number`, of its frozen segment; if it cannot be read, `taken.failed` is set.
+    """Return the row number at a place of table `number`, of its frozen segment; if it cannot be
+    read, `taken.failed` is set.
 
     Places count through all tables.
     """
@@ -189,7 +202,8 @@ def frozen_row(table: Any, taken: Any, number: Any, place: Any) -> Any:
 def next_passing(table: Any, number: int, key: Any, at: int) -> int:
     """Return the first place from `at` on in a key's bucket that the key's tags let pass, or -1.
 
-    Places count through the bucket's frozen segment and then through the active block of the bucket; see `row_at`.
+    Places count through the bucket's frozen segment and then through the active block of the
+    bucket; see `row_at`.
     """
     heads, tags, more = table.heads, table.tags, table.more
     bucket, first, second = bucket_of(table.masks[number], key), first_tag(key), second_tag(key)
@@ -201,7 +215,10 @@ def next_passing(table: Any, number: int, key: Any, at: int) -> int:
             return at
         at += 1
     group = bucket >> GROUP_BITS
-    block, length = int64(table.active_heads[number, group, 0]) * UNIT, int64(table.active_heads[number, group, 1])
+    block, length = (
+        int64(table.active_heads[number, group, 0]) * UNIT,
+        int64(table.active_heads[number, group, 1]),
+    )
     wanted, active_tags = active_tag(key), table.active_tags
     for place in range(at - count, length):
         if active_tags[block + place] == wanted:
@@ -212,14 +229,19 @@ def next_passing(table: Any, number: int, key: Any, at: int) -> int:
 
 @kernel
 def last_passing(table: Any, number: int, key: Any, end: int) -> int:
-    """Return the last place before `end` in a key's bucket that the key's tags let pass, or -1; see `next_passing`."""
+    """Return the last place before `end` in a key's bucket that the key's tags let pass, or -1; see
+    `next_passing`.
+    """
     heads, tags, more = table.heads, table.tags, table.more
     bucket, first, second = bucket_of(table.masks[number], key), first_tag(key), second_tag(key)
     base = number * (tags.shape[0] // heads.shape[0])
     begin = base + int64(heads[number, bucket])
     count = base + int64(heads[number, bucket + 1]) - begin
     group = bucket >> GROUP_BITS
-    block, length = int64(table.active_heads[number, group, 0]) * UNIT, int64(table.active_heads[number, group, 1])
+    block, length = (
+        int64(table.active_heads[number, group, 0]) * UNIT,
+        int64(table.active_heads[number, group, 1]),
+    )
     wanted, active_tags = active_tag(key), table.active_tags
     at: int = min(end, count + length) - 1
     while at >= count:
@@ -237,7 +259,11 @@ def row_at(table: Any, taken: Any, number: int, key: Any, at: int) -> int:
     heads, bucket = table.heads, bucket_of(table.masks[number], key)
     begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
     if at < end - begin:
-        return int(frozen_row(table, taken, number, number * (table.tags.shape[0] // heads.shape[0]) + begin + at))
+        return int(
+            frozen_row(
+                table, taken, number, number * (table.tags.shape[0] // heads.shape[0]) + begin + at
+            )
+        )
     block = int64(table.active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT
     return int(table.active_rows[block + at - (end - begin)])
 
@@ -253,16 +279,23 @@ def _fetch_ahead(table: Any, number: int, keys: Any, doc: int) -> None:
         prefetch(active_heads, (number * active_heads.shape[1] + (bucket >> GROUP_BITS)) * 2)
     if 0 <= soon < keys.shape[0]:
         bucket = bucket_of(mask, keys[soon])
-        prefetch(table.tags, number * (table.tags.shape[0] // heads.shape[0]) + int64(heads[number, bucket]))
+        prefetch(
+            table.tags,
+            number * (table.tags.shape[0] // heads.shape[0]) + int64(heads[number, bucket]),
+        )
         prefetch(table.active_tags, int64(active_heads[number, bucket >> GROUP_BITS, 0]) * UNIT)
 
 
 @kernel
-def find(table: Any, taken: Any, number: int, keys: Any, states: Any, below: int, at: Any, found: Any) -> None:
-    """Set `found` (n,) int64 to the next live row that each key's tags let pass in one table, or -1; from the earliest on.
+def find(
+    table: Any, taken: Any, number: int, keys: Any, states: Any, below: int, at: Any, found: Any
+) -> None:
+    """Set `found` (n,) int64 to the next live row that each key's tags let pass in one table, or
+    -1; from the earliest on.
 
-    With a row number `below`, not -1, from the latest row before that one on. `at` (n,) int64 is where the search stands: the
-    place after the one found last, 0 to begin; backwards that one's own, and far behind all places to begin.
+    With a row number `below`, not -1, from the latest row before that one on. `at` (n,) int64 is
+    where the search stands: the place after the one found last, 0 to begin; backwards that one's
+    own, and far behind all places to begin.
     """
     for doc in range(-2 * _AHEAD, keys.shape[0]):
         _fetch_ahead(table, number, keys, doc)
@@ -272,7 +305,9 @@ def find(table: Any, taken: Any, number: int, keys: Any, states: Any, below: int
         place = int64(at[doc])
         while True:
             place = int64(
-                next_passing(table, number, keys[doc], place) if below < 0 else last_passing(table, number, keys[doc], place)
+                next_passing(table, number, keys[doc], place)
+                if below < 0
+                else last_passing(table, number, keys[doc], place)
             )
             if place < 0:
                 break
@@ -286,21 +321,37 @@ def find(table: Any, taken: Any, number: int, keys: Any, states: Any, below: int
 
 @kernel
 def add_open(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
-    """Add rows `added` (k,) int64, later than all there, with their `keys` (k, m), to the active segments of m tables.
+    """Add rows `added` (k,) int64, later than all there, with their `keys` (k, m), to the active
+    segments of m tables.
 
-    These are those from `number` on. Begins at place `first` of the k * m and returns how many are in; fewer than all if the
-    arena lacks room.
+    These are those from `number` on. Begins at place `first` of the k * m and returns how many are
+    in; fewer than all if the arena lacks room.
     """
-    heads, tags, rows, free = table.active_heads[number:], table.active_tags, table.active_rows, table.free
+    heads, tags, rows, free = (
+        table.active_heads[number:],
+        table.active_tags,
+        table.active_rows,
+        table.free,
+    )
     count, masks = keys.shape[1], table.masks[number:]
     for at in range(first, added.shape[0] * count):
         doc, its = at // count, at % count
         if at + 16 < added.shape[0] * count:
             later, ahead = (at + 16) // count, (at + 16) % count
-            prefetch(heads, (ahead * heads.shape[1] + (bucket_of(masks[ahead], keys[later, ahead]) >> GROUP_BITS)) * 2)
+            prefetch(
+                heads,
+                (
+                    ahead * heads.shape[1]
+                    + (bucket_of(masks[ahead], keys[later, ahead]) >> GROUP_BITS)
+                )
+                * 2,
+            )
         if at + 8 < added.shape[0] * count:
             later, ahead = (at + 8) // count, (at + 8) % count
-            place = int64(heads[ahead, bucket_of(masks[ahead], keys[later, ahead]) >> GROUP_BITS, 0]) * UNIT
+            place = (
+                int64(heads[ahead, bucket_of(masks[ahead], keys[later, ahead]) >> GROUP_BITS, 0])
+                * UNIT
+            )
             prefetch(tags, place)
             prefetch(rows, place)
         key = keys[doc, its]
@@ -318,12 +369,23 @@ def add_open(table: Any, number: int, added: Any, keys: Any, first: int) -> int:
 
 
 @kernel
-def lay(table: Any, number: int, keys: Any, states: Any, least: int, at: int, part_bits: int, counts: Any, low: Any) -> int:
-    """Put the keys of rows whose state is `least` or more where table `number` will lie, from its place `at` on, unsorted.
+def lay(
+    table: Any,
+    number: int,
+    keys: Any,
+    states: Any,
+    least: int,
+    at: int,
+    part_bits: int,
+    counts: Any,
+    low: Any,
+) -> int:
+    """Put the keys of rows whose state is `least` or more where table `number` will lie, from its
+    place `at` on, unsorted.
 
-    `keys` (n,) are those of rows with `states` (n,). The tags beside each row go into place; `low` (n,) uint32 becomes the low
-    halves of the keys. `counts` (P,) int64 grows by how many there are in each part of 2^`part_bits` buckets; returns how many
-    there are in all.
+    `keys` (n,) are those of rows with `states` (n,). The tags beside each row go into place; `low`
+    (n,) uint32 becomes the low halves of the keys. `counts` (P,) int64 grows by how many there are
+    in each part of 2^`part_bits` buckets; returns how many there are in all.
     """
     tags, mask = table.tags, table.masks[number]
     base, count = number * (tags.shape[0] // table.heads.shape[0]) + at, int64(0)
@@ -338,11 +400,23 @@ def lay(table: Any, number: int, keys: Any, states: Any, least: int, at: int, pa
 
 
 @kernel
-def part(mask: Any, low: Any, high: Any, states: Any, least: int, first: int, part_bits: int, cursor: Any, parted: Any) -> None:
-    """Move what `lay` put down of one table to where its part of the buckets will lie, at `cursor` (P,) uint64 in `parted`.
+def part(
+    mask: Any,
+    low: Any,
+    high: Any,
+    states: Any,
+    least: int,
+    first: int,
+    part_bits: int,
+    cursor: Any,
+    parted: Any,
+) -> None:
+    """Move what `lay` put down of one table to where its part of the buckets will lie, at `cursor`
+    (P,) uint64 in `parted`.
 
-    `low` and `high` are the low halves and the tags of the keys of those rows from `first` on whose `states` count; `mask` is
-    the table's. `parted` (n,) uint64 becomes the row, both tags and the bucket within the part: 32, 8, 4 and 20 bits.
+    `low` and `high` are the low halves and the tags of the keys of those rows from `first` on whose
+    `states` count; `mask` is the table's. `parted` (n,) uint64 becomes the row, both tags and the
+    bucket within the part: 32, 8, 4 and 20 bits.
     """
     within = uint32((1 << part_bits) - 1)
     at = int64(0)
@@ -353,7 +427,9 @@ def part(mask: Any, low: Any, high: Any, states: Any, least: int, first: int, pa
             to = cursor[own]
             cursor[own] = to + uint64(1)
             tag = (uint64(high[at]) << uint64(4)) | uint64(low[at] >> uint32(28))
-            parted[to] = (uint64(first + row) << uint64(32)) | (tag << uint64(20)) | uint64(bucket & within)
+            parted[to] = (
+                (uint64(first + row) << uint64(32)) | (tag << uint64(20)) | uint64(bucket & within)
+            )
             at += 1
 
 
@@ -363,13 +439,17 @@ def freeze(
 ) -> None:  # fmt: skip
     """Sort parts of the buckets, from part `first` on, into the frozen segment of table `number`.
 
-    `begins` (k + 1,) int64 are the places at which these k parts begin and the last one ends, the first of them even, so that
-    no other thread writes to a byte of theirs. `parted` (n,) uint64 is what `part` made of them, `rows` (n,) uint32 becomes the
-    row numbers. Scratch: `cursor` (buckets of a part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves`
-    (n,) uint8.
+    `begins` (k + 1,) int64 are the places at which these k parts begin and the last one ends, the
+    first of them even, so that no other thread writes to a byte of theirs. `parted` (n,) uint64 is
+    what `part` made of them, `rows` (n,) uint32 becomes the row numbers. Scratch: `cursor` (buckets
+    of a part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves` (n,) uint8.
     """
     heads, tags, more = table.heads[number], table.tags, table.more
-    base, before, size = number * (tags.shape[0] // table.heads.shape[0]), int64(begins[0]), int64(cursor.shape[0])
+    base, before, size = (
+        number * (tags.shape[0] // table.heads.shape[0]),
+        int64(begins[0]),
+        int64(cursor.shape[0]),
+    )
     within = uint64(size - 1)
     for at in range(begins.shape[0] - 1):
         begin, end = int64(begins[at]) - before, int64(begins[at + 1]) - before
@@ -400,7 +480,12 @@ def _clear_group(table: Any, number: int, group: int) -> None:
     """Empty the active block that four buckets share, and give it back to all tables."""
     active_heads = table.active_heads
     if active_heads[number, group, 1] > 0:
-        _give_back(table.active_rows, table.free, int64(active_heads[number, group, 0]), int64(active_heads[number, group, 1]))
+        _give_back(
+            table.active_rows,
+            table.free,
+            int64(active_heads[number, group, 0]),
+            int64(active_heads[number, group, 1]),
+        )
     active_heads[number, group, 0] = uint32(0)
     active_heads[number, group, 1] = uint32(0)
 
@@ -409,15 +494,25 @@ def _clear_group(table: Any, number: int, group: int) -> None:
 def merge(
     table: Any, number: int, first: int, end: int, at: int, old_rows: Any, rows: Any, tags: Any, halves: Any, cursor: Any
 ) -> None:  # fmt: skip
-    """Put together the frozen and the active segment of buckets `first` to `end`, whole groups, of table `number`, in order.
+    """Put together the frozen and the active segment of buckets `first` to `end`, whole groups, of
+    table `number`, in order.
 
-    `old_rows` are the row numbers of the frozen segment. `rows` (n,) uint32, `tags` and `halves` (n,) uint8 become those of
-    both, which will lie in the table from place `at` on, as the buckets' heads then say. The blocks of the active segment are
-    given back to all tables. `cursor` (GROUP,) int64 is scratch.
+    `old_rows` are the row numbers of the frozen segment. `rows` (n,) uint32, `tags` and `halves`
+    (n,) uint8 become those of both, which will lie in the table from place `at` on, as the buckets'
+    heads then say. The blocks of the active segment are given back to all tables. `cursor` (GROUP,)
+    int64 is scratch.
     """
     heads, old_tags, more = table.heads[number], table.tags, table.more
-    active_heads, active_tags, active_rows = table.active_heads[number], table.active_tags, table.active_rows
-    base, begin, to = number * (old_tags.shape[0] // table.heads.shape[0]), int64(heads[first]), int64(0)
+    active_heads, active_tags, active_rows = (
+        table.active_heads[number],
+        table.active_tags,
+        table.active_rows,
+    )
+    base, begin, to = (
+        number * (old_tags.shape[0] // table.heads.shape[0]),
+        int64(heads[first]),
+        int64(0),
+    )
     old = begin
     for group in range(first >> GROUP_BITS, end >> GROUP_BITS):
         block, length = int64(active_heads[group, 0]) * UNIT, int64(active_heads[group, 1])
@@ -442,7 +537,11 @@ def merge(
             tag = active_tags[place]
             its = uint64(cursor[tag & uint16(GROUP - 1)])
             cursor[tag & uint16(GROUP - 1)] += 1
-            rows[its], tags[its], halves[its] = active_rows[place], uint8(tag >> 8), uint8(tag >> 4) & uint8(15)
+            rows[its], tags[its], halves[its] = (
+                active_rows[place],
+                uint8(tag >> 8),
+                uint8(tag >> 4) & uint8(15),
+            )
         _clear_group(table, number, group)
 
 
@@ -455,7 +554,9 @@ def clear_open(table: Any, number: int) -> None:
 
 @kernel
 def count_open(table: Any, number: int, lengths: Any) -> None:
-    """Add to `lengths` (B,) int64 how many rows of each bucket lie in the active segment of one table."""
+    """Add to `lengths` (B,) int64 how many rows of each bucket lie in the active segment of one
+    table.
+    """
     active_heads, active_tags = table.active_heads, table.active_tags
     for group in range(lengths.shape[0] >> GROUP_BITS):
         block = int64(active_heads[number, group, 0]) * UNIT
@@ -465,13 +566,18 @@ def count_open(table: Any, number: int, lengths: Any) -> None:
 
 @kernel
 def count_fuller(table: Any, number: int, most: int, counts: Any) -> int:
-    """Return how many tags occur more than `most` times in a bucket of one table; `counts` (tags,) int64 stays zeros."""
+    """Return how many tags occur more than `most` times in a bucket of one table; `counts` (tags,)
+    int64 stays zeros.
+    """
     heads, tags, more = table.heads[number], table.tags, table.more
     active_heads, active_tags = table.active_heads[number], table.active_tags
     base, found = number * (tags.shape[0] // table.heads.shape[0]), int64(0)
     for bucket in range(int64(table.masks[number]) + 1):
         begin, end = base + int64(heads[bucket]), base + int64(heads[bucket + 1])
-        block, length = int64(active_heads[bucket >> GROUP_BITS, 0]) * UNIT, int64(active_heads[bucket >> GROUP_BITS, 1])
+        block, length = (
+            int64(active_heads[bucket >> GROUP_BITS, 0]) * UNIT,
+            int64(active_heads[bucket >> GROUP_BITS, 1]),
+        )
         if end - begin + length <= most:
             continue
         for step in range(2):  # once to count, once to leave zeros

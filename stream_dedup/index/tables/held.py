@@ -1,8 +1,9 @@
 """What is held of the live entries, column by column, in memory or in files.
 
-Invariants: all columns have the same rows, in the order of the entries' numbers; scopes are held once a row is in another than
-the common one; numbers, states and scopes stay in memory. With a folder of their own all columns also lie in files there, as
-they were first written: a state that changed is told by `beside`.
+Invariants: all columns have the same rows, in the order of the entries' numbers; scopes are held
+once a row is in another than the common one; numbers, states and scopes stay in memory. With a
+folder of their own all columns also lie in files there, as they were first written: a state that
+changed is told by `beside`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _ROWS_MIN: Final = 2048
 GROWN: Final = 32
 """By such a part the room for rows grows: they are not copied, so small steps cost little."""
 _PART_BYTES: Final = 1 << 25  # of a file, which one thread reads: the system reads ahead of it
-_BYTES_AT_ONCE: Final = 1 << 18  # that are read of a file, and stay in a cache until they are digested
+_BYTES_AT_ONCE: Final = (
+    1 << 18
+)  # that are read of a file, and stay in a cache until they are digested
 TAGS: Final = ("digest_tags", "position_tags", "id_tags")
 _ALWAYS_BYTES: Final = 5  # of a row: its number and its state
 _IN_FILES: Final = ("sketches", "features", *TAGS)
@@ -33,11 +36,13 @@ _IN_FILES: Final = ("sketches", "features", *TAGS)
 class HeldColumns:
     """The columns of one index.
 
-    Sketches and features, which what the print lets pass is compared by, and tags, of which tables are laid out anew, lie in
-    files where there is a `folder`, and with `beside` all columns do.
+    Sketches and features, which what the print lets pass is compared by, and tags, of which tables
+    are laid out anew, lie in files where there is a `folder`, and with `beside` all columns do.
     """
 
-    def __init__(self, limbs: int, values: int, folder: Path | None, beside: FilesKept | None = None) -> None:
+    def __init__(
+        self, limbs: int, values: int, folder: Path | None, beside: FilesKept | None = None
+    ) -> None:
         self._beside = beside
         kept_in = None if beside is None else beside.folder
         kinds: dict[str, tuple[Any, ...]] = {
@@ -51,7 +56,11 @@ class HeldColumns:
         }
         in_file = kept_in or folder
         self._columns = {
-            name: Column(*kind, path=kept_in and kept_in / name, folder=in_file if name in _IN_FILES else None)
+            name: Column(
+                *kind,
+                path=kept_in and kept_in / name,
+                folder=in_file if name in _IN_FILES else None,
+            )
             for name, kind in kinds.items()
         }
         self._print_bytes = 8 * limbs
@@ -63,11 +72,15 @@ class HeldColumns:
         return self._columns["states"].count
 
     def read(self, name: str, first: int, end: int) -> NDArray[Any]:
-        """Return the rows from `first` to `end` of a column; none of scopes while all are the common one."""
+        """Return the rows from `first` to `end` of a column; none of scopes while all are the
+        common one.
+        """
         return self._columns[name].read(first, end)
 
     def reserve(self, count: int) -> None:
-        """Make room for `count` rows, in place: the system moves pages, nothing is copied or held twice."""
+        """Make room for `count` rows, in place: the system moves pages, nothing is copied or held
+        twice.
+        """
         for name, column in self._columns.items():
             if name != "scopes" or column.count:
                 column.reserve(count)
@@ -83,18 +96,26 @@ class HeldColumns:
                 self._columns[name].write(first, values)
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
-        """Leave only the `kept` ones of the first rows. What is said of files is withdrawn before they change."""
+        """Leave only the `kept` ones of the first rows. What is said of files is withdrawn before
+        they change.
+        """
         if self._beside is not None:
             self._beside.begin()
         for column in self._columns.values():
             if column.count:
                 column.keep(kept)
-        self.reserve(max(_ROWS_MIN, int(np.count_nonzero(kept))))  # some room always, as where all are gone
+        self.reserve(
+            max(_ROWS_MIN, int(np.count_nonzero(kept)))
+        )  # some room always, as where all are gone
 
     def wipe(self, rows: int, numbers: NDArray[np.int64]) -> None:
-        """Leave nothing of those of the first rows that have these numbers, which ascend, but numbers and states."""
+        """Leave nothing of those of the first rows that have these numbers, which ascend, but
+        numbers and states.
+        """
         there = self.rows.numbers[:rows]
-        wanted = numbers[(numbers >= 0) & (numbers <= (there[-1] if rows else -1))].astype(np.uint32)
+        wanted = numbers[(numbers >= 0) & (numbers <= (there[-1] if rows else -1))].astype(
+            np.uint32
+        )
         places = np.searchsorted(there, wanted)
         places = places[there[places] == wanted]
         for name, column in self._columns.items():
@@ -122,9 +143,11 @@ class HeldColumns:
         return len(wanted) * GROUP_ROWS if wanted.shape[1] == len(self._columns) else 0
 
     def take(self, rows: int, each: Each) -> tuple[int, int]:
-        """Take over the first rows from files, up to the first 4,096 that are not what they must be.
+        """Take over the first rows from files, up to the first 4,096 that are not what they must
+        be.
 
-        Returns how many rows that are, and the entry from which their numbers count; nothing is left behind them.
+        Returns how many rows that are, and the entry from which their numbers count; nothing is
+        left behind them.
 
         Raises:
             StoreError: the volume failed, or a file cannot be cut.
@@ -145,7 +168,11 @@ class HeldColumns:
             self._columns["scopes"].count = 1  # so that there is room for them too
         self.reserve(max(_ROWS_MIN, groups * GROUP_ROWS))
         steps = [max(1, _PART_BYTES // max(1, column.row_bytes * GROUP_ROWS)) for column in columns]
-        parts = [(at, slice(first, first + step)) for at, step in enumerate(steps) for first in range(0, groups, step)]
+        parts = [
+            (at, slice(first, first + step))
+            for at, step in enumerate(steps)
+            for first in range(0, groups, step)
+        ]
         good = np.full(len(parts), groups)
 
         def work(number: int) -> None:
@@ -153,7 +180,11 @@ class HeldColumns:
             first, there = part.start, wanted[:groups, at][part].tolist()
             if any(there):  # else there were no scopes yet
                 found = self._taken(columns[at], first, first + len(there))
-                bad = (group for group, (one, own) in enumerate(zip(there, found, strict=True), first) if one not in (0, own))
+                bad = (
+                    group
+                    for group, (one, own) in enumerate(zip(there, found, strict=True), first)
+                    if one not in (0, own)
+                )
                 good[number] = next(bad, groups)
 
         each(work, range(len(parts)))
@@ -169,15 +200,25 @@ class HeldColumns:
             column.cut(rows)
 
     def _digests(self, group: int) -> NDArray[np.uint64]:
-        """Return the digest of each column's part of 4,096 rows, as it lies in its file; 0 while there are no scopes."""
+        """Return the digest of each column's part of 4,096 rows, as it lies in its file; 0 while
+        there are no scopes.
+        """
         first, end = group * GROUP_ROWS, (group + 1) * GROUP_ROWS
         columns = self._columns.values()
         return np.array(
-            [self._digest(one.stored(first, end)) if one.count and one.row_bytes else 0 for one in columns], np.uint64
+            [
+                self._digest(one.stored(first, end)) if one.count and one.row_bytes else 0
+                for one in columns
+            ],
+            np.uint64,
         )
 
-    def _taken(self, column: Column, first: int, end: int, at_once: int = _BYTES_AT_ONCE) -> Iterator[int | None]:
-        """Yield the digests of a column's groups, which are held from now on where rows are held; None if one is unreadable."""
+    def _taken(
+        self, column: Column, first: int, end: int, at_once: int = _BYTES_AT_ONCE
+    ) -> Iterator[int | None]:
+        """Yield the digests of a column's groups, which are held from now on where rows are held;
+        None if one is unreadable.
+        """
         step = max(1, at_once // (column.row_bytes * GROUP_ROWS))
         for at in range(first, end, step):
             stop = min(end, at + step)
@@ -206,10 +247,13 @@ class HeldColumns:
         """Bytes of those that lie in files."""
         return sum(column.bytes_in_file for column in self._columns.values())
 
-    def bytes_for(self, tables: int, rows: int, full: int, *, in_files: bool, active_share: float) -> int:
+    def bytes_for(
+        self, tables: int, rows: int, full: int, *, in_files: bool, active_share: float
+    ) -> int:
         """Return how many bytes of memory rows need while such a share of them is open.
 
-        `full` of them are in the plan's `tables`; `in_files`: what is read by single rows lies there.
+        `full` of them are in the plan's `tables`; `in_files`: what is read by single rows lies
+        there.
         """
         scopes = 8 * rows if self._columns["scopes"].count else 0
         row_bytes = _ALWAYS_BYTES if in_files else _ALWAYS_BYTES + self._print_bytes
@@ -223,6 +267,8 @@ class HeldColumns:
     def _take(self) -> None:
         """Have the columns as the compiled functions want them, as `rows`."""
         columns = self._columns
-        files = np.array([columns[name].number for name in ("prints", "features", "sketches")], np.int64)
+        files = np.array(
+            [columns[name].number for name in ("prints", "features", "sketches")], np.int64
+        )
         arrays = {name: columns[name].array for name in HeldRows._fields if name in columns}
         self.rows = HeldRows(**arrays, files=files, taken=no_row_taken())

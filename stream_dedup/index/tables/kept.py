@@ -1,4 +1,6 @@
-"""What rows and tables ask of the files that keep them; `volume.beside` has these, and says which of them count."""
+"""What rows and tables ask of the files that keep them; `volume.beside` has these, and says which
+of them count.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Sizes(NamedTuple):
 
 
 class TableFile(NamedTuple):
-    """What the volume says of a table's file: the plan that its keys follow from, its name, its sizes, what is in it."""
+    """What the volume says of a table's file: the plan that its keys follow from, its name, its
+    sizes, what is in it.
+    """
 
     plan: int
     generation: int
@@ -40,7 +44,8 @@ class TableFile(NamedTuple):
 
 
 class RowsAsKept(NamedTuple):
-    """Rows as far as they are in files: the entry that `numbers` (n,) count from, `states` (n,), and the digests of files.
+    """Rows as far as they are in files: the entry that `numbers` (n,) count from, `states` (n,),
+    and the digests of files.
 
     `digests` returns that of each column's part of the 4,096 rows of a number.
     """
@@ -52,10 +57,11 @@ class RowsAsKept(NamedTuple):
 
 
 class FilesKept(Protocol):
-    """The files of one index, in a folder of their own; its tables are numbered from 0, those of rows by digest, id, .. first.
+    """The files of one index, in a folder of their own; its tables are numbered from 0, those of
+    rows by digest, id, .. first.
 
-    `digests` (groups, columns) uint64 says what the columns of each 4,096 rows must be, `base` from which entry their numbers
-    count.
+    `digests` (groups, columns) uint64 says what the columns of each 4,096 rows must be, `base` from
+    which entry their numbers count.
     """
 
     folder: Path
@@ -63,11 +69,15 @@ class FilesKept(Protocol):
     base: int | None
 
     def take_rows(self, groups: int, good: int) -> None:
-        """Take note that of `groups` groups of rows only the `good` first ones are what they must be."""
+        """Take note that of `groups` groups of rows only the `good` first ones are what they must
+        be.
+        """
         ...
 
     def mark_removed(self, numbers: NDArray[np.uint32], states: NDArray[np.uint8]) -> None:
-        """Set `states` (n,) of the rows with `numbers` (n,) that were removed since they were laid out."""
+        """Set `states` (n,) of the rows with `numbers` (n,) that were removed since they were laid
+        out.
+        """
         ...
 
     def begin(self) -> None:
@@ -83,7 +93,9 @@ class FilesKept(Protocol):
         ...
 
     def drop(self, first: int) -> None:
-        """Let the files of all tables from number `first` on count no more: they are made anew for another plan."""
+        """Let the files of all tables from number `first` on count no more: they are made anew for
+        another plan.
+        """
         ...
 
     def kept(self, plan: str) -> Mapping[int, TableFile]:
@@ -91,7 +103,9 @@ class FilesKept(Protocol):
         ...
 
     def read(self, number: int, pieces: Pieces) -> FileIO | None:
-        """Fill a table from its file, and return it, still open; None if it has to be made anew. From any thread."""
+        """Fill a table from its file, and return it, still open; None if it has to be made anew.
+        From any thread.
+        """
         ...
 
     def changing(self, numbers: Iterable[int]) -> None:
@@ -99,11 +113,15 @@ class FilesKept(Protocol):
         ...
 
     def new_file(self, number: int) -> Path:
-        """Return where a file for the row numbers of a table is to be made; the next `keep` of this table completes it."""
+        """Return where a file for the row numbers of a table is to be made; the next `keep` of this
+        table completes it.
+        """
         ...
 
     def keep(self, number: int, plan: str, sizes: Sizes, pieces: Pieces) -> None:
-        """Write a table beside what the caller does, if it has grown; it does not change before `changing` is called."""
+        """Write a table beside what the caller does, if it has grown; it does not change before
+        `changing` is called.
+        """
         ...
 
 

@@ -1,4 +1,5 @@
-"""The tables of a plan, by which a document finds who may be near; `finder` tells how they lie, `blocks` which there are.
+"""The tables of a plan, by which a document finds who may be near; `finder` tells how they lie,
+`blocks` which there are.
 
 Invariant: what they find equals `Plan.scan` over the live entries.
 """
@@ -37,9 +38,13 @@ ReadRows = Callable[[str, int, int], NDArray[np.generic]]
 
 
 class Keyed:
-    """The tables of a plan over the rows of one index; not safe for use by several threads at once."""
+    """The tables of a plan over the rows of one index; not safe for use by several threads at
+    once.
+    """
 
-    def __init__(self, tables: Tables, files: FilesKept | None = None, first: int = 0, plan: str = "") -> None:
+    def __init__(
+        self, tables: Tables, files: FilesKept | None = None, first: int = 0, plan: str = ""
+    ) -> None:
         """See `RowFinder`."""
         self._tables = tables
         self.count = table_count(tables)
@@ -52,9 +57,16 @@ class Keyed:
         return keys
 
     def search(
-        self, held: HeldRows, batch: Columns, keys: NDArray[Any], docs: NDArray[Any], known: Known, candidates: NDArray[Any]
+        self,
+        held: HeldRows,
+        batch: Columns,
+        keys: NDArray[Any],
+        docs: NDArray[Any],
+        known: Known,
+        candidates: NDArray[Any],
     ) -> None:
-        """Lower what is `known` to be the best of the documents `docs` to the earliest row within reach, and say who is alone.
+        """Lower what is `known` to be the best of the documents `docs` to the earliest row within
+        reach, and say who is alone.
 
         From any thread.
 
@@ -65,26 +77,42 @@ class Keyed:
         """
         held, passed = with_own_row(held, batch), np.empty((2, _PASSED), np.int64)
         tables, table = self._tables, self.finder.table
-        reached = known.best, known.best_distance, known.is_alone  # by themselves: out of a tuple the search is slower
+        reached = (
+            known.best,
+            known.best_distance,
+            known.is_alone,
+        )  # by themselves: out of a tuple the search is slower
         keyed_kernels.search(tables, table, held, batch, keys, docs, *reached, passed, candidates)
         check_read(held)
 
-    def judge_in_order(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], judged: JudgedRows) -> None:
+    def judge_in_order(
+        self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], judged: JudgedRows
+    ) -> None:
         """Fill `judged` with what becomes of a batch."""
         held, chains = with_own_row(held, batch), new_chains(len(known.tags), self.count)
         scratch = chains, new_walking(self.count), room_for_alike(1)
-        keyed_kernels.judge_in_order(self._tables, self.finder.table, held, batch, known, keys, *scratch, judged)
+        keyed_kernels.judge_in_order(
+            self._tables, self.finder.table, held, batch, known, keys, *scratch, judged
+        )
         check_read(held)
 
     def collect_alike(self, held: HeldRows, wanted: Columns, alike_min: int) -> AlikeRows:
-        """Return all that is like one document in `alike_min` parts, in log order, also what its crowd turns away."""
+        """Return all that is like one document in `alike_min` parts, in log order, also what its
+        crowd turns away.
+        """
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))
-        walking, tables, table = new_walking(self.count), self._tables._replace(alike_min=alike_min), self.finder.table
+        walking, tables, table = (
+            new_walking(self.count),
+            self._tables._replace(alike_min=alike_min),
+            self.finder.table,
+        )
         count, reached = 256, room_for_alike(0)
         while count > len(reached.rows):
             reached = room_for_alike(count)
-            count = int(keyed_kernels.walk(tables, table, held, wanted, 0, keys, newer, walking, reached))
+            count = int(
+                keyed_kernels.walk(tables, table, held, wanted, 0, keys, newer, walking, reached)
+            )
         check_read(held)
         return AlikeRows(*(column[:count] for column in reached))
 
@@ -93,7 +121,9 @@ class Keyed:
         empty, of_prints = no_columns(self._tables.whole.shape[0], 0), len(self._tables.masks)
 
         def keys_of(numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
-            names = {"scopes"} | {"prints" if number < of_prints else "sketches" for number in numbers}
+            names = {"scopes"} | {
+                "prints" if number < of_prints else "sketches" for number in numbers
+            }
             columns: dict[str, Any] = {name: read(name, first, end) for name in names}
             some = empty._replace(**columns)
             keys = np.empty((len(numbers), end - first), np.uint64)
@@ -104,12 +134,21 @@ class Keyed:
         return keys_of
 
     def full_blocks(self, number: int) -> int:
-        """Return how many keys of one table more entries have than are asked, as far as tags tell keys apart.
+        """Return how many keys of one table more entries have than are asked, as far as tags tell
+        keys apart.
 
         Entries that were removed count until the rows are laid out anew.
         """
         asked, table = self._tables.asked, self.finder.table
-        return int(finder_kernels.count_fuller(table, number, asked, np.zeros(finder_kernels.TAGS, np.int64))) if asked else 0
+        return (
+            int(
+                finder_kernels.count_fuller(
+                    table, number, asked, np.zeros(finder_kernels.TAGS, np.int64)
+                )
+            )
+            if asked
+            else 0
+        )
 
 
 def with_own_row(held: HeldRows, batch: Columns) -> HeldRows:

@@ -1,16 +1,21 @@
-"""The compiled half of `keyed`: what is near among the entries before a batch, and what becomes of a batch.
+"""The compiled half of `keyed`: what is near among the entries before a batch, and what becomes of
+a batch.
 
-The cap: where more than `asked` entries of a bucket pass by their tags, those that have the very key are counted from both
-ends, and who stands between the first and the last that are asked is passed over. Where fewer pass nothing is to be counted.
+The cap: where more than `asked` entries of a bucket pass by their tags, those that have the very
+key are counted from both ends, and who stands between the first and the last that are asked is
+passed over. Where fewer pass nothing is to be counted.
 
-A search finds who is near among the entries before the batch, for all documents at once. Under a cap that says no more than
-which documents may have somebody near: some of a block's last ones, and of the crowd, may stand in the batch. `walk` then says
-of these documents, in order, who is near: `Plan.scan`, over the tables.
+A search finds who is near among the entries before the batch, for all documents at once. Under a
+cap that says no more than which documents may have somebody near: some of a block's last ones, and
+of the crowd, may stand in the batch. `walk` then says of these documents, in order, who is near:
+`Plan.scan`, over the tables.
 
-A walk merges the tables of one document: in each a cursor goes through the rows whose key seems to be the document's, the
-earliest of all cursors is looked at once, in however many tables it lies, and counts in each whose very key it has. A cursor
-whose table has given the first ones that are asked goes on with the last ones. Behind the entries that are held come those that
-the batch has made so far. The first `CROWD` candidates are the crowd; they are judged as soon as all of them are known.
+A walk merges the tables of one document: in each a cursor goes through the rows whose key seems to
+be the document's, the earliest of all cursors is looked at once, in however many tables it lies,
+and counts in each whose very key it has. A cursor whose table has given the first ones that are
+asked goes on with the last ones. Behind the entries that are held come those that the batch has
+made so far. The first `CROWD` candidates are the crowd; they are judged as soon as all of them are
+known.
 """
 
 from __future__ import annotations
@@ -19,7 +24,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.sketch import CROWD, CROWD_SCEPTICS, FIRST_WEIGHT, JUDGING_WEIGHT, NOT_COMPARED, SKETCH_VALUES
+from stream_dedup.ground.sketch import (
+    CROWD,
+    CROWD_SCEPTICS,
+    FIRST_WEIGHT,
+    JUDGING_WEIGHT,
+    NOT_COMPARED,
+    SKETCH_VALUES,
+)
 from stream_dedup.index.tables.finder_kernels import (
     GROUP_BITS,
     UNIT,
@@ -42,7 +54,14 @@ from stream_dedup.index.tables.near_kernels import (
     shares,
     take_sketch,
 )
-from stream_dedup.index.tables.rows import ALONE, NONE, OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
+from stream_dedup.index.tables.rows import (
+    ALONE,
+    NONE,
+    OUTCOME_DIGEST,
+    OUTCOME_NEAR,
+    OUTCOME_NEW,
+    OUTCOME_SHORT,
+)
 from stream_dedup.machine.compiled import inlined, kernel, popcount, prefetch
 
 int64: Any = np.int64
@@ -51,7 +70,9 @@ uint64: Any = np.uint64
 
 _LINE: Final = 64
 _END: Final = 1 << 40  # behind every place in a bucket
-_HELD, _CHAIN, _ROW, _LEFT = range(4)  # of a cursor: the next place in the bucket, in the chain; the row; how many of the first
+_HELD, _CHAIN, _ROW, _LEFT = range(
+    4
+)  # of a cursor: the next place in the bucket, in the chain; the row; how many of the first
 _CROWD: Final = int64(CROWD)
 _SCEPTICS: Final = int64(CROWD_SCEPTICS)
 _FIRST: Final = int64(SKETCH_VALUES)
@@ -71,10 +92,13 @@ def _passes_more(table: Any, number: int, key: Any, most: int) -> Any:
 
 
 @kernel
-def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, number: int, key: Any, end: Any) -> Any:
+def _ask_in_order(
+    tables: Any, table: Any, held: Any, batch: Any, doc: int, number: int, key: Any, end: Any
+) -> Any:
     """Ask those of one long bucket who are asked, from both its ends, but none from row `end` on.
 
-    Returns (the row of the first within reach, or NONE; its distance; how many of those that were looked at have the key).
+    Returns (the row of the first within reach, or NONE; its distance; how many of those that were
+    looked at have the key).
     """
     found, at, first = int64(0), int64(-1), int64(tables.asked - tables.asked_last)
     while found < first:
@@ -97,7 +121,9 @@ def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, numb
         row = int64(row_at(table, held.taken, number, key, place))
         if counts(tables, number, held, row, batch, doc):
             found += 1
-            distance = int64(near_if_found_held(tables, held, row, batch, doc)) if row < end else int64(-1)
+            distance = (
+                int64(near_if_found_held(tables, held, row, batch, doc)) if row < end else int64(-1)
+            )
             if distance >= 0:
                 best, best_distance = row, distance
     return best, best_distance, found
@@ -117,16 +143,26 @@ def search(
     passed: Any,
     candidates: Any,
 ) -> None:
-    """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that any table knows.
+    """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that
+    any table knows.
 
-    `is_alone` (n,) is set where no table has another row that passes by its tags. `docs` (m,) int64 are those to search for;
-    `passed` (2, any) int64 is scratch: what passes is gathered, and looked up together. `candidates` (n,) int64 grows by the
-    entries that are looked up. What a document visits is asked for while those before it are searched, heads two documents
-    ahead and tags one.
+    `is_alone` (n,) is set where no table has another row that passes by its tags. `docs` (m,) int64
+    are those to search for; `passed` (2, any) int64 is scratch: what passes is gathered, and looked
+    up together. `candidates` (n,) int64 grows by the entries that are looked up. What a document
+    visits is asked for while those before it are searched, heads two documents ahead and tags one.
     """
     heads, tags, more, rows = table.heads, table.tags, table.more, table.rows
-    active_heads, active_tags, active_rows = table.active_heads, table.active_tags, table.active_rows
-    asked, room, count, groups = tables.asked, passed.shape[1], heads.shape[0], active_heads.shape[1]
+    active_heads, active_tags, active_rows = (
+        table.active_heads,
+        table.active_tags,
+        table.active_rows,
+    )
+    asked, room, count, groups = (
+        tables.asked,
+        passed.shape[1],
+        heads.shape[0],
+        active_heads.shape[1],
+    )
     places, masks = tags.shape[0] // count, table.masks
     for order in range(docs.shape[0] + 2):
         if order < docs.shape[0]:
@@ -146,16 +182,29 @@ def search(
                     prefetch(active_tags, int64(active_heads[number, group, 0]) * UNIT)
         if order < 2:
             continue
-        doc, gathered, is_whole = docs[order - 2], 0, True  # whole: all that passed is gathered at once
+        doc, gathered, is_whole = (
+            docs[order - 2],
+            0,
+            True,
+        )  # whole: all that passed is gathered at once
         for number in range(count):
             key = keys[doc, number]
             bucket, first, second = bucket_of(masks[number], key), first_tag(key), second_tag(key)
             group = bucket >> GROUP_BITS
             at = number * places + int64(heads[number, bucket])
             stop = number * places + int64(heads[number, bucket + 1])
-            active_length, is_over = int64(active_heads[number, group, 1]), False  # over: all that follow come after the best
-            if asked > 0 and stop - at + active_length > asked and _passes_more(table, number, key, asked):
-                row, distance, found = _ask_in_order(tables, table, held, batch, doc, number, key, best[doc])
+            active_length, is_over = (
+                int64(active_heads[number, group, 1]),
+                False,
+            )  # over: all that follow come after the best
+            if (
+                asked > 0
+                and stop - at + active_length > asked
+                and _passes_more(table, number, key, asked)
+            ):
+                row, distance, found = _ask_in_order(
+                    tables, table, held, batch, doc, number, key, best[doc]
+                )
                 candidates[doc] += found
                 is_whole = False
                 if row < best[doc]:
@@ -197,38 +246,64 @@ def search(
 
 @inlined
 def _ends(passed: Any, number: int, best: Any) -> Any:
-    """Return whether the last row that was gathered is of this table and not before the best, and so all that follow."""
+    """Return whether the last row that was gathered is of this table and not before the best, and
+    so all that follow.
+    """
     last = passed.shape[1] - 1
     return passed[1, last] == number and passed[0, last] >= best
 
 
 @kernel
 def _resolve(table: Any, held: Any, passed: Any, gathered: int) -> None:
-    """Turn places in the frozen rows, or -1 - places in the open ones, into rows, and ask for their prints."""
+    """Turn places in the frozen rows, or -1 - places in the open ones, into rows, and ask for their
+    prints.
+    """
     for at in range(gathered):
         place, number = passed[0, at], passed[1, at]
-        passed[0, at] = frozen_row(table, held.taken, number, place) if place >= 0 else int64(table.active_rows[-1 - place])
+        passed[0, at] = (
+            frozen_row(table, held.taken, number, place)
+            if place >= 0
+            else int64(table.active_rows[-1 - place])
+        )
         if held.files[0] < 0:
             prefetch(held.prints, passed[0, at] * held.prints.shape[1])
 
 
 @kernel
-def _look_up(tables: Any, held: Any, batch: Any, doc: int, passed: Any, gathered: int, best: Any, best_distance: Any) -> None:
-    """Lower the document's best by those of the rows `passed[0]`, found in the tables `passed[1]`, that are within reach."""
+def _look_up(
+    tables: Any,
+    held: Any,
+    batch: Any,
+    doc: int,
+    passed: Any,
+    gathered: int,
+    best: Any,
+    best_distance: Any,
+) -> None:
+    """Lower the document's best by those of the rows `passed[0]`, found in the tables `passed[1]`,
+    that are within reach.
+    """
     prints, in_memory, threshold = held.prints, held.files[0] < 0, tables.threshold
     wanted, whole = batch.prints[doc, 0], tables.whole[0]
     for at in range(gathered):
         row = passed[0, at]
-        # Half a print first: it turns nearly all away, by one line of memory and before anything is copied.
-        if row < best[doc] and (not in_memory or popcount((prints[row, 0] ^ wanted) & whole) <= threshold):
+        # Half a print first: it turns nearly all away, by one line of memory and before anything is
+        # copied.
+        if row < best[doc] and (
+            not in_memory or popcount((prints[row, 0] ^ wanted) & whole) <= threshold
+        ):
             distance = int64(near_if_found_held(tables, held, row, batch, doc))
             if distance >= 0 and counts(tables, passed[1, at], held, row, batch, doc):
                 best[doc], best_distance[doc] = row, distance
 
 
 @kernel
-def _move_on(table: Any, held: Any, number: int, keys: Any, doc: int, newer: Any, cursors: Any) -> None:
-    """Move the cursor of one table to the next row whose key seems to be the document's; NONE behind the last."""
+def _move_on(
+    table: Any, held: Any, number: int, keys: Any, doc: int, newer: Any, cursors: Any
+) -> None:
+    """Move the cursor of one table to the next row whose key seems to be the document's; NONE
+    behind the last.
+    """
     next_row, chains, made = newer
     key = keys[doc, number]
     if cursors[number, _HELD] >= 0:
@@ -252,19 +327,33 @@ def _meets(tables: Any, held: Any, batch: Any, doc: int, number: int, row: int, 
     if row < newer[0]:
         return counts(tables, number, held, row, batch, doc)
     other = newer[2][row - newer[0]]
-    return batch.scopes[other] == batch.scopes[doc] and shares(tables, number, batch, other, batch, doc)
+    return batch.scopes[other] == batch.scopes[doc] and shares(
+        tables, number, batch, other, batch, doc
+    )
 
 
 @kernel
 def _to_the_last(
-    tables: Any, table: Any, held: Any, batch: Any, doc: int, number: int, keys: Any, newer: Any, cursors: Any
+    tables: Any,
+    table: Any,
+    held: Any,
+    batch: Any,
+    doc: int,
+    number: int,
+    keys: Any,
+    newer: Any,
+    cursors: Any,
 ) -> None:
-    """Move the cursor of a table on to where the last ones that are asked begin: its next move ends at the first of them."""
+    """Move the cursor of a table on to where the last ones that are asked begin: its next move ends
+    at the first of them.
+    """
     next_row, chains, made = newer
     key, row, left = keys[doc, number], int64(cursors[number, _ROW]), int64(tables.asked_last)
     chain, at = int64(-1), int64(chains.tails[number, int64(key) & int64(chains.seen.shape[0] - 1)])
     while left > 0 and at >= 0 and next_row + at > row:
-        if keys[made[at], number] == key and _meets(tables, held, batch, doc, number, next_row + at, newer):
+        if keys[made[at], number] == key and _meets(
+            tables, held, batch, doc, number, next_row + at, newer
+        ):
             left -= 1
             chain = at
         at = int64(chains.backs[at, number])
@@ -273,7 +362,9 @@ def _to_the_last(
         place = int64(last_passing(table, number, key, place))
         if cursors[number, _HELD] < 0 or place < cursors[number, _HELD]:
             break
-        if counts(tables, number, held, int64(row_at(table, held.taken, number, key, place)), batch, doc):
+        if counts(
+            tables, number, held, int64(row_at(table, held.taken, number, key, place)), batch, doc
+        ):
             left -= 1
             start = place
     cursors[number, _HELD] = start
@@ -303,9 +394,11 @@ def _compare(one: Any, other: Any, agree: Any) -> None:
 
 @kernel
 def _own_share(agree: Any, seen: Any, others: int, own: int) -> int:
-    """Return what a candidate shares of what `others` of the crowd do not, in per cent: `ground.sketch.own_share`, compiled.
+    """Return what a candidate shares of what `others` of the crowd do not, in per cent:
+    `ground.sketch.own_share`, compiled.
 
-    `seen` counts how often a value of the crowd is the document's; `own` is 1 where the candidate is one of them, else 0.
+    `seen` counts how often a value of the crowd is the document's; `own` is 1 where the candidate
+    is one of them, else 0.
     """
     have = whole = int64(0)
     most = int64(others) + _SCEPTICS
@@ -316,15 +409,29 @@ def _own_share(agree: Any, seen: Any, others: int, own: int) -> int:
         have += _FIRST_WEIGHT * is_equal * weight
     for at in range(_FIRST, agree.shape[0]):
         is_equal = int64(agree[at])
-        weight = min(_FIRST_WEIGHT * most, _JUDGING_WEIGHT * (most - seen[at] + own * is_equal)) ** 2
+        weight = (
+            min(_FIRST_WEIGHT * most, _JUDGING_WEIGHT * (most - seen[at] + own * is_equal)) ** 2
+        )
         whole += weight
         have += (_JUDGING_WEIGHT * is_equal - 1) * weight
     return int(max(int64(0), 100 * have // (_FIRST_WEIGHT * whole)))
 
 
 @kernel
-def _judge(tables: Any, agree: Any, seen: Any, others: int, own: int, row: int, apart: int, reached: Any, count: int) -> int:
-    """Write a candidate that is alike to `reached`, if it is near or all are wanted; return how many there are now."""
+def _judge(
+    tables: Any,
+    agree: Any,
+    seen: Any,
+    others: int,
+    own: int,
+    row: int,
+    apart: int,
+    reached: Any,
+    count: int,
+) -> int:
+    """Write a candidate that is alike to `reached`, if it is near or all are wanted; return how
+    many there are now.
+    """
     share = int64(_own_share(agree, seen, others, own)) if others > 0 else int64(ALONE)
     if share < tables.crowd and reached.rows.shape[0] == 1:
         return count
@@ -335,12 +442,23 @@ def _judge(tables: Any, agree: Any, seen: Any, others: int, own: int, row: int, 
 
 
 @kernel
-def walk(tables: Any, table: Any, held: Any, batch: Any, doc: int, keys: Any, newer: Any, walking: Any, reached: Any) -> int:
-    """Write the rows near a document, in log order, to `reached` (`rows.AlikeRows`); return how many there are.
+def walk(
+    tables: Any,
+    table: Any,
+    held: Any,
+    batch: Any,
+    doc: int,
+    keys: Any,
+    newer: Any,
+    walking: Any,
+    reached: Any,
+) -> int:
+    """Write the rows near a document, in log order, to `reached` (`rows.AlikeRows`); return how
+    many there are.
 
-    With room for one it ends at the first. With room for more it writes those too that are alike and that the crowd turns away.
-    `newer`: which row the first entry has that the batch has made, the batch's chains, and which documents became entries;
-    `walking` is scratch.
+    With room for one it ends at the first. With room for more it writes those too that are alike
+    and that the crowd turns away. `newer`: which row the first entry has that the batch has made,
+    the batch's chains, and which documents became entries; `walking` is scratch.
     """
     cursors, rows, apart, agrees, seen = walking
     next_row, count, candidates, room = newer[0], int64(0), int64(0), reached.rows.shape[0]
@@ -372,7 +490,9 @@ def walk(tables: Any, table: Any, held: Any, batch: Any, doc: int, keys: Any, ne
             distance = int64(near_if_found(tables, batch, newer[2][row - next_row], doc))
         if tables.crowd == 0:
             if distance >= 0:
-                count = int64(_judge(tables, agrees[_CROWD], seen, 0, 0, row, distance, reached, count))
+                count = int64(
+                    _judge(tables, agrees[_CROWD], seen, 0, 0, row, distance, reached, count)
+                )
         elif candidates < _CROWD:
             _mark(held, batch, doc, row, newer, agrees[candidates])
             for at in range(seen.shape[0]):
@@ -383,7 +503,9 @@ def walk(tables: Any, table: Any, held: Any, batch: Any, doc: int, keys: Any, ne
                 count = int64(_judge_crowd(tables, walking, candidates, reached))
         elif distance >= 0:
             _mark(held, batch, doc, row, newer, agrees[_CROWD])
-            count = int64(_judge(tables, agrees[_CROWD], seen, _CROWD, 0, row, distance, reached, count))
+            count = int64(
+                _judge(tables, agrees[_CROWD], seen, _CROWD, 0, row, distance, reached, count)
+            )
     if 0 < candidates < _CROWD:
         count = int64(_judge_crowd(tables, walking, candidates, reached))
     return int(count)
@@ -391,23 +513,34 @@ def walk(tables: Any, table: Any, held: Any, batch: Any, doc: int, keys: Any, ne
 
 @kernel
 def _judge_crowd(tables: Any, walking: Any, candidates: int, reached: Any) -> int:
-    """Judge those of the crowd that are alike, each by the others, as `_judge` does; return how many are written."""
+    """Judge those of the crowd that are alike, each by the others, as `_judge` does; return how
+    many are written.
+    """
     _, rows, apart, agrees, seen = walking
     count = int64(0)
     for at in range(candidates):
         if apart[at] >= 0 and (count == 0 or reached.rows.shape[0] > 1):
-            count = int64(_judge(tables, agrees[at], seen, candidates - 1, 1, rows[at], apart[at], reached, count))
+            count = int64(
+                _judge(
+                    tables, agrees[at], seen, candidates - 1, 1, rows[at], apart[at], reached, count
+                )
+            )
     return int(count)
 
 
 @kernel
-def _first_in_batch(tables: Any, batch: Any, doc: int, number: int, key: Any, keys: Any, chains: Any, made: Any) -> Any:
+def _first_in_batch(
+    tables: Any, batch: Any, doc: int, number: int, key: Any, keys: Any, chains: Any, made: Any
+) -> Any:
     """Return (the first new entry of the batch that is near in one table, or NONE; its distance).
 
     Of a table with a cap it looks at the first and the last ones, as many as are asked at most.
     """
     mask = int64(chains.seen.shape[0] - 1)
-    at, left = int64(chains.heads[number, int64(key) & mask]), int64(tables.asked - tables.asked_last)
+    at, left = (
+        int64(chains.heads[number, int64(key) & mask]),
+        int64(tables.asked - tables.asked_last),
+    )
     while at >= 0:
         other = made[at]
         is_seen = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
@@ -452,12 +585,23 @@ def _meets_in_batch(doc: int, keys: Any, chains: Any, made: Any) -> Any:
 
 @kernel
 def judge_in_order(
-    tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, reached: Any, judged: Any
+    tables: Any,
+    table: Any,
+    held: Any,
+    batch: Any,
+    known: Any,
+    keys: Any,
+    chains: Any,
+    walking: Any,
+    reached: Any,
+    judged: Any,
 ) -> None:
-    """Judge documents in order, each seeing those before it; those that become entries are the rows from `known.next_row` on.
+    """Judge documents in order, each seeing those before it; those that become entries are the rows
+    from `known.next_row` on.
 
-    The batch's new entries are found by their keys (n, T), by chains that begin with the earliest. `walking` and `reached`,
-    which has room for one, are those of `walk`, which a document is spared that has no candidate but its best.
+    The batch's new entries are found by their keys (n, T), by chains that begin with the earliest.
+    `walking` and `reached`, which has room for one, are those of `walk`, which a document is spared
+    that has no candidate but its best.
     """
     floor, next_row, same, best, best_distance, is_alone, tags = known
     seen, heads, tails, links, backs = chains
@@ -482,18 +626,28 @@ def judge_in_order(
                 for number in range(heads.shape[0]):
                     key = keys[doc, number]
                     at = int64(heads[number, int64(key) & mask])
-                    while at >= 0 and keys[made[at], number] != key:  # nearly all there are; a call costs more
+                    while (
+                        at >= 0 and keys[made[at], number] != key
+                    ):  # nearly all there are; a call costs more
                         at = int64(links[at, number])
                     if 0 <= at < first:
-                        at, apart = _first_in_batch(tables, batch, doc, number, key, keys, chains, made)
+                        at, apart = _first_in_batch(
+                            tables, batch, doc, number, key, keys, chains, made
+                        )
                         if at < first:
                             first, bits = at, apart
                 if first != NONE:
                     row = next_row + first
-            if row != NONE and tables.asked > 0 and not (is_alone[doc] and not _meets_in_batch(doc, keys, chains, made)):
+            if (
+                row != NONE
+                and tables.asked > 0
+                and not (is_alone[doc] and not _meets_in_batch(doc, keys, chains, made))
+            ):
                 newer = (next_row, chains, made)
                 is_found = walk(tables, table, held, batch, doc, keys, newer, walking, reached) > 0
-                row, bits = (reached.rows[0], reached.distances[0]) if is_found else (NONE, int64(0))
+                row, bits = (
+                    (reached.rows[0], reached.distances[0]) if is_found else (NONE, int64(0))
+                )
             if row != NONE:
                 outcome[doc] = OUTCOME_NEAR
                 found[doc] = row

@@ -1,6 +1,8 @@
-"""Compiled: the keys of the print and of the sketch, whether two texts share one and are near, and who has one text.
+"""Compiled: the keys of the print and of the sketch, whether two texts share one and are near, and
+who has one text.
 
-A key is hashed, with its scope and the number of its table, to 64 bits, by which `finder_kernels` finds rows.
+A key is hashed, with its scope and the number of its table, to 64 bits, by which `finder_kernels`
+finds rows.
 
 Invariant: a tag never decides: the key itself is compared before an entry counts or is found.
 """
@@ -38,7 +40,9 @@ _PRIME: Final = uint64(0x100000001B3)  # of FNV-1a (Fowler, Noll and Vo)
 
 @kernel
 def _threshold_of(tables: Any, features: Any, other_features: Any) -> int:
-    """Return the threshold for two texts with these counts of features, or -1 if their lengths keep them apart."""
+    """Return the threshold for two texts with these counts of features, or -1 if their lengths keep
+    them apart.
+    """
     smaller, larger = int64(min(features, other_features)), int64(max(features, other_features))
     if 100 * smaller < tables.ratio * larger:
         return -1
@@ -65,12 +69,16 @@ def apart(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> in
 
 @kernel
 def meets(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> Any:
-    """Return whether two rows are within the radius in one of the plan's keys, where the tables do not tell already."""
+    """Return whether two rows are within the radius in one of the plan's keys, where the tables do
+    not tell already.
+    """
     keys, prints, other_prints = tables.keys, one.prints, other.prints
     for key in range(keys.shape[0]):
         inside = 0
         for limb in range(keys.shape[1]):
-            inside += popcount((prints[one_row, limb] ^ other_prints[other_row, limb]) & keys[key, limb])
+            inside += popcount(
+                (prints[one_row, limb] ^ other_prints[other_row, limb]) & keys[key, limb]
+            )
         if inside <= tables.radius:
             return True
     return keys.shape[0] == 0
@@ -80,7 +88,9 @@ def meets(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> An
 def near_prints(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
     """Return the distance of two rows whose prints and lengths are near enough, or -1."""
     distance: int = apart(tables, one, one_row, other, other_row)
-    if distance < 0 or distance > _threshold_of(tables, one.features[one_row], other.features[other_row]):
+    if distance < 0 or distance > _threshold_of(
+        tables, one.features[one_row], other.features[other_row]
+    ):
         return -1
     return distance if meets(tables, one, one_row, other, other_row) else -1
 
@@ -95,7 +105,10 @@ def take_print(held: Any, row: int) -> None:
     if held.files[0] < 0:
         for limb in range(taken.prints.shape[1]):
             taken.prints[0, limb] = held.prints[row, limb]
-    elif read_at(held.files[0], int64(row) * int64(taken.prints.nbytes), taken.prints) != taken.prints.nbytes:
+    elif (
+        read_at(held.files[0], int64(row) * int64(taken.prints.nbytes), taken.prints)
+        != taken.prints.nbytes
+    ):
         taken.failed[0] = 1
 
 
@@ -122,13 +135,18 @@ def take_sketch(held: Any, row: int) -> None:
     if held.files[2] < 0:
         for at in range(taken.sketches.shape[1]):
             taken.sketches[0, at] = held.sketches[row, at]
-    elif read_at(held.files[2], int64(row) * int64(taken.sketches.nbytes), taken.sketches) != taken.sketches.nbytes:
+    elif (
+        read_at(held.files[2], int64(row) * int64(taken.sketches.nbytes), taken.sketches)
+        != taken.sketches.nbytes
+    ):
         taken.failed[0] = 1
 
 
 @kernel
 def near_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
-    """Return the distance of a document to a held row whose print and length are near enough, or -1."""
+    """Return the distance of a document to a held row whose print and length are near enough, or
+    -1.
+    """
     take_print(held, row)
     distance: int = apart(tables, held.taken, 0, batch, doc)
     if distance < 0:
@@ -142,7 +160,9 @@ def near_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
 
 @kernel
 def alike_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> Any:
-    """Return whether the sketches of a held row and of a document are as much alike as the plan wants."""
+    """Return whether the sketches of a held row and of a document are as much alike as the plan
+    wants.
+    """
     if tables.alike_min == 0:
         return True
     take_sketch(held, row)
@@ -151,7 +171,9 @@ def alike_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> Any:
 
 @kernel
 def alike(one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return how similar the sketches of two rows are, in parts of `ALIKE`: `ground.sketch.alike`, compiled."""
+    """Return how similar the sketches of two rows are, in parts of `ALIKE`: `ground.sketch.alike`,
+    compiled.
+    """
     mine, yours = one.sketches[one_row], other.sketches[other_row]
     first = judging = 0
     for at in range(_FIRST):
@@ -164,7 +186,9 @@ def alike(one: Any, one_row: int, other: Any, other_row: int) -> int:
 
 @kernel
 def per_cent(one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return how similar the sketches of two rows are in whole per cents that are reached; `NOT_COMPARED` without sketches."""
+    """Return how similar the sketches of two rows are in whole per cents that are reached;
+    `NOT_COMPARED` without sketches.
+    """
     if other.sketches.shape[1] == 0:
         return NOT_COMPARED
     return int(max(int64(0), 100 * int64(alike(one, one_row, other, other_row)) // ALIKE))
@@ -172,7 +196,9 @@ def per_cent(one: Any, one_row: int, other: Any, other_row: int) -> int:
 
 @kernel
 def same_in_batch(batch: Any, doc: int, seen: Any, made: Any, slot: int) -> Any:
-    """Return (which new entry of the batch has a document's text, or -1; the slot in which the search for it ended)."""
+    """Return (which new entry of the batch has a document's text, or -1; the slot in which the
+    search for it ended).
+    """
     mask = int64(seen.shape[0] - 1)
     while seen[slot] >= 0:
         other = made[seen[slot]]
@@ -210,7 +236,8 @@ def _block_key(first: int, end: int, sketches: Any, row: int, start: Any) -> Any
 
 @kernel
 def keys_in(tables: Any, number: int, rows: Any, keys: Any) -> None:
-    """Set `keys` (n,) uint64 to the hashed keys in one table of `rows`: columns, of which those have rows that it needs.
+    """Set `keys` (n,) uint64 to the hashed keys in one table of `rows`: columns, of which those
+    have rows that it needs.
 
     What is large as `tables` is goes to no function for each row: it would be copied.
     """
@@ -239,7 +266,9 @@ def shares(tables: Any, table: int, one: Any, one_row: int, other: Any, other_ro
     masks = tables.masks
     if table < masks.shape[0]:
         for limb in range(masks.shape[1]):
-            if (one.prints[one_row, limb] ^ other.prints[other_row, limb]) & masks[table, limb] != uint64(0):
+            if (one.prints[one_row, limb] ^ other.prints[other_row, limb]) & masks[
+                table, limb
+            ] != uint64(0):
                 return False
         return True
     values = tables.band_values
@@ -252,7 +281,9 @@ def shares(tables: Any, table: int, one: Any, one_row: int, other: Any, other_ro
 
 @kernel
 def near_if_found(tables: Any, batch: Any, one: int, doc: int) -> int:
-    """Return the distance of two documents of a batch that are near if they are found, or -1: `Plan.is_alike`, compiled."""
+    """Return the distance of two documents of a batch that are near if they are found, or -1:
+    `Plan.is_alike`, compiled.
+    """
     distance: int = near_prints(tables, batch, one, batch, doc)
     if distance >= 0 and tables.alike_min > 0 and alike(batch, one, batch, doc) < tables.alike_min:
         return -1

@@ -1,7 +1,8 @@
-"""Documents to be judged and entries that are held, as columns: what the compiled code of the index takes in and gives out.
+"""Documents to be judged and entries that are held, as columns: what the compiled code of the index
+takes in and gives out.
 
-Rows are in log order. Hashes and prints are uint64 throughout and places int64, because numba turns a mixture of signed and
-unsigned numbers into floats.
+Rows are in log order. Hashes and prints are uint64 throughout and places int64, because numba turns
+a mixture of signed and unsigned numbers into floats.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ FULL: Final = 2
 
 
 class Columns(NamedTuple):
-    """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), S maybe 0, the rest (n,).
+    """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), S maybe
+    0, the rest (n,).
 
     `ids` are their CRC-32, 0 for none (`tags.crcs_of`).
     """
@@ -41,17 +43,33 @@ class Columns(NamedTuple):
     ids: NDArray[np.uint32]
 
 
-_KINDS: Final = (np.uint64, np.uint64, np.uint64, np.uint32, np.int64, np.uint64, np.uint32, np.uint8, np.uint32)
+_KINDS: Final = (
+    np.uint64,
+    np.uint64,
+    np.uint64,
+    np.uint32,
+    np.int64,
+    np.uint64,
+    np.uint32,
+    np.uint8,
+    np.uint32,
+)
 
 
 def no_columns(limbs: int, count: int, values: int = 0) -> Columns:
-    """Return columns for `count` documents with prints of `limbs` limbs and sketches of `values` values, all zero."""
+    """Return columns for `count` documents with prints of `limbs` limbs and sketches of `values`
+    values, all zero.
+    """
     tails: Any = ((limbs,), (), (2,), (), (), (), (), (values,), ())
-    return Columns(*(np.zeros((count, *tail), kind) for tail, kind in zip(tails, _KINDS, strict=True)))
+    return Columns(
+        *(np.zeros((count, *tail), kind) for tail, kind in zip(tails, _KINDS, strict=True))
+    )
 
 
 def fresh_columns(*columns: NDArray[Any]) -> Columns:
-    """Return columns that are copied: what was decoded lies unaligned and read-only in a record, another type to numba."""
+    """Return columns that are copied: what was decoded lies unaligned and read-only in a record,
+    another type to numba.
+    """
     return Columns(*(np.array(column, kind) for column, kind in zip(columns, _KINDS, strict=True)))
 
 
@@ -64,8 +82,9 @@ def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
 class HeldRow(NamedTuple):
     """One held row, taken from memory or from files, by which documents are compared with it.
 
-    Shapes: `prints` (1, W), `features` (1,), `sketches` (1, S); `rows` (3,) int64, of which row each of them is, -1 for none;
-    `number` (1,) uint32, a row number on its way out of a file; `failed` (1,) int64, not 0 once a file could not be read.
+    Shapes: `prints` (1, W), `features` (1,), `sketches` (1, S); `rows` (3,) int64, of which row
+    each of them is, -1 for none; `number` (1,) uint32, a row number on its way out of a file;
+    `failed` (1,) int64, not 0 once a file could not be read.
     """
 
     prints: NDArray[np.uint64]
@@ -89,12 +108,13 @@ def no_row_taken(limbs: int = 0, values: int = 0) -> HeldRow:
 
 
 class HeldRows(NamedTuple):
-    """What is held of every entry, by row. Shapes: `prints` (C, W), `sketches` (C, S), the rest (C,); `scopes` (0,) while
-    all are 0.
+    """What is held of every entry, by row. Shapes: `prints` (C, W), `sketches` (C, S), the rest
+    (C,); `scopes` (0,) while all are 0.
 
-    `states` are REMOVED, SHORT or FULL; `numbers` are entry numbers, counted from the first row's when they were laid out.
-    `prints`, `features` and `sketches` have no rows where they lie in files; `files` (3,) int64 are the numbers of these, or
-    -1, and `taken` is where a search has the row that it looks at.
+    `states` are REMOVED, SHORT or FULL; `numbers` are entry numbers, counted from the first row's
+    when they were laid out. `prints`, `features` and `sketches` have no rows where they lie in
+    files; `files` (3,) int64 are the numbers of these, or -1, and `taken` is where a search has the
+    row that it looks at.
     """
 
     prints: NDArray[np.uint64]
@@ -108,7 +128,8 @@ class HeldRows(NamedTuple):
 
 
 class StoredRows(NamedTuple):
-    """Live entries as a volume keeps them for opening: `numbers` of theirs, ascending, and of each what is held and found by.
+    """Live entries as a volume keeps them for opening: `numbers` of theirs, ascending, and of each
+    what is held and found by.
 
     Shapes: `prints` (n, W), `sketches` (n, S), the rest (n,); the tags are those of `tags`.
     """
@@ -127,9 +148,10 @@ class StoredRows(NamedTuple):
 class Known(NamedTuple):
     """What is known of the documents of a batch from the entries before it.
 
-    `floor` of features; `next_row`, which the first gets that becomes an entry; `same` (n,) int64, the row with its digest or
-    -1; `best` (n,) int64, the earliest row within reach or NONE, and its `best_distance` (n,) int64; `is_alone` (n,) bool: no
-    other row passed by its tags; `tags` (n,) uint32 of the digests.
+    `floor` of features; `next_row`, which the first gets that becomes an entry; `same` (n,) int64,
+    the row with its digest or -1; `best` (n,) int64, the earliest row within reach or NONE, and its
+    `best_distance` (n,) int64; `is_alone` (n,) bool: no other row passed by its tags; `tags` (n,)
+    uint32 of the digests.
     """
 
     floor: int
@@ -142,10 +164,12 @@ class Known(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """How the new entries of a batch find each other; all -1 to begin with, but `links`, which are filled as they are made.
+    """How the new entries of a batch find each other; all -1 to begin with, but `links`, which are
+    filled as they are made.
 
-    By digest: `seen` (S,) int64, S a power of two above 2n. By the keys of T tables: `heads`, `tails` (T, S) int32,
-    `links` (n, T) int32 to the next one, `backs` (n, T) int32 to the one before.
+    By digest: `seen` (S,) int64, S a power of two above 2n. By the keys of T tables: `heads`,
+    `tails` (T, S) int32, `links` (n, T) int32 to the next one, `backs` (n, T) int32 to the one
+    before.
     """
 
     seen: NDArray[np.int64]
@@ -163,9 +187,10 @@ def new_chains(count: int, tables: int) -> Chains:
 
 
 class JudgedRows(NamedTuple):
-    """What became of a batch: `outcome` (n,) uint8, `row` (n,) int64, `distance` (n,) uint8 in bits, `similarity` (n,) uint8 of
-    the sketches of a document and of the row that it is near, in per cent, else `NOT_COMPARED`; and the documents that became
-    entries, `made` (n,) int64, of which only those that were written count.
+    """What became of a batch: `outcome` (n,) uint8, `row` (n,) int64, `distance` (n,) uint8 in
+    bits, `similarity` (n,) uint8 of the sketches of a document and of the row that it is near, in
+    per cent, else `NOT_COMPARED`; and the documents that became entries, `made` (n,) int64, of
+    which only those that were written count.
     """
 
     outcome: NDArray[np.uint8]
@@ -183,11 +208,12 @@ def new_judged(count: int) -> JudgedRows:
 
 
 class Walking(NamedTuple):
-    """Scratch of a walk through the candidates of a document, in T tables, over sketches with V values in both parts.
+    """Scratch of a walk through the candidates of a document, in T tables, over sketches with V
+    values in both parts.
 
-    `cursors` (T, 4) int64: where it stands in each table; of the crowd `rows`, `distances` (CROWD,) int64; of the crowd, and of
-    one more, who is judged by it: `agree` (CROWD + 1, V) uint8, which values are the document's. `seen` (V,) int64: how often
-    each is in the crowd.
+    `cursors` (T, 4) int64: where it stands in each table; of the crowd `rows`, `distances` (CROWD,)
+    int64; of the crowd, and of one more, who is judged by it: `agree` (CROWD + 1, V) uint8, which
+    values are the document's. `seen` (V,) int64: how often each is in the crowd.
     """
 
     cursors: NDArray[np.int64]
@@ -207,10 +233,11 @@ class Found(NamedTuple):
 
 
 class AlikeRows(NamedTuple):
-    """Rows that are like a document, (n,) each: how many bits apart, by how many others judged, and their share of the rest.
+    """Rows that are like a document, (n,) each: how many bits apart, by how many others judged, and
+    their share of the rest.
 
-    `shares`, of what the others do not share, are per cents, or `ALONE` where there are no others; below the plan's `crowd` a
-    row is not near.
+    `shares`, of what the others do not share, are per cents, or `ALONE` where there are no others;
+    below the plan's `crowd` a row is not near.
     """
 
     rows: NDArray[np.int64]
@@ -243,12 +270,16 @@ def new_walking(tables: int) -> Walking:
 
 def same_digest(one: Columns, other: Columns) -> NDArray[np.bool_]:
     """Return which rows have the same text in the same scope."""
-    same: NDArray[np.bool_] = np.logical_and((one.digests == other.digests).all(axis=1), one.scopes == other.scopes)
+    same: NDArray[np.bool_] = np.logical_and(
+        (one.digests == other.digests).all(axis=1), one.scopes == other.scopes
+    )
     return same
 
 
 def same_position(one: Columns, other: Columns) -> NDArray[np.bool_]:
     """Return which rows have the same source position and value."""
-    same: NDArray[np.bool_] = np.logical_and(one.sources == other.sources, one.offsets == other.offsets)
+    same: NDArray[np.bool_] = np.logical_and(
+        one.sources == other.sources, one.offsets == other.offsets
+    )
     same &= one.values == other.values
     return same

@@ -1,8 +1,10 @@
-"""Tags of text digests, of positions and of ids, by which rows are found without holding any of them.
+"""Tags of text digests, of positions and of ids, by which rows are found without holding any of
+them.
 
-A tag is 32 bits of the hash of (scope, text digest), of (source, offset, value digest) or of (scope, CRC-32 of the id);
-volumes keep the first two, and the CRC-32. Three tables of `finder` are searched by them. What a tag finds is a candidate,
-which the caller compares with what is stored: one in 2^32 an entry is another document's.
+A tag is 32 bits of the hash of (scope, text digest), of (source, offset, value digest) or of
+(scope, CRC-32 of the id); volumes keep the first two, and the CRC-32. Three tables of `finder` are
+searched by them. What a tag finds is a candidate, which the caller compares with what is stored:
+one in 2^32 an entry is another document's.
 
 All shapes are (n,), but for digests, (n, 2).
 """
@@ -26,7 +28,9 @@ uint32: Any = np.uint32
 uint64: Any = np.uint64
 
 SPREAD: Final = uint64(0x9E3779B97F4A7C15)
-_MIX_ONE: Final = uint64(0xBF58476D1CE4E5B9)  # the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)
+_MIX_ONE: Final = uint64(
+    0xBF58476D1CE4E5B9
+)  # the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)
 _MIX_TWO: Final = uint64(0x94D049BB133111EB)
 
 
@@ -84,7 +88,8 @@ def keys_of(tags: Any) -> NDArray[np.uint64]:
 
 @kernel
 def _crc_ids(joined: Any, stops: Any, steps: Any, crcs: Any) -> None:
-    """Set `crcs` (n,) uint32 to the CRC-32 of ids that end at `stops` (n,) in `joined`; 0 for none, 1 in place of 0.
+    """Set `crcs` (n,) uint32 to the CRC-32 of ids that end at `stops` (n,) in `joined`; 0 for none,
+    1 in place of 0.
 
     `steps` (4, 256) uint32 are those of four bytes at once (Kounavis and Berry, ISCC 2005).
     """
@@ -95,7 +100,9 @@ def _crc_ids(joined: Any, stops: Any, steps: Any, crcs: Any) -> None:
             crc ^= uint32(joined[at]) | uint32(joined[at + 1]) << uint32(8)
             crc ^= uint32(joined[at + 2]) << uint32(16) | uint32(joined[at + 3]) << uint32(24)
             low = steps[3, crc & uint32(255)] ^ steps[2, (crc >> uint32(8)) & uint32(255)]
-            crc = uint32(low ^ steps[1, (crc >> uint32(16)) & uint32(255)] ^ steps[0, crc >> uint32(24)])
+            crc = uint32(
+                low ^ steps[1, (crc >> uint32(16)) & uint32(255)] ^ steps[0, crc >> uint32(24)]
+            )
             at += 4
         while at < stop:
             crc = uint32(steps[0, (crc ^ uint32(joined[at])) & uint32(255)] ^ (crc >> uint32(8)))
@@ -116,7 +123,9 @@ def _crc_steps() -> Tags:
     """Return what each byte does to a CRC-32, (4, 256), with none to three bytes behind it."""
     steps = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        steps = (steps >> np.uint32(1)) ^ np.where(steps & np.uint32(1), np.uint32(0xEDB88320), np.uint32(0))
+        steps = (steps >> np.uint32(1)) ^ np.where(
+            steps & np.uint32(1), np.uint32(0xEDB88320), np.uint32(0)
+        )
     rows = [steps]
     for _ in range(3):
         rows.append((rows[-1] >> np.uint32(8)) ^ steps[rows[-1] & np.uint32(255)])

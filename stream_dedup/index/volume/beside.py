@@ -1,23 +1,28 @@
-"""Files beside the volume: rows and tables as they lie in memory, so that opening costs what came since, not what is held.
+"""Files beside the volume: rows and tables as they lie in memory, so that opening costs what came
+since, not what is held.
 
     FOLDER/NAME                      one column of the rows, appended to
     FOLDER/table-NUMBER.GENERATION   the frozen segment of one table, written once
 
-The truth stays in the volume. It also says which files count, and what must be in them: of every 4,096 rows a digest of each
-column, of every table its file and its digest, of every entry whether it was removed since the rows were laid out. Opening
-reads the files, and from the volume only the entries that came after them.
+The truth stays in the volume. It also says which files count, and what must be in them: of every
+4,096 rows a digest of each column, of every table its file and its digest, of every entry whether
+it was removed since the rows were laid out. Opening reads the files, and from the volume only the
+entries that came after them.
 
 How a table comes to be kept:
   1  it was merged, or sorted anew, and has grown by an eighth since it was last kept; or its row numbers lie in files: then the
-     merge wrote them to a new one, and is kept always, or opening would have to merge again what was merged
+     merge wrote them to a new one, and is kept always, or opening would have to merge again what
+     was merged
   2  a thread beside the index writes it, or the rest of it, to a file of another name, syncs it and renames it
   3  the next write of the volume that names all rows which the table covers also names the file
   4  the file before it goes
 
-Invariants: rows count up to the first 4,096 that are not what the volume says, tables while all the rows that they cover
-count; what does not count is made anew from the volume, and `refused` says why; losing all of the folder loses nothing; a disk
-that is too full for a table stops no verdict. Before rows are laid out anew in place, all names are withdrawn. What an order
-has wiped is wiped here too. Frozen in tests/golden/beside.json: other bytes, or other keys of a text, are a new `FORMAT`.
+Invariants: rows count up to the first 4,096 that are not what the volume says, tables while all the
+rows that they cover count; what does not count is made anew from the volume, and `refused` says
+why; losing all of the folder loses nothing; a disk that is too full for a table stops no verdict.
+Before rows are laid out anew in place, all names are withdrawn. What an order has wiped is wiped
+here too. Frozen in tests/golden/beside.json: other bytes, or other keys of a text, are a new
+`FORMAT`.
 """
 
 from __future__ import annotations
@@ -40,7 +45,14 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.disk import sync
 from stream_dedup.ground.errors import StoreError
-from stream_dedup.index.tables.kept import GROUP_ROWS, ROW_BYTES, Pieces, RowsAsKept, Sizes, TableFile
+from stream_dedup.index.tables.kept import (
+    GROUP_ROWS,
+    ROW_BYTES,
+    Pieces,
+    RowsAsKept,
+    Sizes,
+    TableFile,
+)
 from stream_dedup.index.tables.rows import REMOVED
 from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.layout import (
@@ -60,8 +72,11 @@ _GROWN: Final = 8  # a table is kept again when it has grown by such a part
 _HEAD: Final = struct.Struct("<HQ")
 _TABLE: Final = struct.Struct("<QQQQQQ")
 
-NAMES: Final = tuple((one, bytes([one[0] + 1])) for one in (PREFIX_BESIDE_ROWS, PREFIX_BESIDE_TABLE, PREFIX_REMOVED))
-"""The keys of all that a volume says of files beside it, apart from `KEY_BESIDE`: (first, the one after the last)."""
+NAMES: Final = tuple(
+    (one, bytes([one[0] + 1])) for one in (PREFIX_BESIDE_ROWS, PREFIX_BESIDE_TABLE, PREFIX_REMOVED)
+)
+"""The keys of all that a volume says of files beside it, apart from `KEY_BESIDE`: (first, the one
+after the last)."""
 
 
 @dataclass(slots=True)
@@ -79,15 +94,20 @@ class _Writing:
 class KeptFiles:
     """The files of one index, in a folder of their own.
 
-    `refused` says what did not fit and is made anew, `unwritten` counts tables that could not be written. For the thread that
-    applies; another one writes the tables, and removes what they replace.
+    `refused` says what did not fit and is made anew, `unwritten` counts tables that could not be
+    written. For the thread that applies; another one writes the tables, and removes what they
+    replace.
 
     Raises:
         StoreError: the folder cannot be made, or the volume failed.
     """
 
     def __init__(
-        self, store: Store, folder: Path, thread: Executor | None = None, reached: Callable[[str], None] = lambda _: None
+        self,
+        store: Store,
+        folder: Path,
+        thread: Executor | None = None,
+        reached: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`thread` writes tables; `reached` is told each step."""
         self.folder = folder
@@ -98,7 +118,9 @@ class KeptFiles:
         self._thread = thread or ThreadPoolExecutor(1)
         self._reached = reached
         self._lock = threading.Lock()
-        self._begun: dict[int, int] = {}  # generations of files whose first bytes another one writes
+        self._begun: dict[
+            int, int
+        ] = {}  # generations of files whose first bytes another one writes
         self._writing: dict[int, _Writing] = {}
         self._done: dict[int, TableFile] = {}
         self._tables: dict[int, TableFile] = {}
@@ -112,7 +134,8 @@ class KeptFiles:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"The folder {folder} for rows and tables beside the index volume cannot be made ({error.strerror}); make room "
+                f"The folder {folder} for rows and tables beside the index volume cannot be made "
+                f"({error.strerror}); make room "
                 "on that disk, see who owns it, and start the index again."
             ) from error
         self.digests = self._read_names()
@@ -125,7 +148,9 @@ class KeptFiles:
     # -- opening
 
     def _read_names(self) -> NDArray[np.uint64]:
-        """Read what the volume names; return what the columns of each 4,096 rows must be, (groups, columns)."""
+        """Read what the volume names; return what the columns of each 4,096 rows must be, (groups,
+        columns).
+        """
         nothing = np.zeros((0, 0), np.uint64)
         (head,) = self._store.get_many([KEY_BESIDE])
         if head is None:
@@ -135,13 +160,19 @@ class KeptFiles:
             return nothing
         _, self.base = _HEAD.unpack(head)
         found = list(self._store.scan(PREFIX_BESIDE_ROWS))
-        if [number_of(key) for key, _ in found] != list(range(len(found))) or len({len(value) for _, value in found}) > 1:
+        if [number_of(key) for key, _ in found] != list(range(len(found))) or len(
+            {len(value) for _, value in found}
+        ) > 1:
             self.refused.append("the volume does not say what the rows must be")
             return nothing
         self._groups = self._surplus = len(found)
         for key, value in self._store.scan(PREFIX_BESIDE_TABLE):
             self._tables[number_of(key)] = TableFile(*_TABLE.unpack(value))
-        return np.array([np.frombuffer(value, "<u8") for _, value in found], np.uint64) if found else nothing
+        return (
+            np.array([np.frombuffer(value, "<u8") for _, value in found], np.uint64)
+            if found
+            else nothing
+        )
 
     def take_rows(self, groups: int, good: int) -> None:
         """Take note that of all groups of rows only the `good` first ones are what they must be.
@@ -152,15 +183,21 @@ class KeptFiles:
             StoreError: the volume failed.
         """
         if good < groups:
-            self.refused.append(f"rows from number {good * GROUP_ROWS} on are not what the volume says")
+            self.refused.append(
+                f"rows from number {good * GROUP_ROWS} on are not what the volume says"
+            )
         if not good:
             self.begin()
         self._groups = good
-        for number in [number for number, table in self._tables.items() if table.rows > good * GROUP_ROWS]:
+        for number in [
+            number for number, table in self._tables.items() if table.rows > good * GROUP_ROWS
+        ]:
             self._drop(number)
 
     def mark_removed(self, numbers: NDArray[np.uint32], states: NDArray[np.uint8]) -> None:
-        """Set `states` (n,) of the rows with `numbers` (n,) that were removed since they were laid out."""
+        """Set `states` (n,) of the rows with `numbers` (n,) that were removed since they were laid
+        out.
+        """
         for key, value in self._store.scan(PREFIX_REMOVED):
             begin, end, places = self._places(numbers, number_of(key))
             bits = np.unpackbits(np.frombuffer(value, np.uint8), count=SEGMENT_ENTRIES)
@@ -170,10 +207,16 @@ class KeptFiles:
 
     def kept(self, plan: str) -> dict[int, TableFile]:
         """Return the files that count of the tables whose keys follow from `plan`."""
-        return {number: table for number, table in self._tables.items() if table.plan == _number_of_plan(plan)}
+        return {
+            number: table
+            for number, table in self._tables.items()
+            if table.plan == _number_of_plan(plan)
+        }
 
     def drop(self, first: int) -> None:
-        """Let the files of all tables from number `first` on count no more: they are made anew for another plan."""
+        """Let the files of all tables from number `first` on count no more: they are made anew for
+        another plan.
+        """
         self.changing([number for number in self._writing if number >= first])
         with self._lock:
             for number in [number for number in self._done if number >= first]:
@@ -182,7 +225,9 @@ class KeptFiles:
             self._drop(number)
 
     def read(self, number: int, pieces: Pieces) -> FileIO | None:
-        """Fill a table from its file, and return it, still open; None if it has to be made anew. From any thread."""
+        """Fill a table from its file, and return it, still open; None if it has to be made anew.
+        From any thread.
+        """
         table = self._tables[number]
         path, digest = self._path(number, table), xxhash.xxh3_64()
         why = "is not what the volume says"
@@ -216,13 +261,16 @@ class KeptFiles:
                     writing.done.result()
 
     def new_file(self, number: int) -> Path:
-        """Return where a file for the row numbers of a table is to be made; the next `keep` of this table completes it."""
+        """Return where a file for the row numbers of a table is to be made; the next `keep` of this
+        table completes it.
+        """
         self._generation += 1
         self._begun[number] = self._generation
         return self._part(number, self._generation)
 
     def keep(self, number: int, plan: str, sizes: Sizes, pieces: Pieces) -> None:
-        """Write a table beside what the caller does, if it has grown; it does not change before `changing` is called.
+        """Write a table beside what the caller does, if it has grown; it does not change before
+        `changing` is called.
 
         One whose file was begun is written always: little is left to write of it.
         """
@@ -239,7 +287,10 @@ class KeptFiles:
         writing.done = self._thread.submit(self._write, writing)
 
     def _write(self, writing: _Writing) -> None:
-        path, part = self._path(writing.number, writing.file), self._part(writing.number, writing.file.generation)
+        path, part = (
+            self._path(writing.number, writing.file),
+            self._part(writing.number, writing.file.generation),
+        )
         digest, at = xxhash.xxh3_64(), 0
         try:
             with part.open("r+b" if writing.bytes_there else "xb", buffering=0) as file:
@@ -298,13 +349,22 @@ class KeptFiles:
             StoreError: the volume failed.
         """
         self.changing(list(self._writing))
-        files = [self._path(number, table) for tables in (self._done, self._tables) for number, table in tables.items()]
+        files = [
+            self._path(number, table)
+            for tables in (self._done, self._tables)
+            for number, table in tables.items()
+        ]
         if self.base is not None or self.refused:
             self._store.write({}, [KEY_BESIDE], NAMES)
             self._reached("names withdrawn")
         for path in (*files, *self._gone):
             _remove(path)
-        self.base, self.digests, self._groups, self._surplus = None, np.zeros((0, 0), np.uint64), 0, 0
+        self.base, self.digests, self._groups, self._surplus = (
+            None,
+            np.zeros((0, 0), np.uint64),
+            0,
+            0,
+        )
         for some in (self._done, self._tables, self._stale, self._gone, self._removed, self._wiped):
             some.clear()
 
@@ -335,7 +395,11 @@ class KeptFiles:
             bits[places] = states[begin:end] == REMOVED
             writes.put(removed_key(segment), np.packbits(bits).tobytes())
         with self._lock:
-            done = {number: table for number, table in self._done.items() if table.rows <= groups * GROUP_ROWS}
+            done = {
+                number: table
+                for number, table in self._done.items()
+                if table.rows <= groups * GROUP_ROWS
+            }
             for number in done:
                 del self._done[number]
         for number in self._stale - done.keys():
@@ -355,10 +419,16 @@ class KeptFiles:
             self._thread.submit(_remove, path)
         self._gone.clear()
 
-    def _places(self, numbers: NDArray[np.uint32], segment: int) -> tuple[int, int, NDArray[np.int64]]:
-        """Return (first row, end) of those whose entries lie in a segment, and their places in it."""
+    def _places(
+        self, numbers: NDArray[np.uint32], segment: int
+    ) -> tuple[int, int, NDArray[np.int64]]:
+        """Return (first row, end) of those whose entries lie in a segment, and their places in
+        it.
+        """
         first = segment * SEGMENT_ENTRIES - (self.base or 0)
-        ends = np.clip([first, first + SEGMENT_ENTRIES], 0, 0xFFFFFFFF).astype(np.uint32)  # of their kind, or all are converted
+        ends = np.clip([first, first + SEGMENT_ENTRIES], 0, 0xFFFFFFFF).astype(
+            np.uint32
+        )  # of their kind, or all are converted
         begin, end = np.searchsorted(numbers, ends).tolist()
         return begin, end, numbers[begin:end].astype(np.int64) - first
 
@@ -389,5 +459,7 @@ def _write_all(file: int, piece: NDArray[np.uint8]) -> None:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # it is in nobody's way: the next opening removes what is not named
+    with contextlib.suppress(
+        OSError
+    ):  # it is in nobody's way: the next opening removes what is not named
         path.unlink(missing_ok=True)

@@ -1,9 +1,11 @@
-"""What is kept of every representative on disk: rows in pages of 64 with their ids, and segments for opening.
+"""What is kept of every representative on disk: rows in pages of 64 with their ids, and segments
+for opening.
 
-Invariants: entry n is row n mod 64 of page n // 64, for ever; a page is in memory while it has changes that are not
-written, and the last page as long as it has room; a removed entry keeps its row, marked so, until all of its page are
-removed: then the page goes. Of every 4,096 entries whose pages are full, a segment holds what the tables in memory need,
-live ones only, so opening reads a third of the bytes in a few large values, and nothing else but the last pages.
+Invariants: entry n is row n mod 64 of page n // 64, for ever; a page is in memory while it has
+changes that are not written, and the last page as long as it has room; a removed entry keeps its
+row, marked so, until all of its page are removed: then the page goes. Of every 4,096 entries whose
+pages are full, a segment holds what the tables in memory need, live ones only, so opening reads a
+third of the bytes in a few large values, and nothing else but the last pages.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ _LACKS: Final = "The index volume lacks a page of entries; give it an empty volu
 
 
 class EntryBytes:
-    """Bytes beside an entry, under the key that `key_of` gives, of the entries that have any; empty ones are none.
+    """Bytes beside an entry, under the key that `key_of` gives, of the entries that have any; empty
+    ones are none.
 
     `changed` are those since the last write.
     """
@@ -112,10 +115,19 @@ _ORIGIN: Final = np.dtype(
         ("rank", "<u4"),
     ]
 )  # fmt: skip
-_ORIGIN_COLUMNS: Final = tuple(zip(_ORIGIN.names or (), ("u4", "i8", "i8", "i8", "i8", "u4", "u4"), strict=True))
-# What tells entries with equal prints apart: the text in its scope, and the position with the value that stood there.
+_ORIGIN_COLUMNS: Final = tuple(
+    zip(_ORIGIN.names or (), ("u4", "i8", "i8", "i8", "i8", "u4", "u4"), strict=True)
+)
+# What tells entries with equal prints apart: the text in its scope, and the position with the value
+# that stood there.
 _IDENTITY: Final = np.dtype(
-    [("text_digest", "u1", (16,)), ("scope", "<u8"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8")]
+    [
+        ("text_digest", "u1", (16,)),
+        ("scope", "<u8"),
+        ("source", "<u4"),
+        ("offset", "<i8"),
+        ("value_digest", "<u8"),
+    ]
 )
 
 
@@ -127,14 +139,16 @@ def columns_of(rows: NDArray[Any], ids: Sequence[bytes]) -> Columns:
 
 
 class IdTags:
-    """Where the entries with an id are: four bytes of each id, by which a take-down reads a few pages instead of all.
+    """Where the entries with an id are: four bytes of each id, by which a take-down reads a few
+    pages instead of all.
 
-    Of every segment of 4,096 entries one value holds the tags of their ids, in the order of the entries; those of the entries
-    behind the last whole segment are in memory. A tag may be another id's too, so the caller reads the entry's id. Opening
-    reads them too: by them the tables in memory find the latest entry of an id.
+    Of every segment of 4,096 entries one value holds the tags of their ids, in the order of the
+    entries; those of the entries behind the last whole segment are in memory. A tag may be another
+    id's too, so the caller reads the entry's id. Opening reads them too: by them the tables in
+    memory find the latest entry of an id.
 
-    Invariants: the tag of an entry whose id was wiped is wiped; with a hundred million entries 400 MB are read, a beat after
-    every megabyte.
+    Invariants: the tag of an entry whose id was wiped is wiped; with a hundred million entries 400
+    MB are read, a beat after every megabyte.
     """
 
     def __init__(self, store: Store) -> None:
@@ -144,7 +158,9 @@ class IdTags:
         self._changed: dict[int, Tags | None] = {}  # None: it goes
 
     def load(self, frozen: int) -> None:
-        """Begin behind these whole segments; what comes after them is then added as if it were new."""
+        """Begin behind these whole segments; what comes after them is then added as if it were
+        new.
+        """
         self._frozen = frozen
 
     def append(self, ids: Sequence[bytes]) -> Tags:
@@ -187,8 +203,12 @@ class IdTags:
             tags[places] = NO_TAG
             self._changed[segment] = tags
 
-    def candidates(self, ids: Collection[bytes], beat: Callable[[], None]) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of all entries that may have one of these ids, ascending, removed ones among them."""
+    def candidates(
+        self, ids: Collection[bytes], beat: Callable[[], None]
+    ) -> Iterator[NDArray[np.int64]]:
+        """Yield the numbers of all entries that may have one of these ids, ascending, removed ones
+        among them.
+        """
         wanted = np.unique(crcs_of(list(ids)))
         is_low = np.zeros(_LOW_BITS + 1, np.bool_)
         is_low[wanted & _LOW_BITS] = True
@@ -212,7 +232,11 @@ class IdTags:
     def _read(self, segments: Sequence[int]) -> list[Tags | None]:
         stored = self._store.get_many([id_tags_key(segment) for segment in segments])
         return [
-            self._changed[segment] if segment in self._changed else None if value is None else _decode_tags(value)
+            self._changed[segment]
+            if segment in self._changed
+            else None
+            if value is None
+            else _decode_tags(value)
             for segment, value in zip(segments, stored, strict=True)
         ]
 
@@ -221,9 +245,13 @@ class IdTags:
 
 
 class Entries:
-    """All entries of a volume whose prints have `limbs` limbs, and whose sketches `values` values."""
+    """All entries of a volume whose prints have `limbs` limbs, and whose sketches `values`
+    values.
+    """
 
-    def __init__(self, store: Store, limbs: int, values: int = 0, beat: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, store: Store, limbs: int, values: int = 0, beat: Callable[[], None] = lambda: None
+    ) -> None:
         """`beat` is called now and then in what may take long, to say that it goes on."""
         self._store = store
         self._beat = beat
@@ -243,9 +271,11 @@ class Entries:
         self.count = 0
 
     def load(self, count: int, live: int, first: int = 0) -> Iterator[StoredRows]:
-        """Yield what the tables in memory need of the `live` ones of `count` entries ever made, a segment or page at a time.
+        """Yield what the tables in memory need of the `live` ones of `count` entries ever made, a
+        segment or page at a time.
 
-        Of those from number `first` on; to be read to its end before anything else is asked of the entries.
+        Of those from number `first` on; to be read to its end before anything else is asked of the
+        entries.
 
         Raises:
             FormatError: a segment or one of the last pages is damaged or missing.
@@ -254,7 +284,9 @@ class Entries:
         self._frozen = count // SEGMENT_ENTRIES
         self._tags.load(self._frozen)
         found = 0
-        for some in self._ahead(itertools.chain(self._load_segments(first // SEGMENT_ENTRIES), self._load_tail())):
+        for some in self._ahead(
+            itertools.chain(self._load_segments(first // SEGMENT_ENTRIES), self._load_tail())
+        ):
             part = some
             if len(some.numbers) and some.numbers[0] < first:
                 columns: list[Any] = [column[some.numbers >= first] for column in some]
@@ -266,7 +298,8 @@ class Entries:
                 yield part
         if found != live:
             raise FormatError(
-                f"The index volume holds {'more' if found > live else found} live entries and should hold {live}; give the "
+                f"The index volume holds {'more' if found > live else found} live entries and "
+                f"should hold {live}; give the "
                 "index an empty volume, and it is rebuilt."
             )
 
@@ -282,15 +315,22 @@ class Entries:
             columns = view_segment(segment, self._limbs, self._values)
             if number_of(key) >= self._frozen:
                 raise FormatError(
-                    f"The index volume holds entries beyond the {self.count} that it should hold; give the index an empty "
+                    f"The index volume holds entries beyond the {self.count} that it should hold; "
+                    "give the index an empty "
                     "volume, and it is rebuilt."
                 )
             ids = self._tags.of(number_of(key))[columns["place"]]
-            yield _stored(number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64), columns, ids)
+            yield _stored(
+                number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64), columns, ids
+            )
 
     def _load_tail(self) -> Iterator[StoredRows]:
-        pages = range(self._frozen * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-self.count // PAGE_ENTRIES))
-        for page, value in zip(pages, self._store.get_many([page_key(page) for page in pages]), strict=True):
+        pages = range(
+            self._frozen * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-self.count // PAGE_ENTRIES)
+        )
+        for page, value in zip(
+            pages, self._store.get_many([page_key(page) for page in pages]), strict=True
+        ):
             size = min(PAGE_ENTRIES, self.count - page * PAGE_ENTRIES)
             rows, ids = np.zeros(size, self._type), b""  # a page that was dropped whole
             if value is not None:
@@ -307,7 +347,8 @@ class Entries:
             yield _stored(page * PAGE_ENTRIES + np.flatnonzero(live), part[live], crcs[live])
 
     def live(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
-        """Yield (rows, the sizes of their ids, the ids one after another) of the live entries as stored, in log order.
+        """Yield (rows, the sizes of their ids, the ids one after another) of the live entries as
+        stored, in log order.
 
         Many pages at a time; `ids_end` of a row has no meaning outside its page.
 
@@ -315,8 +356,13 @@ class Entries:
             FormatError: a page is damaged.
         """
         pages = self._store.scan(PREFIX_PAGE)
-        while group := [split_rows(value, self._type.itemsize) for _, value in itertools.islice(pages, _PAGES_AT_ONCE)]:
-            rows = np.concatenate([decode_columns(raw, count, self._type) for count, raw, _ in group])
+        while group := [
+            split_rows(value, self._type.itemsize)
+            for _, value in itertools.islice(pages, _PAGES_AT_ONCE)
+        ]:
+            rows = np.concatenate(
+                [decode_columns(raw, count, self._type) for count, raw, _ in group]
+            )
             ids = b"".join(blob for _, _, blob in group)
             sizes = rows["ids_end"].astype(np.int64)
             sizes[1:] -= sizes[:-1].copy()
@@ -326,12 +372,17 @@ class Entries:
             if not is_live.all():
                 ends = np.cumsum(sizes)
                 begins = (ends - sizes)[is_live].tolist()
-                ids = b"".join(ids[begin:end] for begin, end in zip(begins, ends[is_live].tolist(), strict=True))
+                ids = b"".join(
+                    ids[begin:end]
+                    for begin, end in zip(begins, ends[is_live].tolist(), strict=True)
+                )
                 rows, sizes = rows[is_live], sizes[is_live]
             yield rows, sizes, ids
 
     def append(self, rows: NDArray[Any], ids: Ids) -> None:
-        """Add entries; `rows` (n,) of the row type, whose `ids_end` is set here, `ids` one for each."""
+        """Add entries; `rows` (n,) of the row type, whose `ids_end` is set here, `ids` one for
+        each.
+        """
         self._tail.append(self._segment_rows(rows, self.count))
         self._tags.append(ids)
         done = begin = 0
@@ -348,19 +399,26 @@ class Entries:
             done, begin = end, stop
 
     def expect(self, numbers: NDArray[np.int64]) -> None:
-        """Begin to read the pages of these entries, beside what the caller does before it asks for them.
+        """Begin to read the pages of these entries, beside what the caller does before it asks for
+        them.
 
         Some may be entries that are yet to be appended: nothing is to be read of those.
         """
         self._keep_few()
         missing = self._missing(np.unique(numbers[numbers < self.count] // PAGE_ENTRIES).tolist())
         if missing:
-            self._expected = missing, self._reader.submit(self._store.get_many, list(map(page_key, missing)))
+            self._expected = (
+                missing,
+                self._reader.submit(self._store.get_many, list(map(page_key, missing))),
+            )
 
     def origins(self, numbers: NDArray[np.int64]) -> Origins:
         """Return what is to be said of the entries of these numbers, in their order."""
         found = self._gathered(numbers, _ORIGIN)
-        columns: list[Any] = [*(found.rows[name].astype(kind) for name, kind in _ORIGIN_COLUMNS), found.ids()]
+        columns: list[Any] = [
+            *(found.rows[name].astype(kind) for name, kind in _ORIGIN_COLUMNS),
+            found.ids(),
+        ]
         return Origins(*columns)
 
     def rows(self, numbers: NDArray[np.int64]) -> tuple[NDArray[Any], Ids]:
@@ -375,7 +433,9 @@ class Entries:
         return list(zip(found.rows["scope"].tolist(), found.ids(), digests, strict=True))
 
     def identities(self, numbers: NDArray[np.int64]) -> Columns:
-        """Return what tells the entries of these numbers from others, in their order; columns of anything else are empty."""
+        """Return what tells the entries of these numbers from others, in their order; columns of
+        anything else are empty.
+        """
         rows = self._gathered(numbers, _IDENTITY).rows
         return no_columns(self._limbs, 0, self._values)._replace(
             scopes=rows["scope"],
@@ -386,7 +446,9 @@ class Entries:
         )
 
     def drop(self, numbers: NDArray[np.int64]) -> None:
-        """Remove live entries, given in ascending order; costs in proportion to the pages and segments that they lie in."""
+        """Remove live entries, given in ascending order; costs in proportion to the pages and
+        segments that they lie in.
+        """
         size = self._type.itemsize
         for page, places in _grouped(numbers, PAGE_ENTRIES):
             if len(places) == PAGE_ENTRIES:  # expired together: not even read
@@ -407,9 +469,10 @@ class Entries:
         for segment, places in _grouped(numbers, SEGMENT_ENTRIES):
             if segment >= self._frozen:
                 self._tail = [self._tail_rows()]
-                self._tail[0]["state"][numbers[numbers >= self._frozen * SEGMENT_ENTRIES] - self._frozen * SEGMENT_ENTRIES] = (
-                    STATE_REMOVED
-                )
+                self._tail[0]["state"][
+                    numbers[numbers >= self._frozen * SEGMENT_ENTRIES]
+                    - self._frozen * SEGMENT_ENTRIES
+                ] = STATE_REMOVED
                 break
             if len(places) == SEGMENT_ENTRIES:
                 self._segments[segment] = np.empty(0, segment_type(self._limbs, self._values))
@@ -426,12 +489,16 @@ class Entries:
             self._segments[segment] = rows[~np.isin(rows["place"], places)]
 
     def find_ids(self, ids: Collection[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return (numbers, which are live) of all rows with one of these ids, ascending; reads what their tags point at."""
+        """Return (numbers, which are live) of all rows with one of these ids, ascending; reads what
+        their tags point at.
+        """
         found: list[int] = []
         live: list[bool] = []
         for numbers in self._tags.candidates(ids, self._beat):
             pages = _grouped(numbers, PAGE_ENTRIES)
-            for (page, places), value in zip(pages, self._there([page for page, _ in pages]), strict=True):
+            for (page, places), value in zip(
+                pages, self._there([page for page, _ in pages]), strict=True
+            ):
                 if value is None:
                     continue
                 rows, blob = value
@@ -443,7 +510,9 @@ class Entries:
         return np.array(found, np.int64), np.array(live, np.bool_)
 
     def wipe(self, numbers: NDArray[np.int64]) -> None:
-        """Leave nothing of removed entries but that they were there: no id, no print, no position."""
+        """Leave nothing of removed entries but that they were there: no id, no print, no
+        position.
+        """
         for page, places in _grouped(numbers, PAGE_ENTRIES):
             if page in self._dropped:
                 continue
@@ -452,7 +521,9 @@ class Entries:
             parts = _cut(rows, bytes(opened.ids))
             for place in places.tolist():
                 if rows["state"][place] != STATE_REMOVED:
-                    raise InvariantError("A live entry was to be wiped; this is a fault of the program.")
+                    raise InvariantError(
+                        "A live entry was to be wiped; this is a fault of the program."
+                    )
                 parts[place] = b""
                 rows[place] = np.zeros(1, self._type)[0]
             rows["ids_end"] = np.cumsum([len(part) for part in parts])
@@ -468,7 +539,10 @@ class Entries:
         for some in (full, *([number] for number in self._changed.difference(full))):
             rows = np.frombuffer(b"".join([self._open[number].data for number in some]), self._type)
             for number, columns in zip(some, encode_parts(rows, len(some)), strict=True):
-                writes.put(page_key(number), encode_rows(columns, len(rows) // len(some), bytes(self._open[number].ids)))
+                writes.put(
+                    page_key(number),
+                    encode_rows(columns, len(rows) // len(some), bytes(self._open[number].ids)),
+                )
                 self._kept.pop(number, None)
         for number in full:
             del self._open[number]
@@ -499,16 +573,25 @@ class Entries:
         (page,) = self._pages([number])
         if isinstance(page, bytes):
             count, rows, ids = split_rows(page, self._type.itemsize)
-            page = self._open[number] = EntryPage(decode_columns(rows, count, self._type).tobytes(), ids)
+            page = self._open[number] = EntryPage(
+                decode_columns(rows, count, self._type).tobytes(), ids
+            )
         return page
 
     def _there(self, pages: Sequence[int]) -> list[tuple[NDArray[Any], bytes] | None]:
-        """Return (rows, ids) of each page as it is now, None for one that was dropped; nothing of them is kept."""
+        """Return (rows, ids) of each page as it is now, None for one that was dropped; nothing of
+        them is kept.
+        """
         read = self._store.get_many([page_key(page) for page in pages])
         found: list[tuple[NDArray[Any], bytes] | None] = []
         for page, value in zip(pages, read, strict=True):
             if page in self._open:
-                found.append((np.frombuffer(bytes(self._open[page].data), self._type), bytes(self._open[page].ids)))
+                found.append(
+                    (
+                        np.frombuffer(bytes(self._open[page].data), self._type),
+                        bytes(self._open[page].ids),
+                    )
+                )
             elif value is None or page in self._dropped:
                 found.append(None)
             else:
@@ -525,7 +608,8 @@ class Entries:
         for name in ("state", "features", "scope", "print", "sketch"):
             made[name] = rows[name]
         digest, scope, source, offset, value = (
-            np.array(rows[name]) for name in ("text_digest", "scope", "source", "offset", "value_digest")
+            np.array(rows[name])
+            for name in ("text_digest", "scope", "source", "offset", "value_digest")
         )
         made["digest_tag"] = digest_tags(digest.view(np.uint64), scope)
         made["position_tag"] = position_tags(source, offset, value)
@@ -533,10 +617,14 @@ class Entries:
 
     def _gathered(self, numbers: NDArray[np.int64], wanted: np.dtype[Any]) -> Gathered:
         pages, which = np.unique(numbers // PAGE_ENTRIES, return_inverse=True)
-        return gather(self._pages(pages.tolist()), which, numbers % PAGE_ENTRIES, self._type, wanted)
+        return gather(
+            self._pages(pages.tolist()), which, numbers % PAGE_ENTRIES, self._type, wanted
+        )
 
     def _pages(self, wanted: Sequence[int]) -> list[EntryPage | bytes]:
-        """Return pages by number; those read last are kept, because a batch asks for a page more than once."""
+        """Return pages by number; those read last are kept, because a batch asks for a page more
+        than once.
+        """
         if self._expected is None:
             self._keep_few()
         else:
@@ -552,7 +640,9 @@ class Entries:
             self._kept.clear()
 
     def _missing(self, wanted: Iterable[int]) -> list[int]:
-        return [number for number in wanted if number not in self._open and number not in self._kept]
+        return [
+            number for number in wanted if number not in self._open and number not in self._kept
+        ]
 
     def _take(self, numbers: Sequence[int], values: Sequence[bytes | None]) -> None:
         for number, value in zip(numbers, values, strict=True):
@@ -562,7 +652,9 @@ class Entries:
 
 
 def _stored(numbers: NDArray[np.int64], columns: Any, crcs: Tags) -> StoredRows:
-    """Return entries with such numbers; `columns` are those of a segment, by name, `crcs` (n,) of their ids."""
+    """Return entries with such numbers; `columns` are those of a segment, by name, `crcs` (n,) of
+    their ids.
+    """
     names = ("print", "scope", "features", "state", "sketch", "digest_tag", "position_tag")
     tags = id_tags(crcs, np.array(columns["scope"]), np.array(columns["digest_tag"]))
     stored: list[Any] = [numbers, *(columns[name] for name in names), tags]

@@ -1,4 +1,5 @@
-"""Bytes on disk: keys, values and their version. Everything lies in one column family; the key's first byte tells what.
+"""Bytes on disk: keys, values and their version. Everything lies in one column family; the key's
+first byte tells what.
 
     key                     value
     !                       magic "SDX1" version(u16)
@@ -10,12 +11,14 @@
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
     k source(u32)           its watermark: epoch(u64) committed(u64)
     e page(u64)             up to 64 entries, 64 * page being the first: count(u16) rows ids; the rows lie column by column,
-                            in the order of the fields of `row`, because so they take half the space compressed
+                            in the order of the fields of `row`, because so they take half the space
+                            compressed
     h segment(u64)          of the full pages of 4,096 entries, what is read at opening of those that are live:
-                            count(u16), and column by column: place(u16) in the segment, state(u8) features(u32)
-                            digest_tag(u32) position_tag(u32) scope(u64) print sketch
+                            count(u16), and column by column: place(u16) in the segment, state(u8)
+                            features(u32) digest_tag(u32) position_tag(u32) scope(u64) print sketch
     i segment(u64)          of the same entries, removed ones too, the CRC-32 of each id(u32 x 4,096), by which take-downs find
-                            them; 0 for none and where it was wiped, and an id of which it is 0 has 1. Read at opening too
+                            them; 0 for none and where it was wiped, and an id of which it is 0 has
+                            1. Read at opening too
     v log_offset(u64)       the verdicts kept of one log record: count(u16) kept* ids
     t                       log time in ms(i64)
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
@@ -26,8 +29,8 @@
     l entry(u64)            the digest(16) of the text that an id had last, under its latest representative, of another text:
                             `last_texts`
     p entry(u64)            of a representative that the topic `representatives` holds or is owed, where it lies, and below
-                            which log offset its last change lies: source(u32) offset(i64) changed_below(u64)
-                            gone_by_order(u8: 0 or 1); see `published`
+                            which log offset its last change lies: source(u32) offset(i64)
+                            changed_below(u64) gone_by_order(u8: 0 or 1); see `published`
     P                       changed_below(u64): there as long as what lies under `p` is kept; all of it counts as changed below
                             this log offset
     F                       of the files beside the volume: format(u16) base(u64), the entry that their rows' numbers count
@@ -38,24 +41,25 @@
                             each(u8 x 512, the highest first)
 
     row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_bytes) scope(u64)
-               features(u32)
-               source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64) place(u16) append_ms(i64) rank(u32)
-               ids_end(u16): where the entry's id ends in the page's ids; it begins where the one before it ends
+               features(u32) source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64)
+               place(u16) append_ms(i64) rank(u32) ids_end(u16): where the entry's id ends in the
+               page's ids; it begins where the one before it ends
     kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) similarity(u8) copies(u32) better(u8)
-               decided_offset(u64) decided_place(u32) about(u64: the representative, as 65536 * log offset + place of the
-               decision that made it one), and of a duplicate's representative (else zero): of_source(u32) of_offset(i64)
-               of_time_ms(i64) id_bytes(u16)
+               decided_offset(u64) decided_place(u32) about(u64: the representative, as 65536 * log
+               offset + place of the decision that made it one), and of a duplicate's representative
+               (else zero): of_source(u32) of_offset(i64) of_time_ms(i64) id_bytes(u16)
     state   := 0 removed, 1 found by its digest alone (too short for neighbours), 2 found by digest and neighbours
 
-Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page of entries is
-written anew when entries join it (it then is the last page) or one of its entries is removed, a segment when one of its
-entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`,
-`p`, `P` and what is said of files beside the volume are written once.
-A page or segment whose entries are all removed goes, with the tags. Tags: `tags`.
+Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page
+of entries is written anew when entries join it (it then is the last page) or one of its entries is
+removed, a segment when one of its entries is removed, the tags of its ids when one is wiped; all
+other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `l`, `p`, `P` and what is said of files beside
+the volume are written once. A page or segment whose entries are all removed goes, with the tags.
+Tags: `tags`.
 
-Invariants: the bytes are a function of the fields alone; a volume of another version is told apart from a damaged one.
-Frozen in tests/golden/volumes (`python -m tests.index.golden`); a change of any byte is a new version, whose volume is built
-beside the old one (`place`).
+Invariants: the bytes are a function of the fields alone; a volume of another version is told apart
+from a damaged one. Frozen in tests/golden/volumes (`python -m tests.index.golden`); a change of any
+byte is a new version, whose volume is built beside the old one (`place`).
 """
 
 from __future__ import annotations
@@ -112,7 +116,9 @@ _MARK: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<H")
 ROWS_AT: Final = _COUNT.size
 """Where the rows begin in a page's value; the ids lie behind them."""
-DAMAGED_PAGE: Final = "A page of the index volume is damaged; give the index an empty volume to rebuild."
+DAMAGED_PAGE: Final = (
+    "A page of the index volume is damaged; give the index an empty volume to rebuild."
+)
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
@@ -133,13 +139,17 @@ COPIES: Final = np.dtype(
 """What `index.rules.copies` keeps of a representative; its docstring tells the fields."""
 
 
-PUBLISHED: Final = np.dtype([("source", "<u4"), ("offset", "<i8"), ("changed_below", "<u8"), ("gone_by_order", "?")])
+PUBLISHED: Final = np.dtype(
+    [("source", "<u4"), ("offset", "<i8"), ("changed_below", "<u8"), ("gone_by_order", "?")]
+)
 """What `index.rules.published` keeps of a representative."""
 
 
 @lru_cache
 def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
-    """Return the layout of one entry whose print has `limbs` limbs, and whose sketch has `values` bytes."""
+    """Return the layout of one entry whose print has `limbs` limbs, and whose sketch has `values`
+    bytes.
+    """
     return np.dtype(
         [
             ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
@@ -152,7 +162,9 @@ def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
 
 @lru_cache
 def segment_type(limbs: int, values: int = 0) -> np.dtype[Any]:
-    """Return the layout of one entry of a segment; print and sketch come last, for their width is the recipe's."""
+    """Return the layout of one entry of a segment; print and sketch come last, for their width is
+    the recipe's.
+    """
     return np.dtype(
         [
             ("place", "<u2"), ("state", "u1"), ("features", "<u4"), ("digest_tag", "<u4"), ("position_tag", "<u4"),
@@ -164,9 +176,10 @@ def segment_type(limbs: int, values: int = 0) -> np.dtype[Any]:
 class Meta(NamedTuple):
     """What a volume knows of itself, written with every step.
 
-    `applied` is the next log offset to read; answers below `answered` were delivered; `entries` were ever made, `live` are
-    left; `rejected` and `ignored` count log records, and `rejected_at` is the last rejected; `print_limbs` is 0 until the first
-    batch was judged; `sketch_bytes` is 0 where the recipe makes no sketches.
+    `applied` is the next log offset to read; answers below `answered` were delivered; `entries`
+    were ever made, `live` are left; `rejected` and `ignored` count log records, and `rejected_at`
+    is the last rejected; `print_limbs` is 0 until the first batch was judged; `sketch_bytes` is 0
+    where the recipe makes no sketches.
     """
 
     applied: int = 0
@@ -202,10 +215,14 @@ def check_format(value: bytes) -> None:
     """
     version = version_of(value)
     if version is None:
-        raise FormatError("The index volume was not written by stream_dedup; point the index at an empty directory.")
+        raise FormatError(
+            "The index volume was not written by stream_dedup; point the index at an empty "
+            "directory."
+        )
     if version != VERSION:
         raise OtherFormatError(
-            f"The index volume is of format version {version}, and this program reads {VERSION}; open it with the version that "
+            f"The index volume is of format version {version}, and this program reads {VERSION}; "
+            "open it with the version that "
             "wrote it, or give the index an empty volume, and it is rebuilt with the same verdicts."
         )
 
@@ -248,7 +265,9 @@ def decode_meta(value: bytes) -> Meta:
         FormatError: it is damaged.
     """
     if len(value) != _META.size:
-        raise FormatError("The index volume's meta value is damaged; give the index an empty volume to rebuild.")
+        raise FormatError(
+            "The index volume's meta value is damaged; give the index an empty volume to rebuild."
+        )
     return Meta(*_META.unpack(value))
 
 
@@ -266,7 +285,9 @@ def decode_object(value: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(value)
     except ValueError as error:
-        raise FormatError("A value of the index volume is no longer readable JSON; rebuild it.") from error
+        raise FormatError(
+            "A value of the index volume is no longer readable JSON; rebuild it."
+        ) from error
     if not isinstance(fields, dict):
         raise FormatError("A value of the index volume is not a JSON object; rebuild it.")
     return fields
@@ -317,12 +338,16 @@ def encode_parts(rows: NDArray[Any], parts: int) -> list[bytes]:
 
 
 def view_columns(raw: bytes, count: int, kind: np.dtype[Any]) -> dict[str, NDArray[Any]]:
-    """Return the columns in such bytes, which are count * kind.itemsize long, by name and without a copy."""
+    """Return the columns in such bytes, which are count * kind.itemsize long, by name and without a
+    copy.
+    """
     columns: dict[str, NDArray[Any]] = {}
     at = 0
     for name, (field, *_) in (kind.fields or {}).items():
         size = count * field.itemsize
-        columns[name] = np.frombuffer(raw, field.base, size // field.base.itemsize, at).reshape(count, *field.shape)
+        columns[name] = np.frombuffer(raw, field.base, size // field.base.itemsize, at).reshape(
+            count, *field.shape
+        )
         at += size
     return columns
 
@@ -349,7 +374,9 @@ def view_segment(value: bytes, limbs: int, values: int = 0) -> dict[str, NDArray
     kind = segment_type(limbs, values)
     count, raw, rest = split_rows(value, kind.itemsize)
     if rest:
-        raise FormatError("A segment of the index volume is damaged; give the index an empty volume to rebuild.")
+        raise FormatError(
+            "A segment of the index volume is damaged; give the index an empty volume to rebuild."
+        )
     return view_columns(raw, count, kind)
 
 
@@ -372,7 +399,9 @@ def split_rows(value: bytes, row_bytes: int) -> tuple[int, bytes, bytes]:
 
 
 def encode_kept(rows: NDArray[Any], ids: bytes) -> bytes:
-    """Return the value of one log record's cached verdicts; `rows` (n,) KEPT, `ids` theirs, one after another."""
+    """Return the value of one log record's cached verdicts; `rows` (n,) KEPT, `ids` theirs, one
+    after another.
+    """
     return encode_rows(rows.tobytes(), len(rows), ids)
 
 

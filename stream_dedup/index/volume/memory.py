@@ -14,10 +14,13 @@ _CHECKPOINTS: Final[dict[Path, dict[bytes, bytes]]] = {}
 class MemoryStore:
     """A `contract.Store` that lives as long as `volume`; give the same dict again to open it again.
 
-    With `read_only` it sees the volume as it was at this moment. Checkpoints stay in this process: `MemoryStore.restored`.
+    With `read_only` it sees the volume as it was at this moment. Checkpoints stay in this process:
+    `MemoryStore.restored`.
     """
 
-    def __init__(self, volume: dict[bytes, bytes] | None = None, *, read_only: bool = False) -> None:
+    def __init__(
+        self, volume: dict[bytes, bytes] | None = None, *, read_only: bool = False
+    ) -> None:
         volume = {} if volume is None else volume
         self._volume = dict(volume) if read_only else volume
         self._read_only = read_only
@@ -31,7 +34,9 @@ class MemoryStore:
             StoreError: there is none.
         """
         if directory not in _CHECKPOINTS:
-            raise StoreError(f"There is no checkpoint {directory} in this process; make one with checkpoint().")
+            raise StoreError(
+                f"There is no checkpoint {directory} in this process; make one with checkpoint()."
+            )
         return cls(dict(_CHECKPOINTS[directory]))
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -40,7 +45,10 @@ class MemoryStore:
         return [self._volume.get(key) for key in keys]
 
     def write(
-        self, puts: Mapping[bytes, bytes], deletes: Collection[bytes], ranges: Collection[tuple[bytes, bytes]] = ()
+        self,
+        puts: Mapping[bytes, bytes],
+        deletes: Collection[bytes],
+        ranges: Collection[tuple[bytes, bytes]] = (),
     ) -> None:
         """See `contract.Store`."""
         self._check()

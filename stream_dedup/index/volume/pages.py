@@ -1,7 +1,8 @@
 """Pages of entries in memory, and what many entries hold, gathered from their pages at once.
 
-Invariants: a page is its value as the store has it, column by column, or, while it changes, an `EntryPage`, row by row; an
-entry is looked for only within its page, so a value that is damaged becomes an error, never another entry.
+Invariants: a page is its value as the store has it, column by column, or, while it changes, an
+`EntryPage`, row by row; an entry is looked for only within its page, so a value that is damaged
+becomes an error, never another entry.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ class Gathered:
 
     __slots__ = ("_begins", "_raw", "_stops", "rows")
 
-    def __init__(self, rows: NDArray[Any], raw: NDArray[np.uint8], begins: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        rows: NDArray[Any],
+        raw: NDArray[np.uint8],
+        begins: NDArray[np.int64],
+        stops: NDArray[np.int64],
+    ) -> None:
         self.rows = rows
         self._raw, self._begins, self._stops = raw, begins, stops
 
@@ -46,7 +53,11 @@ class Gathered:
 
 def taken(ids: Ids, places: NDArray[np.int64]) -> Ids:
     """Return the ids at some places."""
-    return _joined(np.frombuffer(bytearray(ids.joined), np.uint8), (ids.stops - ids.sizes)[places], ids.stops[places])
+    return _joined(
+        np.frombuffer(bytearray(ids.joined), np.uint8),
+        (ids.stops - ids.sizes)[places],
+        ids.stops[places],
+    )
 
 
 def same_ids(one: Ids, other: Ids) -> NDArray[np.bool_]:
@@ -70,7 +81,8 @@ def gather(
 ) -> Gathered:
     """Return fields of the entries at `places` (n,) of the pages numbered `which` (n,).
 
-    `kind` is the rows' type in the pages, whose last field says where an entry's id ends; `wanted` names fields of it.
+    `kind` is the rows' type in the pages, whose last field says where an entry's id ends; `wanted`
+    names fields of it.
 
     Raises:
         FormatError: a page is damaged.
@@ -89,7 +101,14 @@ def gather(
     rows = np.empty(len(which), wanted)
     begins, stops = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
     damaged = _gather(
-        *(raw, np.cumsum(sizes), np.array(counts, np.int64), (kind.itemsize, *_fields(kind, wanted)), which, places),
+        *(
+            raw,
+            np.cumsum(sizes),
+            np.array(counts, np.int64),
+            (kind.itemsize, *_fields(kind, wanted)),
+            which,
+            places,
+        ),
         *(rows.view(np.uint8).reshape(len(which), wanted.itemsize), begins, stops),
     )
     if damaged >= 0:
@@ -98,8 +117,12 @@ def gather(
 
 
 @lru_cache
-def _fields(kind: np.dtype[Any], wanted: np.dtype[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how many bytes of a row lie before each wanted field, and how many it has itself, (fields,) each."""
+def _fields(
+    kind: np.dtype[Any], wanted: np.dtype[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many bytes of a row lie before each wanted field, and how many it has itself,
+    (fields,) each.
+    """
     fields: Any = kind.fields
     found = [(fields[name][1], fields[name][0].itemsize) for name in wanted.names or ()]
     before, size = np.array(found, np.int64).T.copy()
@@ -113,9 +136,19 @@ def _u16(raw: Any, at: Any) -> Any:
 
 @kernel
 def _gather(
-    raw: Any, page_stops: Any, counts: Any, fields: Any, which: Any, places: Any, rows: Any, begins: Any, stops: Any
+    raw: Any,
+    page_stops: Any,
+    counts: Any,
+    fields: Any,
+    which: Any,
+    places: Any,
+    rows: Any,
+    begins: Any,
+    stops: Any,
 ) -> Any:
-    """Fill `rows` (n, bytes), and where each one's id lies in `raw`; return an entry whose page is damaged, or -1."""
+    """Fill `rows` (n, bytes), and where each one's id lies in `raw`; return an entry whose page is
+    damaged, or -1.
+    """
     row_bytes, before, size = fields
     for i in range(len(which)):
         page, place = which[i], places[i]
@@ -132,7 +165,11 @@ def _gather(
             return i
         filled = 0
         for field in range(len(before)):
-            at = first + (place * row_bytes + before[field] if by_row else before[field] * count + place * size[field])
+            at = first + (
+                place * row_bytes + before[field]
+                if by_row
+                else before[field] * count + place * size[field]
+            )
             for byte in range(size[field]):
                 rows[i, filled] = raw[at + byte]
                 filled += 1

@@ -1,10 +1,12 @@
-"""Where in an index's folder its volume lies: one of another layout stays as it is, and this program's is beside it.
+"""Where in an index's folder its volume lies: one of another layout stays as it is, and this
+program's is beside it.
 
     FOLDER              the volume with which the folder was begun
     FOLDER/layout-8     that of a program with layout 8, where the folder was begun with another
 
-So a version with another layout rebuilds its volume from the log (or takes it from a snapshot) while the old one keeps; a
-version that is rolled back finds its own where it left it, and reads on from there.
+So a version with another layout rebuilds its volume from the log (or takes it from a snapshot)
+while the old one keeps; a version that is rolled back finds its own where it left it, and reads on
+from there.
 
 Invariant: nothing is changed in a volume of another layout, and it is opened for reading only.
 """
@@ -32,7 +34,8 @@ def volume_in(folder: Path) -> Path:
 
 
 def layout_of(volume: Path) -> int | None:
-    """Return the number of a volume's layout; None for one that is damaged or no index's, as opening it will tell.
+    """Return the number of a volume's layout; None for one that is damaged or no index's, as
+    opening it will tell.
 
     Raises:
         StoreError: it cannot be read.

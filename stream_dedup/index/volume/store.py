@@ -1,14 +1,15 @@
 """The store on RocksDB; the only user of rocksdict.
 
-Invariants: raw mode, so that no value is ever unpickled; one column family; the write-ahead log is on, so a killed
-process loses nothing, and not synced, so a machine that loses power may lose the newest steps whole (the log topic has
-them); a directory that holds the remains of a volume is never opened as an empty one; a scan that ended early because a
-file is damaged raises instead of looking complete (rocksdict's own `items()` just stops there); a write-ahead log that was
-cut short by a machine's end is read up to there, one with a flipped byte is refused (RocksDB's default would pass over all
-that follows the byte, and open a young volume as an empty one).
+Invariants: raw mode, so that no value is ever unpickled; one column family; the write-ahead log is
+on, so a killed process loses nothing, and not synced, so a machine that loses power may lose the
+newest steps whole (the log topic has them); a directory that holds the remains of a volume is never
+opened as an empty one; a scan that ended early because a file is damaged raises instead of looking
+complete (rocksdict's own `items()` just stops there); a write-ahead log that was cut short by a
+machine's end is read up to there, one with a flipped byte is refused (RocksDB's default would pass
+over all that follows the byte, and open a young volume as an empty one).
 
-Beside a running writer a volume can be opened `read_only`: that takes no lock and changes no file (rocksdict writes its own
-`rocksdict-config.json` once more, with the same content).
+Beside a running writer a volume can be opened `read_only`: that takes no lock and changes no file
+(rocksdict writes its own `rocksdict-config.json` once more, with the same content).
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ _CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
 class RocksStore:
     """A `contract.Store` in a directory, which is made if it is missing.
 
-    With `read_only` the directory must hold a volume, which another process may be writing to; what it wrote before this
-    moment is seen, what it writes later is not.
+    With `read_only` the directory must hold a volume, which another process may be writing to; what
+    it wrote before this moment is seen, what it writes later is not.
 
     Raises:
         VolumeError: the directory cannot be used, or what it holds; an operator must act.
@@ -81,10 +82,16 @@ class RocksStore:
         try:
             self._check_directory()
         except OSError as error:
-            raise VolumeError(f"The index volume {self._path} cannot be looked into ({error.strerror}); {_SET}.") from error
+            raise VolumeError(
+                f"The index volume {self._path} cannot be looked into ({error.strerror}); {_SET}."
+            ) from error
         if read_only and not (self._path / "CURRENT").exists():
-            raise StoreError(f"The directory {self._path} holds no index volume to read; name that of an index.")
-        had_data = any(file.stat().st_size for kind in ("*.sst", "*.log") for file in self._path.glob(kind))
+            raise StoreError(
+                f"The directory {self._path} holds no index volume to read; name that of an index."
+            )
+        had_data = any(
+            file.stat().st_size for kind in ("*.sst", "*.log") for file in self._path.glob(kind)
+        )
         try:
             if read_only:
                 self._database = _open_beside(self._path)
@@ -98,7 +105,8 @@ class RocksStore:
         if had_data and next(self.scan(b""), None) is None:
             self.close()
             raise VolumeError(
-                f"The index volume {self._path} held data and opens as an empty one: RocksDB's file MANIFEST is damaged. Give "
+                f"The index volume {self._path} held data and opens as an empty one: RocksDB's "
+                "file MANIFEST is damaged. Give "
                 "the index an empty directory, and it is rebuilt, or restore a snapshot."
             )
 
@@ -112,12 +120,17 @@ class RocksStore:
         return values
 
     def write(
-        self, puts: Mapping[bytes, bytes], deletes: Collection[bytes], ranges: Collection[tuple[bytes, bytes]] = ()
+        self,
+        puts: Mapping[bytes, bytes],
+        deletes: Collection[bytes],
+        ranges: Collection[tuple[bytes, bytes]] = (),
     ) -> None:
         """See `contract.Store`."""
         database = self._open()
         if self._read_only:
-            raise StoreError(f"The index volume {self._path} was opened to be read only; open it for writing.")
+            raise StoreError(
+                f"The index volume {self._path} was opened to be read only; open it for writing."
+            )
         batch = WriteBatch(raw_mode=True)
         for first, end in ranges:  # before the puts: a batch is carried out in its order
             batch.delete_range(first, end)
@@ -153,7 +166,8 @@ class RocksStore:
             Checkpoint(database).create_checkpoint(str(directory))
         except Exception as error:
             raise StoreError(
-                f"Could not copy the index volume {self._path} to {directory} (RocksDB says: {error}); name a directory "
+                f"Could not copy the index volume {self._path} to {directory} (RocksDB says: "
+                f"{error}); name a directory "
                 "that does not exist yet, on the same file system and with room."
             ) from error
 
@@ -181,9 +195,13 @@ class RocksStore:
 
     def _open(self) -> Rdict:
         if self._failure is not None:
-            raise type(self._failure)(f"{self._failure} Nothing more is read or written until it is opened again.")
+            raise type(self._failure)(
+                f"{self._failure} Nothing more is read or written until it is opened again."
+            )
         if self._database is None:
-            raise StoreError(f"The index volume {self._path} was closed; open it again before using it.")
+            raise StoreError(
+                f"The index volume {self._path} was closed; open it again before using it."
+            )
         return self._database
 
     def _fail(self, doing: str, error: Exception) -> NoReturn:
@@ -194,13 +212,19 @@ class RocksStore:
         told = str(error)
         if any(sign in told for sign in _LOCKED):
             return StoreError(
-                f"Could not open the index volume {self._path}: another process has it open; stop that index, or give this one "
+                f"Could not open the index volume {self._path}: another process has it open; stop "
+                "that index, or give this one "
                 "its own volume with STREAM_DEDUP_INDEX_DIR."
             )
         for signs, cause, kind in _CAUSES:
             if any(sign in told for sign in signs):
-                return kind(f"Could not {doing} the index volume {self._path}: {cause} (RocksDB says: {told}).")
-        return StoreError(f"Could not {doing} the index volume {self._path}: {told}; restart the index.")
+                return kind(
+                    f"Could not {doing} the index volume {self._path}: {cause} (RocksDB says: "
+                    f"{told})."
+                )
+        return StoreError(
+            f"Could not {doing} the index volume {self._path}: {told}; restart the index."
+        )
 
     def _make_directory(self) -> None:
         try:
@@ -208,43 +232,52 @@ class RocksStore:
         except OSError as error:
             kind = StoreError if error.errno in (errno.ENOSPC, errno.EDQUOT) else VolumeError
             raise kind(
-                f"Could not open the index volume {self._path}: the directory cannot be made ({error.strerror}); {_SET}."
+                f"Could not open the index volume {self._path}: the directory cannot be made "
+                f"({error.strerror}); {_SET}."
             ) from error
 
     def _check_directory(self) -> None:
         if not self._path.is_dir():
             if self._path.exists():
-                raise VolumeError(f"The index volume {self._path} is not a directory; name a directory.")
+                raise VolumeError(
+                    f"The index volume {self._path} is not a directory; name a directory."
+                )
             return
         names = {file.name for file in self._path.iterdir()} - _FOREIGN
         if not names:
             return
         if "CURRENT" not in names:
             raise VolumeError(
-                f"The directory {self._path} is not empty and holds no index volume (RocksDB's file CURRENT is missing: "
-                f"there are {', '.join(sorted(names)[:5])}); name an empty directory, and the index is "
+                f"The directory {self._path} is not empty and holds no index volume (RocksDB's "
+                "file CURRENT is missing: "
+                f"there are {', '.join(sorted(names)[:5])}); name an empty directory, and the "
+                "index is "
                 "built there."
             )
         marker = self._path / "rocksdict-config.json"
         try:
             text = marker.read_text("utf-8")
-            # rocksdict writes this file at every opening, and a process killed meanwhile leaves a beginning of it; whose
-            # volume it is, the index tells by its format key.
+            # rocksdict writes this file at every opening, and a process killed meanwhile leaves a
+            # beginning of it; whose volume it is, the index tells by its format key.
             raw_mode: Any = _MARKER.startswith(text) or json.loads(text)["raw_mode"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise VolumeError(
-                f"The directory {self._path} holds a RocksDB without a readable {marker.name}; it was not made by this "
+                f"The directory {self._path} holds a RocksDB without a readable {marker.name}; it "
+                "was not made by this "
                 "index, or is damaged. Name an empty directory, and the index is built there."
             ) from error
         if raw_mode is not True:
             raise VolumeError(
-                f"The directory {self._path} holds a RocksDB of another program (its values are pickled, raw_mode is "
+                f"The directory {self._path} holds a RocksDB of another program (its values are "
+                "pickled, raw_mode is "
                 f"{raw_mode!r}); name an empty directory."
             )
 
 
 def _open_beside(path: Path) -> Rdict:
-    """Open for reading only; anew if the writer replaced a file between our reading its name and opening it."""
+    """Open for reading only; anew if the writer replaced a file between our reading its name and
+    opening it.
+    """
     tries = 0
     while True:
         tries += 1
