@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format lock bench peers model torture docs pictures deploy-tools deploy-rules deploy-chart release-check release-notes dist wheel audit-libraries image clean
+.PHONY: help setup demo test test-all check subjects format lock bench peers model torture docs pictures deploy-tools deploy-rules deploy-chart release-check release-notes dist wheel audit-libraries image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,14 @@ check: .venv/ready  ## lint, format and types
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
+	@$(MAKE) --no-print-directory subjects
+
+# The commit from which on subjects follow CONTRIBUTING, until there is a release.
+SUBJECTS_SINCE := 7e65932e
+subjects:  ## list commit subjects since the last release that lack an area or exceed 72 characters
+	@since=$$(git describe --tags --abbrev=0 2>/dev/null || echo $(SUBJECTS_SINCE)); \
+	  git log --no-merges --format='%h %s' $$since..HEAD 2>/dev/null | \
+	  awk '{ subject = substr($$0, length($$1) + 2) } subject !~ /^[a-z0-9_\/.,-]+: [a-z0-9`]/ || length(subject) > 72 { print "subject: " $$0 }'
 
 format: .venv/ready  ## let ruff format everything
 	$(RUN) ruff check --fix .
