@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_872
+WHOLE = 35_908
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
@@ -22,10 +22,10 @@ CEILINGS = {
     "ground": 1_449,
     "index": 6_547,
     "indexer": 1_090,
-    "inputs": 2_760,
+    "inputs": 2_786,
     "insights": 893,
     "kafka": 1_922,
-    "local": 1_431,
+    "local": 1_441,
     "log": 1_168,
     "machine": 270,
     "proof": 1_887,

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +28,7 @@ PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
 _ROWS_AT_ONCE = 4096
 _NO_TEXT = object()
+_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 class ColumnarRows(NamedTuple):
@@ -84,12 +86,39 @@ def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
             count = 1 if rows.lost else rows.batch.num_rows
             skipped = min(max(0, first - number), count)
             if skipped < count:
-                yield (
-                    rows
-                    if rows.lost
-                    else rows._replace(batch=rows.batch.slice(skipped), first=rows.first + skipped)
-                )
+                if rows.lost:
+                    yield rows
+                else:
+                    batch = _plain_columns(rows.batch.slice(skipped))
+                    yield rows._replace(batch=batch, first=rows.first + skipped)
             number += count
+
+
+def _plain_columns(batch: Any) -> Any:
+    """Return a batch whose views of texts and bytes are plain columns: Arrow takes no rows of
+    views.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    schema = pa.schema(
+        [field.with_type(_without_views(field.type)) for field in batch.schema],
+        batch.schema.metadata,
+    )
+    return batch if schema.equals(batch.schema) else batch.cast(schema)
+
+
+def _without_views(kind: Any) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
+    return kind
 
 
 def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
@@ -168,6 +197,17 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".")
 
 
+def json_of(value: object) -> str:
+    """Return the JSON of a value that a column of any type can hold.
+
+    Times are ISO 8601, bytes that are no text Base64, what is no number null.
+    """
+    try:
+        return _ENCODER.encode(value).decode()
+    except UnicodeEncodeError:  # lone surrogates
+        return json.dumps(value, default=msgspec.to_builtins)
+
+
 def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
     """Return each row as JSON, and as the dictionary that it was made of; or why there is none of
     it.
@@ -176,7 +216,7 @@ def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
         InputError: a column cannot be written as JSON; the sentence names its type.
     """
     names = batch.schema.names
-    encode = msgspec.json.Encoder(decimal_format="number").encode
+    encode = _ENCODER.encode
     try:
         columns = [_values(batch.column(at)) for at in range(batch.num_columns)]
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -35,6 +35,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import counted
 from stream_dedup.index.index import LogIndex
 from stream_dedup.inputs.charset import decode_page
+from stream_dedup.inputs.columnar import json_of
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, read_documents
 from stream_dedup.local.offline import Judged, OfflineDocument, open_index, store_at
 
@@ -265,9 +266,21 @@ def _write_lines(rows: Sequence[_Row], path: Path) -> None:
 
 
 def _write_table(table: Any, path: Path) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - an extra
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
-    pq.write_table(table, path)
+    try:
+        pq.write_table(table, path)
+    except pa.ArrowNotImplementedError:  # Parquet has no intervals of months: their JSON is written
+        for place, column in enumerate(table.columns):
+            try:
+                pq.write_table(table.select([place]).slice(0, 0), pa.BufferOutputStream())
+            except pa.ArrowNotImplementedError:
+                values = [None if value is None else json_of(value) for value in column.to_pylist()]
+                table = table.set_column(
+                    place, table.column_names[place], pa.array(values, pa.string())
+                )
+        pq.write_table(table, path)
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -338,7 +351,8 @@ def _line(row: _Row) -> bytes:
             "id": raw.name,
             "text": row.text if is_judged else decode_page(raw.raw, raw.charset),
         }
-    return json.dumps({**fields, **_added(row)}).encode()
+    written = {**fields, **_added(row)}
+    return (json.dumps(written) if raw.row is None else json_of(written)).encode()
 
 
 def _table(rows: Sequence[_Row]) -> Any:
@@ -402,5 +416,5 @@ def _column(values: Sequence[Any], name: str) -> Any:
         return pa.array(values, kinds.get(name, added))
     except (pa.ArrowException, OverflowError, TypeError):
         return pa.array(
-            [None if value is None else json.dumps(value) for value in values], pa.string()
+            [None if value is None else json_of(value) for value in values], pa.string()
         )
