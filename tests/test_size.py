@@ -9,30 +9,30 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_908
+WHOLE = 35_813
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
-    "checks": 750,
-    "cli": 4_488,
+    "checks": 744,
+    "cli": 4_483,
     "console": 1_407,
     "control": 450,
     "demo": 1_098,
     "fingerprinting": 2_749,
-    "ground": 1_449,
-    "index": 6_547,
+    "ground": 1_443,
+    "index": 6_538,
     "indexer": 1_090,
     "inputs": 2_786,
     "insights": 893,
     "kafka": 1_922,
     "local": 1_441,
-    "log": 1_168,
+    "log": 1_157,
     "machine": 270,
-    "proof": 1_887,
+    "proof": 1_884,
     "search": 1_246,
     "service": 895,
-    "settings": 699,
-    "worker": 2_144,
+    "settings": 698,
+    "worker": 2_090,
     "": 43,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

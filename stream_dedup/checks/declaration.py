@@ -3,15 +3,13 @@ record declares.
 
 What that record declares must be what this worker would write: recipe, group and naming. And it
 must read documents as the others of its log do: two workers that differ in what a document's text,
-id, scope or rank is give one page two texts, and an exact copy of it is none any more, without an
+id or scope is give one page two texts, and an exact copy of it is none any more, without an
 error anywhere.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
@@ -74,13 +72,6 @@ def _refusals(
             f"{settings.log_ids}: one document "
             f"would have two names. Set it to {log_ids}, or begin a new log with another "
             "STREAM_DEDUP_TOPIC_PREFIX.",
-        )
-    if settings.better == BetterRule.AUTHORITY.label and settings.host_ranks is None:
-        yield refused(
-            "better",
-            "STREAM_DEDUP_BETTER is authority, and no file says which hosts stand high; name one "
-            "with "
-            "STREAM_DEDUP_HOST_RANKS, such as a list of Tranco's.",
         )
 
 
@@ -175,9 +166,7 @@ _FIELDS = ("value_format", "text_field", "text_is", "text_encoding", "id_field",
 
 
 def reading_of(settings: Settings) -> dict[str, str | None]:
-    """Return the settings that decide what a document's text, id, scope and rank are; of the file
-    of ranks, its digest.
-    """
+    """Return the settings that decide what a document's text, id and scope are."""
     found = {name: getattr(settings, name) for name in _FIELDS}
     if settings.value_format == "raw":
         found["text_field"] = None
@@ -186,10 +175,6 @@ def reading_of(settings: Settings) -> dict[str, str | None]:
         found["reader_schema"] = str(settings.reader_schema)
     if settings.text_at is not None:
         found["text_at"] = settings.text_at
-    if settings.host_ranks is not None:  # likewise; by what it says, wherever it lies
-        found["host_ranks"] = hashlib.blake2b(
-            Path(settings.host_ranks).read_bytes(), digest_size=8
-        ).hexdigest()
     return found
 
 

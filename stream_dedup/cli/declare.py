@@ -68,7 +68,7 @@ def declare_command(
         typer.Option(
             "--better",
             metavar="RULE",
-            help="Which copy is better from now on: longest, newest or authority.",
+            help="Which copy is better from now on: longest or newest.",
         ),
     ] = None,
     form: Annotated[

@@ -30,7 +30,6 @@ from stream_dedup.inputs.sources import SourceFile, need_one_text
 from stream_dedup.local.offline import check_widths
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker.ranks import HostRanks
 
 _GONE = "Name a document that is still there, or give a file with its text."
 
@@ -165,14 +164,8 @@ def _is_better(settings: Settings, copy: _Side, kept: _Side) -> bool:
     """Return whether the second, as a copy of the first, is better than it by the settings'
     rule.
     """
-    ranks = HostRanks.read(settings.host_ranks)
-    sides = (copy, kept)
-    found = [0, 0] if ranks is None else ranks.of([side.document.id for side in sides]).tolist()
-    mine, best = (
-        (side.features, side.document.time_ms, rank)
-        for side, rank in zip(sides, found, strict=True)
-    )
-    return beats(BetterRule.named(settings.better), mine, best)
+    later, best = ((side.features, side.document.time_ms) for side in (copy, kept))
+    return beats(BetterRule.named(settings.better), later, best)
 
 
 def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reason | None, str]:

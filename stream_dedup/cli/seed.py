@@ -38,7 +38,6 @@ from stream_dedup.log.records import Source, encode_seed
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.prepare import Preparer
-from stream_dedup.worker.ranks import HostRanks
 
 _DOCUMENTS_AT_ONCE = 5000
 _PROBLEMS_NAMED = 5
@@ -90,7 +89,6 @@ def seed_command(
         settings.judging_mode,
         digests_ids=settings.log_ids == "digest",
         encode=partial(encode_seed, form=now.format),
-        ranks=HostRanks.read(settings.host_ranks),
     )
     appender = LogAppender(settings, names.fingerprints, "seed")
     totals = _Totals()

@@ -114,7 +114,7 @@ def use_index() -> None:
     crcs_of(ids)
     same_ids(ids, ids)
     narrow = first.astype(np.uint32)
-    copies = Copies(narrow, first, narrow, narrow, first)
+    copies = Copies(narrow, first, narrow, first)
     CopyCounts(MemoryStore()).count(first, copies, copies, [b""], BetterRule.LONGEST, counts=True)
 
 

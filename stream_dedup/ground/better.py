@@ -1,8 +1,7 @@
 """By which rule a copy of a document is better than the representative and all copies before it.
 
-`longest`: at least a tenth more features than the best so far. `newest`: a later time. `authority`:
-its host stands higher in a file of ranks. Ties keep the earlier, so what is best follows from the
-log alone.
+`longest`: at least a tenth more features than the best so far. `newest`: a later time. Ties keep
+the earlier, so what is best follows from the log alone.
 """
 
 from __future__ import annotations
@@ -10,10 +9,6 @@ from __future__ import annotations
 import enum
 
 from stream_dedup.ground.errors import ConfigurationError
-
-UNRANKED = 0
-"""The rank of a host that the file of ranks does not name; 1 is the highest."""
-RANK_MAX = (1 << 32) - 1
 
 
 class BetterRule(enum.IntEnum):
@@ -23,7 +18,6 @@ class BetterRule(enum.IntEnum):
 
     LONGEST = 1
     NEWEST = 2
-    AUTHORITY = 3
 
     @property
     def label(self) -> str:
@@ -40,9 +34,7 @@ class BetterRule(enum.IntEnum):
         for rule in cls:
             if rule.label == name:
                 return rule
-        raise ConfigurationError(
-            f"What is better is longest, newest or authority, not {name!r:.60}."
-        )
+        raise ConfigurationError(f"What is better is longest or newest, not {name!r:.60}.")
 
 
 BETTER_LABELS = tuple(
@@ -51,13 +43,9 @@ BETTER_LABELS = tuple(
 """The header's value by number; of what does not beat the best, nothing."""
 
 
-def beats(rule: BetterRule, copy: tuple[int, int, int], best: tuple[int, int, int]) -> bool:
-    """Return whether a copy is better than another; of each its features, its time in ms, and its
-    host's rank.
-    """
-    (features, time_ms, rank), (best_features, best_time_ms, best_rank) = copy, best
+def beats(rule: BetterRule, copy: tuple[int, int], best: tuple[int, int]) -> bool:
+    """Return whether a copy is better than another; of each its features and its time in ms."""
+    (features, time_ms), (best_features, best_time_ms) = copy, best
     if rule is BetterRule.NEWEST:
         return time_ms > best_time_ms
-    if rule is BetterRule.AUTHORITY:
-        return rank != UNRANKED and (best_rank == UNRANKED or rank < best_rank)
     return features > best_features and 10 * features >= 11 * best_features

@@ -1,11 +1,11 @@
 """Records on `fingerprints`, the one order: packed batches of documents, and control records.
 
     record  := frame "SDLG", format 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
-    batch   := recipe(str8) mode(u8) print_limbs(u8) sketch_bytes(u8) has_ranks(u8) nonce(16) number(u64)
+    batch   := recipe(str8) mode(u8) print_limbs(u8) sketch_bytes(u8) nonce(16) number(u64)
                sources(u16) source* documents(u32) column*
     source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
     columns := source(u16) offset(i64) value_digest(u64) text_digest(16) print(u64 x print_limbs, low limb first)
-               sketch(sketch_bytes) features(u32) scope(u64) time_ms(i64) rank(u32 x has_ranks)
+               sketch(sketch_bytes) features(u32) scope(u64) time_ms(i64)
                id_bytes(u16), each for all documents; then the ids, concatenated
     control := UTF-8 JSON object with sorted keys; `type` names it
     seed    := batch, of documents that were delivered elsewhere; epoch and committed are 0
@@ -21,8 +21,8 @@ Worked example: tests/golden/formats/1/records.json holds one record of each kin
 Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX`
 bytes; documents of one partition stand in offset order; a batch carries, of each source partition,
 the (epoch, committed offset) that its worker read from the broker or had confirmed, never one
-merely sent; `sketch_bytes` is 120, or 0 if the recipe makes no sketches; `has_ranks` is 1 if a
-document's host has a rank, else 0; the bytes are a function of the fields and the format alone; a
+merely sent; `sketch_bytes` is 120, or 0 if the recipe makes no sketches;
+the bytes are a function of the fields and the format alone; a
 record that says what its format does not (a kind, an order, a field of an order) was written by a
 newer program, and stops the role like a newer format: else replicas of two versions would go apart.
 """
@@ -39,7 +39,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.better import UNRANKED
 from stream_dedup.ground.document import (
     DIGEST_BYTES,
     ID_BYTES_MAX,
@@ -68,9 +67,9 @@ _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_BATCH = struct.Struct(f"<BBBB{NONCE_BYTES}sQH")
+_BATCH = struct.Struct(f"<BBB{NONCE_BYTES}sQH")
 _SOURCE = struct.Struct(f"<{TOPIC_ID_BYTES}sIQQ")
-_FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 4 + 2
+_FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,7 @@ class Batch:
     uint64 of the raw value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints`
     (n, width / 64) uint64, low limb first; `sketches` (n, 80) uint8, or (n, 0) if the recipe makes
     none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one common scope; `time_ms` (n,)
-    int64, the record's time; `ids` n byte strings of at most 512 bytes, `Ids` in a decoded one;
-    `ranks` (n,) uint32 of the documents' hosts, `UNRANKED` for most, or None if no host has one.
+    int64, the record's time; `ids` n byte strings of at most 512 bytes, `Ids` in a decoded one.
     """
 
     recipe: str
@@ -111,7 +109,6 @@ class Batch:
     scope: NDArray[np.uint64]
     time_ms: NDArray[np.int64]
     ids: Sequence[bytes]
-    ranks: NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -120,10 +117,6 @@ class Batch:
         """Return where the document at `place` lies in its source topic."""
         source = self.sources[int(self.source[place])]
         return Position(source.topic, source.topic_id, source.partition, int(self.offset[place]))
-
-    def rank(self, place: int) -> int:
-        """Return the rank of the host of the document at `place`."""
-        return UNRANKED if self.ranks is None else int(self.ranks[place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +149,7 @@ class Release:
     unique_from: int
 
 
-# What a batch has one value of for each document, beside its partition, id and rank.
+# What a batch has one value of for each document, beside its partition and id.
 _COLUMNS: Final = (
     "offset",
     "value_digest",
@@ -178,14 +171,6 @@ def joined_batch(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
     shift = np.cumsum([0, *(len(one.sources) for one in batches[:-1])])
-    ranks = None
-    if any(one.ranks is not None for one in batches):
-        ranks = np.concatenate(
-            [
-                np.full(len(one), UNRANKED, np.uint32) if one.ranks is None else one.ranks
-                for one in batches
-            ]
-        )
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(one, name) for one in batches]) for name in _COLUMNS
     }
@@ -195,7 +180,6 @@ def joined_batch(batches: Sequence[Batch]) -> Batch:
         source=np.concatenate([one.source for one in batches])
         + np.repeat(shift, [len(one) for one in batches]),
         ids=Ids.one_after_another([Ids.of(one.ids) for one in batches]),
-        ranks=ranks,
         **columns,
     )
 
@@ -212,7 +196,6 @@ def document_of(batch: Batch, place: int) -> Batch:
         sources=(Source(source.topic, source.topic_id, source.partition, 0, 0),),
         source=np.zeros(1, np.uint16),
         ids=batch.ids[rows],
-        ranks=None if batch.ranks is None else batch.ranks[rows],
         **columns,
     )
 
@@ -249,9 +232,6 @@ def encode_release(release: Release, form: int = FIRST_FORMAT) -> bytes:
 
 def _batch_body(batch: Batch) -> bytes:
     count, limbs, size = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
-    ranks = (
-        b"" if batch.ranks is None or not batch.ranks.any() else batch.ranks.astype("<u4").tobytes()
-    )
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(
             f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}."
@@ -265,9 +245,7 @@ def _batch_body(batch: Batch) -> bytes:
     ids = Ids.of(batch.ids)
     parts = [
         _str8(batch.recipe),
-        _BATCH.pack(
-            batch.mode, limbs, size, bool(ranks), batch.nonce, batch.number, len(batch.sources)
-        ),
+        _BATCH.pack(batch.mode, limbs, size, batch.nonce, batch.number, len(batch.sources)),
     ]
     for source in batch.sources:
         parts += (
@@ -285,7 +263,6 @@ def _batch_body(batch: Batch) -> bytes:
         batch.features.astype("<u4").tobytes(),
         batch.scope.astype("<u8").tobytes(),
         batch.time_ms.astype("<i8").tobytes(),
-        ranks,
         ids.sizes.astype("<u2").tobytes(),
         ids.joined,
     )
@@ -402,7 +379,7 @@ def split_sizes(
 
 def _decode_batch(reader: Reader, what: str) -> Batch:
     recipe = reader.text(_U8)
-    mode, limbs, size, has_ranks, nonce, number, named = reader.unpack(_BATCH)
+    mode, limbs, size, nonce, number, named = reader.unpack(_BATCH)
     sources = [Source(reader.text(_U8), *reader.unpack(_SOURCE)) for _ in range(named)]
     (count,) = reader.unpack(_U32)
     if not 0 < count <= DOCUMENTS_MAX:
@@ -411,14 +388,12 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         raise FormatError(
             f"{what} claims prints of {limbs} limbs of 64 bits and mode {mode}, which do not exist."
         )
-    if has_ranks > 1:
-        raise FormatError(f"{what} claims ranks in a way that does not exist.")
     if size not in _SKETCHES:
         raise FormatError(
             f"{what} claims sketches of {size} bytes; a sketch has {SKETCH_BYTES}, or there is "
             "none."
         )
-    columns = reader.columns(_columns_of(count, limbs, size, has_ranks))
+    columns = reader.columns(_columns_of(count, limbs, size))
     source, sizes = columns["source"], columns["id_bytes"]
     if not sources or int(source[source.argmax()]) >= len(
         sources
@@ -445,12 +420,11 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         ),
         *(columns["features"], columns["scope"], columns["time_ms"]),
         ids,
-        columns["rank"] if has_ranks else None,
     )
 
 
 @lru_cache(maxsize=2 * DOCUMENTS_MAX)
-def _columns_of(count: int, limbs: int, sketch_bytes: int, has_ranks: int) -> np.dtype[Any]:
+def _columns_of(count: int, limbs: int, sketch_bytes: int) -> np.dtype[Any]:
     """Return how the columns of `count` documents lie in a record."""
     columns: list[tuple[str, str, tuple[int, ...]]] = [
         ("source", "<u2", (count,)),
@@ -462,7 +436,6 @@ def _columns_of(count: int, limbs: int, sketch_bytes: int, has_ranks: int) -> np
         ("features", "<u4", (count,)),
         ("scope", "<u8", (count,)),
         ("time_ms", "<i8", (count,)),
-        ("rank", "<u4", (count * has_ranks,)),
         ("id_bytes", "<u2", (count,)),
     ]
     return np.dtype(columns)

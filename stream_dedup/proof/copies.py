@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stream_dedup.ground.document import Position
 from stream_dedup.log.records import Batch
 
-RULES = ("longest", "newest", "authority")
+RULES = ("longest", "newest")
 """By their numbers, counted from 1."""
 
 
@@ -21,7 +21,6 @@ class SeenCopy(NamedTuple):
 
     features: int
     time_ms: int
-    rank: int
     position: Position
     id: bytes
     rule: int = 0
@@ -30,9 +29,7 @@ class SeenCopy(NamedTuple):
         """Return whether it is better than the best so far."""
         if rule == "longest":
             return self.features > best.features and self.features * 10 >= best.features * 11
-        if rule == "newest":
-            return self.time_ms > best.time_ms
-        return self.rank > 0 and (best.rank == 0 or self.rank < best.rank)
+        return self.time_ms > best.time_ms
 
 
 @dataclass(eq=False, slots=True)
@@ -68,4 +65,4 @@ class FoldedCopies:
 def seen_copy(batch: Batch, place: int) -> SeenCopy:
     """Return a document of a batch as the rules see it."""
     features, time_ms = int(batch.features[place]), int(batch.time_ms[place])
-    return SeenCopy(features, time_ms, batch.rank(place), batch.position(place), batch.ids[place])
+    return SeenCopy(features, time_ms, batch.position(place), batch.ids[place])

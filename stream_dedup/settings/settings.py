@@ -365,21 +365,11 @@ class Settings(BaseModel):
         "a duplicate, and is written "
         "anew once in a sixteenth of the window. Taken and changed like `plan`.",
     )
-    better: Literal["longest", "newest", "authority"] = Field(
+    better: Literal["longest", "newest"] = Field(
         default="longest",
         description="Which copy beats the kept document and every copy before, as `dedup.better` "
         "says: `longest` has a tenth "
-        "more features, `newest` a later time, `authority` a host that stands higher in "
-        "`host_ranks`. Taken and "
-        "changed like `plan`.",
-    )
-    host_ranks: ReadableFile | None = Field(
-        default=None,
-        description="File of hosts for `better` `authority`: lines `RANK,HOST` as in Tranco's "
-        "lists, or hosts alone, the "
-        "highest first. The same for all workers of a filter; after a change, `stream-dedup "
-        "declare "
-        "--reading`.",
+        "more features, `newest` a later time. Taken and changed like `plan`.",
     )
     count_copies: bool = Field(
         default=False,

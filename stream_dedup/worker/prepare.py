@@ -34,7 +34,6 @@ from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.log import headers, records
 from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.log.frame import table_of
-from stream_dedup.worker.ranks import HostRanks
 
 # Bytes of values that are prepared before the clock is looked at: as many as take a second at most,
 # and the usual batch of what one kernel does at once is not cut.
@@ -183,7 +182,7 @@ class Preparer:
     With `digests_ids` the log gets keyed digests instead of ids. `encode` makes a log record of a
     batch, of at most `record_documents`. Where texts take long, the clock is looked at after each
     `slow_bytes` of values. Of texts that lie elsewhere at most `ahead_bytes` are held before their
-    turn. `ranks`, where there are some, go into the log.
+    turn.
     """
 
     def __init__(
@@ -199,7 +198,6 @@ class Preparer:
         slow_bytes: int = SLOW_BYTES,
         record_documents: int = records.DOCUMENTS_MAX,
         ahead_bytes: int = AHEAD_BYTES,
-        ranks: HostRanks | None = None,
     ) -> None:
         self._decoder = decoder
         self._fingerprinter = fingerprinter
@@ -212,7 +210,6 @@ class Preparer:
         self._slow_bytes = slow_bytes
         self._record_documents = record_documents
         self._ahead_bytes = ahead_bytes
-        self._ranks = ranks
         self._number = 0
         self._unforeseen = Unforeseen("fingerprint", "fingerprinter")
         self._is_quick = not decoder.reads_pages and (
@@ -431,7 +428,6 @@ class Preparer:
         ids = (
             [digest_id(one, self._recipe.key) for one in own_ids] if self._digests_ids else own_ids
         )
-        ranks = None if self._ranks is None else self._ranks.of(own_ids)
         messages = batch.messages
         start = 0
         for count in records.split_sizes(
@@ -469,7 +465,6 @@ class Preparer:
                     scope=documents.scopes[chosen],
                     time_ms=documents.times_ms[chosen],
                     ids=tuple(ids[part]),
-                    ranks=None if ranks is None else ranks[part],
                 )
             )
             batch.parts.append(Part(self._number, raw, asked.tolist()))

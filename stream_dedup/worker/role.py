@@ -34,7 +34,6 @@ from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import OutputWriter, warm_up
 from stream_dedup.worker.prepare import Preparer
 from stream_dedup.worker.questions import Questions, WrittenFormat
-from stream_dedup.worker.ranks import HostRanks
 from stream_dedup.worker.startup import SourceCluster
 
 
@@ -221,7 +220,6 @@ def _make_preparer(
         slow_bytes=around.pace.slow_bytes,
         record_documents=around.pace.record_documents,
         ahead_bytes=budget.ahead_bytes,
-        ranks=HostRanks.read(settings.host_ranks),
     )
 
 

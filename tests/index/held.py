@@ -40,7 +40,7 @@ def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
         best = position(int(row["source"]), int(row["offset"]))
         identifier = volume.get(layout.best_id_key(number), b"")
         times = (int(row["first_ms"]), int(row["last_ms"]))
-        figures = (int(row["features"]), int(row["time_ms"]), int(row["rank"]), int(row["rule"]))
+        figures = (int(row["features"]), int(row["time_ms"]), int(row["rule"]))
         found[position(int(entry["source"]), int(entry["offset"]))] = (
             int(row["copies"]),
             times,
@@ -61,7 +61,7 @@ def folded(fold: Fold) -> dict[str, tuple[Any, ...]]:
             (one.copies.first_ms, one.copies.last_ms),
             named(one.copies.best.position),
             one.copies.best.id if one.copies.best.rule else b"",
-            (*one.copies.best[:3], one.copies.best.rule),
+            (one.copies.best.features, one.copies.best.time_ms, one.copies.best.rule),
         )
         for one in fold._by_position.values()
         if one.copies.count or one.copies.best.rule

@@ -33,7 +33,7 @@ from stream_dedup.log.records import (
 
 RECIPE = "words:128:test:000000"
 TOPIC = "documents"
-RULES = ("longest", "newest", "authority")
+RULES = ("longest", "newest")
 TOPIC_ID = bytes(range(16))
 FLOOR = 3
 APPEND_MS = 1_790_000_000_000
@@ -79,7 +79,6 @@ class Doc:
     id: bytes = b""
     time_ms: int = APPEND_MS - 5_000
     sketch: bytes = b""
-    rank: int = 0
 
 
 def declare(plan: Plan, **fields: Any) -> bytes:
@@ -162,9 +161,6 @@ def batch_of(
         scope=np.array([doc.scope for doc in docs], np.uint64),
         time_ms=np.array([doc.time_ms for doc in docs], np.int64),
         ids=tuple(doc.id for doc in docs),
-        ranks=np.array([doc.rank for doc in docs], np.uint32)
-        if any(doc.rank for doc in docs)
-        else None,
     )
 
 
@@ -304,7 +300,6 @@ class RandomLog:
             id=chance.choice([b"", b"a", b"b", b"c" * 512]),
             time_ms=chance.choice([-1, 0, APPEND_MS + offset]),
             sketch=random_sketch(chance) if self._has_sketches else b"",
-            rank=chance.choice([0, 0, 1, 5, 2**32 - 1]) if self._better == "authority" else 0,
         )
         for base_number in range(4):  # what is near wanders, so that there are chains
             if chance.random() < 0.05:

@@ -19,7 +19,7 @@ from stream_dedup.index.volume.memory import MemoryStore
 from tests.index.held import held, named
 from tests.index.logs import APPEND_MS, TOPIC, TOPIC_ID, Doc, batch, declare, forget, judged
 
-KEPT = Doc(0, 0, 0, b"k" * 16, 7, features=100, id=b"kept", time_ms=1000, rank=50)
+KEPT = Doc(0, 0, 0, b"k" * 16, 7, features=100, id=b"kept", time_ms=1000)
 
 
 def at(offset: int) -> str:
@@ -59,8 +59,6 @@ BETTER = {
     # after a longer copy, the next has to be a tenth longer than that one; a tie keeps the earlier
     "longest": ("features", [100, 109, 110, 110, 120, 121, 60, 134], [0, 0, 1, 0, 0, 1, 0, 1]),
     "newest": ("time_ms", [1000, 1001, 900, 1001, 5000], [0, 1, 0, 0, 1]),
-    # a smaller number is higher; who has no rank beats nobody
-    "authority": ("rank", [0, 50, 49, 49, 1], [0, 0, 1, 0, 1]),
 }
 
 
@@ -78,15 +76,6 @@ def test_which_copy_is_better(rule: str, at_once: int) -> None:
     assert found == [
         (copies, label if better else 0) for copies, better in enumerate([0, *is_better])
     ]
-
-
-def test_who_has_no_rank_is_beaten_by_all_who_have_one() -> None:
-    index, other = opened({}, better="authority"), replace(KEPT, rank=0)
-    found = told(
-        index, [other, replace(other, offset=21, digest=b"p" * 16, value=9, rank=2**32 - 1)]
-    )
-
-    assert [better for _, better in found] == [0, BetterRule.AUTHORITY]
 
 
 def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:

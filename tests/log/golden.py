@@ -70,7 +70,7 @@ def records_of(form: int) -> dict[str, bytes]:
     """Return one record of each kind, and one order of each type."""
     return {
         "batch": records.encode_batch(make_batch(), form),
-        "batch without sketches and ranks": records.encode_batch(make_batch(1, size=0), form),
+        "batch without sketches": records.encode_batch(make_batch(1, size=0), form),
         "seed": records.encode_seed(make_batch(2), form),
         "release": records.encode_release(records.Release(make_batch(1), 8812), form),
     } | {

@@ -155,7 +155,6 @@ def test_what_format_1_can_say_is_frozen() -> None:
     assert {one.label: int(one) for one in BetterRule} == {
         "longest": 1,
         "newest": 2,
-        "authority": 3,
     }
     assert {one.label: int(one) for one in Reason} == REASONS
     assert {field.name for field in fields(Plan)} == records.FORMATS[1].parts["plan"] == set(PLAN)

@@ -250,7 +250,7 @@ def test_the_size_bound_is_an_upper_bound() -> None:
             kept,
             80,
             2**32 - 1,
-            BetterRule.AUTHORITY,
+            BetterRule.LONGEST,
         ),
         headers.of_dead_letter(
             DeadLetter("fingerprint", "E" * 60, "€" * 2000), long, "g" * 200, 253_402_300_799_999

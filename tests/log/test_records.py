@@ -41,7 +41,6 @@ def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, size: int = 12
         scope=np.arange(count, dtype=np.uint64) << np.uint64(40),
         time_ms=np.full(count, 1_790_000_000_000, np.int64),
         ids=tuple((f"id-{index}-é".encode() * 100)[:id_bytes] for index in range(count)),
-        ranks=np.arange(count, dtype=np.uint32) if count > 1 else None,
     )
 
 

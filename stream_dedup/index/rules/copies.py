@@ -1,9 +1,8 @@
 """Which copy of a representative is the best, and, where the log counts them, how many there were
 and when.
 
-    row     copies(u32) first_ms(i64) last_ms(i64) and, of the best so far: features(u32) time_ms(i64) rank(u32) rule(u8: by
-            which it beat what was best before; 0, it is the representative itself) source(u32)
-            offset(i64)
+    row     copies(u32) first_ms(i64) last_ms(i64) and, of the best so far: features(u32) time_ms(i64) rule(u8: by which it
+            beat what was best before; 0, it is the representative itself) source(u32) offset(i64)
 
 A representative has a row, under its entry's number, once it has a better copy or a copy that was
 counted. The id of the best copy lies beside it, so that a take-down reads ids and nothing else.
@@ -24,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.better import UNRANKED, BetterRule
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.index.rules.published import Published
 from stream_dedup.index.volume.contract import Store, Writes
@@ -39,12 +38,11 @@ from stream_dedup.index.volume.layout import (
 )
 from stream_dedup.machine.compiled import inlined, kernel
 
-_ROW: Final = struct.Struct("<IqqIqIBIq")  # as COPIES
+_ROW: Final = struct.Struct("<IqqIqBIq")  # as COPIES
 _ROWS_KEPT: Final = 16_384
 _ROWS_AT_FIRST: Final = 1024
 _COPIES_MAX: Final = (1 << 32) - 1
-_UNRANKED: Final = UNRANKED
-_LONGEST, _NEWEST, _AUTHORITY = map(int, BetterRule)
+_NEWEST: Final = int(BetterRule.NEWEST)
 _DAMAGED: Final = "A count of copies in the index volume is damaged; give the index an empty volume, and it is rebuilt."
 
 
@@ -53,7 +51,6 @@ class Copies(NamedTuple):
 
     features: NDArray[np.uint32]
     times_ms: NDArray[np.int64]
-    ranks: NDArray[np.uint32]
     sources: NDArray[np.uint32]
     offsets: NDArray[np.int64]
 
@@ -185,7 +182,7 @@ class CopyCounts:
                 continue
             if len(raw) != COPIES.itemsize:
                 raise FormatError(_DAMAGED)
-            copies, first_ms, last_ms, _, _, _, rule, source, offset = _ROW.unpack(raw)
+            copies, first_ms, last_ms, _, _, rule, source, offset = _ROW.unpack(raw)
             found.append(
                 BestCopy(identifier or b"", copies, first_ms, last_ms, rule, source, offset)
             )
@@ -243,18 +240,10 @@ _NO_ROW: Final = bytes(COPIES.itemsize)
 
 @inlined
 def _is_better(
-    rule: Any,
-    features: Any,
-    time_ms: Any,
-    rank: Any,
-    best_features: Any,
-    best_time_ms: Any,
-    best_rank: Any,
+    rule: Any, features: Any, time_ms: Any, best_features: Any, best_time_ms: Any
 ) -> Any:
     if rule == _NEWEST:
         return time_ms > best_time_ms
-    if rule == _AUTHORITY:
-        return rank != _UNRANKED and (best_rank == _UNRANKED or rank < best_rank)
     own, best = np.int64(features), np.int64(best_features)
     return own > best and 10 * own >= 11 * best
 
@@ -263,9 +252,8 @@ def _is_better(
 def _beat(first: Any, copies: Any, rule: Any, beats_first: Any) -> None:
     """Say which duplicates are better than their representative itself."""
     for i in range(len(beats_first)):
-        mine = (copies.features[i], copies.times_ms[i], copies.ranks[i])
         beats_first[i] = _is_better(
-            rule, *mine, first.features[i], first.times_ms[i], first.ranks[i]
+            rule, copies.features[i], copies.times_ms[i], first.features[i], first.times_ms[i]
         )
 
 
@@ -290,11 +278,7 @@ def _count(
         if row.copies == 0:
             row.first_ms = row.last_ms = first.times_ms[i]
             if row.rule == 0:
-                row.features, row.time_ms, row.rank = (
-                    first.features[i],
-                    first.times_ms[i],
-                    first.ranks[i],
-                )
+                row.features, row.time_ms = first.features[i], first.times_ms[i]
                 row.source, row.offset = first.sources[i], first.offsets[i]
         if counts:
             if row.copies < _COPIES_MAX:
@@ -302,8 +286,8 @@ def _count(
             told[i] = row.copies
             row.first_ms = min(row.first_ms, copies.times_ms[i])
             row.last_ms = max(row.last_ms, copies.times_ms[i])
-        mine = (copies.features[i], copies.times_ms[i], copies.ranks[i])
-        if beats_first[i] and _is_better(rule, *mine, row.features, row.time_ms, row.rank):
+        mine = (copies.features[i], copies.times_ms[i])
+        if beats_first[i] and _is_better(rule, *mine, row.features, row.time_ms):
             better[i] = row.rule = rule
-            row.features, row.time_ms, row.rank = mine
+            row.features, row.time_ms = mine
             row.source, row.offset = copies.sources[i], copies.offsets[i]

@@ -284,7 +284,7 @@ def _judge_fresh(
         reasons[duplicates] = _REASONS[same_text.astype(int), same_ids(own_ids, of.ids).astype(int)]
         distances[duplicates] = found.distance[duplicates]
         about[duplicates] = handle_of(of.log_offsets, of.places)
-        first = Copies(of.features, of.times_ms, of.ranks, of.sources, of.offsets)
+        first = Copies(of.features, of.times_ms, of.sources, of.offsets)
         mine, counts = (
             copies_of(batch, columns, places, duplicates),
             state.declared is not None and state.declared.count_copies,
@@ -311,11 +311,9 @@ def copies_of(
     whose columns are given.
     """
     at = places[duplicates]
-    ranks = np.zeros(len(at), np.uint32) if batch.ranks is None else batch.ranks[at]
     return Copies(
         columns.features[duplicates],
         batch.time_ms[at],
-        ranks,
         columns.sources[duplicates],
         columns.offsets[duplicates],
     )
@@ -347,8 +345,6 @@ def append_rows(
     rows["time_ms"] = batch.time_ms[places]
     rows["log_offset"], rows["place"] = decided
     rows["append_ms"] = append_ms
-    if batch.ranks is not None:
-        rows["rank"] = batch.ranks[places]
     state.generations.open(entries.count, state.window)
     entries.append(rows, taken(Ids.of(batch.ids), places))
 

@@ -104,7 +104,6 @@ class Origins(NamedTuple):
     log_offsets: NDArray[np.int64]
     places: NDArray[np.int64]
     features: NDArray[np.uint32]
-    ranks: NDArray[np.uint32]
     ids: Ids
 
 
@@ -112,11 +111,10 @@ class Origins(NamedTuple):
 _ORIGIN: Final = np.dtype(
     [
         ("source", "<u4"), ("offset", "<i8"), ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("features", "<u4"),
-        ("rank", "<u4"),
     ]
 )  # fmt: skip
 _ORIGIN_COLUMNS: Final = tuple(
-    zip(_ORIGIN.names or (), ("u4", "i8", "i8", "i8", "i8", "u4", "u4"), strict=True)
+    zip(_ORIGIN.names or (), ("u4", "i8", "i8", "i8", "i8", "u4"), strict=True)
 )
 # What tells entries with equal prints apart: the text in its scope, and the position with the value
 # that stood there.

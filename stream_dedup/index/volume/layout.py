@@ -42,7 +42,7 @@ first byte tells what.
 
     row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_bytes) scope(u64)
                features(u32) source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64)
-               place(u16) append_ms(i64) rank(u32) ids_end(u16): where the entry's id ends in the
+               place(u16) append_ms(i64) ids_end(u16): where the entry's id ends in the
                page's ids; it begins where the one before it ends
     kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) similarity(u8) copies(u32) better(u8)
                decided_offset(u64) decided_place(u32) about(u64: the representative, as 65536 * log
@@ -132,7 +132,7 @@ KEPT: Final = np.dtype(
 )  # fmt: skip
 COPIES: Final = np.dtype(
     [
-        ("copies", "<u4"), ("first_ms", "<i8"), ("last_ms", "<i8"), ("features", "<u4"), ("time_ms", "<i8"), ("rank", "<u4"),
+        ("copies", "<u4"), ("first_ms", "<i8"), ("last_ms", "<i8"), ("features", "<u4"), ("time_ms", "<i8"),
         ("rule", "u1"), ("source", "<u4"), ("offset", "<i8"),
     ]
 )  # fmt: skip
@@ -154,7 +154,7 @@ def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
         [
             ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
             ("scope", "<u8"), ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
-            ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"), ("rank", "<u4"),
+            ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"),
             ("ids_end", "<u2"),
         ]
     )  # fmt: skip
