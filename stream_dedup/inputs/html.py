@@ -9,7 +9,7 @@ Invariants: what a page becomes depends on the page, not on how busy the machine
 extractor is counted, never the clock. A page is given up once it used that up, or broke the process
 twice. A slower machine may still give up what another extracts, so `Failure.is_timed` says so, and
 the worker retracts such a page, which it remembers for as long as it lives. No page reaches the
-limit by its size: 1 MB takes about 50 ms.
+limit by its size: 1 MB takes about 100 ms.
 """
 
 from __future__ import annotations

@@ -6,39 +6,98 @@ byte: 0 a text, 1 the class of an error. For each page the process sets itself a
 CPU and not of the clock; the kernel ends it (SIGPROF) when that is used up. Input that ends, ends
 it.
 
-The extractor is resiliparse (Apache-2.0): its main content, or all that is visible where it finds
-none. Comments of readers are no main content: with them an article would be another one whenever
-somebody has written.
+The extractor is resiliparse (Apache-2.0). It takes the main content out of a page: without menus,
+banners, footers and the comments of readers, with which an article would be another one whenever
+somebody has written. Where it finds next to nothing, it has taken the article for something else,
+and the text that a reader sees is the page's text: unlike pages would be copies by their headings.
 """
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO, Final
 
 LENGTH_BYTES = 4
 TEXT, FAILED = 0, 1
 
+WORDS_MIN: Final = 25
+"""Fewer words are no main text; recipes compare texts from this length on."""
+_VISIBLE_SHARE: Final = 10  # the main text has at least one word of so many visible ones
+# Two characters of a script that is written without spaces count as a word.
+_UNSPACED: Final = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uf900-\ufaff\U00020000-\U0003ffff]{2}"
+)
+# Not read as text: alternatives of what a browser shows, and what is chosen or pressed.
+_NO_TEXT: Final = (
+    *("img", "area", "svg", "canvas", "object", "audio", "video", "iframe", "noscript", "template"),
+    *("button", "input", "select", "datalist"),
+)
+_MENUS: Final = ("a", "footer", "nav")  # may be longer than the article
+_BEHIND_A_DIALOG: Final = "[aria-hidden='true']:has(main, article, [role='main'])"
+_HIDDEN: Final = (
+    *("body [hidden]", "body dialog:not([open])"),
+    *("body [style*='display:none' i]", "body [style*='display: none' i]"),
+)
+
 
 def main_text(page: str) -> str:
-    """Return the main text of an HTML page."""
+    """Return the main text of an HTML page; where that is too short, or little beside what is
+    visible, the visible text; and where that is too short, too, the text of the hidden parts with
+    it.
+    """
     from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415 - only this process needs it
 
-    def text_of(*, is_main: bool) -> str:
+    tree = _parse(page)
+
+    def text_of(**options: Any) -> str:
         return str(
             extract_plain_text(
-                page,
-                preserve_formatting=True,
-                main_content=is_main,
-                comments=False,
-                list_bullets=False,
-                alt_texts=False,
+                tree, preserve_formatting=True, comments=False, list_bullets=False, **options
             )
         )
 
-    found = text_of(is_main=True)
-    return found if found.strip() else text_of(is_main=False)
+    def all_text(*skipped: str) -> str:
+        # The library takes captions of figures for alternative texts, and labels for form fields.
+        return text_of(alt_texts=True, form_fields=True, skip_elements=skipped)
+
+    main = text_of(main_content=True, alt_texts=False)
+    visible = all_text(*_NO_TEXT, *_HIDDEN)
+    words = _count_words(main)
+    most_visible = words * _VISIBLE_SHARE
+    if words >= WORDS_MIN and (
+        _count_words(visible) <= most_visible
+        or _count_words(all_text(*_NO_TEXT, *_HIDDEN, *_MENUS)) <= most_visible
+    ):
+        return main
+    return visible if _count_words(visible) >= WORDS_MIN else all_text(*_NO_TEXT)
+
+
+def _parse(page: str) -> Any:
+    """Return the tree of a page, without the readings of ruby, and without the mark that hides an
+    article from screen readers as long as a dialog is open.
+    """
+    from resiliparse.parse.html import HTMLTree  # noqa: PLC0415 - only this process needs it
+
+    tree: Any = HTMLTree.parse(page)
+    for element in tree.document.query_selector_all(_BEHIND_A_DIALOG):
+        element.remove_attribute("aria-hidden")
+    rubies = list(tree.document.query_selector_all("ruby, rb"))
+    if not rubies:
+        return tree
+    for reading in list(tree.document.query_selector_all("rt, rp")):
+        reading.decompose()
+    for ruby in rubies:
+        while ruby.first_child is not None:
+            ruby.parent.insert_before(ruby.first_child, ruby)
+        ruby.decompose()
+    # Parsed anew, so that a word is one node: the library drops nodes of a single Chinese character.
+    return HTMLTree.parse(tree.document.html)
+
+
+def _count_words(text: str) -> int:
+    return len(text.split()) + len(_UNSPACED.findall(text))
 
 
 def read_exactly(stream: BinaryIO | IO[bytes], size: int) -> bytes | None:
