@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_848
+WHOLE = 35_858
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
@@ -25,7 +25,7 @@ CEILINGS = {
     "inputs": 2_821,
     "insights": 893,
     "kafka": 1_922,
-    "local": 1_441,
+    "local": 1_451,
     "log": 1_157,
     "machine": 270,
     "proof": 1_884,

@@ -6,12 +6,13 @@ from __future__ import annotations
 import random
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
@@ -115,6 +116,26 @@ class Dataset:
         return Dataset(self.table.take(pa.array(rows)))
 
 
+class IterableDataset:
+    """A stream of rows of Hugging Face: it has no length, and is filtered by a function."""
+
+    cast_column = None
+    column_names = None
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.table.to_pylist())
+
+    def filter(
+        self, function: Callable[..., bool], *, with_indices: bool, fn_kwargs: dict[str, Any]
+    ) -> IterableDataset:
+        assert with_indices
+        kept = [function(row, number, **fn_kwargs) for number, row in enumerate(self)]
+        return IterableDataset(self.table.filter(pa.array(kept)))
+
+
 FRAME = Frame(TABLE)
 
 
@@ -143,6 +164,23 @@ FRAME = Frame(TABLE)
         (
             Dataset(TABLE),
             lambda found: isinstance(found, Dataset) and found.table["id"].to_pylist() == [10, 11],
+        ),
+        (
+            IterableDataset(TABLE),
+            lambda found: (
+                isinstance(found, IterableDataset) and [row["id"] for row in found] == [10, 11]
+            ),
+        ),
+        (
+            {
+                "train": IterableDataset(TABLE.slice(0, 1)),
+                "test": IterableDataset(TABLE.slice(1)),
+            },
+            lambda found: [row["id"] for split in found.values() for row in split] == [10, 11],
+        ),
+        (
+            pyarrow.dataset.dataset(TABLE),
+            lambda found: isinstance(found, pa.Table) and found["id"].to_pylist() == [10, 11],
         ),
         (
             {"train": Dataset(TABLE.slice(0, 1)), "test": Dataset(TABLE.slice(1))},

@@ -272,8 +272,10 @@ def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
         return {name: _kept(column, mask) for name, column in source.items()}
     if hasattr(source, "iloc") or isinstance(source, np.ndarray):
         return source[mask]
-    if hasattr(source, "select") and hasattr(source, "cast_column"):  # a dataset of Hugging Face
-        return source.select(np.flatnonzero(mask))
+    if hasattr(source, "cast_column"):  # a dataset of Hugging Face
+        if hasattr(source, "select"):
+            return source.select(np.flatnonzero(mask))
+        return source.filter(_is_kept, with_indices=True, fn_kwargs={"mask": mask})
     if hasattr(source, "filter"):
         if hasattr(source, "to_pylist"):
             import pyarrow as pa  # noqa: PLC0415 - an extra
@@ -285,17 +287,25 @@ def _kept(source: Any, mask: NDArray[np.bool_]) -> Any:
     for row in source:
         if not isinstance(row, Mapping) and is_table(row):
             table = _carried_out(row)
-            kept.append(_kept(table, mask[first : first + len(table)]))
-            first += len(table)
+            count = len(table) if hasattr(table, "__len__") else sum(1 for _ in table)
+            kept.append(_kept(table, mask[first : first + count]))
+            first += count
         else:
             kept += [row] * int(mask[first])
             first += 1
     return kept
 
 
+def _is_kept(_: object, number: int, mask: NDArray[np.bool_]) -> bool:
+    """Return whether row `number` of a stream of rows is kept."""
+    return bool(mask[number])
+
+
 def _carried_out(source: Any) -> Any:
-    """Return what polars has not carried out yet as a table, all else as it is."""
-    return source.collect() if hasattr(source, "collect") and hasattr(source, "lazy") else source
+    """Return a lazy frame of polars or a dataset of Arrow as a table, all else as it is."""
+    if hasattr(source, "collect") and hasattr(source, "lazy"):
+        return source.collect()
+    return source.to_table() if hasattr(source, "scanner") else source
 
 
 def _tables(source: Any) -> Iterator[tuple[Any, str]]:

@@ -190,6 +190,8 @@ class DocumentRows:
     def _rows_of(self, source: Any) -> Iterator[object]:
         if hasattr(source, "collect") and hasattr(source, "lazy"):  # a LazyFrame of polars
             source = source.collect()
+        if hasattr(source, "scanner"):  # a dataset of Arrow: only the columns that are needed
+            source = source.scanner(self._outermost(source.schema.names)).to_reader()
         if isinstance(source, Mapping):
             if source and all(map(is_table, source.values())):  # a table for each split
                 yield from itertools.chain.from_iterable(map(self._rows_of, source.values()))
