@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stream_dedup.local.api import Match as Match
     from stream_dedup.local.api import Print as Print
     from stream_dedup.local.api import fingerprint as fingerprint
+    from stream_dedup.local.api import page_text as page_text
     from stream_dedup.local.datasets import dedup as dedup
     from stream_dedup.local.datasets import judge as judge
     from stream_dedup.local.datasets import prints as prints
@@ -37,6 +38,7 @@ __all__ = [
     "dedup",
     "fingerprint",
     "judge",
+    "page_text",
     "prints",
 ]
 
@@ -51,6 +53,7 @@ _HOMES = {
     "dedup": "stream_dedup.local.datasets",
     "fingerprint": "stream_dedup.local.api",
     "judge": "stream_dedup.local.datasets",
+    "page_text": "stream_dedup.local.api",
     "prints": "stream_dedup.local.datasets",
 }
 

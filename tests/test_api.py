@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import multiprocessing
 import random
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from stream_dedup import (
     dedup,
     fingerprint,
     judge,
+    page_text,
     prints,
 )
 from stream_dedup.demo.crawl import mini_crawl
@@ -487,6 +489,26 @@ def test_columns_are_added_as_rows_are(method: str) -> None:
     with pytest.raises(InputError, match="must be a column or a list, and an int"):
         index.add_columns(5, ["a"])
     assert len(index) == 1
+
+
+def test_a_page_has_the_text_that_is_judged(tmp_path: Path) -> None:
+    """As `check` and `dedup` take it from a file, of bytes in the encoding that the server names;
+    also in a forked process."""
+    menu = "".join(f"<li><a href='/{n}'>Größe {n}</a></li>" for n in range(40))
+    page = f"<body><nav><ul>{menu}</ul></nav><article><p>{LONG} größer</p></article></body>"
+    (tmp_path / "a.html").write_text(page)
+    text = page_text(page)
+
+    assert text == f"{LONG} größer"
+    assert page_text(page.encode("cp1252"), "windows-1252") == text
+    assert dedup(tmp_path / "a.html")["reason"] == ["new"]
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        edited = [page.replace("größer", f"kleiner{n}") for n in range(30)]
+        assert pool.map(page_text, edited) == [f"{LONG} kleiner{n}" for n in range(30)]
+    with pytest.raises(InputError, match="another encoding"):
+        page_text(f"<p>{'größer ' * 40}".encode("utf-16-le"), "utf-8")
+    with pytest.warns(UserWarning, match="stream_dedup.page_text"):
+        dedup([page])
 
 
 def test_help_is_of_the_function() -> None:

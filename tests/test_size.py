@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_858
+WHOLE = 35_872
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
     "checks": 744,
-    "cli": 4_483,
+    "cli": 4_484,
     "console": 1_407,
     "control": 450,
     "demo": 1_098,
@@ -25,7 +25,7 @@ CEILINGS = {
     "inputs": 2_821,
     "insights": 893,
     "kafka": 1_922,
-    "local": 1_451,
+    "local": 1_463,
     "log": 1_157,
     "machine": 270,
     "proof": 1_884,
@@ -33,7 +33,7 @@ CEILINGS = {
     "service": 895,
     "settings": 698,
     "worker": 2_090,
-    "": 43,
+    "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that
 makes a package smaller; raise one only with the reason in the commit."""

@@ -27,7 +27,7 @@ from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.fields import scope_number
-from stream_dedup.inputs.sources import STANDARD_INPUT, need_one_text
+from stream_dedup.inputs.sources import STANDARD_INPUT, SourceFile, need_one_text
 from stream_dedup.local.offline import LIBRARY_LOG
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
@@ -122,19 +122,22 @@ def read_text(settings: Settings, target: str, *, as_text: bool) -> tuple[str, i
     """Return the text that was given, or what stands in the file of that name, or on standard input
     for `-`.
 
-    A file that ends in .json is read as a record with the input settings is, as `explain` does; its
-    scope is returned too.
+    A web page and a file that ends in .json are read as `explain` reads them; the scope of a record
+    is returned too.
 
     Raises:
         InputError: the file cannot be read.
     """
     path = Path(target)
-    is_record = (
-        not as_text and (path.suffix == ".json" or settings.text_is == "html") and _is_file(path)
+    is_record = not as_text and (
+        path.suffix == ".json"
+        or settings.text_is == "html"
+        or SourceFile(path, path.name, "text").is_page
     )
-    if is_record and not recipe_of(settings).method.takes_vectors:
+    if is_record and _is_file(path) and not recipe_of(settings).method.takes_vectors:
         from stream_dedup.cli.explain import document_in
 
+        need_one_text(path)
         document = document_in(settings, path, takes_vectors=False)
         return str(document.text), document.scope
     return _plain_text(target, as_text=as_text), None

@@ -36,7 +36,7 @@ from stream_dedup.fingerprinting import (
     format_prints,
 )
 from stream_dedup.ground.arguments import checked, given
-from stream_dedup.ground.document import DIGEST_BYTES, Reason, Verdict, shorten_id
+from stream_dedup.ground.document import DIGEST_BYTES, DeadLetter, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError, StoreError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import counted
@@ -44,6 +44,8 @@ from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.ground.sketch import similarity as sketch_similarity
 from stream_dedup.index.index import LogIndex
 from stream_dedup.inputs.fields import scope_number
+from stream_dedup.inputs.html import Pages
+from stream_dedup.inputs.sources import RawDocument
 from stream_dedup.local.offline import apply_record, judge_prints, open_index, store_at
 from stream_dedup.local.rows import column_of, rows_in
 from stream_dedup.log import answers, records
@@ -154,6 +156,31 @@ class Match:
 Vector: TypeAlias = Sequence[float] | NDArray[np.floating[Any]]
 """A row of finite numbers, for recipes that take vectors: `Recipe("vector")`."""
 Given: TypeAlias = str | Vector | Print
+
+
+def page_text(page: str | bytes, encoding: str | None = None) -> str:
+    """Return the text of a web page that `check` judges; needs `crawl-dedup[html]`.
+
+    `encoding`: of bytes, the one that the server named, as in `text/html; charset=...`.
+
+    Raises:
+        ConfigurationError: the extractor is not installed.
+        InputError: the page breaks the extractor, takes more than two seconds of CPU, or is not in
+        the encoding that it names.
+    """
+    raw, said = (
+        (page.encode("utf-8", "replace"), "utf-8") if isinstance(page, str) else (page, encoding)
+    )
+    text = _pages(os.getpid()).text_of(RawDocument("page", raw, "text", charset=said, is_page=True))
+    if isinstance(text, DeadLetter):
+        raise InputError(text.message)
+    return text
+
+
+@functools.lru_cache(1)
+def _pages(_process: int) -> Pages:
+    """Return the extractor of this process; a fork must not share its parent's."""
+    return Pages()
 
 
 def fingerprint(content: str | Vector, recipe: Recipe | str | None = None) -> Print:

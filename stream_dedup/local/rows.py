@@ -178,8 +178,8 @@ class DocumentRows:
         if looks_like_markup(content):
             self._warned = True
             warn_caller(
-                f"{where} looks like a web page, and is judged with its tags; extract its text "
-                "first."
+                f"{where} looks like a web page, and is judged with its tags; take its text with "
+                "stream_dedup.page_text first."
             )
 
     def _rows(self) -> Iterable[object]:

@@ -3,6 +3,7 @@ files."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import random
@@ -98,6 +99,20 @@ def test_a_text_is_looked_up_in_a_volume(
     assert 0 < near[0][1] <= PLANS["blocks"].threshold
     assert found(run("similar", FAR, "--volume", volume, "--json")) == []
     assert found(run("similar", PAGE, "--volume", volume, "--scope", "other", "--json")) == []
+
+
+def test_a_page_is_looked_up_by_its_main_text(
+    run: Callable[..., Any], volume: Path, tmp_path: Path
+) -> None:
+    """As `check` judges it, without a setting; packed it is refused."""
+    page = tmp_path / "page.html"
+    menu = "".join(f"<li><a href='/{n}'>Section {n}</a></li>" for n in range(40))
+    page.write_text(f"<body><nav><ul>{menu}</ul></nav><article><p>{PAGE}</p></article></body>")
+    (tmp_path / "page.html.gz").write_bytes(gzip.compress(page.read_bytes()))
+
+    assert found(run("similar", page, "--volume", volume, "--json")) == [("http://a/", 0)]
+    ended = run("similar", tmp_path / "page.html.gz", "--volume", volume)
+    assert (ended.code, ended.err.startswith("page.html.gz is packed")) == (1, True)
 
 
 def test_a_record_s_text_is_looked_up_as_explain_reads_it(
