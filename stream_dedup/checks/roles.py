@@ -100,7 +100,7 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     members, reads = admin.group_members(settings.group), admin.group_topics(settings.group)
     if not waiting:
         return RoleFacts(members, waiting, reads=reads)
-    found = admin.committed(settings.group)
+    found = admin.committed_or_last_known(settings.group)
     committed = {
         part: (offset, epochs.from_metadata(said) or 0)
         for (topic, part), (offset, said) in found.items()

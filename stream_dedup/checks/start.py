@@ -51,7 +51,7 @@ def read_facts(
     reading: Mapping[str, str | None] | None = None
     if with_offsets and names.documents in topics:
         partitions = [(names.documents, part) for part in range(topics[names.documents].partitions)]
-        found = admin.committed(settings.group)
+        found = admin.committed_or_last_known(settings.group)
         committed = {key[1]: value for key, value in found.items() if key[0] == names.documents}
         noted = _begun(settings, names, topics)
         begun = frozenset(noted.partitions) if noted is not None and noted.is_open else None

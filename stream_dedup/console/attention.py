@@ -120,7 +120,7 @@ class Attention:
     def _read_letters(self) -> DeadLetters:
         topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
         ends = self._kafka.ask(partial(ends_of, (topic,)))
-        committed = self._kafka.ask(lambda admin: admin.committed(group))
+        committed = self._kafka.ask(lambda admin: admin.committed_or_last_known(group))
         progress = {key: RedriveProgress.parse(*committed.get(key, (None, None))) for key in ends}
         spans, is_whole = _newest(ends, LETTERS)
         letters = [letter_of(one) for one in all_of(sample(self._settings, spans))]
@@ -143,7 +143,7 @@ class Attention:
         ends = self._kafka.ask(
             lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {}
         )
-        done = self._kafka.ask(lambda admin: admin.committed(group))
+        done = self._kafka.ask(lambda admin: admin.committed_or_last_known(group))
         # Where it never ran it is not wanted.
         waiting = [high - done[key][0] for key, (_, high) in ends.items() if key in done]
         if max(waiting, default=0) < 1 or self._kafka.ask(lambda admin: admin.group_members(group)):

@@ -310,7 +310,10 @@ def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tupl
 
 def waiting(settings: Settings, admin: Admin) -> dict[int, int]:
     """Return how many source records of each partition no worker has committed yet."""
-    ends, done = ends_of((settings.topic_names.documents,), admin), admin.committed(settings.group)
+    ends, done = (
+        ends_of((settings.topic_names.documents,), admin),
+        admin.committed_or_last_known(settings.group),
+    )
     return {
         key[1]: max(0, high - max(low, done[key][0] if key in done else low))
         for key, (low, high) in ends.items()

@@ -299,15 +299,13 @@ class Admin:
         for future in self._client.incremental_alter_configs([resource]).values():
             self._result(future, f"changing the settings of topic {name}")
 
-    def committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
-        """Return (offset, metadata) of every partition for which the group has a committed
-        offset.
+    def committed_or_last_known(
+        self, group: str
+    ) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+        """Return (offset, metadata) of every partition for which the group has a committed offset:
+        the last committed one where an open transaction is about to move it.
         """
-        return {
-            (one.topic, one.partition): (one.offset, one.metadata)
-            for one in self._offsets(group)
-            if one.offset >= 0
-        }
+        return _owned(self._offsets(group, is_stable=False))
 
     def partitions_committed(self, group: str, topic: str) -> frozenset[int]:
         """Return the partitions of a topic for which the group has a committed offset, or is about
@@ -319,8 +317,8 @@ class Admin:
         )
 
     def stable_committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
-        """Return the same as `committed`, which leaves out partitions that an open transaction is
-        about to move.
+        """Return the same as `committed_or_last_known`, of a group that no transaction is about to
+        move.
 
         Raises:
             BrokerError: such a transaction is open.
@@ -340,15 +338,11 @@ class Admin:
                 "worker starts again. "
                 "Nothing was changed; run this again then."
             )
-        return {
-            (one.topic, one.partition): (one.offset, one.metadata)
-            for one in offsets
-            if one.offset >= 0
-        }
+        return _owned(offsets)
 
-    def _offsets(self, group: str) -> list[TopicPartition]:
-        """Return a group's committed offsets as Kafka lists them; one that is about to change has
-        an error instead.
+    def _offsets(self, group: str, *, is_stable: bool = True) -> list[TopicPartition]:
+        """Return a group's committed offsets as Kafka lists them; with `is_stable`, one that is
+        about to change has an error instead.
 
         The coordinator is asked for the members first, because one that is not there yet or has
         moved crashes librdkafka with this question (its issue 5040), and answers that one with an
@@ -359,7 +353,7 @@ class Admin:
         def question() -> Any:
             wanted = [ConsumerGroupTopicPartitions(group)]
             return self._wait(
-                self._client.list_consumer_group_offsets(wanted, require_stable=True)[group]
+                self._client.list_consumer_group_offsets(wanted, require_stable=is_stable)[group]
             )
 
         return list(
@@ -378,14 +372,15 @@ class Admin:
         ]
         doing = f"writing the committed offsets of {topic} for group {group}"
 
-        def order() -> Any:
+        def order() -> None:
             wanted = [ConsumerGroupTopicPartitions(group, partitions)]
-            return self._wait(self._client.alter_consumer_group_offsets(wanted)[group])
+            written = self._wait(self._client.alter_consumer_group_offsets(wanted)[group])
+            for found in written.topic_partitions:
+                if found.error is not None:
+                    raise KafkaException(found.error)
 
         # Written twice it is the same, so it may be asked anew like a question.
-        for one in self._ask(order, doing).topic_partitions:
-            if one.error is not None:
-                raise translate(one.error, doing)
+        self._ask(order, doing)
 
     def group_members(self, group: str) -> int:
         """Return how many members the group has now."""
@@ -522,6 +517,17 @@ class KeptAdmin:
         except BaseException:
             self._admin = None
             raise
+
+
+def _owned(
+    offsets: Iterable[TopicPartition],
+) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+    """Return (offset, metadata) of the partitions that have a committed offset."""
+    return {
+        (found.topic, found.partition): (found.offset, found.metadata)
+        for found in offsets
+        if found.offset >= 0
+    }
 
 
 def _uuid_bytes(uuid: Any) -> bytes:

@@ -35,7 +35,7 @@ from stream_dedup.broker import LocalBroker
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground import topics
 from stream_dedup.ground.document import Headers, Message, Unreadable
-from stream_dedup.ground.errors import FormatError, StreamDedupError
+from stream_dedup.ground.errors import BrokerError, FormatError, StreamDedupError
 from stream_dedup.indexer import role as indexer
 from stream_dedup.kafka import Admin
 from stream_dedup.kafka.client import to_message
@@ -406,6 +406,21 @@ class Filter:
     def committed(self) -> int:
         """Return how far the group has come, summed over partitions."""
         return sum(self.committed_by_partition().values())
+
+    def stable_committed(self) -> dict[tuple[str, int], tuple[int, str | None]]:
+        """Return the group's committed offsets and their metadata, once no transaction that moves
+        them is open."""
+        found: dict[tuple[str, int], tuple[int, str | None]] = {}
+
+        def is_stable() -> bool:
+            try:
+                found.update(self.admin.stable_committed(self.settings.group))
+            except BrokerError:
+                return False
+            return True
+
+        wait_until(is_stable, "no transaction is open")
+        return found
 
     def wait_until_published(self, *index: Role, seconds: float = WAIT_SECONDS) -> None:
         """Wait until the indexes say that `representatives` holds all that it is owed."""

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from stream_dedup.cli.orders import OrderDependencies
 from stream_dedup.cli.rewind import rewind_group
+from stream_dedup.console.outputs import waiting
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka import Admin
@@ -30,11 +31,8 @@ def done(crawl: Filter, *arguments: str) -> list[dict[str, Any]]:
 
 def committed(crawl: Filter) -> dict[int, tuple[int, int | None]]:
     """Return (committed offset, epoch) by partition, once no transaction moves them."""
-    wait_until(
-        lambda: len(crawl.admin.committed(crawl.settings.group)) == crawl.partitions,
-        "all offsets are stable",
-    )
-    found = crawl.admin.committed(crawl.settings.group)
+    found = crawl.stable_committed()
+    assert len(found) == crawl.partitions
     return {
         part: (offset, epochs.from_metadata(metadata))
         for (_, part), (offset, metadata) in found.items()
@@ -178,6 +176,7 @@ def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -
 
     held = crawl.command("rewind", "0@5", code=1)
 
+    assert waiting(crawl.settings, crawl.admin) == {0: 2}, "of ten records, eight are committed"
     assert (
         f"A transaction is open that will move the committed offsets of group {group} for {topic}-0"
         in held.stderr

@@ -587,7 +587,7 @@ def test_what_was_committed_past_had_its_answer(monkeypatch: pytest.MonkeyPatch)
     admin = MagicMock()
     admin.group_members.return_value = 1
     admin.ends.return_value = {("fingerprints", 0): (0, len(log)), ("verdicts", 0): (77, 77)}
-    admin.committed.return_value = {
+    admin.committed_or_last_known.return_value = {
         ("documents", 3): (20, epochs.to_metadata(1)),
         ("other", 3): (999, None),
     }

@@ -65,7 +65,9 @@ class FakeCluster:
         assert group.endswith("-insights")
         return self.watchers
 
-    def committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+    def committed_or_last_known(
+        self, group: str
+    ) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         return self.redriven if group.endswith("-redrive") else self.watched
 
     def read(
@@ -296,7 +298,7 @@ class FakeAdmin:
     def ends(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
         return dict.fromkeys(keys, (0, 0))
 
-    def committed(self, _: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+    def committed_or_last_known(self, _: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         return {}
 
 

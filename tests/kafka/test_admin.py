@@ -44,14 +44,22 @@ class Coordinator(Scripted):
             return {groups[0]: answered(refusal(self.refusals.pop(0)))}
         return {groups[0]: answered(SimpleNamespace(members=[]))}
 
-    def list_consumer_group_offsets(self, wanted: list[Any], **_: Any) -> dict[str, Future[Any]]:
+    def list_consumer_group_offsets(
+        self, wanted: list[Any], *, require_stable: bool, **_: Any
+    ) -> dict[str, Future[Any]]:
+        """Answer with 7 for partition 1, and with 9,000 for partition 2, which an open transaction
+        is about to move: as Kafka does, with an error instead where the offset must be stable."""
         self.asked.append("offsets")
         assert not self.refusals, "librdkafka crashes here"
-        return {
-            wanted[0].group_id: answered(
-                SimpleNamespace(topic_partitions=[TopicPartition("documents", 1, 7, "m")])
-            )
-        }
+        moving: Any = TopicPartition("documents", 2, 9_000, "m")
+        if require_stable:
+            error = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+            moving = SimpleNamespace(topic="documents", partition=2, offset=-1001, error=error)
+        found = [TopicPartition("documents", 1, 7, "m"), moving]
+        return {wanted[0].group_id: answered(SimpleNamespace(topic_partitions=found))}
+
+
+KNOWN = {("documents", 1): (7, "m"), ("documents", 2): (9_000, "m")}
 
 
 def asking(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Admin:
@@ -67,15 +75,48 @@ def test_a_coordinator_that_is_not_ready_is_asked_again(monkeypatch: pytest.Monk
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     )
-    assert asking(coordinator, monkeypatch).committed("g") == {("documents", 1): (7, "m")}
+    assert asking(coordinator, monkeypatch).committed_or_last_known("g") == KNOWN
     assert coordinator.asked == ["members"] * 4 + ["offsets"]
+
+
+def test_an_open_transaction_hides_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts records reads the last committed offset of a partition that a transaction is
+    about to move; what writes offsets refuses to go on."""
+    admin_of_group = asking(Coordinator(), monkeypatch)
+
+    assert admin_of_group.committed_or_last_known("g") == KNOWN
+    assert admin_of_group.partitions_committed("g", "documents") == {1, 2}
+    with pytest.raises(BrokerError, match=r"A transaction is open .* for documents-2"):
+        admin_of_group.stable_committed("g")
+
+
+def test_offsets_are_written_again_where_the_coordinator_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A partition whose answer says that the coordinator is another one is written again."""
+    coordinator = Coordinator()
+    codes = [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS]
+
+    def alter(wanted: list[Any]) -> dict[str, Future[Any]]:
+        coordinator.asked.append("write")
+        error = KafkaError(codes.pop(0)) if codes else None
+        return {
+            wanted[0].group_id: answered(
+                SimpleNamespace(topic_partitions=[SimpleNamespace(error=error)])
+            )
+        }
+
+    monkeypatch.setattr(coordinator, "alter_consumer_group_offsets", alter, raising=False)
+    asking(coordinator, monkeypatch).write_committed("g", "documents", {1: (7, "m")})
+
+    assert coordinator.asked == ["write"] * 3
 
 
 def test_other_refusals_of_a_coordinator_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waiting does not mend is not waited for; a group that nobody knows has no members."""
     coordinator = Coordinator(KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(BrokerError, match="asking for the members of group g"):
-        asking(coordinator, monkeypatch).committed("g")
+        asking(coordinator, monkeypatch).committed_or_last_known("g")
     assert coordinator.asked == ["members"]
     assert asking(Coordinator(KafkaError.GROUP_ID_NOT_FOUND), monkeypatch).group_members("g") == 0
 
@@ -84,7 +125,7 @@ def test_a_coordinator_that_never_is_ready_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 0.05)
     coordinator = Coordinator(*[KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 1_000_000)
     with pytest.raises(BrokerError, match=r"members of group g.*COORDINATOR_LOAD_IN_PROGRESS"):
-        asking(coordinator, monkeypatch).committed("g")
+        asking(coordinator, monkeypatch).committed_or_last_known("g")
 
 
 def test_the_reason_comes_first_and_a_long_wait_is_told(
