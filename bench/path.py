@@ -355,7 +355,9 @@ class Bench:
             for child in children:
                 child.check()
             try:
-                offsets = {key: offset for key, (offset, _) in admin.committed(group).items()}
+                offsets = {
+                    key: offset for key, (offset, _) in admin.committed_or_last_known(group).items()
+                }
                 start.see(0 if start.is_joined else admin.group_members(group), offsets)
                 found = sum(offsets.values())
             except (

@@ -370,7 +370,7 @@ def _read(
         report.records[topic] += len(messages)
         yield from messages
         advance(len(messages), sum(len(one.value or b"") for one in messages))
-    for part, offset in reader.open_at.items():
+    for (_, part), offset in reader.open_at.items():
         said = (
             "is where a transaction begins that is open, and nobody ends it: readers of what was "
             "committed wait there. "

@@ -297,7 +297,7 @@ def _letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> It
     reader = SpanReader(settings, topic, bounds)
     for messages in reader.read_messages():
         yield from map(letter_of, messages)
-    for part, offset in reader.open_at.items():
+    for (_, part), offset in reader.open_at.items():
         note(
             f"A transaction is open on {topic}-{part} from offset {offset} on; letters behind it "
             "were not read."

@@ -23,13 +23,19 @@ from stream_dedup.kafka.readers import (
     LogReader,
     PartitionsReader,
     VerdictReader,
-    read_partition,
-    read_whole,
     reader,
-    sample,
 )
 from stream_dedup.kafka.source import RebalanceListener, SourceConsumer
-from stream_dedup.kafka.spans import Bounds, GroupStamp, SpanReader, group_offsets, topic_bounds
+from stream_dedup.kafka.spans import (
+    Bounds,
+    GroupStamp,
+    SpanReader,
+    group_offsets,
+    read_partition,
+    read_whole,
+    sample,
+    topic_bounds,
+)
 from stream_dedup.kafka.transaction import (
     Outcome,
     Output,

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import (
@@ -29,7 +28,6 @@ from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError
-from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.asking import ANSWER_SECONDS, ask
 from stream_dedup.kafka.client import (
     GONE,
@@ -42,8 +40,6 @@ from stream_dedup.kafka.client import (
     to_message,
     translate,
 )
-from stream_dedup.log import records
-from stream_dedup.log.frame import unless_damaged
 from stream_dedup.settings.settings import Settings
 
 # What the client gets over by itself. A partition is unknown to it for a moment when the topic has
@@ -51,6 +47,8 @@ from stream_dedup.settings.settings import Settings
 _PASSING = MOVES | SILENT | WENT_ON | {KafkaError._MAX_POLL_EXCEEDED, KafkaError._UNKNOWN_PARTITION}
 DAMAGED = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
 _AFTER = 3
+_SAMPLE_SECONDS = 30.0
+_TAIL_RECORDS = 64
 
 
 @contextlib.contextmanager
@@ -169,11 +167,6 @@ class Suspects:
         unreadable = Unreadable(*key, offset, None, None, None, [])
         unreadable.why = error.str()
         return unreadable
-
-
-_SAMPLE_SECONDS = 30.0
-_SILENCE_SECONDS = 60.0
-_TAIL_RECORDS = 64
 
 
 class LogReader:
@@ -354,182 +347,3 @@ def reader(
             if not raws:
                 yield None
             yield from messages_of(raws, ", ".join(topics))
-
-
-def read_partition(
-    settings: Settings,
-    topic: str,
-    partition: int,
-    start: int = 0,
-    *,
-    since_ms: int | None = None,
-    until: int = 0,
-) -> Iterator[Message]:
-    """Yield the committed records of a partition from an offset on, or from the first still held,
-    to its end.
-
-    With `since_ms` it begins at the first record with that timestamp or a later one. If the end
-    lies below `until`, because a transaction is open there, it waits until that has ended.
-
-    Raises:
-        ConfigurationError: the topic is missing.
-        BrokerError: nothing came for a while, or the consumer cannot go on.
-    """
-    doing = f"reading {topic}-{partition}"
-    with opened(settings, "partition", doing, {"enable.partition.eof": True}) as consumer:
-        low, high = ask(
-            lambda seconds: consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=seconds
-            ),
-            doing,
-        )
-        if since_ms is not None:
-            wanted = [TopicPartition(topic, partition, since_ms)]
-            (found,) = ask(
-                lambda seconds: consumer.offsets_for_times(wanted, timeout=seconds), doing
-            )
-            start = int(found.offset) if found.offset >= 0 else int(high)
-        consumer.assign([TopicPartition(topic, partition, max(int(low), start))])
-        heard = time.monotonic()
-        while True:
-            for raw in take_raw(consumer, 1000, 0.2, topic):
-                error = raw.error()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    if (raw.offset() or 0) >= until:
-                        return
-                else:
-                    heard = time.monotonic()
-                    yield from messages_of([raw], topic)
-            if time.monotonic() - heard > _SILENCE_SECONDS:
-                raise BrokerError(
-                    f"{topic}-{partition} could not be read to its end at {max(until, int(high))}: "
-                    "nothing came for "
-                    f"{_SILENCE_SECONDS:.0f} s. Is its leader up, or a transaction open that "
-                    "nobody ends?"
-                )
-
-
-def sample(
-    settings: Settings,
-    spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]],
-    patience_seconds: float = _SAMPLE_SECONDS,
-) -> Iterator[Message]:
-    """Yield the committed records of each partition's spans (from offset, to before offset), in
-    order within a partition.
-
-    Little is fetched beside the spans. Offsets that hold no record (a transaction's marker, a
-    removed one) are passed over.
-
-    Raises:
-        BrokerError: the records do not come: nothing does for `patience_seconds`.
-    """
-    left = {key: deque(span for span in own if span[1] > span[0]) for key, own in spans.items()}
-    left = {key: own for key, own in left.items() if own}
-    if not left:
-        return
-    fixed = {
-        "auto.offset.reset": "earliest",
-        "enable.partition.eof": True,
-        "max.partition.fetch.bytes": 65_536,
-        "queued.min.messages": 10,
-        "fetch.wait.max.ms": 10,
-    }
-    topics = ", ".join(sorted({topic for topic, _ in left}))
-    with opened(settings, "sample", f"reading {topics}", fixed) as consumer:
-        consumer.assign(
-            [TopicPartition(topic, part, own[0][0]) for (topic, part), own in left.items()]
-        )
-        reached = {key: own[0][0] for key, own in left.items()}
-        heard = time.monotonic()
-        while left:
-            ended = set()
-            for raw in consumer.consume(500, 0.1):
-                heard = time.monotonic()
-                key = (str(raw.topic()), int(raw.partition() or 0))
-                error = raw.error()
-                if key not in left:
-                    continue
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        ended.add(key)
-                    else:
-                        raise_unless_passing(error, topics)
-                    continue
-                offset = int(raw.offset() or 0)
-                reached[key] = max(reached[key], offset + 1)
-                if any(begin <= offset < end for begin, end in left[key]):
-                    yield to_message(raw)
-            # A span may end with markers, behind which nothing comes until somebody writes.
-            for one in consumer.position([TopicPartition(*key) for key in left]):
-                reached[one.topic, one.partition] = max(
-                    reached[one.topic, one.partition], one.offset
-                )
-            for key in list(left):
-                _go_on(consumer, key, left, reached, is_ended=key in ended)
-            if time.monotonic() - heard > patience_seconds:
-                raise BrokerError(
-                    f"Nothing came of {topics} for {patience_seconds:.0f} s; are its leaders up?"
-                )
-
-
-def _go_on(
-    consumer: Consumer,
-    key: TopicPartitionKey,
-    left: dict[TopicPartitionKey, deque[tuple[int, int]]],
-    reached: dict[TopicPartitionKey, int],
-    *,
-    is_ended: bool,
-) -> None:
-    """Leave the spans behind which a partition was read, and jump to the next one where it is not
-    reached yet.
-    """
-    own, is_moved = left[key], False
-    while own and (is_ended or own[0][1] <= reached[key]):
-        own.popleft()
-        is_moved = True
-    if own and (not is_moved or reached[key] >= own[0][0]):
-        return
-    consumer.incremental_unassign([TopicPartition(*key)])
-    if not own:
-        del left[key]
-        return
-    reached[key] = own[0][0]
-    consumer.incremental_assign([TopicPartition(*key, own[0][0])])
-
-
-def read_whole(
-    settings: Settings,
-    topic: str,
-    advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
-    most: int | None = None,
-) -> Iterator[tuple[int, records.LogRecord | None]]:
-    """Yield (log offset, record) of the log, or of its first `most` records, up to its end as it is
-    now.
-
-    What is malformed is given as None, because the index answers it `rejected` and nothing follows
-    from it. `advance` is told of (documents, bytes).
-
-    Raises:
-        ConfigurationError: the log lacks its first records.
-        BrokerError: it cannot be read to its end.
-        OtherFormatError: it was written by a newer version.
-    """
-    low, high = Admin(settings).ends([(topic, 0)])[topic, 0]
-    if low > 0:
-        raise ConfigurationError(
-            f"The log {topic} begins at offset {low}, so records of it were removed, and what they "
-            "said is not known any "
-            "more. Restore it from a backup, or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
-        )
-    high = high if most is None else min(high, most)
-    for message in read_partition(settings, topic, 0) if high else ():
-        if message.offset < high:
-            record = unless_damaged(
-                records.decode, message.value, f"The record {topic}-0@{message.offset}"
-            )
-            yield message.offset, record
-            advance(
-                len(record) if isinstance(record, records.Batch) else 0, len(message.value or b"")
-            )
-        if message.offset + 1 >= high:
-            return

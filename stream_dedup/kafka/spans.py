@@ -1,5 +1,4 @@
-"""Whole topics read from a first to a last offset, as they were at one moment: what `audit`,
-`replay` and `dlq` need.
+"""Spans of offsets of partitions, as they were at one moment: the one reader of all that ends.
 
 Invariants: only what was committed is read; a span ends where the partition ended when it was asked
 for, with everything of transactions that were open then, so a reader waits until those have ended,
@@ -10,22 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Message as RawMessage
 
-from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import BrokerError
+from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.asking import OwnedOffset, ask_committed
 from stream_dedup.kafka.client import consumer_config, make_consumer, to_message
 from stream_dedup.kafka.readers import DAMAGED, Suspects, messages_of, opened
+from stream_dedup.log import records
+from stream_dedup.log.frame import unless_damaged
 from stream_dedup.settings.settings import Settings
 
 # A worker's transactions are ended by Kafka after 30 s; after this time it is not one of them that
 # is waited for.
 _PATIENCE_SECONDS = 60.0
+_SAMPLE_SECONDS = 30.0
+_CALL_SECONDS = 0.2
 _RECORDS_AT_ONCE = 2000
 
 
@@ -66,19 +71,67 @@ def group_offsets(
     return {part: owned for (_, part), owned in found.items()}
 
 
-class SpanReader:
-    """Reads partitions of a topic, each within its bounds; after that `open_at` has those that
-    could not be read to their end.
+class Silence:
+    """Measures how long a reader has waited for Kafka in vain.
+
+    Only the calls to Kafka count: what a caller does between two of them takes as long as it takes,
+    and so does a process that is stopped inside of one.
+    """
+
+    def __init__(self, limit_seconds: float) -> None:
+        self.limit_seconds = limit_seconds
+        self._seconds = 0.0
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time of a call to Kafka."""
+        began = time.monotonic()
+        yield
+        self._seconds += min(time.monotonic() - began, 5 * _CALL_SECONDS)
+
+    def end(self) -> None:
+        """Begin anew: something came."""
+        self._seconds = 0.0
+
+    def is_too_long(self) -> bool:
+        """Return whether nothing came for longer than the limit."""
+        return self._seconds > self.limit_seconds
+
+
+class SpansReader:
+    """Reads spans of offsets of some partitions; after that `open_at` has the partitions that could
+    not be read to their end.
 
     `open_at` maps a partition to the offset at which a transaction is open that nobody ended while
     the reader waited.
     """
 
-    def __init__(self, settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> None:
-        self.open_at: dict[int, int] = {}
+    def __init__(
+        self,
+        settings: Settings,
+        spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]],
+        fixed: Mapping[str, Any] | None = None,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        *,
+        ends_early: bool = False,
+    ) -> None:
+        """Set up a reader of the spans (from offset, to before offset) of each partition, in their
+        order.
+
+        `fixed` holds properties of its client. With `ends_early`, a span ends where its partition
+        does; otherwise the rest is waited for.
+        """
+        self.open_at: dict[TopicPartitionKey, int] = {}
         self._settings = settings
-        self._topic = topic
-        self._bounds = {part: one for part, one in bounds.items() if one.low < one.end}
+        self._fixed = {"enable.partition.eof": True} | dict(fixed or {})
+        self._ends_early = ends_early
+        left = {key: deque(span for span in own if span[0] < span[1]) for key, own in spans.items()}
+        self._left = {key: own for key, own in left.items() if own}
+        self._topics = ", ".join(sorted({topic for topic, _ in self._left}))
+        self._reached = {key: own[0][0] for key, own in self._left.items()}
+        self._at_end: set[TopicPartitionKey] = set()
+        self._silence = Silence(patience_seconds)
+        self._suspects = Suspects()
 
     def read_messages(self) -> Iterator[list[Message]]:
         """Yield the records as they come, in order within each partition; as `Unreadable` what no
@@ -87,76 +140,202 @@ class SpanReader:
         Raises:
             BrokerError: a partition cannot be read.
         """
-        if not self._bounds:
+        if not self._left:
             return
-        with opened(
-            self._settings, "span", f"reading {self._topic}", {"enable.partition.eof": True}
-        ) as consumer:
-            consumer.assign(
-                [TopicPartition(self._topic, part, one.low) for part, one in self._bounds.items()]
-            )
-            yield from self._read(consumer)
+        with opened(self._settings, "span", f"reading {self._topics}", self._fixed) as consumer:
+            consumer.assign([TopicPartition(*key, at) for key, at in self._reached.items()])
+            while self._left:
+                with self._silence.waiting():
+                    raws = consumer.consume(_RECORDS_AT_ONCE, _CALL_SECONDS)
+                found = self._take(consumer, raws)
+                for key in list(self._left):
+                    self._advance(consumer, key)
+                if found:
+                    yield found
+                if self._left and self._silence.is_too_long():
+                    self._give_up()
+                    return
 
-    def _read(self, consumer: Consumer) -> Iterator[list[Message]]:
-        reached = {part: one.low for part, one in self._bounds.items()}
-        at_end: set[int] = set()
-        left = set(reached)
-        suspects = Suspects()
-        heard = time.monotonic()
-        while left:
-            raws = consumer.consume(_RECORDS_AT_ONCE, 0.2)
-            good: list[Message] = []
-            passed: set[int] = set()
-            for raw in raws:
-                error, part, offset = raw.error(), raw.partition(), raw.offset()
-                if error is None and part is not None and offset is not None:
-                    at_end.discard(part)
-                    reached[part] = offset + 1
-                    if offset < self._bounds[part].end:
-                        good.append(to_message(raw))
-                elif (
-                    error is not None
-                    and error.code() == KafkaError._PARTITION_EOF
-                    and part is not None
-                ):
-                    at_end.add(part)
-                    if offset is not None and offset > reached[part]:
-                        reached[part] = offset
-                elif error is not None and error.code() in DAMAGED and part is not None:
-                    if part in passed or part not in left:
-                        continue  # fetched before the partition was restarted behind its record
-                    unreadable = suspects.fail(
-                        (self._topic, part), offset or 0, reached[part], error
-                    )
-                    if unreadable is None:
-                        continue
-                    passed.add(part)
-                    good.append(unreadable)
-                    reached[part] = unreadable.offset + 1
-                    consumer.incremental_unassign([TopicPartition(self._topic, part)])
-                    consumer.incremental_assign([TopicPartition(self._topic, part, reached[part])])
-                else:
-                    list(messages_of([raw], self._topic))  # raises what must not pass
+    def _take(self, consumer: Consumer, raws: Iterable[RawMessage]) -> list[Message]:
+        """Return the records of the spans among what came."""
+        found: list[Message] = []
+        passed: set[TopicPartitionKey] = set()
+        for raw in raws:
+            error, key, offset = (
+                raw.error(),
+                (str(raw.topic()), int(raw.partition() or 0)),
+                int(raw.offset() or 0),
+            )
+            if key not in self._left or key in passed:
+                continue  # fetched before the partition was left, or restarted behind its record
+            if error is None:
+                self._at_end.discard(key)
+                self._reached[key] = max(self._reached[key], offset + 1)
+                if any(begin <= offset < end for begin, end in self._left[key]):
+                    found.append(to_message(raw))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._at_end.add(key)
+                self._reached[key] = max(self._reached[key], offset)
+            elif error.code() in DAMAGED:
+                unreadable = self._suspects.fail(key, offset, self._reached[key], error)
+                if unreadable is None:
                     continue
-                heard = time.monotonic()
-                if reached[part] >= self._bounds[part].end and part in left:
-                    left.discard(part)
-                    consumer.incremental_unassign([TopicPartition(self._topic, part)])
-            if good:
-                yield good
-            if left and time.monotonic() - heard > _PATIENCE_SECONDS:
-                self._give_up(left, reached, at_end)
-                return
+                passed.add(key)
+                found.append(unreadable)
+                _restart(consumer, key, unreadable.offset + 1)
+                self._reached[key] = unreadable.offset + 1
+            else:
+                list(messages_of([raw], self._topics))  # raises what must not pass
+                continue
+            self._silence.end()
+        return found
 
-    def _give_up(self, left: set[int], reached: Mapping[int, int], at_end: set[int]) -> None:
-        if left - at_end:
-            part = min(left - at_end)
+    def _advance(self, consumer: Consumer, key: TopicPartitionKey) -> None:
+        """Leave the spans behind which a partition was read, and jump to the next one where it is
+        not reached yet.
+        """
+        own, is_ended = self._left[key], self._ends_early and key in self._at_end
+        count = len(own)
+        while own and (is_ended or own[0][1] <= self._reached[key]):
+            own.popleft()
+        if not own:
+            del self._left[key]
+            consumer.incremental_unassign([TopicPartition(*key)])
+        elif len(own) < count and self._reached[key] < own[0][0]:
+            self._reached[key] = own[0][0]
+            self._at_end.discard(key)
+            _restart(consumer, key, own[0][0])
+
+    def _give_up(self) -> None:
+        silent = sorted(self._left.keys() - self._at_end)
+        if silent:
+            topic, part = silent[0]
             raise BrokerError(
-                f"{self._topic}-{part} could not be read beyond offset {reached[part]} of "
-                f"{self._bounds[part].end}: "
-                f"nothing came for {_PATIENCE_SECONDS:.0f} s. Is its leader up?"
+                f"{topic}-{part} could not be read beyond offset {self._reached[silent[0]]} of "
+                f"{self._left[silent[0]][-1][1]}: "
+                f"nothing came for {self._silence.limit_seconds:.0f} s. Is its leader up?"
             )
-        self.open_at = {part: reached[part] for part in sorted(left)}
+        self.open_at = {key: self._reached[key] for key in sorted(self._left)}
+
+
+def _restart(consumer: Consumer, key: TopicPartitionKey, offset: int) -> None:
+    consumer.incremental_unassign([TopicPartition(*key)])
+    consumer.incremental_assign([TopicPartition(*key, offset)])
+
+
+class SpanReader(SpansReader):
+    """Reads partitions of one topic, each within its bounds."""
+
+    def __init__(self, settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> None:
+        super().__init__(settings, {(topic, part): [span] for part, span in bounds.items()})
+
+
+def sample(
+    settings: Settings,
+    spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]],
+    patience_seconds: float = _SAMPLE_SECONDS,
+) -> Iterator[Message]:
+    """Yield the committed records of each partition's spans (from offset, to before offset), in
+    order within a partition.
+
+    Little is fetched beside the spans. Offsets that hold no record (a transaction's marker, a
+    removed one) are passed over.
+
+    Raises:
+        BrokerError: the records do not come: nothing does for `patience_seconds`.
+    """
+    fixed = {
+        "auto.offset.reset": "earliest",
+        "max.partition.fetch.bytes": 65_536,
+        "queued.min.messages": 10,
+        "fetch.wait.max.ms": 10,
+    }
+    yield from _readable(SpansReader(settings, spans, fixed, patience_seconds, ends_early=True))
+
+
+def read_partition(
+    settings: Settings,
+    topic: str,
+    partition: int,
+    start: int = 0,
+    *,
+    since_ms: int | None = None,
+    until: int = 0,
+) -> Iterator[Message]:
+    """Yield the committed records of a partition from an offset on, or from the first still held,
+    to its end as it is now.
+
+    With `since_ms` it begins at the first record with that timestamp or a later one. If the end
+    lies below `until`, because a transaction is open there, it waits until that has ended.
+
+    Raises:
+        ConfigurationError: the topic is missing.
+        BrokerError: nothing came for a while, a transaction stays open, or the consumer cannot go
+        on.
+    """
+    key, admin = (topic, partition), Admin(settings)
+    low, high = admin.ends([key])[key]
+    if since_ms is not None:
+        start, _ = admin.at_time([key], since_ms)[key]
+    spans_reader = SpansReader(settings, {key: [(max(low, start), max(high, until))]})
+    yield from _readable(spans_reader)
+    for offset in spans_reader.open_at.values():
+        raise BrokerError(
+            f"{topic}-{partition} could not be read to its end at {max(high, until)}: a "
+            f"transaction is open at offset {offset}, and nobody ended it for "
+            f"{_PATIENCE_SECONDS:.0f} s."
+        )
+
+
+def _readable(spans_reader: SpansReader) -> Iterator[Message]:
+    """Yield what a reader reads.
+
+    Raises:
+        BrokerError: a record cannot be read.
+    """
+    for messages in spans_reader.read_messages():
+        for message in messages:
+            if type(message) is Unreadable:
+                raise BrokerError(f"{message.at} cannot be read: {message.why}.")
+            yield message
+
+
+def read_whole(
+    settings: Settings,
+    topic: str,
+    advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
+    most: int | None = None,
+) -> Iterator[tuple[int, records.LogRecord | None]]:
+    """Yield (log offset, record) of the log, or of its first `most` records, up to its end as it is
+    now.
+
+    What is malformed is given as None, because the index answers it `rejected` and nothing follows
+    from it. `advance` is told of (documents, bytes).
+
+    Raises:
+        ConfigurationError: the log lacks its first records.
+        BrokerError: it cannot be read to its end.
+        OtherFormatError: it was written by a newer version.
+    """
+    low, high = Admin(settings).ends([(topic, 0)])[topic, 0]
+    if low > 0:
+        raise ConfigurationError(
+            f"The log {topic} begins at offset {low}, so records of it were removed, and what they "
+            "said is not known any "
+            "more. Restore it from a backup, or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
+        )
+    high = high if most is None else min(high, most)
+    for message in read_partition(settings, topic, 0) if high else ():
+        if message.offset < high:
+            record = unless_damaged(
+                records.decode, message.value, f"The record {topic}-0@{message.offset}"
+            )
+            yield message.offset, record
+            advance(
+                len(record) if isinstance(record, records.Batch) else 0, len(message.value or b"")
+            )
+        if message.offset + 1 >= high:
+            return
 
 
 class GroupStamp:
