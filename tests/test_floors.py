@@ -40,8 +40,6 @@ ONLY = {
     "rocksdict": {"index/volume/store.py"},
     "confluent_kafka": {"kafka/", "inputs/registry.py"},
     "fastavro": {"inputs/avro.py"},
-    "google": {"inputs/protobuf.py"},
-    "grpc_tools": {"inputs/protobuf.py"},
     "faust": {"insights/stream.py"},
     "jieba": {"fingerprinting/jieba_data.py", "fingerprinting/variants/keywords.py"},
     "icu4py": {"fingerprinting/variants/segmenter.py"},

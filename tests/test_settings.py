@@ -304,7 +304,7 @@ class TestErrors:
         assert f"batch_documents in {file} is 0, but must be at least 1." in text
         assert "STREAM_DEDUP_HTTP_PORT is '70000', but must be at most 65535." in text
         assert "STREAM_DEDUP_NONSENSE is not a setting" in text
-        formats = "raw or json or confluent-json or avro or protobuf"
+        formats = "raw or json or confluent-json or avro"
         assert (
             f"STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be {formats} (did you mean json?)."
             in text

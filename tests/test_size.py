@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_872
+WHOLE = 35_667
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
@@ -22,9 +22,9 @@ CEILINGS = {
     "ground": 1_443,
     "index": 6_538,
     "indexer": 1_090,
-    "inputs": 2_821,
+    "inputs": 2_620,
     "insights": 893,
-    "kafka": 1_922,
+    "kafka": 1_918,
     "local": 1_463,
     "log": 1_157,
     "machine": 270,

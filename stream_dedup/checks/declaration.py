@@ -171,7 +171,7 @@ def reading_of(settings: Settings) -> dict[str, str | None]:
     if settings.value_format == "raw":
         found["text_field"] = None
     # What is not set is left out: older logs do not name it.
-    if settings.value_format in ("avro", "protobuf") and settings.reader_schema is not None:
+    if settings.value_format == "avro" and settings.reader_schema is not None:
         found["reader_schema"] = str(settings.reader_schema)
     if settings.text_at is not None:
         found["text_at"] = settings.text_at

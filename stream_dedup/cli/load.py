@@ -91,7 +91,7 @@ def load_command(
     on when it is run again.
     """
     topic = topic or settings.topic_names.documents
-    if settings.value_format in ("confluent-json", "avro", "protobuf"):
+    if settings.value_format in ("confluent-json", "avro"):
         raise ConfigurationError(
             "load cannot frame values for a schema registry, because it knows no schema id; load "
             "plain JSON into a filter with "

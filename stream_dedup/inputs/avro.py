@@ -31,9 +31,7 @@ class AvroSchema(NamedTuple):
 
 
 class AvroSchemas:
-    """Avro as a `SchemaLanguage`."""
-
-    name = "Avro"
+    """Makes readers of Avro schemas."""
 
     def __init__(self) -> None:
         """Look whether the library is there.

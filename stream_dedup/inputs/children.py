@@ -1,9 +1,8 @@
-"""Processes of their own, for work on what strangers wrote: the pages of `html`, the schemas of
-`protobuf`.
+"""Processes of their own, for work on what strangers wrote: the pages of `html`.
 
 Invariants: a child has none of our environment but what Python needs to start, so that it holds no
-password of Kafka's or of a store's; it writes no core file, and the kernel bounds its memory and,
-where asked, its CPU time, also once we are gone. On systems other than Linux nothing but the
+password of Kafka's or of a store's; it writes no core file, and the kernel bounds its memory, also
+once we are gone. On systems other than Linux nothing but the
 environment is bounded.
 """
 
@@ -20,7 +19,7 @@ _PASSED_ON: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")
 
 
 def start_child(
-    command: Sequence[str], memory_bytes: int, cpu_seconds: int | None = None, **options: Any
+    command: Sequence[str], memory_bytes: int, **options: Any
 ) -> subprocess.Popen[bytes]:
     """Start a process; `options` are those of `Popen`.
 
@@ -34,8 +33,6 @@ def start_child(
     )
     _limit(child.pid, resource.RLIMIT_AS, memory_bytes)
     _limit(child.pid, resource.RLIMIT_CORE, 0)
-    if cpu_seconds is not None:
-        _limit(child.pid, resource.RLIMIT_CPU, cpu_seconds)
     return child
 
 

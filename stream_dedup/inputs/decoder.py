@@ -129,9 +129,7 @@ class Decoder:
                 is not installed.
         """
         self._json = settings.value_format != "raw"
-        self._registry = (
-            SchemaRegistry(settings) if settings.value_format in ("avro", "protobuf") else None
-        )
+        self._registry = SchemaRegistry(settings) if settings.value_format == "avro" else None
         self._framed = settings.value_format == "confluent-json"
         if takes_vectors and not self._json:
             raise ConfigurationError(
@@ -520,7 +518,7 @@ class Decoder:
 
     def _text_of(self, fields: Any) -> str | bytes | DeadLetter:
         found = field_at(fields, self._text_field)
-        if isinstance(found, str | bytes):  # bytes: of Avro or Protobuf
+        if isinstance(found, str | bytes):  # bytes: of Avro
             return found
         if isinstance(found, list) and all(isinstance(part, str) for part in found):
             return "\n".join(found)

@@ -92,7 +92,7 @@ def time_ms_of(found: Any) -> int | None:
             found = dt.datetime.fromisoformat(found)
         except ValueError:
             return None
-    if isinstance(found, dt.datetime):  # a timestamp of Avro or Protobuf is one already
+    if isinstance(found, dt.datetime):  # a timestamp of Avro is one already
         moment = found
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=dt.UTC)

@@ -1,9 +1,8 @@
 """Values behind Confluent's frame, read by the schema that a registry has under the id in the
 frame.
 
-How a schema reads values is its language's business: `avro`, `protobuf`. Here is what they have in
-common: the registry, asked once for each schema and for those that it refers to, and what becomes
-of a record when it has none.
+How a schema reads values is the business of `avro`. Here is the registry, asked once for each
+schema and for those that it refers to, and what becomes of a record when it has none.
 
 Invariants: a value is only read, never written again. A registry that does not answer is no fault
 of the record: `read` raises `RegistryAwayError`, and the caller asks again later. What an id stands
@@ -16,13 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
 from stream_dedup.ground.printable import printable
 from stream_dedup.inputs.avro import AvroSchemas
-from stream_dedup.inputs.protobuf import ProtobufSchemas
 from stream_dedup.settings.settings import Settings
 
 SCHEMA_BYTES_MAX = 1 << 20
@@ -58,26 +56,6 @@ def unframe(value: bytes) -> bytes | str:
     return value[_FRAME_BYTES:]
 
 
-class SchemaLanguage(Protocol):
-    """A language of schemas."""
-
-    name: str
-
-    def parsed(self, text: str, references: Mapping[str, str]) -> Any:
-        """Return a schema, made of its text and of those that it refers to, by name; none comes
-        before what it refers to.
-
-        Raises:
-            RegistryAwayError: it cannot be made now.
-            Exception: any that the library raises for this text.
-        """
-
-    def reader(self, written: Any, asked: Any) -> Reader:
-        """Return what reads values of a schema; by another one, unless `asked` is None, as far as
-        the two allow.
-        """
-
-
 class SchemaRegistry:
     """Reads framed values. One thread at a time."""
 
@@ -88,21 +66,18 @@ class SchemaRegistry:
             ConfigurationError: the extra is not installed, there is no address, or a file cannot be
             read.
         """
-        form = settings.value_format
         if not settings.registry_url:
             raise ConfigurationError(
-                f"STREAM_DEDUP_VALUE_FORMAT={form} needs the schema registry's address: set "
+                "STREAM_DEDUP_VALUE_FORMAT=avro needs the schema registry's address: set "
                 "STREAM_DEDUP_REGISTRY_URL."
             )
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
 
-            self._language: SchemaLanguage = (
-                AvroSchemas() if form == "avro" else ProtobufSchemas(_names_in(settings))
-            )
+            self._schemas = AvroSchemas()
         except ImportError as error:
             raise ConfigurationError(
-                f"STREAM_DEDUP_VALUE_FORMAT={form} needs libraries that are not installed; run: "
+                "STREAM_DEDUP_VALUE_FORMAT=avro needs libraries that are not installed; run: "
                 f"pip install 'crawl-dedup[registry]' ({error})"
             ) from error
         told: dict[str, Any] = {
@@ -166,7 +141,7 @@ class SchemaRegistry:
             if written is not None:
                 if not isinstance(written, DeadLetter):
                     written = self._tried(
-                        number, partial(self._language.reader, written, self._asked_schema())
+                        number, partial(self._schemas.reader, written, self._asked_schema())
                     )
                 self._readers[number] = written
                 return written
@@ -201,20 +176,19 @@ class SchemaRegistry:
         schema = self._ask(lambda: self._client.get_schema(number))
         if schema is None:
             return None
-        name = self._language.name
         kind = schema.schema_type or "AVRO"
-        if kind != name.upper():
+        if kind != "AVRO":
             return DeadLetter(
                 "decode",
-                f"Not{name}",
-                f"Schema {number} is {kind}, and the values are read as {name}.",
+                "NotAvro",
+                f"Schema {number} is {kind}, and the values are read as Avro.",
             )
         return self._tried(number, partial(self._parsed, schema))
 
     def _parsed(self, schema: Any) -> Any:
         references: dict[str, str] = {}
         self._add_references(schema, references, set())
-        return self._language.parsed(self._counted(schema, references), references)
+        return self._schemas.parsed(self._counted(schema, references), references)
 
     @staticmethod
     def _tried(number: int, make: Callable[[], Any]) -> Any | DeadLetter:
@@ -225,12 +199,10 @@ class SchemaRegistry:
             raise
         except Exception as error:  # noqa: BLE001 - a schema is anybody's text
             why = printable(str(error).rstrip(".") or type(error).__name__)
-            is_timed = isinstance(error, TimeoutError)
             return DeadLetter(
                 "decode",
                 "BadSchema",
                 f"Schema {number} of the registry cannot be used: {why}.",
-                is_timed,
             )
 
     def _add_references(
@@ -293,15 +265,3 @@ class SchemaRegistry:
             "the records wait. Start "
             "the registry, or correct the settings STREAM_DEDUP_REGISTRY_*."
         ) from error
-
-
-def _names_in(settings: Settings) -> frozenset[str]:
-    """Return the names in the dotted paths of all that is read of a value."""
-    places = (
-        settings.text_field,
-        settings.id_field,
-        settings.time_field,
-        settings.scope_field,
-        settings.text_at,
-    )
-    return frozenset(name for place in places if place for name in place.split("."))

@@ -50,7 +50,7 @@ TEN = {
     "kafka": "TLS and SASL of your cluster",
     "topic_prefix": "a second filter on the cluster, or one prefixed ACL",
     "input_preset": "records of Nutch, Scrapy Cluster or ACHE as they come",
-    "value_format": "values that are more than the text: JSON, Avro, Protobuf",
+    "value_format": "values that are more than the text: JSON, Avro",
     "text_field": "where the text stands in them",
     "id_field": "where the address of the page stands, if the key is not it",
     "key_file": "before the first document, so that nobody can craft collisions; kept as long as the log",

@@ -212,11 +212,11 @@ class Settings(BaseModel):
         "`text_encoding`). `ache`: "
         "the page in `content`, as base64. The last two need `crawl-dedup[html]`.",
     )
-    value_format: Literal["raw", "json", "confluent-json", "avro", "protobuf"] = Field(
+    value_format: Literal["raw", "json", "confluent-json", "avro"] = Field(
         default="raw",
         description="`raw`: the record's value is the text. `json`: the text stands at "
         "`text_field`. `confluent-json`: the "
-        "same behind the five bytes of Confluent's serializers. `avro`, `protobuf`: behind those "
+        "same behind the five bytes of Confluent's serializers. `avro`: behind those "
         "bytes, read by "
         "the schema that `registry_url` has; both need `crawl-dedup[registry]`.",
     )
@@ -268,8 +268,7 @@ class Settings(BaseModel):
     )
     registry_url: str | None = Field(
         default=None,
-        description="Address of the schema registry for `avro` and `protobuf`, several with "
-        "commas.",
+        description="Address of the schema registry for `avro`, several with commas.",
     )
     registry_credentials_file: Path | None = Field(
         default=None,
@@ -282,7 +281,7 @@ class Settings(BaseModel):
     reader_schema: int | None = Field(
         default=None,
         ge=1,
-        description="Id of the schema by which every value in Avro or Protobuf is read, so that a "
+        description="Id of the schema by which every value in Avro is read, so that a "
         "renamed field has one name.",
     )
     text_is: Literal["text", "html"] = Field(

@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.broker.harness import Filter, Outcome, header
 from tests.broker.test_operating import text
 from tests.inputs import registries, registry_server
-from tests.inputs.registry_server import classes_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -25,10 +22,6 @@ COUNT = 60
 AWAY, UNKNOWN, LATER, COPY, NO_TEXT = 30, 11, 40, 45, 50
 ANYBODY = b"\x00\x7f\xff\xff\xff"  # the frame of a schema that nobody has registered
 
-PAGE = 'syntax = "proto3"; package crawl; message Page { string url = 1; Body body = 2; } message Body { string text = 1; }'
-LATER_PAGE = PAGE.replace(
-    "message Page {", "message Page { optional string host = 7; repeated string tags = 9;"
-)
 RECORD = {
     "type": "record",
     "name": "Page",
@@ -62,27 +55,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[str]:
         yield address
 
 
-def protobuf_writer(address: str, subject: str, folder: Path) -> Writer:
-    kinds = []
-    for name, schema in (("first", PAGE), ("later", LATER_PAGE)):
-        (folder / name).mkdir()
-        kinds.append(classes_of(folder / name, schema)["crawl.Page"])
-    client = SchemaRegistryClient({"url": address, "timeout": 10})
-    writers = [ProtobufSerializer(kind, client, {"use.deprecated.format": False}) for kind in kinds]
-
-    def value(url: str, text: str, *, later: bool = False) -> bytes:
-        more = {"host": "h", "tags": ["a", "b"]} if later else {}
-        raw = writers[later](
-            kinds[later](url=url, body={"text": text}, **more),
-            SerializationContext(subject, MessageField.VALUE),
-        )
-        assert raw is not None
-        return raw
-
-    return value
-
-
-def avro_writer(address: str, subject: str, _: Path) -> Writer:
+def avro_writer(address: str, subject: str) -> Writer:
     client = SchemaRegistryClient({"url": address, "timeout": 10})
     writers = [
         AvroSerializer(client, Schema(json.dumps(schema), "AVRO"))
@@ -100,25 +73,21 @@ def avro_writer(address: str, subject: str, _: Path) -> Writer:
     return value
 
 
-@pytest.mark.parametrize(("form", "writer"), [("protobuf", protobuf_writer), ("avro", avro_writer)])
 def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
     make_filter: Callable[..., Filter],
     registry: str,
-    tmp_path: Path,
-    form: str,
-    writer: Callable[..., Writer],
 ) -> None:
     """Over a kill of the worker: copies are found across the schema's two versions; what names no
     schema, or is no message, or has no text, goes aside with the reason, and the rest goes on."""
     crawl = make_filter(
         partitions=2,
-        value_format=form,
+        value_format="avro",
         registry_url=registry,
         text_field="body.text",
         id_field="url",
         log_level="info",
     )
-    write = writer(registry, crawl.names.documents, tmp_path)
+    write = avro_writer(registry, crawl.names.documents)
     values = [write(f"u{number}", text(number), later=number >= LATER) for number in range(COUNT)]
     values[UNKNOWN] = ANYBODY + values[UNKNOWN][5:]
     values[UNKNOWN + 1] = b'{"url": "u12"}'
@@ -148,20 +117,20 @@ def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
 
 
 def test_a_registry_that_is_away_holds_the_records(
-    make_filter: Callable[..., Filter], tmp_path: Path
+    make_filter: Callable[..., Filter],
 ) -> None:
     """Nothing is judged and nothing goes aside meanwhile, over a restart too; what has a schema
     that is known goes on."""
     with registry_server.serving() as stand:
         crawl = make_filter(
             partitions=1,
-            value_format="protobuf",
+            value_format="avro",
             registry_url=stand.url,
             text_field="body.text",
             id_field="url",
             log_level="info",
         )
-        write = protobuf_writer(stand.url, crawl.names.documents, tmp_path)
+        write = avro_writer(stand.url, crawl.names.documents)
         values = [
             write(f"u{number}", text(number), later=number >= AWAY) for number in range(COUNT)
         ]

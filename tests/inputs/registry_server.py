@@ -14,14 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
-from grpc_tools import protoc
-
 from stream_dedup.ground.document import DeadLetter, Message
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 
@@ -151,45 +143,5 @@ def refused(by: Decoder, value: bytes) -> DeadLetter:
     return found
 
 
-def written(url: str, subject: str, value: Any) -> bytes:
-    """Return what Confluent's serializer makes of a Protobuf message; it registers the schema,
-    compiled, in base64."""
-    client = SchemaRegistryClient({"url": url, "timeout": 10})
-    serializer = ProtobufSerializer(type(value), client, {"use.deprecated.format": False})
-    raw = serializer(value, SerializationContext(subject, MessageField.VALUE))
-    assert raw is not None
-    return raw
-
-
-def framed_protobuf(stand: SchemaServer) -> bytes:
-    """Have a schema of one text, and return a value of it."""
-    stand.has(7, 'syntax = "proto3"; message Page { string text = 1; }', schemaType="PROTOBUF")
-    return b"\0\0\0\0\x07\0\x0a\x03abc"
-
-
 def message(value: bytes) -> Message:
     return Message("documents", 0, 0, b"key", value, 1, [])
-
-
-def classes_of(folder: Path, text: str, **others: str) -> dict[str, Any]:
-    """Return the classes of a file's messages, by their names, as a crawler has them; `others` are
-    files that it imports."""
-    names = [f"{name}.proto" for name in others]
-    for name, content in {"page": text, **others}.items():
-        (folder / f"{name}.proto").write_text(content, "utf-8")
-    types = Path(protoc.__file__).parent / "_proto"
-    made = [f"-I{folder}", f"-I{types}", "--include_imports", f"--descriptor_set_out={folder}/made"]
-    assert protoc.main(["protoc", *made, "page.proto", *names]) == 0
-    pool = DescriptorPool()
-    for file in FileDescriptorSet.FromString((folder / "made").read_bytes()).file:
-        pool.Add(file)
-    found: dict[str, Any] = {}
-
-    def add(kind: Any) -> None:
-        found[kind.full_name] = GetMessageClass(kind)
-        for inner in kind.nested_types:
-            add(inner)
-
-    for kind in pool.FindFileByName("page.proto").message_types_by_name.values():
-        add(kind)
-    return found

@@ -12,7 +12,6 @@ import logging
 import pkgutil
 import random
 import struct
-from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -29,7 +28,7 @@ from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.elsewhere import FetchLimits, TextFetcher
 from stream_dedup.inputs.packed import unpack
 from stream_dedup.settings.layers import load_settings
-from tests.inputs.registry_server import SchemaServer, classes_of
+from tests.inputs.registry_server import SchemaServer
 from tests.inputs.store_server import Pages, Reply
 
 ROUNDS = 400
@@ -54,17 +53,6 @@ AVRO = {
         {"name": "meta", "type": {"type": "map", "values": ["null", "Page"]}},
     ],
 }
-PROTOBUF = """
-syntax = "proto3";
-import "google/protobuf/struct.proto";
-import "google/protobuf/timestamp.proto";
-message Page {
-  string text = 1;
-  google.protobuf.Timestamp at = 2;
-  google.protobuf.Struct free = 3;
-  map<string, Page> meta = 4;
-}
-"""
 
 
 @pytest.fixture
@@ -116,9 +104,7 @@ def avro_value() -> bytes:
     return out.getvalue()
 
 
-def settings_of(
-    kind: str, stand: SchemaServer, tmp_path: Path
-) -> tuple[dict[str, str], list[bytes]]:
+def settings_of(kind: str, stand: SchemaServer) -> tuple[dict[str, str], list[bytes]]:
     """Return the settings of a kind of input, and good values."""
     fields = {
         "text": "some words",
@@ -128,20 +114,15 @@ def settings_of(
     }
     as_json = json.dumps(fields).encode()
     in_json = {"time_field": "at", "scope_field": "scope", "id_field": "page.text"}
-    if kind in ("avro", "protobuf"):
-        stand.has(7, AVRO if kind == "avro" else PROTOBUF, schemaType=kind.upper())
+    if kind == "avro":
+        stand.has(7, AVRO, schemaType="AVRO")
         given = {
             "value_format": kind,
             "registry_url": stand.url,
             "time_field": "at",
             "id_field": "meta.text",
         }
-        if kind == "avro":
-            return given, [struct.pack(">bI", 0, 7) + avro_value()]
-        page = classes_of(tmp_path, PROTOBUF)["Page"](
-            text="some words", meta={"text": {"text": "b"}}, free={"text": 1.5}
-        )
-        return given, [struct.pack(">bI", 0, 7) + b"\0" + page.SerializeToString()]
+        return given, [struct.pack(">bI", 0, 7) + avro_value()]
     return {
         "raw": ({}, [b"some words"]),
         "html": (
@@ -172,14 +153,13 @@ def settings_of(
         "html in json",
         "vector",
         "avro",
-        "protobuf",
     ],
 )
 def test_any_value_is_a_document_or_a_dead_letter_that_was_foreseen(
-    kind: str, stand: SchemaServer, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+    kind: str, stand: SchemaServer, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = random.Random(seed)
-    given, good = settings_of(kind, stand, tmp_path)
+    given, good = settings_of(kind, stand)
     by = Decoder(load_settings(given, environ={}), takes_vectors=kind == "vector")
     values = [spoilt(rng.choice(good), rng) for _ in range(ROUNDS)]
 
