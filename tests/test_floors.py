@@ -58,6 +58,7 @@ ONLY = {
         "worker/prepare.py",
     },
     "resiliparse": {"inputs/html_child.py"},
+    "webencodings": {"inputs/charset.py"},
     "fastwarc": {"inputs/warc.py", "inputs/http_body.py"},
     "fsspec": {"inputs/stores.py", "inputs/addressed.py"},
     "zstandard": {"inputs/packed.py"},

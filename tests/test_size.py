@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_667
+WHOLE = 35_682
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
@@ -22,7 +22,7 @@ CEILINGS = {
     "ground": 1_443,
     "index": 6_538,
     "indexer": 1_090,
-    "inputs": 2_620,
+    "inputs": 2_635,
     "insights": 893,
     "kafka": 1_918,
     "local": 1_463,

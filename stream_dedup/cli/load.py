@@ -321,7 +321,7 @@ def record_of(
         return name, raw
     fields: dict[str, object] = {}
     _put(fields, settings.id_field or "id", document.name.encode("utf-8", "replace").decode())
-    is_page = document.form == "warc" and settings.text_encoding == "plain"
+    is_page = (document.form == "warc" or document.is_page) and settings.text_encoding == "plain"
     text = (
         decode_page(document.raw, document.charset) if is_page else raw.decode("utf-8", "replace")
     )

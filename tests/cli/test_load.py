@@ -254,6 +254,14 @@ def test_a_text_file_becomes_what_the_worker_decodes(tmp_path: Path) -> None:
     assert base64.b64decode(value) == document.raw
 
 
+def test_a_page_is_sent_in_the_encoding_that_it_names(tmp_path: Path) -> None:
+    page = "<meta charset=windows-1251><p>Привет"
+    (tmp_path / "a.html").write_bytes(page.encode("cp1251"))
+    [document] = read_documents(find_files(str(tmp_path), "auto"))
+
+    assert json.loads(record_of(json_settings(), document, None)[1])["text"] == page
+
+
 def test_fields_that_cannot_both_be_written_are_a_sentence() -> None:
     with pytest.raises(ConfigurationError, match="separate paths"):
         record_of(json_settings(text_field="id.text"), RawDocument("a", b"x", "text"), None)

@@ -221,7 +221,10 @@ def test_a_file_that_cannot_be_opened_costs_no_other(tmp_path: Path) -> None:
         (b"\xef\xbb\xbf" + "é".encode(), "ISO-8859-1", "é"),
         ("é".encode("utf-16"), None, "é"),
         (b'<meta charset="utf-16">' + "é".encode(), None, '<meta charset="utf-16">é'),
+        ("é".encode("utf-16-le"), "utf-16", "é"),
         ("é".encode(), "zlib", "é"),
+        ("é".encode(), "iso-2022-kr", "é"),
+        ("é".encode("cp1252"), '"windows-1252"', "é"),
         ("é".encode(), "no-such", "é"),
         (b"\xff", None, "\N{REPLACEMENT CHARACTER}"),
     ],
@@ -230,6 +233,100 @@ def test_the_encoding_of_a_page(raw: bytes, said: str | None, text: str) -> None
     """A byte order mark, then the server, then the page itself, then UTF-8; labels mean what they
     mean to browsers."""
     assert decode_page(raw, said) == text
+
+
+LETTERS = {
+    "ж": ["windows-1251", "x-cp1251", "koi8-r", "koi8-ru", "x-mac-cyrillic", "ibm866", "csibm866"],
+    "ก": ["windows-874", "dos-874", "tis-620", "iso-8859-11"],
+    "똠": ["windows-949", "ks_c_5601-1987", "euc-kr"],
+    "橋①": ["windows-31j", "ms932", "ms_kanji", "x-sjis", "shift_jis"],
+    "橋": ["x-euc-jp", "euc-jp", "iso-2022-jp"],
+    "桥": ["gb_2312-80", "x-gbk", "gb18030"],
+    "桥€㐀": ["gbk", "gb2312"],
+    "橋嘅": ["big5-hkscs", "x-x-big5", "big5"],
+    "ש": ["logical", "iso-8859-8-i", "windows-1255"],
+    "“Ş”": ["iso-8859-9", "latin5"],
+    "é": ["macintosh", "mac", "unicode-1-1-utf-8"],
+}
+CODECS = {"ж": "cp1251 koi8-r koi8-u mac-cyrillic cp866", "ก": "cp874", "똠": "cp949"} | {
+    "橋①": "cp932",
+    "橋": "euc-jp iso-2022-jp",
+    "桥": "gb18030",
+    "桥€㐀": "gb18030",
+    "橋嘅": "big5hkscs",
+    "ש": "cp1255",
+    "“Ş”": "cp1254",
+    "é": "mac-roman utf-8",
+}
+
+
+@pytest.mark.parametrize(
+    ("letters", "label"), [(letters, label) for letters, of in LETTERS.items() for label in of]
+)
+def test_labels_of_encodings_are_those_of_browsers(letters: str, label: str) -> None:
+    """Whatever the label's letters are, each is read by one of the encodings of its script."""
+    read = {decode_page(letters.encode(codec), label) for codec in CODECS[letters].split()}
+    assert letters in read
+
+
+def in_page(before: str, letters: str = "Привет") -> bytes:
+    return f"{before}<title>{letters}</title>".encode("cp1251")
+
+
+META = "<meta charset=windows-1251>"
+OF_CONTENT = '<meta http-equiv="Content-Type" content="text/html; charset=windows-1251">'
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "<?xml version='1.0' encoding='windows-1251'?><html>",
+        "<?xml version='1.0' encoding='utf-8'?><html>" + OF_CONTENT,
+        "<script>" + "var a = 1;" * 9000 + "</script>" + META,
+        "<STYLE>" + "p { color: red }" * 900 + "</style >" + META,
+        "<!-- an archive's banner" + " and its terms" * 900 + "-->" + META,
+        "<div>" + "<p>The archive's banner.</p>" * 90 + "</div><head>" + OF_CONTENT,
+        f'<meta name=description content="{"x" * 1100}">' + META,
+        "<!-- <meta charset=utf-8> -->" + META,
+        '<script>write("<meta charset=utf-8>")</script>' + META,
+        '<meta name=description content="write charset=utf-8">' + META,
+        "<meta content='text/html;charset=\"windows-1251\"' http-equiv=content-type />",
+        "<META\nCHARSET = 'x-cp1251' >",
+    ],
+)
+def test_a_page_declares_its_encoding_wherever_browsers_look(before: str) -> None:
+    """In `meta` within the first kilobytes of markup, else in the XML declaration."""
+    assert "<title>Привет" in decode_page(in_page(before))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "<!-- " + META,
+        "<script> " + META,
+        "<p>" * 9000 + META,
+        f"<meta name=keywords content='{OF_CONTENT[6:30]}'>",
+        "<p>charset=windows-1251</p>",
+        "<html><?xml version='1.0' encoding='windows-1251'?>",
+    ],
+)
+def test_what_is_no_declaration_is_not_believed(before: str) -> None:
+    """Comments, scripts, and what stands too far from the beginning."""
+    assert "Привет" not in decode_page(in_page(before))
+
+
+def test_a_server_that_names_the_wrong_encoding_is_overruled_by_the_page() -> None:
+    """Only where most letters would be lost by it."""
+    page = in_page(META, "Привет, мир. " * 40)
+
+    assert "Привет" in decode_page(page, "utf-8")
+    assert decode_page(page, "koi8-r") == page.decode("koi8-r")
+
+
+def test_a_page_of_open_comments_is_read_in_time() -> None:
+    """Linear in the size of the page, whatever is left open."""
+    for odd in (b"<!--", b"<script>", b"<meta ", b"<meta charset=", b"<?xml "):
+        assert decode_page(odd * 100_000) == (odd * 100_000).decode()
 
 
 def test_a_missing_library_and_a_warc_file_from_a_pipe_are_sentences(
