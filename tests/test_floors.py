@@ -37,6 +37,7 @@ ROOMS_OF_THE_INDEX = ("tables", "volume", "rules")
 
 # A library, and the only places that may import it.
 ONLY = {
+    "idna": {"ground/hosts.py"},
     "rocksdict": {"index/volume/store.py"},
     "confluent_kafka": {"kafka/", "inputs/registry.py"},
     "fastavro": {"inputs/avro.py"},
@@ -121,7 +122,7 @@ APART = {
     "inputs/html.py": ("fingerprinting", "settings", "log"),
     **{
         f"insights/{name}.py": ("log", "settings", "service")
-        for name in ("hosts", "counts", "record", "tally", "row", "ledger")
+        for name in ("counts", "record", "tally", "row", "ledger")
     },
 }
 # The one file of the checker that runs the index itself: it replays a log through it.

@@ -33,11 +33,11 @@ from stream_dedup.fingerprinting import format_prints, width_of
 from stream_dedup.ground.document import LogPlace, Message, Reason, Verdict
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.failpoints import Failpoints
+from stream_dedup.ground.hosts import HostNames, named_host, shown_host
 from stream_dedup.ground.plan import parse_similarity
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_counts, print_json, print_table
 from stream_dedup.ground.topics import TopicNames
-from stream_dedup.insights.hosts import HostNames
 from stream_dedup.kafka import Output, TransactionalOutput, sample
 from stream_dedup.log import headers
 from stream_dedup.log.frame import FIRST_FORMAT
@@ -374,7 +374,7 @@ class ReleaseFilter:
         """Return the filter that an operator typed.
 
         Raises:
-            ConfigurationError: the similarity is none, or there is no such reason.
+            ConfigurationError: the similarity or the host is none, or there is no such reason.
         """
         for one in reasons:
             if one not in _REASONS:
@@ -382,9 +382,12 @@ class ReleaseFilter:
                     f"Nothing is dropped for the reason {one!r:.40}; name one of "
                     f"{', '.join(_REASONS)}."
                 )
+        name = None if host is None else shown_host(named_host(host.encode("utf-8", "replace")))
+        if name == "":
+            raise ConfigurationError(f"{host!r:.80} is no host; name one such as shop.example.")
         similarity = None if below is None else parse_similarity(below)
         return cls(
-            None if host is None else host.strip().lower().removesuffix("."),
+            name,
             of,
             similarity,
             frozenset(reasons),

@@ -24,6 +24,7 @@ from stream_dedup.console.nouns import (
     NowFigures,
 )
 from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.hosts import named_host, shown_host
 
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60
@@ -102,7 +103,7 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     return DecisionFilter(
         given["reason"],
         given["verdict"],
-        given["host"].lower(),
+        shown_host(named_host(given["host"].encode("utf-8", "replace"))) or given["host"],
         given["id"],
         header,
         _similarity("from", given["from"]),

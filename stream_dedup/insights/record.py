@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
+from stream_dedup.ground.hosts import HOST_CHARACTERS_MAX
 from stream_dedup.insights.counts import NOTHING, ReasonCounts
-from stream_dedup.insights.hosts import HOST_CHARACTERS_MAX
 
 FORMAT: Final = 1
 HOSTS_MAX: Final = 250

@@ -15,7 +15,7 @@ from stream_dedup.console.nouns import Decision, DocumentGroup, FoundDocument, G
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.document import digest_id, shorten_id
 from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.insights.hosts import HostNames
+from stream_dedup.ground.hosts import HostNames
 from stream_dedup.log.headers import place_of
 from stream_dedup.search.clue import clue_of
 from stream_dedup.search.facts import GroupFacts, TextFacts

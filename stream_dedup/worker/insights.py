@@ -15,7 +15,7 @@ import structlog
 
 from stream_dedup.ground.document import DeadLetter, Reason
 from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.insights.hosts import HostNames
+from stream_dedup.ground.hosts import HostNames, named_host, shown_host
 from stream_dedup.insights.record import encode
 from stream_dedup.insights.tally import HostTally
 from stream_dedup.kafka import Admin, InsightsSender
@@ -123,7 +123,7 @@ class HostCounter:
 
     def _named(self, headers: Sequence[tuple[str, bytes | None]]) -> str:
         value = next((value for name, value in headers if name == self._header), None)
-        return self._names.named(value) if value else ""
+        return shown_host(named_host(value)) if value else ""
 
 
 def counter_of(settings: Settings, worker: str, report: Callable[[str], None]) -> HostCounter:

@@ -1,0 +1,133 @@
+"""The host of an address, and the site of a document.
+
+A host is read as browsers read it: `urlsplit` finds it, UTS 46 maps its letters to one spelling, and
+labels that are not ASCII are written in Punycode. A leading `www.`, the port, user and password, and
+a final dot do not belong to it. `HTTPS://user@WWW.Bücher.example:8080/` has the host
+`xn--bcher-kva.example`, shown to people as `bücher.example`.
+
+Invariants: pure; every sequence of bytes has a host or none, and never raises; a host has at most
+253 ASCII characters, all of them letters, digits, hyphens, underscores and dots, or is an IPv6
+address in brackets; `shown_host` returns printable text.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+from urllib.parse import unquote, urlsplit
+
+import idna
+
+HOST_CHARACTERS_MAX: Final = 253
+_WRITTEN_MAX: Final = 9 * HOST_CHARACTERS_MAX  # a letter of a host in percent-encoded UTF-8
+_CACHED_MAX: Final = 50_000
+_CACHED_BYTES_MAX: Final = 300  # an id that is not an address can have any length
+_ACE: Final = "xn--"
+_WEB: Final = re.compile(rb"\s*https?:", re.IGNORECASE)
+_HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+
+
+def host_of(address: bytes) -> str:
+    """Return the host of an absolute address in its ASCII form; empty if there is none."""
+    try:
+        parts = urlsplit(address.decode("utf-8", "replace").replace("\\", "/"))
+        name = parts.hostname if parts.scheme else None
+    except ValueError:  # unbalanced brackets, or characters that could pass for a delimiter
+        return ""
+    if not name or len(name) > _WRITTEN_MAX:
+        return ""
+    if ":" in name:  # `urlsplit` has removed the brackets
+        return _address_host(name)
+    try:
+        name = idna.uts46_remap(unquote(name), std3_rules=False)
+    except idna.IDNAError:
+        return ""
+    name = ".".join(map(_ascii_label, name.removesuffix(".").split(".")))
+    bare = name.removeprefix("www.")
+    name = bare if "." in bare else name
+    return name if len(name) <= HOST_CHARACTERS_MAX and _HOST.fullmatch(name) else ""
+
+
+def shown_host(host: str) -> str:
+    """Return a host as people read it: labels in Punycode become letters where that is reversible."""
+    return ".".join(map(_shown_label, host.split("."))) if _ACE in host else host
+
+
+def named_host(value: bytes) -> str:
+    """Return the host that a header or an option names, as an address or a bare host."""
+    return host_of(value) or host_of(b"//".join((b"http:", value.strip())))
+
+
+def site_of(identifier: bytes) -> str:
+    """Return the site of a document by its id: the host of an `http` or `https` address."""
+    return host_of(identifier) if _WEB.match(identifier) else ""
+
+
+def named_site(value: str) -> str:
+    """Return the site that a field names: the host of an address or a bare host, else the text."""
+    raw = value.encode("utf-8", "surrogatepass")
+    is_bare = not set(raw) & set(b"/?#@\\")
+    return (named_host(raw) if is_bare else host_of(raw)) or value.strip()
+
+
+class HostNames:
+    """Finds hosts and caches them: a crawl names the same hosts again and again."""
+
+    def __init__(self, find: Callable[[bytes], str] | None = None) -> None:
+        """Find hosts by `find`; by default the host of any address, as people read it."""
+        self._find = find or (lambda address: shown_host(host_of(address)))
+        self._known: dict[bytes, str] = {}
+
+    def of(self, identifier: bytes) -> str:
+        """Return the host of an id such as `https://example.org/page`; empty if it has none."""
+        start = _start_of(identifier)
+        found = self._known.get(start)
+        if found is None:
+            found = self._find(start)
+            if len(start) > _CACHED_BYTES_MAX:
+                return found
+            if len(self._known) >= _CACHED_MAX:
+                self._known.clear()
+            self._known[start] = found
+        return found
+
+    def of_many(self, identifiers: Sequence[bytes]) -> list[str]:
+        """Return the host of each id."""
+        found = list(map(self._known.get, map(_start_of, identifiers)))
+        if None not in found:
+            return cast("list[str]", found)
+        return [
+            self.of(identifier) if host is None else host
+            for identifier, host in zip(identifiers, found, strict=True)
+        ]
+
+
+def _start_of(identifier: bytes) -> bytes:
+    """Return an id up to the end of its host, in nearly every id; the rest cannot change the host."""
+    end = identifier.find(b"/", identifier.find(b"//") + 2)
+    return identifier if end < 0 else identifier[:end]
+
+
+def _address_host(name: str) -> str:
+    try:
+        return f"[{ipaddress.IPv6Address(name.partition('%')[0]).compressed}]"
+    except ValueError:
+        return ""
+
+
+def _ascii_label(label: str) -> str:
+    return label if label.isascii() else _ACE + label.encode("punycode").decode("ascii")
+
+
+def _shown_label(label: str) -> str:
+    """Return a label in letters, if the letters are those that the label encodes and printable."""
+    if not label.startswith(_ACE):
+        return label
+    try:
+        shown = label.removeprefix(_ACE).encode("ascii").decode("punycode")
+        is_same = _ascii_label(idna.uts46_remap(shown, std3_rules=False)) == label
+    except (ValueError, OverflowError, idna.IDNAError):
+        return label
+    return shown if is_same and shown.isprintable() else label
