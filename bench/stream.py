@@ -142,6 +142,8 @@ class PrintStream:
             sketches=sketches,
             features=np.full(count, FEATURES, np.uint32),
             scope=np.zeros(count, np.uint64),
+            site=np.zeros(count, np.uint64),
+            title=np.zeros(count, np.uint64),
             time_ms=np.full(count, time_ms, np.int64),
             ids=ids,
         )

@@ -162,11 +162,20 @@ def _prints(recipe: Recipe) -> Iterator[CheckFinding]:
         )
 
 
-_FIELDS = ("value_format", "text_field", "text_is", "text_encoding", "id_field", "scope_field")
+_FIELDS = (
+    "value_format",
+    "text_field",
+    "text_is",
+    "text_encoding",
+    "id_field",
+    "scope_field",
+    "site_field",
+    "title_field",
+)
 
 
 def reading_of(settings: Settings) -> dict[str, str | None]:
-    """Return the settings that decide what a document's text, id and scope are."""
+    """Return the settings that decide what a document's text, id, scope, site and title are."""
     found = {name: getattr(settings, name) for name in _FIELDS}
     if settings.value_format == "raw":
         found["text_field"] = None

@@ -6,8 +6,9 @@ to a recipe). In the order a text travels: `normalise` (which texts are the same
 form the features see), `characters` (what each code point is), `tokens` (words; reads jieba's
 data), `spellings` (letters that readers take for one), `features` (features that can be read),
 `hashes`, `simhash` (features to bits, all at once), `sketch` (words to a second print, for
-similarity), `recipe` (all of it, for a batch, under one name), `canary` (texts that notice a
-changed library), `key` (the secret). `variants` holds what only some recipes and some texts need.
+similarity), `recipe` (all of it, for a batch, under one name), `sites` (keyed hashes of sites and
+titles), `canary` (texts that notice a changed library), `key` (the secret). `variants` holds what
+only some recipes and some texts need.
 """
 
 from stream_dedup.fingerprinting.grammar import PRESETS, RecipeMethod
@@ -24,6 +25,7 @@ from stream_dedup.fingerprinting.recipe import (
     number_of,
     width_of,
 )
+from stream_dedup.fingerprinting.sites import SiteHasher
 from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "Prints",
     "Recipe",
     "RecipeMethod",
+    "SiteHasher",
     "Vector",
     "as_recipe",
     "as_vector",

@@ -1,4 +1,4 @@
-"""From a source record to a text, an id, a time and a scope: the only place that knows how crawlers
+"""From a source record to a text, an id, a time, a scope, a site and a title: the only place that knows how crawlers
 write documents.
 
 Invariants: the result is a pure function of the record, the input settings and, where the record's
@@ -34,6 +34,7 @@ from stream_dedup.ground.document import (
     shorten_id,
 )
 from stream_dedup.ground.errors import AwayError, ConfigurationError, InputError
+from stream_dedup.ground.hosts import HostNames, named_site, site_of
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.unforeseen import Unforeseen
 from stream_dedup.inputs.charset import REPLACED, decode_page, lost_letters
@@ -60,7 +61,9 @@ NOT_FETCHED = "NotFetched"
 PLAIN_TEXT: Final[Mapping[str, str | None]] = {
     "value_format": "raw",
     "text_encoding": "plain",
-    **dict.fromkeys(("text_at", "id_field", "time_field", "scope_field")),
+    **dict.fromkeys(
+        ("text_at", "id_field", "time_field", "scope_field", "site_field", "title_field")
+    ),
 }
 """The input settings of a value that is nothing but its text."""
 
@@ -69,12 +72,17 @@ _Found = TypeVar("_Found")
 
 
 class DecodedDocument(NamedTuple):
-    """A record that can be judged: by its text, or by the vector of a recipe that takes vectors."""
+    """A record that can be judged: by its text, or by the vector of a recipe that takes vectors.
+
+    `site` is a host in its ASCII form or another name, `title` as it was written; empty if unknown.
+    """
 
     text: Content
     id: bytes
     time_ms: int
     scope: int
+    site: str = ""
+    title: str = ""
 
 
 class Documents(NamedTuple):
@@ -89,6 +97,8 @@ class Documents(NamedTuple):
     ids: list[bytes]
     times_ms: NDArray[np.int64]
     scopes: NDArray[np.uint64]
+    sites: list[str]
+    titles: list[str]
     passed_over: dict[int, DeadLetter | Reason]
 
     @classmethod
@@ -104,6 +114,8 @@ class Documents(NamedTuple):
             [one for _, part in parts for one in part.ids],
             np.concatenate([part.times_ms for _, part in parts]),
             np.concatenate([part.scopes for _, part in parts]),
+            [site for _, part in parts for site in part.sites],
+            [title for _, part in parts for title in part.titles],
             {
                 start + place: why
                 for start, part in parts
@@ -155,6 +167,9 @@ class Decoder:
         self._id_field = settings.id_field
         self._time_field = settings.time_field
         self._scope_field = settings.scope_field
+        self._site_field = settings.site_field
+        self._title_field = settings.title_field
+        self._sites = HostNames(site_of)
         self._allow_bypass = settings.allow_bypass
         self._unforeseen = Unforeseen("decode", "decoder")
         # The value is the text, the key the id, the timestamp the time: what most records are, and
@@ -171,6 +186,8 @@ class Decoder:
             or self._text_at
             or self._time_field
             or self._scope_field
+            or self._site_field
+            or self._title_field
         )
 
     @property
@@ -248,6 +265,8 @@ class Decoder:
             ids,
             np.clip(messages.timestamps_ms[places], 0, _TIME_MS_MAX),
             np.zeros(len(places), np.uint64),
+            self._sites.of_many(ids),
+            [""] * len(places),
             {},
         )
         rest += messages.unreadable
@@ -310,7 +329,7 @@ class Decoder:
                 continue
             if not id_field:
                 identifier = key or b""
-            elif type(found := fields.get(id_field)) is str:
+            elif type(found := fields.get(id_field)) is str and found:
                 identifier = found.encode("utf-8", "surrogatepass")
             else:
                 rest.append(place)
@@ -336,6 +355,8 @@ class Decoder:
             found.ids,
             found.times_ms.tolist(),
             found.scopes.tolist(),
+            found.sites,
+            found.titles,
             strict=True,
         )
         documents = {place: DecodedDocument(*document) for place, *document in columns}
@@ -358,6 +379,8 @@ class Decoder:
             [one.id for one in chosen],
             np.array([one.time_ms for one in chosen], np.int64),
             np.array([one.scope for one in chosen], np.uint64),
+            [one.site for one in chosen],
+            [one.title for one in chosen],
             passed_over,
         )
 
@@ -404,11 +427,14 @@ class Decoder:
             return text
         if isinstance(text, str) and (why := lost_letters(text)):
             return DeadLetter("decode", "OtherEncoding", why)
+        identifier = self._id_of(message, fields)
         return DecodedDocument(
             text,
-            self._id_of(message, fields),
+            identifier,
             self._time_of(message, fields),
             self._scope_of(fields),
+            self._site_of(fields, identifier),
+            self._title_of(fields),
         )
 
     def id_of(self, message: Message) -> bytes | None:
@@ -559,9 +585,7 @@ class Decoder:
 
     def _id_of(self, message: Message, fields: Any) -> bytes:
         found = scalar(field_at(fields, self._id_field)) if self._id_field else None
-        return shorten_id(
-            (message.key or b"") if found is None else found.encode("utf-8", "surrogatepass")
-        )
+        return shorten_id(found.encode("utf-8", "surrogatepass") if found else (message.key or b""))
 
     def _time_of(self, message: Message, fields: Any) -> int:
         time_ms = None
@@ -577,6 +601,14 @@ class Decoder:
             return 0
         found = scalar(field_at(fields, self._scope_field))
         return 0 if found is None else scope_number(found)
+
+    def _site_of(self, fields: Any, identifier: bytes) -> str:
+        named = scalar(field_at(fields, self._site_field)) if self._site_field else None
+        return (named_site(named) if named else "") or self._sites.of(identifier)
+
+    def _title_of(self, fields: Any) -> str:
+        found = field_at(fields, self._title_field) if self._title_field else None
+        return scalar(found) or ""
 
 
 def _fetcher_of(settings: Settings) -> TextFetcher:

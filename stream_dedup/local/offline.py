@@ -415,6 +415,8 @@ def _log_record(
         sketches=prints.sketches[rows],
         features=prints.features[rows],
         scope=scopes[rows],
+        site=np.zeros(count, np.uint64),
+        title=np.zeros(count, np.uint64),
         time_ms=np.zeros(count, np.int64),
         ids=tuple(ids[row] for row in rows.tolist()),
     )

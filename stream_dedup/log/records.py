@@ -5,13 +5,14 @@
                sources(u16) source* documents(u32) column*
     source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
     columns := source(u16) offset(i64) value_digest(u64) text_digest(16) print(u64 x print_limbs, low limb first)
-               sketch(sketch_bytes) features(u32) scope(u64) time_ms(i64)
+               sketch(sketch_bytes) features(u32) scope(u64) site(u64) title(u64) time_ms(i64)
                id_bytes(u16), each for all documents; then the ids, concatenated
     control := UTF-8 JSON object with sorted keys; `type` names it
     seed    := batch, of documents that were delivered elsewhere; epoch and committed are 0
     release := unique_from(u64) batch, of the one document that is released; epoch and committed are 0
 
-`value_digest` is XXH3-64 of the raw value. Only a batch is answered; what the others do to the
+`value_digest` is XXH3-64 of the raw value; `site` and `title` are keyed hashes of the names, 0 for
+none. Only a batch is answered; what the others do to the
 index is told in docs/reference/control-records.md. The grammar above is that of format 1; `FORMATS`
 holds how each format is read and written, for ever (docs/reference/compatibility.md). A batch is
 written in the format in force, an order in the first that can say it.
@@ -69,7 +70,7 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _BATCH = struct.Struct(f"<BBB{NONCE_BYTES}sQH")
 _SOURCE = struct.Struct(f"<{TOPIC_ID_BYTES}sIQQ")
-_FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 2
+_FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 8 + 8 + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,9 @@ class Batch:
     Shapes: `source` (n,) uint16, an index into `sources`; `offset` (n,) int64; `value_digest` (n,)
     uint64 of the raw value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints`
     (n, width / 64) uint64, low limb first; `sketches` (n, 80) uint8, or (n, 0) if the recipe makes
-    none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one common scope; `time_ms` (n,)
-    int64, the record's time; `ids` n byte strings of at most 512 bytes, `Ids` in a decoded one.
+    none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one common scope; `site` and
+    `title` (n,) uint64, keyed hashes, 0 for none; `time_ms` (n,) int64, the record's time; `ids` n
+    byte strings of at most 512 bytes, `Ids` in a decoded one.
     """
 
     recipe: str
@@ -107,6 +109,8 @@ class Batch:
     sketches: NDArray[np.uint8]
     features: NDArray[np.uint32]
     scope: NDArray[np.uint64]
+    site: NDArray[np.uint64]
+    title: NDArray[np.uint64]
     time_ms: NDArray[np.int64]
     ids: Sequence[bytes]
 
@@ -158,6 +162,8 @@ _COLUMNS: Final = (
     "sketches",
     "features",
     "scope",
+    "site",
+    "title",
     "time_ms",
 )
 
@@ -262,6 +268,8 @@ def _batch_body(batch: Batch) -> bytes:
         np.ascontiguousarray(batch.sketches, dtype=np.uint8).tobytes(),
         batch.features.astype("<u4").tobytes(),
         batch.scope.astype("<u8").tobytes(),
+        batch.site.astype("<u8").tobytes(),
+        batch.title.astype("<u8").tobytes(),
         batch.time_ms.astype("<i8").tobytes(),
         ids.sizes.astype("<u2").tobytes(),
         ids.joined,
@@ -418,7 +426,13 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
             columns["prints"],
             columns["sketches"],
         ),
-        *(columns["features"], columns["scope"], columns["time_ms"]),
+        *(
+            columns["features"],
+            columns["scope"],
+            columns["site"],
+            columns["title"],
+            columns["time_ms"],
+        ),
         ids,
     )
 
@@ -435,6 +449,8 @@ def _columns_of(count: int, limbs: int, sketch_bytes: int) -> np.dtype[Any]:
         ("sketches", "u1", (count, sketch_bytes)),
         ("features", "<u4", (count,)),
         ("scope", "<u8", (count,)),
+        ("site", "<u8", (count,)),
+        ("title", "<u8", (count,)),
         ("time_ms", "<i8", (count,)),
         ("id_bytes", "<u2", (count,)),
     ]

@@ -41,7 +41,12 @@ PRESETS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "raw": MappingProxyType({}),
         "nutch": MappingProxyType(
-            {"value_format": "json", "text_field": "content", "id_field": "id"}
+            {
+                "value_format": "json",
+                "text_field": "content",
+                "id_field": "id",
+                "title_field": "title",
+            }
         ),
         "scrapy-cluster": MappingProxyType(
             {

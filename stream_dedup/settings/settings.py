@@ -305,8 +305,8 @@ class Settings(BaseModel):
     )
     id_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's id in a JSON value; without it the record's key "
-        "is the id.",
+        description="Dotted path of the document's id in a JSON value; without it, or where a value "
+        "has none or an empty one, the record's key is the id.",
     )
     time_field: FieldPath | None = Field(
         default=None,
@@ -319,6 +319,18 @@ class Settings(BaseModel):
         description="Dotted path of a site or tenant in a JSON value: documents are judged only "
         "against those with the "
         "same value.",
+    )
+    site_field: FieldPath | None = Field(
+        default=None,
+        description="Dotted path of the document's web site in a JSON value: a host, an address or "
+        "any other name. Without it, or where a value has none, the site is the host of the id, if "
+        "the id is an `http` or `https` address.",
+    )
+    title_field: FieldPath | None = Field(
+        default=None,
+        description="Dotted path of the document's title in a JSON value. Without it, or where a "
+        "value has none, a page with `text_is` `html` has the title of its `title` element, else "
+        "of its first `h1`.",
     )
     recipe: str = Field(
         default=_DEFAULT_RECIPE,
@@ -660,7 +672,9 @@ class Settings(BaseModel):
                 parse_plan(info.data["plan"]).with_similarity(similarity)
         return f"{similarity / 100:.2f}"
 
-    @field_validator("text_field", "id_field", "time_field", "scope_field")
+    @field_validator(
+        "text_field", "id_field", "time_field", "scope_field", "site_field", "title_field"
+    )
     @classmethod
     def _check_needs_json(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and info.data.get("value_format") == "raw":

@@ -16,7 +16,14 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, as_vector, format_prints
+from stream_dedup.fingerprinting import (
+    Content,
+    Fingerprinter,
+    Prints,
+    SiteHasher,
+    as_vector,
+    format_prints,
+)
 from stream_dedup.ground.document import (
     DeadLetter,
     Message,
@@ -210,6 +217,7 @@ class Preparer:
         self._slow_bytes = slow_bytes
         self._record_documents = record_documents
         self._ahead_bytes = ahead_bytes
+        self._site_hasher = SiteHasher(fingerprinter.recipe)
         self._number = 0
         self._unforeseen = Unforeseen("fingerprint", "fingerprinter")
         self._is_quick = not decoder.reads_pages and (
@@ -322,6 +330,8 @@ class Preparer:
             [documents.ids[row] for row in rows],
             documents.times_ms[rows],
             documents.scopes[rows],
+            [documents.sites[row] for row in rows],
+            [documents.titles[row] for row in rows],
             documents.passed_over,
         )
         return left, Prints.joined(prints)
@@ -428,6 +438,8 @@ class Preparer:
         ids = (
             [digest_id(one, self._recipe.key) for one in own_ids] if self._digests_ids else own_ids
         )
+        sites = self._site_hasher.hash_sites(documents.sites)
+        titles = self._site_hasher.hash_titles(documents.titles)
         messages = batch.messages
         start = 0
         for count in records.split_sizes(
@@ -463,6 +475,8 @@ class Preparer:
                     sketches=prints.sketches[chosen],
                     features=prints.features[chosen],
                     scope=documents.scopes[chosen],
+                    site=sites[chosen],
+                    title=titles[chosen],
                     time_ms=documents.times_ms[chosen],
                     ids=tuple(ids[part]),
                 )

@@ -76,6 +76,8 @@ class Doc:
     print: int
     features: int = 100
     scope: int = 0
+    site: int = 0
+    title: int = 0
     id: bytes = b""
     time_ms: int = APPEND_MS - 5_000
     sketch: bytes = b""
@@ -159,6 +161,8 @@ def batch_of(
         sketches=sketches,
         features=np.array([doc.features for doc in docs], np.uint32),
         scope=np.array([doc.scope for doc in docs], np.uint64),
+        site=np.array([doc.site for doc in docs], np.uint64),
+        title=np.array([doc.title for doc in docs], np.uint64),
         time_ms=np.array([doc.time_ms for doc in docs], np.int64),
         ids=tuple(doc.id for doc in docs),
     )
@@ -297,6 +301,8 @@ class RandomLog:
             print_bits,
             features=chance.choice([0, 2, 3, 9, 50, 50, 60]),
             scope=chance.choice([0, 0, 0, 0, 7, 2**64 - 1]),
+            site=chance.choice([0, 5, 5, 5, 6, 2**64 - 1]),
+            title=chance.choice([0, 8, 8, 9, 2**64 - 1]),
             id=chance.choice([b"", b"a", b"b", b"c" * 512]),
             time_ms=chance.choice([-1, 0, APPEND_MS + offset]),
             sketch=random_sketch(chance) if self._has_sketches else b"",

@@ -38,7 +38,13 @@ def decode(
     if isinstance(one, DecodedDocument):
         assert found.places == [0, 2, 4]
         rows = zip(
-            found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True
+            found.texts,
+            found.ids,
+            found.times_ms.tolist(),
+            found.scopes.tolist(),
+            found.sites,
+            found.titles,
+            strict=True,
         )
         assert [DecodedDocument(*row) for row in rows] == [one] * 3
         assert found.passed_over == {1: Reason.TOMBSTONE}
@@ -236,6 +242,50 @@ def test_base64_text() -> None:
     letter = as_json({"text": "a"}, text_encoding="base64")
     assert isinstance(letter, DeadLetter)
     assert letter.stage == "decode"
+
+
+@pytest.mark.parametrize(
+    ("value", "settings", "site"),
+    [
+        ({"text": "t"}, {}, "key.example"),
+        ({"text": "t", "url": "https://www.Shop.example/1"}, {"id_field": "url"}, "shop.example"),
+        ({"text": "t", "url": "page-7"}, {"id_field": "url"}, ""),
+        ({"text": "t", "url": ""}, {"id_field": "url"}, "key.example"),
+        ({"text": "t", "site": "www.Shop.example"}, {"site_field": "site"}, "shop.example"),
+        ({"text": "t", "m": {"site": ["The Docs"]}}, {"site_field": "m.site"}, "The Docs"),
+        ({"text": "t", "site": 7}, {"site_field": "site"}, "7"),
+        ({"text": "t", "site": " "}, {"site_field": "site"}, "key.example"),
+        ({"text": "t", "site": None}, {"site_field": "site"}, "key.example"),
+    ],
+)
+def test_the_site_is_that_of_its_field_or_the_host_of_the_id(
+    value: Any, settings: dict[str, str], site: str
+) -> None:
+    found = as_json(value, key=b"https://key.example/7", **settings)
+
+    assert found.site == site
+
+
+@pytest.mark.parametrize(
+    ("value", "title"),
+    [
+        ({"text": "t", "title": "A  Page"}, "A  Page"),
+        ({"text": "t", "title": ["A page", "another"]}, "A page"),
+        ({"text": "t", "title": []}, ""),
+        ({"text": "t", "title": {"de": "Seite"}}, ""),
+        ({"text": "t"}, ""),
+    ],
+)
+def test_the_title_is_that_of_its_field(value: Any, title: str) -> None:
+    """A list gives its first; without the setting no field is a title."""
+    assert as_json(value, title_field="title").title == title
+    assert as_json(value).title == ""
+
+
+@pytest.mark.parametrize(("key", "identifier"), [(b"k", b"k"), (b"", b""), (None, b"")])
+def test_an_empty_id_is_an_absent_one(key: bytes | None, identifier: bytes) -> None:
+    for value in ({"text": "t", "url": ""}, {"text": "t", "url": None}, {"text": "t", "url": [""]}):
+        assert as_json(value, id_field="url", key=key).id == identifier
 
 
 def test_odd_ids_fit_the_log_and_stay_distinct() -> None:

@@ -39,6 +39,8 @@ def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, size: int = 12
         sketches=np.frombuffer(generator.randbytes(count * size), np.uint8).reshape(count, size),
         features=np.arange(count, dtype=np.uint32),
         scope=np.arange(count, dtype=np.uint64) << np.uint64(40),
+        site=np.arange(count, dtype=np.uint64) << np.uint64(56),
+        title=np.array([generator.getrandbits(64) for _ in range(count)], np.uint64),
         time_ms=np.full(count, 1_790_000_000_000, np.int64),
         ids=tuple((f"id-{index}-é".encode() * 100)[:id_bytes] for index in range(count)),
     )

@@ -52,6 +52,7 @@ RECIPE = SimpleNamespace(
     limbs=1,
     sketch_bytes=0,
     key=b"key",
+    languages=SimpleNamespace(fold_han=False),
     floor=FLOOR,
     method=SimpleNamespace(takes_vectors=False, is_at_once=False),
 )

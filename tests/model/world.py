@@ -858,7 +858,7 @@ class World:
             prints.prints,
             prints.sketches,
             prints.features,
-            np.zeros(count, np.uint64),
+            *np.zeros((3, count), np.uint64),
             np.full(count, START_MS, np.int64),
             tuple(b"seed" for _ in texts),
         )

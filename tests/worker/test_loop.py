@@ -37,6 +37,7 @@ RECIPE: Any = SimpleNamespace(
     width=64,
     limbs=1,
     key=b"key",
+    languages=SimpleNamespace(fold_han=False),
     floor=3,
     method=SimpleNamespace(takes_vectors=False, is_at_once=False),
 )

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.fingerprinting import Fingerprinter, Recipe, SiteHasher
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.messages import Messages
@@ -31,7 +31,8 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
     messages = []
     for at in range(chance.choice([1, 50, 1300])):
         text = chance.choice([f"the text of page {at} is long enough", "", ["in", "two parts"]])
-        value = json.dumps({"url": f"https://a.example/{at}", "text": text}).encode()
+        fields = {"url": f"https://{'ab'[at % 2]}.example/{at}", "text": text}
+        value = json.dumps(fields | ({"title": f"Page {at}"} if at % 3 else {})).encode()
         value = chance.choice(
             [value, value, value, None, b"{", json.dumps({"url": "u", "text": "x" * 5000}).encode()]
         )
@@ -48,12 +49,16 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
         )
     keys = {(one.topic, one.partition) for one in messages}
     sources = {(topic, part): records.Source(topic, TOPIC_ID, part, 2, 7) for topic, part in keys}
-    decoder = Decoder(load_settings({"value_format": "json", "id_field": "url"}, environ={}))
+    decoder = Decoder(
+        load_settings(
+            {"value_format": "json", "id_field": "url", "title_field": "title"}, environ={}
+        )
+    )
     preparer = Preparer(decoder, Fingerprinter(Recipe()), bytes(16), RECORD_BYTES_MAX)
 
     batch = preparer.prepare(messages, sources, b"stamp")
 
-    asked = set()
+    hasher, asked = SiteHasher(Recipe()), set()
     for part in batch.parts:
         record = records.decode(part.raw)
         assert isinstance(record, records.Batch)
@@ -69,7 +74,14 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
                 message.partition,
                 message.offset,
             )
-            assert record.ids[place] == batch.ids[at] == f"https://a.example/{at}".encode()
+            assert (
+                record.ids[place]
+                == batch.ids[at]
+                == f"https://{'ab'[at % 2]}.example/{at}".encode()
+            )
+            assert record.site[place] == hasher.hash_sites([f"{'ab'[at % 2]}.example"])[0] > 0
+            title = f"Page {at}" if at % 3 else ""
+            assert record.title[place] == hasher.hash_titles([title])[0]
             assert int(record.time_ms[place]) == (message.timestamp_ms or 0)
             assert int(record.value_digest[place]) == value_digest(message.value)
             assert batch.prints[at] is not None
@@ -184,7 +196,7 @@ def preparer_that_fails(
 
 def texts_and_sources(texts: list[str]) -> tuple[list[Message], dict[Any, records.Source]]:
     messages = [
-        Message("documents", 0, at, b"k%d" % at, text.encode(), 1, [])
+        Message("documents", 0, at, b"https://k%d.example/" % at, text.encode(), 1, [])
         for at, text in enumerate(texts)
     ]
     return messages, {("documents", 0): records.Source("documents", TOPIC_ID, 0, 2, 7)}
@@ -218,6 +230,10 @@ def test_a_text_that_leads_the_fingerprinter_to_an_error_costs_no_other(
     written = [records.decode(part.raw) for part in batch.parts]
     assert [one.prints.tolist() for one in written if isinstance(one, records.Batch)] == (
         [expected.prints.tolist()] if good else []
+    )
+    sites = SiteHasher(Recipe()).hash_sites([f"k{at}.example" for at in good])
+    assert [one.site.tolist() for one in written if isinstance(one, records.Batch)] == (
+        [sites.tolist()] if good else []
     )
     assert len(caplog.records) == bool(bad)
 

@@ -1,0 +1,59 @@
+"""Sites and titles -> numbers for the log: 64-bit keyed hashes, 0 for none.
+
+Invariants: a hash is a function of the name and the recipe's key alone; titles are normalised like
+texts, so two titles that differ in case, width or white space are equal; 0 is never the hash of a
+name. Only those who know the key can make two names collide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.fingerprinting.normalise import normalise_batch
+from stream_dedup.fingerprinting.recipe import Recipe
+
+HASH_BYTES: Final = 8
+_CACHED_MAX: Final = 50_000
+
+
+class SiteHasher:
+    """Hashes sites and titles under the key of a recipe; caches the hashes of sites."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        key, size = recipe.key, HASH_BYTES
+        self._fold_han = recipe.languages.fold_han
+        self._site = hashlib.blake2b(digest_size=size, key=key, person=b"document site")
+        self._title = hashlib.blake2b(digest_size=size, key=key, person=b"document title")
+        self._known: dict[str, int] = {"": 0}
+
+    def hash_sites(self, sites: Sequence[str]) -> NDArray[np.uint64]:
+        """Return the hash of each site, (n,); 0 for an empty one."""
+        if len(self._known) > _CACHED_MAX:
+            self._known = {"": 0}
+        known = self._known
+        for site in set(sites).difference(known):
+            known[site] = _hash(self._site, site.encode("utf-8", "replace"))
+        return np.fromiter(map(known.__getitem__, sites), np.uint64, len(sites))
+
+    def hash_titles(self, titles: Sequence[str]) -> NDArray[np.uint64]:
+        """Return the hash of each title, (n,); 0 for one of which normalising leaves nothing."""
+        if not any(titles):
+            return np.zeros(len(titles), np.uint64)
+        data, bounds = normalise_batch(titles, fold_han=self._fold_han)
+        hashes = (
+            _hash(self._title, data[start:stop].tobytes()) if start < stop else 0
+            for start, stop in itertools.pairwise(bounds.tolist())
+        )
+        return np.fromiter(hashes, np.uint64, len(titles))
+
+
+def _hash(keyed: hashlib.blake2b, name: bytes) -> int:
+    digest = keyed.copy()  # the key is a block of its own in front, compressed only once
+    digest.update(name)
+    return int.from_bytes(digest.digest(), "little") or 1
