@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_728
+WHOLE = 35_790
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
@@ -18,21 +18,21 @@ CEILINGS = {
     "console": 1_408,
     "control": 450,
     "demo": 1_098,
-    "fingerprinting": 2_749,
+    "fingerprinting": 2_789,
     "ground": 1_532,
     "index": 6_538,
     "indexer": 1_090,
-    "inputs": 2_635,
+    "inputs": 2_650,
     "insights": 846,
     "kafka": 1_918,
     "local": 1_463,
-    "log": 1_157,
+    "log": 1_159,
     "machine": 270,
     "proof": 1_884,
     "search": 1_246,
     "service": 895,
-    "settings": 698,
-    "worker": 2_090,
+    "settings": 700,
+    "worker": 2_093,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that
