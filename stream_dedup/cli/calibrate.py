@@ -1,13 +1,10 @@
-"""`calibrate`: how alike the documents of a sample are, what each threshold would drop, and which
-one suits them.
-"""
+"""`calibrate`: how alike the documents of a sample are, and what each threshold would drop."""
 
 from __future__ import annotations
 
-import shlex
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,25 +30,12 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.printable import printable
-from stream_dedup.ground.sketch import apart_in_words
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, not_read, read_documents
 from stream_dedup.kafka import Admin, read_partition, topic_bounds
 from stream_dedup.local.offline import OfflineDocument, check_widths
-from stream_dedup.local.threshold import (
-    PAIRS_MIN,
-    SITES_MIN,
-    Doubt,
-    NearestPairs,
-    SamplePairs,
-    ThresholdProposal,
-    distinct_rows,
-    nearest_pairs,
-    propose,
-    wilson,
-)
-from stream_dedup.settings.layers import BROKERS_FLAG
+from stream_dedup.local.threshold import NearestPairs, distinct_rows, nearest_pairs
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -63,12 +47,6 @@ _THRESHOLDS = (50, 55, 60, 65, 70, 75, 80, 85, 90)
 _SHOWN = 3
 _EXTRACT = 160
 _BAR = 40
-_JUDGING = (
-    "plan",
-    "similarity",
-    "kafka_bootstrap_servers",
-    BROKERS_FLAG,
-)  # what a proposal says anew, or what a file does not need
 
 
 @command("calibrate", example="stream-dedup calibrate pages.jsonl --documents 50000")
@@ -94,10 +72,8 @@ def calibrate_command(
     ] = 20_000,
     as_json: JsonOption = False,
 ) -> int:
-    """Propose from which similarity on documents are dropped, by a sample of your own, with pairs
-    on either side to read.
-
-    Where the sample does not tell, nothing is proposed.
+    """Show how alike the documents of a sample are, what each threshold would drop, and pairs on
+    either side of the one in force to read.
     """
     settings, found = _documents(given, target, document_format.value, documents, text_field)
     recipe, plan = recipe_of(settings), settings.judging_plan
@@ -107,8 +83,7 @@ def calibrate_command(
             "threshold of; set "
             "STREAM_DEDUP_RECIPE=words, or judge by distance."
         )
-    is_other_plan = not plan.needs_sketch
-    plan = PLANS["bands"] if is_other_plan else plan
+    plan = plan if plan.needs_sketch else PLANS["bands"]
     check_widths(recipe, plan)
     with progress(f"reading {target}", None) as advance:
         sample = _sample(islice(found, documents), recipe, advance)
@@ -127,12 +102,7 @@ def calibrate_command(
         )
     pairs = nearest_pairs(sample.prints, sample.scopes, rows, plan)
     in_force = plan.similarity or PLANS["bands"].similarity
-    proposal = propose(pairs.near, pairs.sites(), len(rows), in_force)
-    said = _said(sample, len(rows), pairs, proposal, plan, in_force)
-    if proposal.similarity not in (None, in_force):
-        of_plan = f" --plan {plan.name}" if is_other_plan else ""
-        options = f"{of_plan} --similarity {said['proposed']['similarity']:.2f}"
-        said["commands"] = _commands(target, given.overrides(text_field=text_field), options)
+    said = _said(sample, len(rows), pairs, plan, in_force)
     if as_json:
         print_json(said)
     else:
@@ -230,51 +200,28 @@ def _sample(documents: Iterator[OfflineDocument], recipe: Recipe, advance: Any) 
 
 
 def _said(
-    sample: _Sample,
-    compared: int,
-    found: SamplePairs,
-    proposal: ThresholdProposal,
-    plan: Plan,
-    in_force: int,
+    sample: _Sample, compared: int, pairs: NearestPairs, plan: Plan, in_force: int
 ) -> dict[str, Any]:
-    """Return all that the sample says, as the JSON that the command prints; `commands` are added
-    where there are some.
-    """
-    pairs = found.near
+    """Return all that the sample shows, as the JSON that the command prints."""
     bins = [0] * _BINS
     for per_cent in pairs.similarity.tolist():
         bins[min(_BINS - 1, per_cent * _BINS // 100)] += 1
-    thresholds = []
-    for similarity in sorted({*_THRESHOLDS, in_force, proposal.similarity or in_force}):
-        dropped = pairs.dropped(similarity)
-        low, high = wilson(dropped, compared)
-        thresholds.append(
-            {
-                "similarity": similarity / 100,
-                "dropped": dropped,
-                "share": dropped / compared,
-                "share_low": low,
-                "share_high": high,
-            }
-        )
+    thresholds = [
+        {
+            "similarity": similarity / 100,
+            "dropped": pairs.dropped(similarity),
+            "share": pairs.dropped(similarity) / compared,
+        }
+        for similarity in sorted({*_THRESHOLDS, in_force})
+    ]
     return {
         "documents": len(sample.names),
         "compared": compared,
         "plan": plan.name,
+        "in_force": in_force / 100,
         "histogram": bins,
         "thresholds": thresholds,
-        "pairs": _about(sample, pairs, proposal.similarity or in_force),
-        "apart": {"documents": len(found.apart), "pairs": _apart(sample, found)},
-        "in_force": in_force / 100,
-        "proposed": {
-            "similarity": _share(proposal.similarity),
-            "doubt": proposal.doubt,
-            "low": _share(proposal.low),
-            "high": _share(proposal.high),
-            "pairs": proposal.pairs,
-            "sites": proposal.sites,
-        },
-        "commands": [],
+        "pairs": _about(sample, pairs, in_force),
     }
 
 
@@ -289,22 +236,6 @@ def _about(sample: _Sample, pairs: NearestPairs, limit: int) -> dict[str, list[d
     }
 
 
-def _apart(sample: _Sample, found: SamplePairs) -> list[dict[str, Any]]:
-    """Return the most similar pairs of those that the crowd turns away, with what it says of
-    them.
-    """
-    nearest = found.nearest
-    descending = sorted(
-        range(len(found.apart)),
-        key=lambda place: (-int(nearest.similarity[found.apart[place]]), place),
-    )
-    return [
-        _shown(sample, nearest, int(found.apart[place]))
-        | {"others": int(found.others[place]), "crowd": int(found.shares[place]) / 100}
-        for place in descending[:_SHOWN]
-    ]
-
-
 def _shown(sample: _Sample, pairs: NearestPairs, at: int) -> dict[str, Any]:
     row, of = int(pairs.rows[at]), int(pairs.of[at])
     return {
@@ -313,10 +244,6 @@ def _shown(sample: _Sample, pairs: NearestPairs, at: int) -> dict[str, Any]:
         "of": sample.names[of],
         **differing(sample.text(of), sample.text(row)),
     }
-
-
-def _share(per_cent: int | None) -> float | None:
-    return None if per_cent is None else per_cent / 100
 
 
 def differing(kept: str, other: str) -> dict[str, str]:
@@ -342,32 +269,17 @@ def _shortened(words: str) -> str:
     )
 
 
-def _commands(target: str, overrides: Mapping[str, object], options: str) -> list[str]:
-    """Return the commands that put a threshold in force: for a filter that runs, and for a file."""
-    found = [f"stream-dedup declare{options}"]
-    if target == STANDARD_INPUT or Path(target).exists():
-        fields = "".join(
-            f" {name} {shlex.quote(str(value))}"
-            if name.startswith("--")
-            else f" --set {shlex.quote(f'{name}={value}')}"
-            for name, value in overrides.items()
-            if name not in _JUDGING
-        )
-        found.append(f"stream-dedup check {shlex.quote(target)}{fields}{options}")
-    return found
-
-
 def _print(said: dict[str, Any]) -> None:
     out = console()
-    at = said["proposed"]["similarity"] or said["in_force"]
+    at = said["in_force"]
     most = max(1, *said["histogram"])
     rows = [
         [
-            f"{at / _BINS:.2f} to {(at + 1) / _BINS:.2f}",
+            f"{place / _BINS:.2f} to {(place + 1) / _BINS:.2f}",
             f"{count:,}",
             "█" * -(-_BAR * count // most),
         ]
-        for at, count in enumerate(said["histogram"])
+        for place, count in enumerate(said["histogram"])
     ]
     print_table(["nearest earlier document", "documents", ""], rows)
     out.print()
@@ -377,7 +289,7 @@ def _print(said: dict[str, Any]) -> None:
             [
                 f"{one['similarity']:.2f}" + (" <" if one["similarity"] == at else ""),
                 f"{one['dropped']:,}",
-                f"{one['share']:.2%} ({one['share_low']:.2%} to {one['share_high']:.2%})",
+                f"{one['share']:.2%}",
             ]
             for one in said["thresholds"]
         ],
@@ -391,64 +303,11 @@ def _print(said: dict[str, Any]) -> None:
         )
         for one in said["pairs"][name]:
             _print_pair(out, one)
-    if said["apart"]["documents"]:
-        out.print(
-            f"\nKept by their crowd, at any threshold: {said['apart']['documents']:,} documents; "
-            "the words that differ:"
-        )
-        for one in said["apart"]["pairs"]:
-            _print_pair(out, one)
-            out.print(
-                f"        {apart_in_words(one['of'], one['similarity'], one['others'], one['crowd'])}"
-            )
-    out.print(f"\n{_sentence(said)}")
-    if said["commands"]:
-        out.print("\n" + "\n".join(f"  {one}" for one in said["commands"]))
+    out.print(
+        f"\nOf {said['documents']:,} documents, {said['compared']:,} of them with texts of their own."
+    )
 
 
 def _print_pair(out: Console, one: dict[str, Any]) -> None:
     out.print(f"  {one['similarity']:.2f}  {one['id']}: {one['words'] or '-'}")
     out.print(f"        {one['of']}: {one['of_words'] or '-'}")
-
-
-def _sentence(said: dict[str, Any]) -> str:
-    """Return what is proposed and how sure that is, or why nothing is."""
-    one, stays = said["proposed"], f"{said['in_force']:.2f} stays"
-    of = f"of {said['documents']:,} documents, {said['compared']:,} of them with texts of their own"
-    if said["apart"]["documents"]:
-        of += (
-            f"; {said['apart']['documents']:,} more are alike only as the others of their site are"
-        )
-    span = (
-        ""
-        if one["low"] is None
-        else f"{one['low']:.2f} to {one['high']:.2f} in 95 of 100 resampled ones"
-    )
-    match one["doubt"]:
-        case Doubt.FEW_PAIRS:
-            why = f"{one['pairs']:,} pairs are .50 alike or more, {of}; give a sample with at least {PAIRS_MIN}"
-        case Doubt.FEW_SITES:
-            why = (
-                f"{one['pairs']:,} pairs are .50 alike or more, {of}, and they hang together as "
-                f"{one['sites']:,} sites; "
-                "pages of one site are alike by its template, so give a sample of at least "
-                f"{SITES_MIN} sites"
-            )
-        case Doubt.NO_VALLEY:
-            why = (
-                "between .50 and .90 there is no similarity with few pairs about it and many on "
-                f"both sides, {of}, so every "
-                "threshold parts pairs that hardly differ; read them, and choose by what may be "
-                "lost"
-            )
-        case Doubt.WIDE_RANGE:
-            why = f"samples of the {one['sites']:,} sites propose other thresholds ({span or 'or none'}), {of}; give a larger one"
-        case _:
-            is_in_force = one["similarity"] == said["in_force"]
-            told = (
-                f"{stays}: no other suits better"
-                if is_in_force
-                else f"Proposed: {one['similarity']:.2f}"
-            )
-            return f"{told}, where fewest pairs are decided by a little; {span}. From {one['pairs']:,} pairs {of}."
-    return f"No proposal, {stays}: {why}."

@@ -212,16 +212,9 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
             if plan.similarity
             else ""
         )
-        crowd = (
-            f" Beside others that resemble them, {plan.crowd} % of what these do not share is "
-            "asked for too: `similar` says it "
-            "of an index."
-            if plan.crowd
-            else ""
-        )
         return (
             reason,
-            f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may.{crowd}",
+            f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may.",
         )
     if plan.similarity and alike(one.sketch, other.sketch) < plan.alike_min:
         return (

@@ -21,7 +21,7 @@ from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe, as_vecto
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
 from stream_dedup.ground.plan import parse_similarity
 from stream_dedup.ground.printable import counted
-from stream_dedup.ground.sketch import apart_in_words, as_text
+from stream_dedup.ground.sketch import as_text
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
@@ -33,8 +33,6 @@ from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
-
-_APART_SHOWN = 5
 
 
 @command(
@@ -271,7 +269,7 @@ def look_into(
         )
         answer = report.similar(index, found, wanted.sketch)
         if index.log == LIBRARY_LOG:  # what `check --index` keeps lies on no topic
-            for one in (*answer["found"], *answer["apart"]):
+            for one in answer["found"]:
                 one.update({"position": None, "topic_id": None, "time": None, "log": None})
         return answer
 
@@ -289,12 +287,6 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
             answer["by_digest_only"],
             answer["floor"],
         )
-        apart = [
-            apart_in_words(
-                one["id"] or one["position"], one["similarity"], one["others"], one["crowd"]
-            )
-            for one in answer["apart"][:_APART_SHOWN]
-        ]
         rows = [
             [
                 "" if one["similarity"] is None else f"{one['similarity']:.2f}",
@@ -327,10 +319,6 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
     what = "with an equal text" if is_short else f"within reach of {answer['plan']}"
     more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""
     note(f"{counted(total, 'document')} {what}{more}.")
-    for sentence in apart:
-        note(sentence)
-    if len(answer["apart"]) > len(apart):
-        note(f"So are {len(answer['apart']) - len(apart):,} more: --json has them all.")
     if is_short:
         note(
             f"The text has {counted(wanted.features, 'feature')} (words and the like), and below "

@@ -14,25 +14,16 @@ from typing import Any, Final
 
 from stream_dedup.console.app import ConsolePages
 from stream_dedup.console.attention import Attention
-from stream_dedup.console.nouns import CrowdWitness, Decision
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources, TextAnswers
 from stream_dedup.ground import plan as plans
-from stream_dedup.ground.document import LogPlace
 from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.sketch import apart_in_words, beyond_crowd
-from stream_dedup.log.headers import place_of
-from stream_dedup.log.records import Batch
 from stream_dedup.service import asking
 from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS: Final = 2.0
 _ANSWER_BYTES_MAX: Final = 4_000_000
-# What a sentence is about may be the last in the order of bits of all within reach; of a large site
-# 201 were.
-_CROWD_LISTED: Final = 1_000
-_NOWHERE: Final = LogPlace(1 << 63, 0)
 
 
 def sources_of(
@@ -62,9 +53,6 @@ def sources_of(
         unwatched=attention.unwatched,
         index=index,
         threshold=None if index is None else threshold_in(index),
-        witness=None
-        if settings.console_index is None
-        else witness_at(settings.console_index, records.judged),
     )
     if engine is not None:
         sources = replace(sources, find=engine.find, group=engine.group, groups=engine.groups)
@@ -96,63 +84,6 @@ def _asked(base: str, path: str, has: str) -> dict[str, Any]:
         said = fields.get("detail", status) if isinstance(fields, dict) else status
         raise StreamDedupError(f"The index at {base} answers: {said}")
     return fields
-
-
-def witness_at(
-    base: str, judged: Callable[[Decision], tuple[Batch, int] | None]
-) -> Callable[[Decision], CrowdWitness | None]:
-    """Return what asks the index at `base` for the crowd of a decision's document, by what the log
-    holds of it.
-    """
-
-    def witness(one: Decision) -> CrowdWitness | None:
-        found = judged(one)
-        if found is None:
-            return None
-        batch, row = found
-        limbs, digest, sketch = (
-            batch.prints[row].tolist(),
-            batch.text_digest[row].tobytes(),
-            batch.sketches[row].tobytes(),
-        )
-        features, scope = int(batch.features[row]), int(batch.scope[row])
-        path = asking.similar_path(
-            batch.recipe, limbs, digest, features, scope, sketch, limit=_CROWD_LISTED
-        )
-        return witness_in(_asked(base, path, "apart"), one)
-
-    return witness
-
-
-def witness_in(answer: Mapping[str, Any], one: Decision) -> CrowdWitness | None:
-    """Return what an index's answer says of a decision, None where it says nothing of a crowd."""
-    rows = [*answer["found"], *answer["apart"]] if one.is_duplicate else answer["apart"]
-    if one.is_duplicate:
-        rows = [row for row in rows if row["position"] == one.of_position]
-    else:
-        rows = [
-            row
-            for row in rows
-            if (place_of(row["log"]) or _NOWHERE) < (place_of(one.log) or _NOWHERE)
-        ]
-    rows = [row for row in rows if row.get("crowd") is not None and row["similarity"] is not None]
-    if not rows:
-        return None
-    row, asked = (
-        max(rows, key=lambda row: row["similarity"]),
-        plans.parse(answer["plan"]).crowd / 100,
-    )
-    name, similarity, others, share = (
-        row["id"] or row["position"],
-        row["similarity"],
-        row["others"],
-        row["crowd"],
-    )
-    beside = f"And {beyond_crowd(others)}, {share:.2f} is in both; a"
-    if not one.is_duplicate:
-        beside = f"Kept beside others like it: {apart_in_words(name, similarity, others, share)} A"
-    said = f"{beside} copy has {asked:.2f} of it."
-    return CrowdWitness(row["id"], row["position"], similarity, others, share, asked, said)
 
 
 def threshold_in(stats: Callable[[], Mapping[str, Any]]) -> Callable[[], float | None]:

@@ -95,24 +95,6 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class CrowdWitness:
-    """What the index says of a document beside the kept one that it names, or the one before it
-    that is most like it.
-
-    `share`: of what the `others` of its crowd do not share with it, how much is in both; a copy has
-    `asked` of it. `said`: the same for people.
-    """
-
-    id: str
-    position: str
-    similarity: float
-    others: int
-    share: float
-    asked: float
-    said: str
-
-
-@dataclass(frozen=True, slots=True)
 class FoundDocument:
     """A document that holds a clue. `share` of the clue it holds; `snippet`: pieces of its text,
     and whether each matched.

@@ -25,7 +25,6 @@ from stream_dedup.ground.hosts import HostNames
 from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
 from stream_dedup.kafka import Admin, KeptAdmin, sample
 from stream_dedup.log import headers
-from stream_dedup.log.records import Batch, decode
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.console")
@@ -142,29 +141,6 @@ class OutputRecords:
             decision,
             message.timestamp_ms or 0,
         )
-
-    def judged(self, one: Decision) -> tuple[Batch, int] | None:
-        """Return the batch of the log in which a decision's document is, and its place there; None
-        if the log holds it no more.
-
-        Raises:
-            BrokerError: Kafka failed.
-            FormatError: the log's record cannot be read.
-        """
-        place, key = headers.place_of(one.log), (self._names.fingerprints, 0)
-        low, high = self.kafka.ask(lambda admin: admin.ends([key])[key]) if place else (0, 0)
-        if place is None or not low <= place.offset < high:
-            return None
-        found = all_of(
-            sample(self._settings, {key: [(place.offset, place.offset + 1)]}, ANSWER_SECONDS)
-        )
-        batch = decode(found[0].value) if found else None
-        is_its = (
-            isinstance(batch, Batch)
-            and place.place < len(batch)
-            and str(batch.position(place.place)) == one.position
-        )
-        return (batch, place.place) if isinstance(batch, Batch) and is_its else None
 
     def _place(self, at: str) -> tuple[TopicPartitionKey, int]:
         front, _, offset = at.rpartition("@")

@@ -7,11 +7,9 @@ stands; only a page that is nothing without it fails as a whole.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console import differences
@@ -29,7 +27,6 @@ FOUND_MAX: Final = 200
 HOSTS_MAX: Final = 200
 CLUE_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
-_BESIDE_A_CROWD: Final = frozenset({"new", "near", "revised"})
 _EMPTY: Final = "No decision has been seen yet: nothing has left on unique or duplicates since this console reads them."
 
 
@@ -169,17 +166,15 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
             or "it is a source record; its decision lies on unique or duplicates."
         )
         raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
-    # An index that is away is told on other pages; this one needs it for a sentence or two.
-    asked = sources.witness if known.reason in _BESIDE_A_CROWD else None
-    threshold, witness = await asyncio.gather(
-        _asked([], call, sources.threshold if known.similarity is not None else None, "", "", None),
-        _asked([], call, partial(asked, known) if asked else None, "", "", None),
+    # An index that is away is told on other pages; this one needs it for half a sentence.
+    threshold = await _asked(
+        [], call, sources.threshold if known.similarity is not None else None, "", "", None
     )
     kept = None
-    if named := known.of_position or (witness.position if witness else ""):
+    if named := known.of_position:
         kept = await _open(sources, call, named, notices, is_named_by_record=True)
     if kept is not None and kept.is_forgotten:
-        known, witness = known.without_kept_id(), None
+        known = known.without_kept_id()
         own = replace(own, decision=known)
     values = {
         "notices": notices,
@@ -188,7 +183,6 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
         "kept": kept,
         "release": release_command(known),
         "threshold": threshold,
-        "witness": witness,
     }
     return values | await call(lambda: _compared(sources, known, own, kept))
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from stream_dedup.console.nouns import (
-    CrowdWitness,
     DeadLetters,
     Decision,
     DocumentGroup,
@@ -51,7 +50,7 @@ class ConsoleSources:
     many source records of each partition no worker has committed. `events`: what goes on at each
     host, None where nobody tells it; `unwatched` says that nobody does any more, or nothing.
     `threshold`: similarity from which on the plan in force calls two documents near, None if it
-    asks for none. `witness`: what a decision's crowd says, None if it has none.
+    asks for none.
     """
 
     recent: Recent = field(default_factory=Recent)
@@ -68,7 +67,6 @@ class ConsoleSources:
     lag: Callable[[], Mapping[int, int]] | None = None
     remarks: Callable[[], Sequence[Remark]] | None = None
     threshold: Callable[[], float | None] | None = None
-    witness: Callable[[Decision], CrowdWitness | None] | None = None
 
     def without_kafka(self) -> Self:
         """Return those that stand while Kafka does not answer."""
@@ -79,6 +77,5 @@ class ConsoleSources:
             remarks=None,
             letters=None,
             events=None,
-            witness=None,
             unwatched=str,
         )

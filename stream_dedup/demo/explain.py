@@ -16,10 +16,8 @@ from rich.text import Text
 
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import CrawledPage
-from stream_dedup.demo.crowd import KeptByCrowd
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.printable import printable
-from stream_dedup.ground.sketch import apart_in_words
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.log.headers import text_of
 
@@ -127,21 +125,6 @@ def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledP
         f"language {page.language}"
     )
     for line in _differences(kept, page):
-        out.print(line)
-
-
-def show_kept(out: Console, one: KeptByCrowd, page: CrawledPage, other: CrawledPage) -> None:
-    """Print a page that was kept because of its crowd, the page that is most like it, and the first
-    differences.
-    """
-    out.print(Text.assemble(("unique", "bold green"), f"     {printable(page.id)}"))
-    out.print(Text.assemble(("beside", "bold"), f"     {printable(other.id)}"))
-    said = apart_in_words("that", one.similarity, one.others, one.share)
-    out.print(
-        f"why        new: {said} Exact Jaccard {_resemblance(page, other):.2f}, language "
-        f"{page.language}"
-    )
-    for line in _differences(other, page):
         out.print(line)
 
 

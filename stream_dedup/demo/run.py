@@ -2,12 +2,11 @@
 known.
 
 The steps: 1 a broker, 2 the topics, 3 both roles as processes of their own, 4 the crawl goes in, 5
-the outputs are read as any consumer would, 6 the balance and the score, 7 three duplicates and one
-page of a large site explained.
+the outputs are read as any consumer would, 6 the balance and the score, 7 three duplicates
+explained.
 
 Invariants: nothing here looks into the filter; what is shown is read from the topics. The truth is
-computed from the texts alone, and which pages the crowd kept from the texts and the log's order. A
-record that is missing or doubled, a duplicate that should have been kept, or a recall below what is
+computed from the texts alone. A record that is missing or doubled, a duplicate that should have been kept, or a recall below what is
 promised makes the exit code 1; so does a broker or a role that ends by itself, which is said at
 once.
 """
@@ -25,7 +24,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -38,10 +37,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from stream_dedup.demo import explain, truth
 from stream_dedup.demo.crawl import CrawledPage
-from stream_dedup.demo.crowd import KeptByCrowd, kept_by_crowd
 from stream_dedup.demo.large_site import demo_crawl, is_of_site
 from stream_dedup.ground import topics
-from stream_dedup.ground.document import Message, Reason
+from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.extras import lacking
 from stream_dedup.ground.terminal import console, print_json
@@ -54,7 +52,6 @@ from stream_dedup.service.ports import AFTER, address_of, free_ports
 from stream_dedup.service.process import how_ended, stop_on_signals
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.properties import child_environment
-from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -177,7 +174,7 @@ def run_demo(
         out.print(f"3  {roles} started; {len(pages)} pages in {languages}, seed {seed}")
         seen = _run_crawl(settings, pages, beside, out)
         came = filter(None, reader(settings, [names.documents], from_beginning=True))
-        outcome = _Outcome(pages, seen, list(islice(came, len(pages))), settings)
+        outcome = _Outcome(pages, seen, list(islice(came, len(pages))))
         if as_json:
             print_json(outcome.as_json(seed))
         else:
@@ -424,7 +421,6 @@ class _Outcome:
         pages: Sequence[CrawledPage],
         seen: Seen,
         source: Sequence[Message],
-        settings: Settings,
     ) -> None:
         self.pages = pages
         self.seen = seen
@@ -438,23 +434,6 @@ class _Outcome:
             pages, dict(map(self._judgement, judged)), [_number(one) for one in judged]
         )
         self.complaints = list(self._complaints())
-        self.kept_by_crowd = self._kept_by_crowd(judged, settings)
-
-    def _kept_by_crowd(self, judged: Sequence[Message], settings: Settings) -> list[KeptByCrowd]:
-        """Return the pages of the large site that the crowd kept, by their numbers."""
-        kept = [
-            _number(one)
-            for one in judged
-            if text_of(one.headers, "dedup.reason") == Reason.NEW.label
-        ]
-        texts = [self.pages[number].text for number in kept]
-        found = kept_by_crowd(
-            texts,
-            recipe_of(settings),
-            settings.judging_plan,
-            lambda place: is_of_site(self.pages[kept[place]]),
-        )
-        return [replace(one, place=kept[one.place], other=kept[one.other]) for one in found]
 
     def _judgement(self, one: Message) -> tuple[int, truth.TrueJudgement]:
         of = self.number_at.get(text_of(one.headers, "dedup.of.position"))
@@ -510,12 +489,11 @@ class _Outcome:
             "true_duplicates": total.positives,
             "grey": total.grey,
             "false_drops": total.false_drops,
-            "kept_by_crowd": len(self.kept_by_crowd),
             "complaints": self.complaints,
         }
 
     def show(self, out: Console) -> None:
-        """Print the tables, three duplicates, and a page that was kept because of its crowd."""
+        """Print the tables and three duplicates."""
         seen, total = self.seen, self.score.total
         out.print()
         explain.show_balance(
@@ -551,10 +529,6 @@ class _Outcome:
         for one, page, kept in chosen:
             out.print()
             explain.show_duplicate(out, one, self.pages[page], self.pages[kept])
-        if self.kept_by_crowd:
-            shown = max(self.kept_by_crowd, key=lambda one: (one.similarity, one.place))
-            out.print()
-            explain.show_kept(out, shown, self.pages[shown.place], self.pages[shown.other])
 
 
 def _number(one: Message) -> int:

@@ -17,15 +17,9 @@ Four more look at the sketches of the two texts, or bound what is looked at:
     similarity  in per cent: the sketches are at least this much alike
     asked       of each block (of each table's key) at most this number of live representatives are candidates, half of them
                 the first in log order (one more, if the number is odd), and half the last; 0 is all
-    crowd       in per cent: what a candidate shares with the text and others do not share is at least this share of all that
-                others do not share; 0 is off
 
-The others are the first `CROWD` candidates in log order, without the one that is judged: its crowd.
-Pages of one template are alike in what all of them have; a copy is alike in the rest too.
-`ground.sketch.own_share` is the rule.
-
-That predicate, `Plan.within_reach`, and with the cap and the crowd `Plan.scan`, is the
-specification: an index keeps any tables, and its answers equal those of a plain scan with it.
+That predicate, `Plan.within_reach`, and with the cap `Plan.scan`, is the specification: an index
+keeps any tables, and its answers equal those of a plain scan with it.
 Blocks and tables by several blocks: Manku, Jain and Das Sarma, "Detecting near-duplicates for web
 crawling", WWW 2007, section 3. The same of sketches (there called bands): Leskovec, Rajaraman and
 Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius: Norouzi, Punjani
@@ -49,7 +43,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.sketch import CROWD, SKETCH_VALUES, alike, alike_min, own_share
+from stream_dedup.ground.sketch import SKETCH_VALUES, alike, alike_min
 
 WIDTH_MAX: Final = 256
 BLOCKS_MAX: Final = 64
@@ -62,12 +56,10 @@ ASKED_MAX: Final = 65_535
 _FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
 _WRITTEN: Final = re.compile(
     r"(?P<width>N):(?P<blocks>N)(/(?P<key_blocks>N))?:(?P<radius>N):(?P<by_length>(N@N,)*)(?P<threshold>N)(:(?P<ratio>N)%)?"
-    r"(~(?P<bands>N):(?P<similarity>N)%:(?P<asked>N)(:(?P<crowd>N)%)?)?".replace(
-        "N", r"[0-9]{1,10}"
-    )
+    r"(~(?P<bands>N):(?P<similarity>N)%:(?P<asked>N))?".replace("N", r"[0-9]{1,10}")
 )
 _NUMBERS: Final = ("width", "blocks", "radius", "threshold")
-_OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd")
+_OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +68,8 @@ class Plan:
     within `threshold`.
 
     A key is `key_blocks` blocks; `by_length` and `ratio` are the parts that look at feature counts,
-    `bands`, `similarity`, `asked` and `crowd` those that look at sketches and bound the cost (see
-    the module).
+    `bands`, `similarity` and `asked` those that look at sketches and bound the cost (see the
+    module).
 
     Raises:
         ConfigurationError: the numbers do not make a plan that can be served.
@@ -93,7 +85,6 @@ class Plan:
     bands: int = 0
     similarity: int = 0
     asked: int = 0
-    crowd: int = 0
 
     def __post_init__(self) -> None:
         self._check("width", self.width, 1, WIDTH_MAX)
@@ -130,13 +121,6 @@ class Plan:
         self._check("ratio", self.ratio, 0, 100)
         self._check("similarity", self.similarity, 0, 100)
         self._check("number of representatives asked", self.asked, 0, ASKED_MAX)
-        self._check("share of what the crowd does not share", self.crowd, 0, 100)
-        if self.crowd and not (self.asked and self.needs_sketch):
-            raise ConfigurationError(
-                "A plan judges by the crowd only where it looks at sketches and bounds the "
-                "representatives asked: write them "
-                "before it, as in 128:4:0:28~16:65%:64:40%."
-            )
         if self.bands and SKETCH_VALUES % self.bands:
             raise ConfigurationError(
                 f"A sketch has {SKETCH_VALUES} values, which {self.bands} blocks cannot share "
@@ -153,7 +137,7 @@ class Plan:
     @property
     def id(self) -> str:
         """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`,
-        `128:4:0:28~16:65%:64:40%`.
+        `128:4:0:28~16:65%:64`.
         """
         key = "" if self.key_blocks == 1 else f"/{self.key_blocks}"
         steps = "".join(f"{threshold}@{below}," for below, threshold in self.by_length)
@@ -163,8 +147,8 @@ class Plan:
             if self.bands or self.similarity or self.asked
             else ""
         )
-        crowd = f":{self.crowd}%" if self.crowd else ""
-        return f"{self.width}:{self.blocks}{key}:{self.radius}:{steps}{self.threshold}{ratio}{sketch}{crowd}"
+        bits = f"{steps}{self.threshold}{ratio}"
+        return f"{self.width}:{self.blocks}{key}:{self.radius}:{bits}{sketch}"
 
     @property
     def name(self) -> str:
@@ -236,7 +220,7 @@ class Plan:
         """The largest distance at which every pair is found, of all lengths within `ratio` and all
         sketches.
 
-        What `similarity` and `crowd` turn away and what `asked` passes over is left out of account.
+        What `similarity` turns away and what `asked` passes over is left out of account.
 
         Every key misses only if each differs in radius + 1 bits or more. The cheapest way to spread
         these bits over the blocks: the `key_blocks` that differ least share radius + 1 evenly, and
@@ -347,21 +331,6 @@ class Plan:
         Each text is (print, feature count, sketch); `representatives` are the live ones of its
         scope in log order.
         """
-        return (
-            place
-            for place, _, share in self.alike_in(wanted, representatives)
-            if share >= self.crowd
-        )
-
-    def alike_in(
-        self, wanted: tuple[int, int, bytes], representatives: Iterable[tuple[int, int, bytes]]
-    ) -> Iterator[tuple[int, int, int]]:
-        """Yield (place, number of others in its crowd, share of what these do not share, in per
-        cent) of what is alike.
-
-        Those below the plan's `crowd` are no copies. The share is 100 without others, and for a
-        plan without a crowd.
-        """
         texts = list(representatives)
         number, features, sketch = wanted
         sharing: list[list[int]] = [[] for _ in range(self.tables)]
@@ -370,13 +339,10 @@ class Plan:
                 self.shared(number ^ its_number, (sketch, its_sketch))
             ):
                 sharing[table] += [place] * is_shared
-        candidates = sorted({place for places in sharing for place in self.among(places)})
-        crowd = [texts[place][2] for place in candidates[:CROWD]] if self.crowd else []
-        for at, place in enumerate(candidates):
+        for place in sorted({place for places in sharing for place in self.among(places)}):
             its_number, its_features, its_sketch = texts[place]
             if self.is_alike(number, its_number, (features, its_features), (sketch, its_sketch)):
-                others = crowd[:at] + crowd[at + 1 :]
-                yield place, len(others), own_share(sketch, its_sketch, others) if others else 100
+                yield place
 
     def among(self, sharing: Sequence[int]) -> Sequence[int]:
         """Return those who are asked of the places, in log order, of all that share a block: the
@@ -413,7 +379,7 @@ class Plan:
             fields["key_blocks"] = self.key_blocks
         if self.by_length:
             fields["by_length"] = [list(step) for step in self.by_length]
-        for name in ("ratio", "bands", "similarity", "asked", "crowd"):
+        for name in ("ratio", "bands", "similarity", "asked"):
             if getattr(self, name):
                 fields[name] = getattr(self, name)
         return fields
@@ -459,7 +425,7 @@ class Plan:
 
 PLANS: Final[dict[str, Plan]] = {}
 PLANS["bands"] = Plan(
-    width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64, crowd=40
+    width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64
 )
 PLANS["blocks"] = Plan(width=128, blocks=8, radius=0, threshold=17, ratio=75, asked=1000)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
@@ -497,9 +463,8 @@ def parse(text: str) -> Plan:
     """Return the plan that an operator wrote: a name, or numbers.
 
     The whole form is
-    `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY%:ASKED:CROWD%`;
-    `/KEY_BLOCKS`, the thresholds by length, the ratio, what follows `~`, and of that the crowd may
-    be left out.
+    `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY%:ASKED`;
+    `/KEY_BLOCKS`, the thresholds by length, the ratio and what follows `~` may be left out.
 
     Raises:
         ConfigurationError: it is neither; the sentence names the nearest name.

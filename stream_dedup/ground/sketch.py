@@ -30,12 +30,6 @@ ALIKE: Final = FIRST_WEIGHT * (SKETCH_VALUES + JUDGING_VALUES)
 """What two equal sketches have of `alike`."""
 NOT_COMPARED: Final = 255
 """Stands for the similarity in per cent where two sketches were not compared."""
-CROWD: Final = 32
-"""This number of candidates, the first in log order, is the crowd by which each of them is
-judged."""
-CROWD_SCEPTICS: Final = 4
-"""This number of strangers is counted with the crowd: what two or three share is little evidence of
-a template."""
 
 
 def alike_each(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -54,40 +48,6 @@ def alike_each(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.i
 def per_cents(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the same in whole per cents that are reached."""
     return np.maximum(100 * alike_each(one, other) // ALIKE, 0).astype(np.uint8)
-
-
-def equal_values(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which values of both parts are equal in sketches (n, SKETCH_BYTES) and others, of that
-    shape or one for all.
-    """
-    first = one[..., :SKETCH_VALUES] == other[..., :SKETCH_VALUES]
-    differing = one[..., SKETCH_VALUES:] ^ other[..., SKETCH_VALUES:]
-    judging = np.stack([(differing & 15) == 0, (differing >> 4) == 0], axis=-1).reshape(
-        *differing.shape[:-1], JUDGING_VALUES
-    )
-    return np.concatenate([first, judging], axis=-1)
-
-
-def own_shares(
-    equal: NDArray[np.bool_], seen: NDArray[np.int64], others: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return how much pairs share of all that the crowd does not, in whole per cents that are
-    reached, (n,).
-
-    `equal` (n, values): which values a pair has in common; `seen` (n, values): how many of `others`
-    (n,) have the first one's. A value weighs the square of the share of the crowd, and of the
-    `CROWD_SCEPTICS`, that has another value there than the first one. In the second part chance is
-    taken out, of that share and of what is equal, as in `alike_each`.
-    """
-    most = others[:, None] + CROWD_SCEPTICS
-    unlike = most - seen
-    first = (FIRST_WEIGHT * unlike[:, :SKETCH_VALUES]) ** 2
-    judging = np.minimum(FIRST_WEIGHT * most, JUDGING_WEIGHT * unlike[:, SKETCH_VALUES:]) ** 2
-    whole = FIRST_WEIGHT * (first.sum(axis=1) + judging.sum(axis=1))
-    own = FIRST_WEIGHT * (first * equal[:, :SKETCH_VALUES]).sum(axis=1) - judging.sum(axis=1)
-    own += JUDGING_WEIGHT * (judging * equal[:, SKETCH_VALUES:]).sum(axis=1)
-    found: NDArray[np.int64] = np.maximum(0, 100 * own // whole)
-    return found
 
 
 def alike(one: bytes, other: bytes) -> int:
@@ -126,29 +86,6 @@ def alike_min(similarity: int) -> int:
 def as_text(similarity: int) -> str:
     """Return a similarity in per cent as headers have it: a share with two decimals."""
     return f"{similarity // 100}.{similarity % 100:02d}"
-
-
-def own_share(sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> int:
-    """Return `own_shares` of one pair.
-
-    Raises:
-        ValueError: the sketches are not of one length.
-    """
-    own, *others = _columns((sketch, other, *crowd))
-    equal = equal_values(np.array(others), own)
-    return int(own_shares(equal[:1], equal[1:].sum(axis=0)[None], np.array([len(crowd)]))[0])
-
-
-def apart_in_words(name: str, similarity: float, others: int, share: float) -> str:
-    """Return what is said of a document that is alike as the others of its crowd are; shares from 0
-    to 1.
-    """
-    return f"{name} is {similarity:.2f} alike; {beyond_crowd(others)}, {share:.2f}: not a copy."
-
-
-def beyond_crowd(others: int) -> str:
-    """Return a share of which document parts is told where a crowd of that size is left out."""
-    return f"of what {others:,} {'other does' if others == 1 else 'others do'} not share"
 
 
 def _columns(sketches: Sequence[bytes]) -> list[NDArray[np.uint8]]:

@@ -41,10 +41,8 @@ from stream_dedup.index.look_up import (
     BucketSizes,
     Similar,
     asked_limbs,
-    beside_itself,
     check_sketch,
     described,
-    described_apart,
     ids_of,
 )
 from stream_dedup.index.rules import outbox
@@ -430,19 +428,13 @@ class LogIndex:
             number = tables.find_digest(text_digest, scope)
             if not is_short:
                 check_sketch(state.plan, tables, sketch)
-            all_alike = (
-                [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_min)
-            )
-            alike = beside_itself(all_alike, number)
-            apart = [one for one in alike if one.share < plan.crowd][:most]
+            near = [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_min)
             # The same text has the same print, unless the entry is short: then only its digest was
             # kept to be compared.
-            near = [(one.distance, one.entry) for one in alike if one.share >= plan.crowd]
-            found = [(0, number), *near] if number >= 0 else near
+            found = [(distance, entry) for distance, entry in near if entry != number]
+            found = [(0, number), *found] if number >= 0 else found
             shown = tuple(described(entries, state.sources, found[:most]))
-            told = described_apart(entries, state.sources, apart)
-            crowds = {one.entry: (one.others, one.share) for one in alike if one.others}
-            return Similar(self._applied, plan, shown, len(found), is_short, crowds, told)
+            return Similar(self._applied, plan, shown, len(found), is_short)
 
     def kept_ids(self, ids: Sequence[bytes] | None = None) -> list[bytes]:
         """Return the id of each representative, in log order; with `ids` of those that have one of

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import CROWD
 from stream_dedup.index.rules.decided import reason_of_state
 from stream_dedup.index.rules.positions import Sources
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import ALONE, Alike
 from stream_dedup.index.volume.entries import Entries
 
 
@@ -44,27 +42,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """An entry that is like a text as other pages of its site are: no copy.
-
-    `share`: what they have in common of all that the crowd, of `others` documents, does not share
-    with the text, in per cent.
-    """
-
-    distance: int
-    entry: Entry
-    others: int
-    share: int
-
-
-@dataclass(frozen=True, slots=True)
 class Similar:
     """What a look-up by a `plan` found: (distance in bits, entry) by distance, of `total`, as of
     the log offset `applied`.
 
     `by_digest_only`: the text is below the floor of features, so only an equal text could be found.
-    `crowds`: of the number of a near entry, how many others its crowd has, and the share, as in
-    `Apart`. `apart`: what the crowd turns away.
     """
 
     applied: int
@@ -72,8 +54,6 @@ class Similar:
     found: tuple[tuple[int, Entry], ...]
     total: int
     by_digest_only: bool
-    crowds: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    apart: tuple[Apart, ...] = ()
 
 
 def asked_limbs(tables: Neighbours, limbs: Sequence[int]) -> NDArray[np.uint64]:
@@ -100,31 +80,6 @@ def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
             "asked for; send the one that "
             "the recipe makes of the text, which its log declares."
         )
-
-
-def beside_itself(alike: Sequence[Alike], number: int) -> list[Alike]:
-    """Return what is alike, of a text that is the entry `number` if it is one: then that is none of
-    its own crowd.
-
-    Weights are the same without it, because it has each value of the text. Of a crowd that is full
-    it may be none.
-    """
-    others = [one for one in alike if one.entry != number]
-    if len(others) == len(alike):
-        return others
-    fewer = [one._replace(others=one.others - (one.others < CROWD - 1)) for one in others]
-    return [one if one.others else one._replace(share=ALONE) for one in fewer]
-
-
-def described_apart(
-    entries: Entries, sources: Sources, found: Sequence[Alike]
-) -> tuple[Apart, ...]:
-    """Return what is to be said of entries that the crowd turns away."""
-    details = described(entries, sources, [(one.distance, one.entry) for one in found])
-    return tuple(
-        Apart(distance, entry, one.others, one.share)
-        for one, (distance, entry) in zip(found, details, strict=True)
-    )
 
 
 def described(

@@ -87,19 +87,8 @@ def similar(index: LogIndex, found: Similar, sketch: bytes) -> dict[str, Any]:
         "floor": None if declared is None else declared.floor,
         "by_digest_only": found.by_digest_only,
         "total": found.total,
-        "found": [
-            _entry(distance, one, sketch) | _beside(*found.crowds.get(one.number, (0, 0)))
-            for distance, one in found.found
-        ],
-        "apart": [
-            _entry(one.distance, one.entry, sketch) | _beside(one.others, one.share)
-            for one in found.apart
-        ],
+        "found": [_entry(distance, one, sketch) for distance, one in found.found],
     }
-
-
-def _beside(others: int, share: int) -> dict[str, Any]:
-    return {"others": others, "crowd": share / 100 if others else None}
 
 
 def _entry(distance: int, entry: Entry, sketch: bytes) -> dict[str, Any]:

@@ -510,7 +510,7 @@ _ORDERS_1: Final = {
     "reading": "log settings changes",
 }
 _PARTS_1: Final = {
-    "plan": "width blocks radius threshold key_blocks by_length ratio bands similarity asked crowd",
+    "plan": "width blocks radius threshold key_blocks by_length ratio bands similarity asked",
     "window": "length_ms refresh",
 }
 FORMATS: Final[dict[int, RecordFormat]] = {

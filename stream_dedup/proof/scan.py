@@ -7,10 +7,8 @@ two prints at most `threshold` differ, and of the `key_blocks` blocks that diffe
 this share, in per cent, of the longer's features. Two texts are found, too, if one of `bands`
 blocks of their sketches is equal; at least `similarity` per cent alike must they be. Of those that
 share a block, or the key of a choice of blocks, only `asked` living ones are looked at, half of
-them the first and half the last. Where there is a `crowd`, the first 32 of all that are looked at
-are one: a value of the sketch weighs less, the more of them have it, and who is near has at least
-`crowd` per cent of all weight in common with the text. Half a byte is equal by chance once in 16
-times, which is taken out of what the second part of the sketches says.
+them the first and half the last. Half a byte is equal by chance once in 16 times, which is taken
+out of what the second part of the sketches says.
 
 Invariants: `Reach.is_near` is the definition; both scans give the lowest row for which it holds,
 for each plan. `KeyedScan` looks only at the rows that share a key, from a dictionary: `PlainScan`,
@@ -38,8 +36,6 @@ _DEAD_MAX: Final = (
     64  # this number of dead rows of a key is stepped over; with more they are dropped
 )
 _KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
-_CROWD: Final = 32
-_STRANGERS: Final = 4  # counted with the crowd, and like nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,6 @@ class Reach:
     bands: int = 0
     similarity: int = 0
     asked: int = 0
-    crowd: int = 0
 
     @classmethod
     def from_fields(cls, fields: object) -> Self:
@@ -66,7 +61,7 @@ class Reach:
             FormatError: that is no plan which an index would follow.
         """
         numbers = ("width", "blocks", "radius", "threshold")
-        optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd")
+        optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked")
         if not isinstance(fields, Mapping) or not set(numbers) <= set(fields) <= {
             *numbers,
             *optional,
@@ -83,7 +78,7 @@ class Reach:
 
     def _check(self) -> None:
         flat = [self.width, self.blocks, self.radius, self.threshold, self.key_blocks, self.ratio]
-        flat += [self.bands, self.similarity, self.asked, self.crowd]
+        flat += [self.bands, self.similarity, self.asked]
         flat += [number for step in self.by_length for number in step]
         if any(isinstance(number, bool) or not isinstance(number, int) for number in flat):
             raise FormatError(
@@ -108,8 +103,6 @@ class Reach:
             and (not self.bands or SKETCH_VALUES % self.bands == 0)
             and 0 <= self.similarity <= 100
             and 0 <= self.asked < 1 << 16
-            and 0 <= self.crowd <= 100
-            and not (self.crowd and not (self.asked and self.needs_sketch))
             and not (self.radius and self.looks_further)
         )
         if not fits:
@@ -303,7 +296,6 @@ class PlainScan:
             is_near = _are_alike(
                 reach, rows.features[peers[some]], int(features[at]), bits[some], equal[some]
             )
-            is_near &= _stand_out(reach, equal[some], is_near)
             if is_near.any():
                 found[at] = peers[some[np.argmax(is_near)]]
         return found
@@ -370,7 +362,6 @@ class KeyedRows:
         bits = _differing_bits(self.reach, self.rows.prints[some], limbs)
         equal = _equal_values(self.rows.sketches[some], sketch)
         near = _are_alike(self.reach, self.rows.features[some], features, bits, equal)
-        near &= _stand_out(self.reach, equal, near)
         return int(some[np.argmax(near)]) if near.any() else -1
 
     def _asked(self, sharing: list[int], first: int, end: int) -> list[int]:
@@ -445,37 +436,6 @@ def _differing_bits(
     """Return the bits in which prints (n, limbs) differ from one, (n, width)."""
     different = (prints[:, : reach.limbs] ^ limbs[: reach.limbs]).astype("<u8").view(np.uint8)
     return np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
-
-
-def _stand_out(
-    reach: Reach, equal: NDArray[np.bool_], judged: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Return which of the candidates, as far as they are `judged`, are like a text where the crowd
-    is not.
-
-    `equal` (n, values): of each candidate, in log order, which values of its sketch are the text's,
-    of both parts.
-    """
-    out = judged.copy()
-    if reach.crowd:
-        crowd = equal[:_CROWD].astype(np.int64)
-        for at in np.flatnonzero(judged):
-            others = np.delete(crowd, at, axis=0) if at < len(crowd) else crowd
-            most = len(others) + _STRANGERS
-            unlike = most - others.sum(axis=0)
-            first, second = (
-                (15 * unlike[:SKETCH_VALUES]) ** 2,
-                np.minimum(15 * most, 16 * unlike[SKETCH_VALUES:]) ** 2,
-            )
-            own = (
-                15 * first[equal[at, :SKETCH_VALUES]].sum()
-                + 16 * second[equal[at, SKETCH_VALUES:]].sum()
-                - second.sum()
-            )
-            out[at] = not len(others) or 100 * own >= reach.crowd * 15 * (
-                first.sum() + second.sum()
-            )
-    return out
 
 
 def _are_alike(

@@ -103,7 +103,7 @@ FAULTS = (
 )
 DISK_BYTES = 300_000
 # Tables that need more than an index with so much memory may take.
-LARGE_PLAN, LITTLE_MEMORY = "128:32:0:28~80:65%:64:40%", "545MB"
+LARGE_PLAN, LITTLE_MEMORY = "128:32:0:28~80:65%:64", "545MB"
 # Longer than every time-out of a client: what it ends by itself, no restart of a broker excuses.
 AWAY_SECONDS = 70
 MEMORY_BYTES = 400 << 20

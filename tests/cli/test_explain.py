@@ -40,14 +40,6 @@ CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
         "alike, and at least 65 % is asked for; ",
         "bands",
     ),
-    "in a crowd": (
-        PAGE,
-        edited(PAGE),
-        "duplicate",
-        "near",
-        "40 % of what these do not share is asked for too",
-        "bands",
-    ),
     "another text": (
         PAGE,
         OTHER,

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import random
-import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from stream_dedup.indexer.api import IndexApi
 from stream_dedup.log import records
 from stream_dedup.service.http import HttpServer
 from tests.cli.test_check import OTHER, PAGE, edited, jsonl, text
-from tests.index.logs import APPEND_MS, Doc, batch, control, declare
+from tests.index.logs import APPEND_MS, Doc, batch, declare
 from tests.service.serving import serving
 
 FAR = text()
@@ -162,39 +161,6 @@ def test_a_file_that_is_not_there_is_no_text(
     assert (ended.code, f"There is no file {name}" in ended.err) == (1, True)
     assert run("similar", name, "--text", "--volume", volume).code == 0
     assert run("similar", "Some words. And more.", "--volume", volume).code == 0
-
-
-def test_a_page_of_a_large_site_is_told_from_a_copy(
-    run: Callable[..., Any], tmp_path: Path
-) -> None:
-    """What is alike by the template alone is no copy, and a sentence says why; a copy of a page is
-    one."""
-    template = text().split()
-    pages = {
-        f"http://site/{number}": " ".join([*template[:160], *text().split()[:30]])
-        for number in range(14)
-    }
-    looser = control("plan", plan=PLANS["bands"].to_fields())
-    indexed(
-        tmp_path / "index", dict([*pages.items()][:13]), PLANS["bands"].with_similarity(95), looser
-    )
-    another, copied = pages["http://site/13"], pages["http://site/7"].split()
-    copy = " ".join([*copied[:100], "word", *copied[101:]])
-
-    told = run("similar", another, "--volume", tmp_path / "index")
-    said = json.loads(run("similar", another, "--volume", tmp_path / "index", "--json").out)
-    assert told.out == ""
-    assert re.search(
-        r"0\.[6-9]\d alike; of what 12 others do not share, 0\.[0-3]\d: not a copy\.\n", told.err
-    )
-    assert "more: --json has them all." in told.err
-    assert (said["total"], len(said["apart"]) > 5) == (0, True)
-    assert all(
-        one["crowd"] < 0.4 < 0.65 <= one["similarity"] and one["others"] == 12
-        for one in said["apart"]
-    )
-    found_of_copy = json.loads(run("similar", copy, "--volume", tmp_path / "index", "--json").out)
-    assert [one["id"] for one in found_of_copy["found"]] == ["http://site/7"]
 
 
 @pytest.mark.parametrize("place", ["--index", "--volume"])

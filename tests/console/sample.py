@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stream_dedup.console.mount import witness_in
 from stream_dedup.console.nouns import (
     DeadLetters,
     Decision,
@@ -18,7 +17,6 @@ from stream_dedup.console.nouns import (
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import PLANS
 
 HOUR_MS = 1_764_000_000_000
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31m\u202egnp\x00"
@@ -49,30 +47,6 @@ INDEX = {
     "entries": {"live": 24_310, "removed": 112},
     "bytes": {"disk": 9_500_000, "memory": 4_100_000},
     "buckets": {"all": 65_536, "used": 21_004, "sizes": SIZES},
-}
-
-# Of an index that is asked for what is like any of these: the kept one, and a page of its site.
-ANSWER = {
-    "plan": PLANS["bands"].id,
-    "found": [
-        {
-            "id": f"https://news.example/articles/{place}",
-            "position": f"documents-0@{place}",
-            "log": f"0/{place}",
-        }
-        | {"similarity": 0.8, "others": 31, "crowd": 0.74}
-        for place in range(7)
-    ],
-    "apart": [
-        {
-            "id": "https://news.example/articles/3",
-            "position": "documents-0@3",
-            "log": place,
-            "similarity": alike,
-        }
-        | {"others": others, "crowd": 0.12}
-        for place, alike, others in (("0/3", 0.71, 1), ("0/4", 0.69, 14), ("99/0", 0.73, 14))
-    ],
 }
 
 EVENTS = (
@@ -196,7 +170,6 @@ def sources(
         "index": lambda: INDEX,
         "lag": lambda: {0: 12, 1: 0, 2: 30},
         "threshold": lambda: 0.65,
-        "witness": lambda one: witness_in(ANSWER, one),
         "remarks": lambda: [
             Remark(
                 "warning",

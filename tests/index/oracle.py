@@ -36,27 +36,8 @@ def near(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[int
     ]
     found = sorted(set(itertools.chain.from_iterable(kept)))
     for place in found:
-        crowd = [texts[other][2] for other in found[:32] if other != place]
-        if are_alike(plan, new, texts[place]) and stands_out(plan, new[2], texts[place][2], crowd):
+        if are_alike(plan, new, texts[place]):
             yield place
-
-
-def stands_out(plan: dict[str, Any], new: bytes, one: bytes, crowd: list[bytes]) -> bool:
-    """Return whether two sketches are alike enough where the crowd is not."""
-    if not plan.get("crowd") or not crowd:
-        return True
-    mine, yours, theirs = numbers(new), numbers(one), [numbers(other) for other in crowd]
-    unlike = [
-        Fraction(sum(other[at] != mine[at] for other in theirs) + 4, len(crowd) + 4)
-        for at in range(160)
-    ]
-    weights = [share**2 for share in unlike[:80]] + [
-        min(Fraction(1), share / Fraction(15, 16)) ** 2 for share in unlike[80:]
-    ]
-    first = sum(weight for at, weight in enumerate(weights[:80]) if mine[at] == yours[at])
-    second = sum(weight for at, weight in enumerate(weights[80:], 80) if mine[at] == yours[at])
-    beyond_chance = (second - sum(weights[80:]) / 16) / Fraction(15, 16)
-    return (first + beyond_chance) / sum(weights) >= Fraction(plan["crowd"], 100)
 
 
 def shared(plan: dict[str, Any], one: Text, other: Text) -> set[tuple[str, int]]:

@@ -25,7 +25,7 @@ from stream_dedup.proof.scan import PlainScan
 from tests.index.logs import RandomLog, append_time, read
 from tests.tiers import few
 
-PLANS = ("64:4:0:3", "128:8:1:21:75%", "128:4:0:28~16:65%:64:40%")
+PLANS = ("64:4:0:3", "128:8:1:21:75%", "128:4:0:28~16:65%:64")
 
 
 def random_log(seed: int, plan: Plan, count: int = 120) -> list[tuple[int, int, bytes | None]]:

@@ -36,8 +36,6 @@ def plans(draw: st.DrawFn) -> Plan:
         if draw(st.booleans())
         else {"bands": draw(st.sampled_from([0, 5, 16, 20])), "asked": draw(st.integers(0, 70))}
     )
-    if sketch.get("bands") and sketch["asked"]:
-        sketch["crowd"] = draw(st.sampled_from([0, 40, 100]))
     return Plan(
         width,
         blocks,
@@ -53,7 +51,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 def test_the_named_plans_are_what_they_are_called() -> None:
     """Named plans are frozen: they are written into logs by their numbers."""
-    assert (PLANS["bands"].id, PLANS["bands"].name) == ("128:4:0:28~16:65%:64:40%", "bands")
+    assert (PLANS["bands"].id, PLANS["bands"].name) == ("128:4:0:28~16:65%:64", "bands")
     assert (BLOCKS.id, BLOCKS.name) == ("128:8:0:17:75%~0:0%:1000", "blocks")
     assert (CLASSIC.id, CLASSIC.name) == ("64:4:0:3", "classic")
     assert Plan(64, 4, 1, 7).name == "64:4:1:7"
@@ -114,16 +112,6 @@ def test_names_are_read_as_people_write_them() -> None:
         ("128:4:0:28~16:101%:64", "similarity must be a whole number from 0 to 100"),
         ("128:4:0:28~16:65%:65536", "representatives asked must be a whole number from 0 to 65535"),
         ("128:4:0:28~16:65%:64:40", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
-        ("128:4:0:28~16:65%:64:40%:1", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
-        ("128:4:0:28~16:65%:64:101%", "crowd does not share must be a whole number from 0 to 100"),
-        (
-            "128:4:0:28~16:65%:0:40%",
-            "only where it looks at sketches and bounds the representatives asked",
-        ),
-        (
-            "128:4:0:28~0:0%:64:40%",
-            "only where it looks at sketches and bounds the representatives asked",
-        ),
         ("128:4:1:28~16:65%:64", "radius is 0, not 1"),
         ("128:4:1:28~0:65%:64", "radius is 0, not 1"),
     ],
@@ -189,7 +177,7 @@ def test_within_reach_is_a_block_within_r_and_the_whole_within_t() -> None:
 def test_everything_within_the_guaranteed_distance_is_within_reach(plan: Plan, seed: int) -> None:
     chance, plan = (
         random.Random(seed),
-        dataclasses.replace(plan, bands=0, similarity=0, asked=0, crowd=0),
+        dataclasses.replace(plan, bands=0, similarity=0, asked=0),
     )
     one = chance.getrandbits(plan.width)
     other = one
@@ -282,35 +270,10 @@ def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
 
 def test_a_similarity_takes_the_place_of_a_plan_s_own() -> None:
     """Nothing else of the plan changes; a plan that compares no sketches is refused by name."""
-    assert PLANS["bands"].with_similarity(80) == parse("128:4:0:28~16:80%:64:40%")
+    assert PLANS["bands"].with_similarity(80) == parse("128:4:0:28~16:80%:64")
     assert parse("128:8:1:21~0:50%:0").with_similarity(65) == parse("128:8:1:21~0:65%:0")
     with pytest.raises(ConfigurationError, match="The plan blocks compares no sketches"):
         BLOCKS.with_similarity(65)
-
-
-def test_what_the_crowd_shares_is_no_evidence() -> None:
-    """Pages of a template are alike in three quarters, all in the same; a copy of one of them is
-    alike in the rest too."""
-    plan = PLANS["bands"]
-
-    def page(number: int) -> tuple[int, int, bytes]:
-        return 0, 100, bytes(60) + bytes([number] * 20) + bytes(30) + bytes([0x11 * number] * 10)
-
-    site = [page(number) for number in range(1, 12)]
-    copy = (
-        0,
-        100,
-        bytes(60) + bytes([7] * 16 + [99] * 4) + bytes(30) + bytes([0x77] * 8 + [0xEE] * 2),
-    )
-
-    assert plan.within_reach(0, 0, None, (site[0][2], page(15)[2]))  # as a pair they are 74 % alike
-    assert list(plan.scan(page(15), site[:1])) == [0]  # nobody else is there
-    assert list(plan.scan(page(15), site[:5])) == [0, 1, 2, 3, 4]  # what five share may be chance
-    assert list(plan.scan(page(15), site[:6])) == []
-    assert list(plan.scan(page(15), site)) == []
-    assert list(plan.scan(copy, site)) == [6]
-    assert list(plan.scan(copy, site[:6])) == []
-    assert list(dataclasses.replace(plan, crowd=0).scan(page(15), site)) == list(range(11))
 
 
 @settings(deadline=None)

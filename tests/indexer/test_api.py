@@ -90,8 +90,6 @@ def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) 
             "text_digest": "61" * 16,
             "scope": "0" * 16,
             "features": 100,
-            "others": 0,
-            "crowd": None,
         }
     ]
 

@@ -22,9 +22,7 @@ from tests.log.test_answers import ANSWER, DECISION, ON_A_SEED, REJECTED
 from tests.log.test_records import make_batch
 
 FOLDER = Path(__file__).parent.parent / "golden" / "formats"
-SKETCHES = Plan(
-    width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64, crowd=40
-)
+SKETCHES = Plan(width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64)
 BITS = Plan(128, 8, 1, 21, key_blocks=2, by_length=((5, 24),), ratio=75)
 LOGS = {
     "log": RandomLog(2, SKETCHES, plan_changes=True, windows=True, orders=False),

@@ -194,7 +194,6 @@ PLAN = [
     "bands",
     "similarity",
     "asked",
-    "crowd",
 ]
 
 

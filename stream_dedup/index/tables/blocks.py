@@ -37,7 +37,7 @@ class Tables(NamedTuple):
     1,) int64: those by length, the plan's own last; `ratio` in per cent. Two sketches are alike in
     `alike_min` parts of `ALIKE`; their first part has `bands` blocks of `band_values` values, with
     a table each behind those of the print. Of each key `asked` are asked, `asked_last` of them the
-    last and the others the first, or all (0). `crowd` in per cent, 0 for none.
+    last and the others the first, or all (0).
     """
 
     masks: NDArray[np.uint64]
@@ -53,7 +53,6 @@ class Tables(NamedTuple):
     bands: int
     asked: int
     asked_last: int
-    crowd: int
 
 
 def tables_of(plan: Plan) -> Tables:
@@ -76,7 +75,6 @@ def tables_of(plan: Plan) -> Tables:
         bands=plan.bands,
         asked=plan.asked,
         asked_last=plan.asked_last,
-        crowd=plan.crowd,
     )
 
 

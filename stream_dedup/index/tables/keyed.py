@@ -19,16 +19,15 @@ from stream_dedup.index.tables.finder import KeysOf, RowFinder
 from stream_dedup.index.tables.kept import FilesKept
 from stream_dedup.index.tables.rows import (
     NONE,
-    AlikeRows,
     Columns,
     HeldRows,
     JudgedRows,
     Known,
+    NearRows,
     new_chains,
-    new_walking,
     no_columns,
     no_row_taken,
-    room_for_alike,
+    room_for_near,
 )
 
 _PASSED: Final = 64
@@ -90,31 +89,25 @@ class Keyed:
     ) -> None:
         """Fill `judged` with what becomes of a batch."""
         held, chains = with_own_row(held, batch), new_chains(len(known.tags), self.count)
-        scratch = chains, new_walking(self.count), room_for_alike(1)
+        scratch = chains, np.empty((self.count, 4), np.int64), room_for_near(1)
         keyed_kernels.judge_in_order(
             self._tables, self.finder.table, held, batch, known, keys, *scratch, judged
         )
         check_read(held)
 
-    def collect_alike(self, held: HeldRows, wanted: Columns, alike_min: int) -> AlikeRows:
-        """Return all that is like one document in `alike_min` parts, in log order, also what its
-        crowd turns away.
-        """
+    def collect_near(self, held: HeldRows, wanted: Columns, alike_min: int) -> NearRows:
+        """Return all rows near one document that are alike in `alike_min` parts, in log order."""
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))
-        walking, tables, table = (
-            new_walking(self.count),
-            self._tables._replace(alike_min=alike_min),
-            self.finder.table,
-        )
-        count, reached = 256, room_for_alike(0)
-        while count > len(reached.rows):
-            reached = room_for_alike(count)
+        cursors, table = np.empty((self.count, 4), np.int64), self.finder.table
+        tables, count, near = self._tables._replace(alike_min=alike_min), 256, room_for_near(0)
+        while count > len(near.rows):
+            near = room_for_near(count)
             count = int(
-                keyed_kernels.walk(tables, table, held, wanted, 0, keys, newer, walking, reached)
+                keyed_kernels.walk(tables, table, held, wanted, 0, keys, newer, cursors, near)
             )
         check_read(held)
-        return AlikeRows(*(column[:count] for column in reached))
+        return NearRows(*(column[:count] for column in near))
 
     def keys_of(self, read: ReadRows) -> KeysOf:
         """Return what gives the keys of rows in some tables."""

@@ -6,16 +6,15 @@ key are counted from both ends, and who stands between the first and the last th
 passed over. Where fewer pass nothing is to be counted.
 
 A search finds who is near among the entries before the batch, for all documents at once. Under a
-cap that says no more than which documents may have somebody near: some of a block's last ones, and
-of the crowd, may stand in the batch. `walk` then says of these documents, in order, who is near:
-`Plan.scan`, over the tables.
+cap that says no more than which documents may have somebody near: some of a block's last ones may
+be in the batch. `walk` then says of these documents, in order, who is near: `Plan.scan`, over the
+tables.
 
 A walk merges the tables of one document: in each a cursor goes through the rows whose key seems to
 be the document's, the earliest of all cursors is looked at once, in however many tables it lies,
 and counts in each whose very key it has. A cursor whose table has given the first ones that are
 asked goes on with the last ones. Behind the entries that are held come those that the batch has
-made so far. The first `CROWD` candidates are the crowd; they are judged as soon as all of them are
-known.
+made so far.
 """
 
 from __future__ import annotations
@@ -24,14 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.sketch import (
-    CROWD,
-    CROWD_SCEPTICS,
-    FIRST_WEIGHT,
-    JUDGING_WEIGHT,
-    NOT_COMPARED,
-    SKETCH_VALUES,
-)
+from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index.tables.finder_kernels import (
     GROUP_BITS,
     UNIT,
@@ -55,7 +47,6 @@ from stream_dedup.index.tables.near_kernels import (
     take_sketch,
 )
 from stream_dedup.index.tables.rows import (
-    ALONE,
     NONE,
     OUTCOME_DIGEST,
     OUTCOME_NEAR,
@@ -65,7 +56,6 @@ from stream_dedup.index.tables.rows import (
 from stream_dedup.machine.compiled import inlined, kernel, popcount, prefetch
 
 int64: Any = np.int64
-uint8: Any = np.uint8
 uint64: Any = np.uint64
 
 _LINE: Final = 64
@@ -73,11 +63,6 @@ _END: Final = 1 << 40  # behind every place in a bucket
 _HELD, _CHAIN, _ROW, _LEFT = range(
     4
 )  # of a cursor: the next place in the bucket, in the chain; the row; how many of the first
-_CROWD: Final = int64(CROWD)
-_SCEPTICS: Final = int64(CROWD_SCEPTICS)
-_FIRST: Final = int64(SKETCH_VALUES)
-_FIRST_WEIGHT: Final = int64(FIRST_WEIGHT)
-_JUDGING_WEIGHT: Final = int64(JUDGING_WEIGHT)
 
 
 @kernel
@@ -372,76 +357,6 @@ def _to_the_last(
 
 
 @kernel
-def _mark(held: Any, batch: Any, doc: int, row: int, newer: Any, agree: Any) -> None:
-    """Set `agree` (V,) to which values of a candidate's sketch are the document's."""
-    if row < newer[0]:
-        take_sketch(held, row)
-        _compare(held.taken.sketches[0], batch.sketches[doc], agree)
-    else:
-        _compare(batch.sketches[newer[2][row - newer[0]]], batch.sketches[doc], agree)
-
-
-@kernel
-def _compare(one: Any, other: Any, agree: Any) -> None:
-    """Set `agree` (V,) to which values of two sketches are equal."""
-    for at in range(_FIRST):
-        agree[at] = one[at] == other[at]
-    for at in range(_FIRST, one.shape[0]):
-        differing = one[at] ^ other[at]
-        agree[2 * at - _FIRST] = (differing & uint8(15)) == 0
-        agree[2 * at - _FIRST + 1] = (differing >> uint8(4)) == 0
-
-
-@kernel
-def _own_share(agree: Any, seen: Any, others: int, own: int) -> int:
-    """Return what a candidate shares of what `others` of the crowd do not, in per cent:
-    `ground.sketch.own_share`, compiled.
-
-    `seen` counts how often a value of the crowd is the document's; `own` is 1 where the candidate
-    is one of them, else 0.
-    """
-    have = whole = int64(0)
-    most = int64(others) + _SCEPTICS
-    for at in range(_FIRST):
-        is_equal = int64(agree[at])
-        weight = (_FIRST_WEIGHT * (most - seen[at] + own * is_equal)) ** 2
-        whole += weight
-        have += _FIRST_WEIGHT * is_equal * weight
-    for at in range(_FIRST, agree.shape[0]):
-        is_equal = int64(agree[at])
-        weight = (
-            min(_FIRST_WEIGHT * most, _JUDGING_WEIGHT * (most - seen[at] + own * is_equal)) ** 2
-        )
-        whole += weight
-        have += (_JUDGING_WEIGHT * is_equal - 1) * weight
-    return int(max(int64(0), 100 * have // (_FIRST_WEIGHT * whole)))
-
-
-@kernel
-def _judge(
-    tables: Any,
-    agree: Any,
-    seen: Any,
-    others: int,
-    own: int,
-    row: int,
-    apart: int,
-    reached: Any,
-    count: int,
-) -> int:
-    """Write a candidate that is alike to `reached`, if it is near or all are wanted; return how
-    many there are now.
-    """
-    share = int64(_own_share(agree, seen, others, own)) if others > 0 else int64(ALONE)
-    if share < tables.crowd and reached.rows.shape[0] == 1:
-        return count
-    if count < reached.rows.shape[0]:
-        reached.rows[count], reached.distances[count] = row, apart
-        reached.others[count], reached.shares[count] = others, share
-    return count + 1
-
-
-@kernel
 def walk(
     tables: Any,
     table: Any,
@@ -450,23 +365,21 @@ def walk(
     doc: int,
     keys: Any,
     newer: Any,
-    walking: Any,
+    cursors: Any,
     reached: Any,
 ) -> int:
-    """Write the rows near a document, in log order, to `reached` (`rows.AlikeRows`); return how
+    """Write the rows near a document, in log order, to `reached` (`rows.NearRows`); return how
     many there are.
 
-    With room for one it ends at the first. With room for more it writes those too that are alike
-    and that the crowd turns away. `newer`: which row the first entry has that the batch has made,
-    the batch's chains, and which documents became entries; `walking` is scratch.
+    With room for one it ends at the first. `newer`: which row the first entry has that the batch
+    has made, the batch's chains, and which documents became entries; `cursors` (T, 4) int64 is
+    scratch: where the walk is in each table.
     """
-    cursors, rows, apart, agrees, seen = walking
-    next_row, count, candidates, room = newer[0], int64(0), int64(0), reached.rows.shape[0]
+    next_row, count, room = newer[0], int64(0), reached.rows.shape[0]
     for number in range(keys.shape[1]):
         cursors[number, _HELD] = cursors[number, _CHAIN] = 0
         cursors[number, _LEFT] = tables.asked - tables.asked_last
         _move_on(table, held, number, keys, doc, newer, cursors)
-    seen[:] = 0
     while count == 0 or room > 1:
         row: Any = NONE
         for number in range(keys.shape[1]):
@@ -488,43 +401,10 @@ def walk(
             distance = int64(near_if_found_held(tables, held, row, batch, doc))
         else:
             distance = int64(near_if_found(tables, batch, newer[2][row - next_row], doc))
-        if tables.crowd == 0:
-            if distance >= 0:
-                count = int64(
-                    _judge(tables, agrees[_CROWD], seen, 0, 0, row, distance, reached, count)
-                )
-        elif candidates < _CROWD:
-            _mark(held, batch, doc, row, newer, agrees[candidates])
-            for at in range(seen.shape[0]):
-                seen[at] += agrees[candidates, at]
-            rows[candidates], apart[candidates] = row, distance
-            candidates += 1
-            if candidates == _CROWD:
-                count = int64(_judge_crowd(tables, walking, candidates, reached))
-        elif distance >= 0:
-            _mark(held, batch, doc, row, newer, agrees[_CROWD])
-            count = int64(
-                _judge(tables, agrees[_CROWD], seen, _CROWD, 0, row, distance, reached, count)
-            )
-    if 0 < candidates < _CROWD:
-        count = int64(_judge_crowd(tables, walking, candidates, reached))
-    return int(count)
-
-
-@kernel
-def _judge_crowd(tables: Any, walking: Any, candidates: int, reached: Any) -> int:
-    """Judge those of the crowd that are alike, each by the others, as `_judge` does; return how
-    many are written.
-    """
-    _, rows, apart, agrees, seen = walking
-    count = int64(0)
-    for at in range(candidates):
-        if apart[at] >= 0 and (count == 0 or reached.rows.shape[0] > 1):
-            count = int64(
-                _judge(
-                    tables, agrees[at], seen, candidates - 1, 1, rows[at], apart[at], reached, count
-                )
-            )
+        if distance >= 0:
+            if count < room:
+                reached.rows[count], reached.distances[count] = row, distance
+            count += 1
     return int(count)
 
 
@@ -592,7 +472,7 @@ def judge_in_order(
     known: Any,
     keys: Any,
     chains: Any,
-    walking: Any,
+    cursors: Any,
     reached: Any,
     judged: Any,
 ) -> None:
@@ -600,7 +480,7 @@ def judge_in_order(
     from `known.next_row` on.
 
     The batch's new entries are found by their keys (n, T), by chains that begin with the earliest.
-    `walking` and `reached`, which has room for one, are those of `walk`, which a document is spared
+    `cursors` and `reached`, which has room for one, are those of `walk`, which a document is spared
     that has no candidate but its best.
     """
     floor, next_row, same, best, best_distance, is_alone, tags = known
@@ -644,7 +524,7 @@ def judge_in_order(
                 and not (is_alone[doc] and not _meets_in_batch(doc, keys, chains, made))
             ):
                 newer = (next_row, chains, made)
-                is_found = walk(tables, table, held, batch, doc, keys, newer, walking, reached) > 0
+                is_found = walk(tables, table, held, batch, doc, keys, newer, cursors, reached) > 0
                 row, bits = (
                     (reached.rows[0], reached.distances[0]) if is_found else (NONE, int64(0))
                 )

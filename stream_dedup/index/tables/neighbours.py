@@ -42,7 +42,6 @@ from stream_dedup.index.tables.rows import (
     OUTCOME_SHORT,
     REMOVED,
     SHORT,
-    Alike,
     Columns,
     Found,
     Known,
@@ -287,13 +286,12 @@ class Neighbours:
         features: int,
         sketch: bytes = b"",
         alike_min: int | None = None,
-    ) -> list[Alike]:
-        """Return everything within the plan's reach in a scope, nearest and then lowest first, the
-        crowd left out of account.
+    ) -> list[tuple[int, int]]:
+        """Return (distance, entry) of everything within the plan's reach in a scope, nearest and
+        then lowest first.
 
-        What the crowd turns away has a share below the plan's `crowd`. InvariantError without a
-        sketch, where the plan compares them. `alike_min`: in parts of `ALIKE`, instead of the
-        plan's.
+        InvariantError without a sketch, where the plan compares them. `alike_min`: in parts of
+        `ALIKE`, instead of the plan's.
         """
         if not self._are_laid:
             raise StoreError(
@@ -311,10 +309,9 @@ class Neighbours:
             wanted.sketches[0] = np.frombuffer(sketch, np.uint8)
         wanted.prints[0], wanted.scopes[0], wanted.features[0] = print_limbs, scope, features
         parts = self.plan.alike_min if alike_min is None else alike_min
-        rows, *told = self._tables.collect_alike(self._columns.rows, wanted, parts)
+        rows, distances = self._tables.collect_near(self._columns.rows, wanted, parts)
         entries = self._columns.rows.numbers[rows].astype(np.int64) + self._base
-        distances, others, shares = (column.tolist() for column in told)
-        return sorted(set(map(Alike, distances, entries.tolist(), others, shares)))
+        return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
 
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
         """Add entries without judging them; no live one has the digest or position of any. `full`

@@ -12,14 +12,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, SKETCH_VALUES
-
 NONE: Final = np.int64(0xFFFFFFFF)  # no row: later than every row
 OUTCOME_NEW: Final = 0
 OUTCOME_SHORT: Final = 1
 OUTCOME_DIGEST: Final = 2
 OUTCOME_NEAR: Final = 3
-ALONE: Final = 255  # in place of a share: nobody else is a candidate
 REMOVED: Final = 0
 SHORT: Final = 1
 FULL: Final = 2
@@ -207,22 +204,6 @@ def new_judged(count: int) -> JudgedRows:
     return JudgedRows(outcome, row, distance, similarity, made)
 
 
-class Walking(NamedTuple):
-    """Scratch of a walk through the candidates of a document, in T tables, over sketches with V
-    values in both parts.
-
-    `cursors` (T, 4) int64: where it stands in each table; of the crowd `rows`, `distances` (CROWD,)
-    int64; of the crowd, and of one more, who is judged by it: `agree` (CROWD + 1, V) uint8, which
-    values are the document's. `seen` (V,) int64: how often each is in the crowd.
-    """
-
-    cursors: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    distances: NDArray[np.int64]
-    agree: NDArray[np.uint8]
-    seen: NDArray[np.int64]
-
-
 class Found(NamedTuple):
     """What became of a batch, as `JudgedRows` tells it, with the `entry` (n,) int64 of each row."""
 
@@ -232,40 +213,16 @@ class Found(NamedTuple):
     similarity: NDArray[np.uint8]
 
 
-class AlikeRows(NamedTuple):
-    """Rows that are like a document, (n,) each: how many bits apart, by how many others judged, and
-    their share of the rest.
-
-    `shares`, of what the others do not share, are per cents, or `ALONE` where there are no others;
-    below the plan's `crowd` a row is not near.
-    """
+class NearRows(NamedTuple):
+    """Rows that are near a document, (n,) each, and how many bits apart."""
 
     rows: NDArray[np.int64]
     distances: NDArray[np.int64]
-    others: NDArray[np.int64]
-    shares: NDArray[np.int64]
 
 
-class Alike(NamedTuple):
-    """An entry that is like a document, as `AlikeRows` tells it of its row."""
-
-    distance: int
-    entry: int
-    others: int
-    share: int
-
-
-def room_for_alike(count: int) -> AlikeRows:
+def room_for_near(count: int) -> NearRows:
     """Return room for `count` rows."""
-    return AlikeRows(*np.empty((4, count), np.int64))
-
-
-def new_walking(tables: int) -> Walking:
-    """Return scratch for walks through `tables`."""
-    rows, distances = np.empty((2, CROWD), np.int64)
-    values = SKETCH_VALUES + JUDGING_VALUES
-    agree, seen = np.empty((CROWD + 1, values), np.uint8), np.empty(values, np.int64)
-    return Walking(np.empty((tables, 4), np.int64), rows, distances, agree, seen)
+    return NearRows(*np.empty((2, count), np.int64))
 
 
 def same_digest(one: Columns, other: Columns) -> NDArray[np.bool_]:
