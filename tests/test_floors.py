@@ -44,7 +44,7 @@ ONLY = {
     "faust": {"insights/stream.py"},
     "jieba": {"fingerprinting/jieba_data.py", "fingerprinting/variants/keywords.py"},
     "icu4py": {"fingerprinting/variants/segmenter.py"},
-    "msgspec": {"inputs/decoder.py", "inputs/fields.py", "inputs/columnar.py"},
+    "msgspec": {"index/snapshot.py", "inputs/decoder.py", "inputs/fields.py", "inputs/columnar.py"},
     "pyarrow": {
         "inputs/columnar.py",
         "local/columns.py",

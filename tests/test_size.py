@@ -9,20 +9,20 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_255
+WHOLE = 35_385
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
     "checks": 744,
-    "cli": 4_428,
+    "cli": 4_429,
     "console": 1_348,
     "control": 450,
     "demo": 1_050,
     "fingerprinting": 2_789,
-    "ground": 1_490,
-    "index": 6_420,
+    "ground": 1_548,
+    "index": 6_487,
     "indexer": 1_090,
-    "inputs": 2_650,
+    "inputs": 2_654,
     "insights": 846,
     "kafka": 1_918,
     "local": 1_273,

@@ -46,6 +46,7 @@ from stream_dedup.cli.options import (
 from stream_dedup.cli.remarks import Losses, Remarks
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.paths import below
 from stream_dedup.ground.printable import counted
 from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.columnar import need_pyarrow
@@ -222,7 +223,7 @@ def _place_in(folder: Path, name: str) -> Path:
     """Return where what is made of a file lies: below `folder`, also if its name leads from the
     root or upwards.
     """
-    return folder.joinpath(*(part for part in Path(name).parts if part not in ("/", "..")))
+    return below(folder, "/".join(part for part in Path(name).parts if part not in ("/", "..")))
 
 
 def _need_places(to: Path, names: Sequence[str]) -> None:

@@ -13,14 +13,16 @@ NAME is the time, so that names in their order are snapshots in theirs, and whos
     4  what lies there is held against what was sent, and the manifest is written
     5  older snapshots of the same log go but for the number kept, and what others left unfinished a day ago
 
-Restoring: into VOLUME/restoring, file by file against its digest; opened there, and proved; then
-all goes up, CURRENT last. What lies beside the volume (`beside`) is left out: the restored index
-makes it anew, sooner than it would be fetched.
+Restoring: the list of files is checked (names that RocksDB gives, CURRENT and the file it names,
+sizes in the place) before the first byte is fetched; each file goes into VOLUME/restoring, against
+its digest; what came is opened there, and its state digest made anew; then all goes up, CURRENT
+last. What lies beside the volume (`beside`) is left out: the restored index makes it anew, sooner
+than it would be fetched.
 
 Invariants: a snapshot never shares bytes with the volume; one is whole within a day of its name, or
-never; an interrupted writer harms no other snapshot; a restored volume holds every byte of which
-the state digest was made, and a version that is not the one that took it makes that digest again,
-because it may read the same bytes otherwise.
+never; an interrupted writer harms no other snapshot; nothing outside VOLUME/restoring is opened for
+a name of the manifest, and of no file more bytes are fetched than it names; a restored volume has
+the state digest of the manifest.
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Annotated, Any, Final, NamedTuple
+
+import msgspec
 
 from stream_dedup.ground.disk import sync
 from stream_dedup.ground.errors import (
@@ -50,6 +54,8 @@ from stream_dedup.ground.errors import (
     StreamDedupError,
     VolumeError,
 )
+from stream_dedup.ground.paths import below, create_file, make_folder
+from stream_dedup.ground.printable import printable
 from stream_dedup.ground.version import __version__
 from stream_dedup.index import contents
 from stream_dedup.index.digest import digest_of
@@ -67,7 +73,13 @@ WANTED: Final = "snapshot-wanted"
 """A file in the volume of a running index, which takes a snapshot when it finds it."""
 _CURRENT: Final = "CURRENT"
 _LOCK_OF_ROCKSDB: Final = "LOCK"
-_LEFT_OUT: Final = re.compile(r"LOCK|LOG(\.old\.\d+)?")  # RocksDB's lock, and what it tells people
+_MARKER: Final = "rocksdict-config.json"
+_STORED: Final = re.compile(
+    rf"{_CURRENT}|IDENTITY|{re.escape(_MARKER)}|(MANIFEST|OPTIONS)-\d{{6,20}}|\d{{6,20}}\.(sst|log)",
+    re.ASCII,
+)
+_FILES_MAX: Final = 100_000
+_MANIFEST_BYTES_MAX: Final = 32 << 20
 _KEPT: Final = ("lost+found",)
 _NAME: Final = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[\w.-]+")
 _NAME_TIME: Final = "%Y%m%dT%H%M%S.%fZ"
@@ -82,11 +94,11 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of a snapshot."""
+    """One file of a snapshot: a name that the store gives to its files, size, and digest."""
 
     name: str
-    bytes: int
-    blake2b: str
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    blake2b: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,10 +346,11 @@ def _put(
     """Bring a volume's files into the snapshot `name`; return how many bytes had to be sent, and
     what the files are.
     """
+    current = (volume / _CURRENT).read_text("ascii").strip()
     paths = [
         one
         for one in sorted(volume.iterdir())
-        if one.is_file() and not _LEFT_OUT.fullmatch(one.name)
+        if _STORED.fullmatch(one.name) and (one.name == current or one.name[0] != "M")
     ]
     there = {
         (file.bytes, file.blake2b): f"{one.name}/{VOLUME}/{file.name}"
@@ -359,9 +372,9 @@ def _put(
         storage.put(path, target)
         return file.bytes, file
 
-    done = [
-        put(path) for path in paths
-    ]  # one by one: a library of a store may hold a whole file in memory
+    # One by one: a library of a store may hold a whole file in memory.
+    done = [put(path) for path in paths]
+    _check_list([file for _, file in done], str(volume))
     found = storage.sizes(f"{name}/{VOLUME}")
     for _, file in done:
         if found.get(file.name) != file.bytes:
@@ -410,15 +423,20 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         OtherFormatError: it was written by a newer version.
         StoreError: it cannot be read now.
     """
-    path = f"{storage.where}/{name}".rstrip("/")
-    try:
-        fields = json.loads(storage.read_file(f"{name}/{MANIFEST}".lstrip("/")))
-    except FileNotFoundError as error:
+    path, file = f"{storage.where}/{name}".rstrip("/"), f"{name}/{MANIFEST}".lstrip("/")
+    size = storage.sizes(name).get(MANIFEST)
+    if size is None:
         raise InputError(
             f"{path} holds no finished snapshot ({MANIFEST} is missing); name a place that `index "
             "snapshot` wrote to."
-        ) from error
-    except ValueError as error:
+        )
+    try:
+        if size > _MANIFEST_BYTES_MAX:
+            raise ValueError(f"it has {size} bytes, and {_MANIFEST_BYTES_MAX} is the most")
+        fields = json.loads(b"".join(storage.parts(file, size)))
+    except FileNotFoundError as error:
+        raise InputError(f"The snapshot {path} was removed meanwhile; name another.") from error
+    except (ValueError, RecursionError) as error:
         raise FormatError(
             f"The manifest {path}/{MANIFEST} cannot be read: {error}. Take another snapshot."
         ) from error
@@ -427,7 +445,7 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         raise OtherFormatError(
             f"The snapshot {path} is of format {form}, and this program reads up to {FORMAT}; "
             "restore it with the version "
-            f"that took it ({fields.get('program')!s:.40}) or a newer one."
+            f"that took it ({printable(str(fields.get('program')), 40)}) or a newer one."
         )
     if not isinstance(fields, dict) or fields.pop("checksum", None) != _checksum(fields):
         raise FormatError(
@@ -435,12 +453,43 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
             "edited. Take another snapshot."
         )
     try:
-        return Manifest(**{**fields, "files": tuple(File(**one) for one in fields["files"])})
-    except (TypeError, KeyError) as error:
+        found = msgspec.convert(fields, Manifest)
+        dt.datetime.fromisoformat(found.taken)
+    except (msgspec.ValidationError, ValueError) as error:
         raise FormatError(
             f"The manifest {path}/{MANIFEST} lacks what a manifest says ({error}); take another "
             "snapshot."
         ) from error
+    return found
+
+
+def _check_list(files: Sequence[File], where: str) -> None:
+    """Check that a list of files is that of a volume: names of the store, each once, and CURRENT
+    with the one file that it names.
+
+    Raises:
+        FormatError: it is not.
+    """
+    listed = {file.name: file for file in files}
+    foreign = next((name for name in listed if not _STORED.fullmatch(name)), None)
+    manifests = [name for name in listed if name.startswith("MANIFEST-")]
+    current = f"{manifests[0]}\n".encode() if len(manifests) == 1 else b""
+    if foreign is not None:
+        why = f"{printable(foreign)!r} is no name of a file of the index"
+    elif len(listed) < len(files):
+        why = "a name is there twice"
+    elif len(files) > _FILES_MAX:
+        why = f"it has {len(files)} entries, and {_FILES_MAX} are the most"
+    elif _MARKER not in listed or listed.get(_CURRENT) != File(
+        _CURRENT, len(current), _blake2b(current).hexdigest()
+    ):
+        why = f"it lacks {_MARKER}, or {_CURRENT} with the one MANIFEST that it names"
+    else:
+        return
+    raise FormatError(
+        f"The list of files of {where} is not that of an index volume: {why}. Take another "
+        "snapshot."
+    )
 
 
 def _checksum(fields: Mapping[str, Any]) -> str:
@@ -472,6 +521,8 @@ def restore(
         or this one reads its bytes otherwise. StoreError: the place or the volume cannot be used.
     """
     storage = storage_at(place)
+    if name and not _NAME.fullmatch(name):
+        raise InputError(f"{printable(name)!r} is no name of a snapshot; {storage.where} has some.")
     names = _finished(storage)
     if name is None and not names:
         read_manifest(storage, "")
@@ -535,11 +586,7 @@ def _finished(storage: Storage) -> list[str]:
     that is the place itself.
     """
     found = [name for name in _names(storage) if MANIFEST in storage.sizes(name)]
-    if not found:
-        with contextlib.suppress(FileNotFoundError):
-            storage.read_file(MANIFEST)
-            found = [""]
-    return found
+    return found or ([""] if MANIFEST in storage.sizes("") else [])
 
 
 def _restore(
@@ -560,31 +607,39 @@ def _restore(
             "snapshot belongs to another cluster. Take a snapshot of an index of this log, or let "
             "the new one read the log."
         )
+    _check_list(manifest.files, where)
+    files = f"{name}/{VOLUME}".lstrip("/")
+    sizes = storage.sizes(files)
+    for file in manifest.files:
+        if file.name not in sizes:
+            raise _lacks(where, file.name)
+        if sizes[file.name] != file.bytes:
+            raise _changed(f"{where}/{VOLUME}/{file.name}", f"it has {sizes[file.name]} bytes")
     _check_is_empty(volume)
     restoring = volume / RESTORING
+
+    def get(file: File) -> None:
+        digest = _blake2b()
+        try:
+            with create_file(below(restoring, file.name)) as target:
+                for part in storage.parts(f"{files}/{file.name}", file.bytes):
+                    digest.update(part)
+                    target.write(part)
+                target.flush()
+                os.fsync(target.fileno())
+        except FileNotFoundError as error:
+            raise _lacks(where, file.name) from error
+        if digest.hexdigest() != file.blake2b:
+            raise _changed(f"{where}/{VOLUME}/{file.name}", "its checksum differs")
+        advance(file.bytes)
+
     try:
-        restoring.mkdir(parents=True)
-
-        def get(file: File) -> None:
-            try:
-                storage.get(f"{name}/{VOLUME}/{file.name}".lstrip("/"), restoring / file.name)
-            except FileNotFoundError as error:
-                raise FormatError(
-                    f"The snapshot {where} lacks its file {file.name}; take another one, or copy "
-                    "it again."
-                ) from error
-            if _digest(restoring / file.name) != file.blake2b:
-                raise FormatError(
-                    f"The file {where}/{VOLUME}/{file.name} is not what it was when the snapshot "
-                    "was taken (its checksum "
-                    "differs); take another snapshot, or copy it again."
-                )
-            advance(file.bytes)
-
+        make_folder(volume)
+        make_folder(restoring)
         with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
             for _ in pool.map(get, sorted(manifest.files, key=lambda one: -one.bytes)):
                 pass
-        _prove(restoring, manifest)
+        _prove(restoring, manifest, where)
         # CURRENT last: without it a directory is never taken for a volume.
         for path in sorted(restoring.iterdir(), key=lambda one: one.name == _CURRENT):
             if path.name == _CURRENT:
@@ -604,29 +659,53 @@ def _restore(
     return Snapshot(name, manifest)
 
 
-def _prove(volume: Path, manifest: Manifest) -> None:
-    """Prove that a new volume holds the state that was taken, and mark it as restored."""
-    store = RocksStore(volume)
+def _lacks(where: str, name: str) -> FormatError:
+    return FormatError(
+        f"The snapshot {where} lacks its file {name}; take another one, or copy it again."
+    )
+
+
+def _changed(path: str, why: str) -> FormatError:
+    return FormatError(
+        f"The file {path} is not what it was when the snapshot was taken ({why}); take another "
+        "snapshot, or copy it again."
+    )
+
+
+def _prove(volume: Path, manifest: Manifest, where: str) -> None:
+    """Prove that a new volume holds the state that the manifest names, and mark it as restored."""
     try:
-        state = contents.read(store)
-        if manifest.program != __version__:
+        store = RocksStore(volume)
+        try:
+            state = contents.read(store)
             digest = digest_of(state)
-            if digest.digest != manifest.state_digest:
-                raise OtherFormatError(
-                    "The files of the snapshot are whole, and the state read from them is not the "
-                    "one that was taken "
-                    f"({digest.digest} at log offset {digest.log_offset}, and "
-                    f"{manifest.state_digest} at {manifest.applied}): "
-                    "this version of the program reads them otherwise. Restore with version "
-                    f"{manifest.program}, or let the "
-                    "index read the log."
+            if (digest.digest, digest.log_offset, state.log) != (
+                manifest.state_digest,
+                manifest.applied,
+                manifest.log,
+            ):
+                raise FormatError(
+                    "the state read from them is not the one that was taken "
+                    f"({digest.digest} at log offset {digest.log_offset} of {state.log!r}, and "
+                    f"{manifest.state_digest} at {manifest.applied} of {manifest.log!r})"
                 )
-        # Others gave those answers long ago; the restored index announces from where it answers. It
-        # has no files beside it.
-        answers = [layout.answer_key(offset) for offset in state.unanswered]
-        store.write({layout.KEY_RESTORED: b""}, [*answers, layout.KEY_BESIDE], NAMES)
-    finally:
-        store.close()
+            # Others gave those answers long ago; the restored index announces from where it
+            # answers. It has no files beside it.
+            answers = [layout.answer_key(offset) for offset in state.unanswered]
+            store.write({layout.KEY_RESTORED: b""}, [*answers, layout.KEY_BESIDE], NAMES)
+        finally:
+            store.close()
+    except OtherFormatError:
+        raise
+    except (FormatError, VolumeError) as error:
+        kind, hint = FormatError, "let the index read the log"
+        if manifest.program != __version__:
+            kind = OtherFormatError
+            hint += f", or restore it with version {printable(manifest.program, 40)}"
+        raise kind(
+            f"The files of the snapshot {where} are those of its list, and do not hold what its "
+            f"manifest says: {error}. Restore another one, or {hint}."
+        ) from error
 
 
 # -- files
@@ -648,7 +727,11 @@ def _check_is_empty(directory: Path) -> None:
 
 def _digest(path: Path) -> str:
     with path.open("rb") as reader:
-        return hashlib.file_digest(reader, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+        return hashlib.file_digest(reader, _blake2b).hexdigest()
+
+
+def _blake2b(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=32)
 
 
 def _clear(folder: Path) -> None:

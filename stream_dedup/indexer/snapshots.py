@@ -74,7 +74,7 @@ class Snapshots:
             time.sleep(_POLL_SECONDS)
         found = _answer(child)
         snapshot.clear_unfinished(self._folder)
-        for sentence in found.get("told", ()):
+        for sentence in found.get("told", [found.get("failed")]):
             self._logger.warning("a snapshot is not used", why=sentence)
         if "name" in found:
             self._logger.info(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from stream_dedup.ground.addresses import shown
 from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.ground.paths import below
 from stream_dedup.ground.printable import printable
 
 _GOOGLE = ("gs", "gcs")
@@ -84,7 +85,7 @@ def files_at(target: str) -> list[FileAt]:
 def copied(address: str, name: str) -> Iterator[Path]:
     """Yield a copy of a file, called as `name` ends, in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="stream-dedup-") as folder:
-        copy = Path(folder) / Path(name).name
+        copy = below(Path(folder), Path(name).name)
         with sentences(address):
             system, path = _system(address)
             system.get_file(path, str(copy))

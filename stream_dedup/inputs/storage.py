@@ -13,15 +13,19 @@ that is not there: `FileNotFoundError`.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from stream_dedup.ground.addresses import shown
 from stream_dedup.ground.disk import sync
 from stream_dedup.ground.errors import StoreError
+from stream_dedup.ground.paths import create_file, make_folder, open_file
 from stream_dedup.inputs.addressed import is_address, sentences, system_of
+
+_PART_BYTES: Final = 8 << 20
 
 
 class Storage(Protocol):
@@ -33,19 +37,16 @@ class Storage(Protocol):
         """Return the names of the folders that lie directly in it."""
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes in bytes of all files below a folder, by their names below it."""
+        """Return the sizes in bytes of the regular files of a folder, by their names in it."""
 
-    def read_file(self, name: str) -> bytes:
-        """Return what a small file holds."""
+    def parts(self, name: str, size: int) -> Iterator[bytes]:
+        """Yield `size` bytes of a file, which has as many, part by part."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small file, or put it in the place of the one that is there."""
 
     def put(self, source: Path, name: str) -> None:
         """Copy a file of this machine there."""
-
-    def get(self, name: str, target: Path) -> None:
-        """Copy a file to this machine."""
 
     def copy(self, source: str, target: str) -> None:
         """Let a file that is there, and that nobody changes, have a second name, without bringing
@@ -81,22 +82,29 @@ class _Folder:
     def sizes(self, folder: str) -> dict[str, int]:
         root = self._path / folder
         with self._sentences("read"):
-            return {
-                str(one.relative_to(root)): one.stat().st_size
-                for one in root.rglob("*")
-                if one.is_file()
-            }
+            return (
+                {
+                    one.name: one.stat().st_size
+                    for one in root.iterdir()
+                    if one.is_file() and not one.is_symlink()
+                }
+                if root.exists()
+                else {}
+            )
 
-    def read_file(self, name: str) -> bytes:
-        with self._sentences("read"):
-            return (self._path / name).read_bytes()
+    def parts(self, name: str, size: int) -> Iterator[bytes]:
+        with self._sentences("read"), os.fdopen(open_file(self._path / name), "rb") as file:
+            for first in range(0, size, _PART_BYTES):
+                yield file.read(min(_PART_BYTES, size - first))
 
     def write(self, name: str, data: bytes) -> None:
         path = self._path / name
         with self._sentences("written to"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             partial = path.with_name(f"{path.name}.partial")
-            partial.write_bytes(data)
+            partial.unlink(missing_ok=True)
+            with create_file(partial) as file:
+                file.write(data)
             sync(partial)
             partial.replace(path)
             for one in (path.parent, *path.parents[1 : 1 + name.count("/")], self._path.parent):
@@ -106,13 +114,9 @@ class _Folder:
         with self._sentences("written to"):
             _copy(source, self._path / name)
 
-    def get(self, name: str, target: Path) -> None:
-        with self._sentences("read"):
-            _copy(self._path / name, target)
-
     def copy(self, source: str, target: str) -> None:
         with self._sentences("written to"):
-            (self._path / target).parent.mkdir(parents=True, exist_ok=True)
+            make_folder((self._path / target).parent)
             try:
                 (self._path / target).hardlink_to(self._path / source)
             except OSError:  # not every file system has them
@@ -159,15 +163,22 @@ class _Addressed:
     def sizes(self, folder: str) -> dict[str, int]:
         root = self._at(folder)
         with self._sentences("read"):
-            found = self._system.find(root, detail=True)
+            try:
+                found = self._system.ls(root, detail=True)
+            except FileNotFoundError:
+                return {}
             return {
-                name.rpartition(f"{root}/")[2]: int(info["size"] or 0)
-                for name, info in found.items()
+                info["name"].rpartition("/")[2]: int(info["size"] or 0)
+                for info in found
+                if info["type"] == "file"
             }
 
-    def read_file(self, name: str) -> bytes:
+    def parts(self, name: str, size: int) -> Iterator[bytes]:
+        path = self._at(name)
         with self._sentences("read"):
-            return bytes(self._system.cat_file(self._at(name)))
+            for first in range(0, size, _PART_BYTES):
+                end = min(first + _PART_BYTES, size)
+                yield bytes(self._system.cat_file(path, start=first, end=end))[: end - first]
 
     def write(self, name: str, data: bytes) -> None:
         with self._sentences("written to"):
@@ -176,11 +187,6 @@ class _Addressed:
     def put(self, source: Path, name: str) -> None:
         with self._sentences("written to"):
             self._system.put_file(str(source), self._at(name))
-
-    def get(self, name: str, target: Path) -> None:
-        with self._sentences("read"):
-            self._system.get_file(self._at(name), str(target))
-            sync(target)
 
     def copy(self, source: str, target: str) -> None:
         with self._sentences("written to"):
@@ -198,6 +204,7 @@ class _Addressed:
 
 
 def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+    make_folder(target.parent)
+    with source.open("rb") as reader, create_file(target) as writer:
+        shutil.copyfileobj(reader, writer, _PART_BYTES)
     sync(target)

@@ -13,6 +13,7 @@ import shutil
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -324,7 +325,7 @@ def test_a_writer_that_ends_at_any_step_harms_nothing(
         assert state_of(tmp_path / f"next-{step}") == states[90]
         assert len(names(here)) == 1
 
-    assert struck == {"folders", "read_file", "copy", "put", "sizes", "write", "remove"}
+    assert struck == {"folders", "parts", "copy", "put", "sizes", "write", "remove"}
 
 
 def test_a_store_that_loses_bytes_is_noticed(
@@ -425,12 +426,22 @@ def rewrite(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def edit_manifest(taken: Path, **fields: object) -> None:
+def edit_manifest(folder: Path, **fields: object) -> None:
     """Change the manifest as somebody would who also corrects its checksum."""
-    found = json.loads((taken / MANIFEST).read_text())
+    found = json.loads((folder / MANIFEST).read_text())
     found.pop("checksum")
     found.update(fields)
-    (taken / MANIFEST).write_text(json.dumps({**found, "checksum": snapshot._checksum(found)}))
+    (folder / MANIFEST).write_text(json.dumps({**found, "checksum": snapshot._checksum(found)}))
+
+
+def replaced_by_link(path: Path) -> None:
+    path.rename(path.with_name("other"))
+    path.symlink_to("other")
+
+
+def replaced_by_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 def some(taken: Path, pattern: str) -> Path:
@@ -470,9 +481,35 @@ BAD = {
         "the log 'cluster/4567'.*made anew",
     ),
     "another state": (
+        lambda s: edit_manifest(s, state_digest="0" * 32),
+        FormatError,
+        "not the one that was taken",
+    ),
+    "another offset": (
+        lambda s: edit_manifest(s, applied=7),
+        FormatError,
+        "not the one that was taken",
+    ),
+    "another state of another version": (
         lambda s: edit_manifest(s, state_digest="0" * 32, program="0.0.1"),
         OtherFormatError,
-        "not the one that was taken",
+        "not the one that was taken.*version 0.0.1",
+    ),
+    "no time": (lambda s: edit_manifest(s, taken="yesterday"), FormatError, "lacks what"),
+    "a nested manifest": (
+        lambda s: (s / MANIFEST).write_text("[" * 100_000),
+        FormatError,
+        "cannot be read",
+    ),
+    "a link instead of a file": (
+        lambda s: replaced_by_link(some(s, "*.sst")),
+        FormatError,
+        r"lacks its file \d+\.sst",
+    ),
+    "a pipe instead of a file": (
+        lambda s: replaced_by_pipe(some(s, "OPTIONS-*")),
+        FormatError,
+        "lacks its file OPTIONS-",
     ),
     "a file missing": (
         lambda s: some(s, "*.sst").unlink(),
@@ -527,6 +564,126 @@ def test_a_bad_snapshot_is_refused_and_the_one_before_is_offered(
     copied.rename(tmp_path / "alone" / spoilt.name)
     assert restore_any(str(tmp_path / "alone"), tmp_path / "empty", LOG, told.append) is None
     assert is_empty(tmp_path / "empty")
+
+
+def first(files: list[dict[str, Any]], **fields: object) -> list[dict[str, Any]]:
+    """Return a list of files with other fields for the first one."""
+    return [files[0] | fields, *files[1:]]
+
+
+def without(files: list[dict[str, Any]], start: str) -> list[dict[str, Any]]:
+    return [one for one in files if not one["name"].startswith(start)]
+
+
+RUDE_NAMES = (
+    *("/tmp/evil", "../evil", "..", ".", "", "..\\evil", "C:\\evil", "a/b.sst", "000001.sst\0"),
+    *("x" * 300, "1" * 300 + ".sst", "current", "LOCK", "000001.SST", "\u0660" * 6 + ".sst"),
+    *("000001.sst\n", "000001.sst ", "checkpoint", "snapshot-wanted", "\ud800"),
+)
+RUDE_LISTS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    **{repr(name[:20]): partial(first, name=name) for name in RUDE_NAMES},
+    "a name twice": lambda files: [*files, files[0]],
+    "no CURRENT": lambda files: without(files, "CURRENT"),
+    "no MANIFEST": lambda files: without(files, "MANIFEST"),
+    "no list": lambda files: None,
+    "empty": lambda files: [],
+    "two MANIFESTs": lambda files: [*files, files[0] | {"name": "MANIFEST-999999"}],
+    "another CURRENT": lambda files: [
+        one | {"blake2b": "0" * 64} if one["name"] == "CURRENT" else one for one in files
+    ],
+    "100,000 files": lambda files: [
+        *files,
+        *(files[0] | {"name": f"{number:06}.sst"} for number in range(500_000, 600_000)),
+    ],
+    "a file that is not there": lambda files: [*files, files[0] | {"name": "999999.sst"}],
+    "a size that is less": lambda files: first(files, bytes=1),
+    "a size that is more": lambda files: first(files, bytes=1 << 60),
+    "a size below nothing": lambda files: first(files, bytes=-1),
+    "a size that is none": lambda files: first(files, bytes="1"),
+    "a name that is none": lambda files: first(files, name=7),
+    "no digest": lambda files: first(files, blake2b=""),
+    "a file that is none": lambda files: ["CURRENT", *files],
+}
+
+
+@pytest.mark.parametrize("what", sorted(RUDE_LISTS))
+def test_nothing_is_fetched_for_a_list_that_is_no_volumes(
+    stages: dict[int, Path], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Names that lead elsewhere, lists that lack something, sizes that lie: a sentence before the
+    first byte, in a command and in the restore of an empty volume."""
+    storage, taken = storage_at(place), take(stages[60], place)
+    manifest = f"{taken.name}/{MANIFEST}"
+    size = storage.sizes(taken.name)[MANIFEST]
+    fields = json.loads(b"".join(storage.parts(manifest, size)))
+    del fields["checksum"]
+    fields["files"] = RUDE_LISTS[what](fields["files"])
+    fields["checksum"] = snapshot._checksum(fields)
+    storage.write(manifest, json.dumps(fields).encode())
+    opened: list[str] = []
+    with faulty(monkeypatch, place, 0, fails) as store:
+        parts = store.parts
+        store.parts = lambda name, size: (opened.append(name), parts(name, size))[1]  # type: ignore[attr-defined]
+        with pytest.raises(FormatError, match=r"(?s)(list of files|lacks|is not what it was)"):
+            restore(place, tmp_path / "new", log=LOG)
+        told: list[str] = []
+        assert restore_any(place, tmp_path / "new", LOG, told.append) is None
+    assert len(told) == 1
+    assert set(opened) == {manifest}
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_store_that_changes_between_list_and_read_is_refused(
+    stages: dict[int, Path], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever file is replaced, cut or removed after its size was asked; nothing is left."""
+    taken = take(stages[60], place)
+    for change in ("other bytes", "fewer bytes", "gone"):
+
+        class Changing:
+            def __init__(self, storage: Storage, change: str) -> None:
+                self._storage, self._change = storage, change
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._storage, name)
+
+            def parts(self, name: str, size: int) -> Iterator[bytes]:
+                for part in self._storage.parts(name, size):
+                    if name.endswith(".sst"):
+                        if self._change == "gone":
+                            raise FileNotFoundError(name)
+                        yield part[:-1] + (b"" if self._change == "fewer bytes" else b"?")
+                    else:
+                        yield part
+
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                snapshot, "storage_at", lambda where, how=change: Changing(storage_at(where), how)
+            )
+            with pytest.raises(FormatError, match=r"\.sst"):
+                restore(place, tmp_path / "new", name=taken.name, log=LOG)
+        assert is_empty(tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["../s", "/etc", "x"])
+def test_a_snapshot_is_named_by_a_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="is no name of a snapshot"):
+        restore(tmp_path, tmp_path / "new", name=name)
+
+
+def test_a_snapshot_and_what_is_restored_are_private(
+    stages: dict[int, Path], tmp_path: Path
+) -> None:
+    """Nobody else can read the files of either, nor list their folders, under an open umask."""
+    before = os.umask(0)
+    try:
+        take(stages[60], tmp_path / "s")
+        restore(tmp_path / "s", tmp_path / "new", log=LOG)
+    finally:
+        os.umask(before)
+    made = [*(tmp_path / "s").rglob("*"), *(tmp_path / "new").rglob("*"), tmp_path / "new"]
+    open_to_others = [path for path in made if path.stat().st_mode & 0o077]
+    assert open_to_others == []
 
 
 def test_without_a_manifest_it_is_no_snapshot(stages: dict[int, Path], tmp_path: Path) -> None:

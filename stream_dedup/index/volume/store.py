@@ -14,6 +14,7 @@ Beside a running writer a volume can be opened `read_only`: that takes no lock a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import time
@@ -34,6 +35,7 @@ from rocksdict import (
 )
 
 from stream_dedup.ground.errors import StoreError, VolumeError
+from stream_dedup.ground.paths import make_folder
 
 _BLOCK_CACHE_BYTES: Final = 64 << 20
 _WRITE_BUFFER_BYTES: Final = 32 << 20
@@ -98,6 +100,7 @@ class RocksStore:
                 return
             self._make_directory()
             self._database = Rdict(str(self._path), _options())
+            self._make_private()
         except StoreError:
             raise
         except Exception as error:
@@ -189,9 +192,20 @@ class RocksStore:
             return
         try:
             database.close()
+            if not self._read_only:
+                self._make_private()
         except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exception
             if self._failure is None:  # after a failed write RocksDB tells the same once more
                 self._fail("close", error)
+
+    def _make_private(self) -> None:
+        """Let nobody else read the files, which RocksDB makes with the rights of the umask."""
+        for file in self._path.iterdir():
+            with contextlib.suppress(
+                OSError
+            ):  # RocksDB removes some; others' are not ours to change
+                if file.is_file() and not file.is_symlink():
+                    file.chmod(0o600)
 
     def _open(self) -> Rdict:
         if self._failure is not None:
@@ -228,7 +242,7 @@ class RocksStore:
 
     def _make_directory(self) -> None:
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path)
         except OSError as error:
             kind = StoreError if error.errno in (errno.ENOSPC, errno.EDQUOT) else VolumeError
             raise kind(

@@ -1,0 +1,70 @@
+"""Names from data lead below their folder or nowhere; files are opened without following links."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.paths import below, create_file, make_folder, open_file
+
+RUDE = ("", ".", "..", "/etc/passwd", "a/../../b", "a//b", "a/", "..\\b", "a\0b", "a\nb", "\x7f")
+
+
+@pytest.mark.parametrize("name", [*RUDE, "\ud800", "x" * 256, "ü" * 128, f"a/{'x' * 300}"])
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="cannot be the name of a file"):
+        below(tmp_path, name)
+
+
+@given(st.text(max_size=300))
+def test_what_is_returned_lies_below(name: str) -> None:
+    """Of any name; and one that is returned can be the name of a file."""
+    folder = Path("/folder")
+    try:
+        path = below(folder, name)
+    except InputError:
+        return
+    assert Path(os.path.normpath(path)) == path
+    assert path.is_relative_to(folder)
+    assert path != folder
+    assert all(len(os.fsencode(part)) <= 255 for part in path.parts)
+
+
+def test_a_file_is_opened_only_if_it_is_one(tmp_path: Path) -> None:
+    """No link, no pipe, no folder, no device; as the user's own, none with a second name."""
+    file = tmp_path / "file"
+    file.write_bytes(b"data")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(file)
+    for path in (tmp_path / "pipe", tmp_path / "link", tmp_path, Path("/dev/null")):
+        with pytest.raises(OSError, match=r"regular file|symbolic link"):
+            os.close(open_file(path))
+    os.close(open_file(file, own=True))
+    (tmp_path / "second").hardlink_to(file)
+    os.close(open_file(file))
+    with pytest.raises(OSError, match="second name"):
+        open_file(file, own=True)
+
+
+def test_what_is_made_is_private_under_every_umask(tmp_path: Path) -> None:
+    """Files, folders, and the folders above them; nothing is created through a link."""
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for mask in (0, 0o022, 0o777):
+        before = os.umask(mask)
+        try:
+            make_folder(tmp_path / f"{mask}" / "b")
+            create_file(tmp_path / f"{mask}" / "b" / "file").close()
+            with pytest.raises(FileExistsError):
+                create_file(tmp_path / "link")
+        finally:
+            os.umask(before)
+        made = [tmp_path / f"{mask}", *(tmp_path / f"{mask}").rglob("*")]
+        assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700, 0o600]
+    assert not (tmp_path / "target").exists()
+    with pytest.raises(NotADirectoryError):
+        make_folder(tmp_path / "0" / "b" / "file")
