@@ -83,7 +83,7 @@ from stream_dedup.local.offline import (
     open_index,
     store_at,
 )
-from stream_dedup.local.parts import Judge, PartedOutput, Pending
+from stream_dedup.local.parts import Judge, PartedOutput, PartFormat, Pending
 from stream_dedup.local.rows import EquallyLong
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.recipe import recipe_of
@@ -140,6 +140,21 @@ def check_command(
             "their source]",
         ),
     ] = None,
+    compression: Annotated[
+        Compression | None,
+        typer.Option(
+            "--compression",
+            help="Compression of the Parquet files written to --to.  [default: the source's]",
+        ),
+    ] = None,
+    rows_per_file: Annotated[
+        int | None,
+        typer.Option(
+            "--rows-per-file",
+            min=1,
+            help="Most rows of a file written to --to.  [default: 20000]",
+        ),
+    ] = None,
     keep: Annotated[
         str,
         typer.Option(
@@ -175,9 +190,11 @@ def check_command(
         similarity=similarity,
     )
     need_outside(targets, to, index)
-    if written_as is not None and to is None:
+    part_format = PartFormat(written_as, compression and compression.value.upper(), rows_per_file)
+    if part_format != PartFormat() and to is None:
         raise typer.BadParameter(
-            "it is said of the files of --to; name a folder with --to.", param_hint="--as"
+            "--as, --compression and --rows-per-file describe the files of --to; name a folder "
+            "with --to."
         )
     if keep != FIRST and index is not None:
         raise ConfigurationError(
@@ -200,7 +217,7 @@ def check_command(
         keep,
         others,
     )
-    return check_files(task) if to is None else _check_into(task, to, written_as)
+    return check_files(task) if to is None else _check_into(task, to, part_format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +329,17 @@ class WrittenAs(enum.StrEnum):
     JSONL = "jsonl"
 
 
+class Compression(enum.StrEnum):
+    """A compression of Parquet files."""
+
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    BROTLI = "brotli"
+    LZ4 = "lz4"
+    NONE = "none"
+
+
 @dataclass(slots=True)
 class _Result:
     """What is shown at the end; of the duplicates, and of what is `lost`, only as many as are
@@ -417,7 +445,7 @@ def check_files(
     return lost.exit_code(count, is_strict=task.is_strict, skips_damaged=task.skips_damaged)
 
 
-def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> int:
+def _check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     """Judge every document and write kept rows and duplicates into `folder`; return the exit code.
 
     Raises:
@@ -436,12 +464,12 @@ def _check_into(task: CheckTask, folder: Path, written_as: WrittenAs | None) -> 
         "recipe": recipe.id,
         "plan": plan.id,
         "keep": task.keep,
-        "as": written_as,
+        "as": [part_format.name, part_format.compression, part_format.rows],
     }
     remarks, lost, of_old = Remarks(settings), Losses(task.rows_max), Losses(task.rows_max)
     lost.pass_over(task.others)
     output = PartedOutput(
-        folder, files, identity, task.index, written_as, lost.tell, remarks.passed_over
+        folder, files, identity, task.index, part_format, lost.tell, remarks.passed_over
     )
     output.open()
     if output.resumed:

@@ -36,7 +36,7 @@ class ColumnarRows(NamedTuple):
     those of the file or None.
 
     With `lost`, a sentence, they cannot be read, and there is no batch; `is_row` then says that
-    they are one row.
+    they are one row. `codec` is the compression of a Parquet file.
     """
 
     batch: Any
@@ -44,6 +44,7 @@ class ColumnarRows(NamedTuple):
     rows_of_file: int | None
     lost: str = ""
     is_row: bool = False
+    codec: str | None = None
 
 
 def need_pyarrow(what: str) -> None:
@@ -125,17 +126,24 @@ def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
     with pq.ParquetFile(path) as file:
-        of_file, end = file.metadata.num_rows, 0
+        of_file, end, codec = file.metadata.num_rows, 0, _codec(file.metadata)
         for group in range(file.num_row_groups):
             number, end = end, end + file.metadata.row_group(group).num_rows
             try:
                 for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group]):
-                    yield ColumnarRows(batch, number, of_file)
+                    yield ColumnarRows(batch, number, of_file, codec=codec)
                     number += batch.num_rows
             except _damages() as error:
                 yield ColumnarRows(
                     None, number, of_file, _lost(path, f"rows {number:,} to {end - 1:,}", error)
                 )
+
+
+def _codec(metadata: Any) -> str | None:
+    """Return the compression of the first column of a Parquet file; None if it has no rows."""
+    if not (metadata.num_row_groups and metadata.num_columns):
+        return None
+    return str(metadata.row_group(0).column(0).compression)
 
 
 def _of_arrow(path: Path) -> Iterator[ColumnarRows]:

@@ -137,7 +137,8 @@ class RawDocument:
     `fields` is its JSON if it has any; `problem` says in a sentence why a line of JSONL is not a
     JSON object; then `fields` is None. Of a page in a WARC file, `charset` is what its server said,
     `time` when it was fetched. `is_page`: it is a web page, with its tags. A row of Parquet or
-    Arrow has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that).
+    Arrow has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that); `codec` names
+    the compression of a Parquet file. `ending` is the end of a line.
 
     With `lost` nothing of it can be read, and that is why: `raw` is empty, and it stands for one
     record, or, with the class `DAMAGED_FILE`, for all that is lost at that place of its file.
@@ -153,6 +154,8 @@ class RawDocument:
     row: tuple[Any, int] | None = None
     is_page: bool = False
     lost: DeadLetter | None = None
+    ending: bytes = b"\n"
+    codec: str | None = None
 
 
 def find_files(target: str, form: str, others: list[str] | None = None) -> list[SourceFile]:
@@ -423,7 +426,8 @@ def _rows(
                     ),
                 )
             else:
-                yield RawDocument(name, row[0], "jsonl", row[1], row=(rows.batch, place))
+                source_row = rows.batch, place
+                yield RawDocument(name, row[0], "jsonl", row[1], row=source_row, codec=rows.codec)
         share = (
             file.size_bytes * (rows.first + len(found)) // rows.rows_of_file - told
             if rows.rows_of_file
@@ -515,7 +519,8 @@ def _documents(
         raw = line.rstrip(b"\r\n")
         is_blank = not raw.strip()
         if not is_blank:
-            yield _line(file, f"{file.name}:{number}", raw)
+            document = _line(file, f"{file.name}:{number}", raw)
+            yield replace(document, ending=b"\r\n") if line.endswith(b"\r\n") else document
         advance(0 if is_blank else 1, len(line))
 
 

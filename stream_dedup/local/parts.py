@@ -64,15 +64,27 @@ class _Row(NamedTuple):
         return "duplicates" if self.outcome.verdict is Verdict.DUPLICATE else "kept"
 
 
+@dataclass(frozen=True, slots=True)
+class PartFormat:
+    """How parts are written: `name` parquet or jsonl, None for the format of the source.
+
+    `compression` is of Parquet; None for that of the source, or `SNAPPY`. `rows` is the most rows
+    of a part, None for `PART_ROWS`.
+    """
+
+    name: str | None = None
+    compression: str | None = None
+    rows: int | None = None
+
+
 @dataclass(slots=True)
 class PartedOutput:
     """A run over `files` into `folder`. `identity` says of which files and settings its output is.
 
     `index` is where the fingerprints are, if they are kept. `tell` gets each row that cannot be
-    judged, by its place; `passed_over` counts what a WARC file holds beside pages. `written_as`
-    parquet or jsonl is the format of all that is written; else columns give Parquet, and all others
-    JSONL. `judged` documents are in parts that were written; `run_id` tells their numbers from
-    those of other runs on one index.
+    judged, by its place; `passed_over` counts what a WARC file holds beside pages. Without a name
+    of its `format`, columns give Parquet, and all others JSONL. `judged` documents are in parts
+    that were written; `run_id` tells their numbers from those of other runs on one index.
 
     `counts` has `kept`, `duplicates`, `unreadable`, and of these, as `damaged`, the files that
     cannot be read as a whole, and, by the name of a field that is added, the rows that had a value
@@ -83,7 +95,7 @@ class PartedOutput:
     files: Sequence[SourceFile]
     identity: dict[str, Any]
     index: Path | None = None
-    written_as: str | None = None
+    format: PartFormat = PartFormat()
     tell: Tell = lambda _where, _letter: None
     passed_over: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -159,7 +171,7 @@ class PartedOutput:
         part: list[_Row] = []
         size = 0
         for row in self._rows(decode, judge, advance):
-            is_full = len(part) == PART_ROWS or size >= PART_BYTES
+            is_full = len(part) == (self.format.rows or PART_ROWS) or size >= PART_BYTES
             if part and (is_full or row.at[0] != part[0].at[0]):
                 self._close(part)
                 part, size = [], 0
@@ -216,8 +228,10 @@ class PartedOutput:
                 (self.folder / kind).mkdir(exist_ok=True)
                 rows = [row for row in chosen if self._as_columns(row) is has_columns]
                 if rows and has_columns:
+                    codec = self.format.compression or rows[0].raw.codec or "SNAPPY"
                     replace_file(
-                        self.folder / kind / f"{name}.parquet", partial(_write_table, _table(rows))
+                        self.folder / kind / f"{name}.parquet",
+                        partial(_write_table, _table(rows), codec),
                     )
                 elif rows:
                     replace_file(self.folder / kind / f"{name}.jsonl", partial(_write_lines, rows))
@@ -246,7 +260,9 @@ class PartedOutput:
         )
 
     def _as_columns(self, row: _Row) -> bool:
-        return row.raw.row is not None if self.written_as is None else self.written_as == "parquet"
+        return (
+            row.raw.row is not None if self.format.name is None else self.format.name == "parquet"
+        )
 
     def _save(self) -> None:
         fields = {
@@ -262,15 +278,15 @@ class PartedOutput:
 
 
 def _write_lines(rows: Sequence[_Row], path: Path) -> None:
-    path.write_bytes(b"".join(_line(row) + b"\n" for row in rows))
+    path.write_bytes(b"".join(_line(row) + row.raw.ending for row in rows))
 
 
-def _write_table(table: Any, path: Path) -> None:
+def _write_table(table: Any, codec: str, path: Path) -> None:
     import pyarrow as pa  # noqa: PLC0415 - an extra
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
     try:
-        pq.write_table(table, path)
+        pq.write_table(table, path, compression=codec)
     except pa.ArrowNotImplementedError:  # Parquet has no intervals of months: their JSON is written
         for place, column in enumerate(table.columns):
             try:
@@ -280,7 +296,7 @@ def _write_table(table: Any, path: Path) -> None:
                 table = table.set_column(
                     place, table.column_names[place], pa.array(values, pa.string())
                 )
-        pq.write_table(table, path)
+        pq.write_table(table, path, compression=codec)
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -367,6 +367,52 @@ def test_times_and_decimals_are_written_as_iso_text_and_numbers(
         assert {name: row[name] for name in names} == expected
 
 
+def test_kept_parquet_has_the_compression_of_its_source(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Kept Parquet takes over the source's codec, or that of --compression."""
+    source = tmp_path / "source.parquet"
+    table = pa.table(
+        {"id": [str(n) for n in range(50)], "text": [f"{PAGE} {n}" for n in range(50)]}
+    )
+    pq.write_table(table, source, compression="zstd")
+
+    for flags, codec in (([], "ZSTD"), (["--compression", "gzip"], "GZIP")):
+        folder = tmp_path / codec
+        assert run("check", str(source), "--to", str(folder), *flags).code == 0
+        found = pq.ParquetFile(folder / "kept" / "part-00000.parquet").metadata
+        assert found.row_group(0).column(0).compression == codec
+
+
+def test_parts_have_the_rows_asked_for(run: Callable[..., Any], tmp_path: Path) -> None:
+    """--rows-per-file bounds the rows of a part; without --to it is refused."""
+    source = tmp_path / "source.jsonl"
+    source.write_bytes(lines(ROWS))
+
+    ended = run("check", str(source), "--to", str(tmp_path / "to"), "--rows-per-file", "1")
+
+    assert ended.code == 0
+    kept = sorted((tmp_path / "to" / "kept").iterdir())
+    assert [len(part.read_bytes().splitlines()) for part in kept] == [1] * len(kept)
+    assert len(kept) > 1
+    assert "--to" in run("check", str(source), "--rows-per-file", "1").err
+
+
+def test_lines_that_end_in_crlf_are_kept_as_they_are(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A kept line has the bytes of the source, its ending included."""
+    source = tmp_path / "source.jsonl"
+    raw = lines(ROWS).replace(b"\n", b"\r\n")
+    source.write_bytes(raw)
+
+    assert run("check", str(source), "--to", str(tmp_path / "to")).code == 0
+
+    kept = (tmp_path / "to" / "kept" / "part-00000.jsonl").read_bytes()
+    assert kept
+    assert set(kept.splitlines(keepends=True)) <= set(raw.splitlines(keepends=True))
+
+
 def test_damaged_files_may_be_skipped(run: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines(ROWS))
     (tmp_path / "b.jsonl.gz").write_bytes(b"no gzip")
