@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_410
+WHOLE = 35_149
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
     "checks": 744,
-    "cli": 4_438,
+    "cli": 4_177,
     "console": 1_348,
     "control": 450,
     "demo": 1_050,

@@ -31,7 +31,7 @@ PANELS: Final = {
         *("demo", "broker", "load"),
     ),
     "See what it does": (
-        *("tap", "top", "stats", "explain", "find", "group", "similar"),
+        *("tap", "explain", "find", "group", "similar"),
         *("check", "prints", "judge"),
     ),
     "Change what it keeps": (
@@ -63,7 +63,7 @@ GROUPS: Final = {
     "config": "Check and show the settings, and print their reference.",
     "index": "Look after an index's volume: figures, snapshots, proof by the log.",
 }
-_FILES: Final = {"prints": "judge", "stats": "top"}  # where it is not the first word
+_FILES: Final = {"prints": "judge"}  # where it is not the first word
 
 
 class _Unloaded(TyperCommand):

@@ -1,5 +1,5 @@
-"""What an operator sees of a filter at work on a real Apache Kafka: metrics, `top`, `stats`,
-`doctor`, refusals at start."""
+"""What an operator sees of a filter at work on a real Apache Kafka: metrics, `doctor`,
+refusals at start."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from stream_dedup.__main__ import main
 from stream_dedup.checks.finding import CheckState
 from stream_dedup.cli.doctor import examine
-from stream_dedup.cli.top import RoleReading, parse
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Role, wait_until
 
@@ -42,8 +42,25 @@ INDEX = (
 )
 
 
+class RoleReading:
+    """The metrics of a role at one moment."""
+
+    def __init__(self, text: str) -> None:
+        families = text_string_to_metric_families(text)
+        self._samples = [sample for family in families for sample in family.samples]
+
+    def total(self, name: str, **labels: str) -> float | None:
+        """Return the sum of the samples of that name with these labels; None if there is none."""
+        found = [
+            one.value
+            for one in self._samples
+            if one.name == f"stream_dedup_{name}" and labels.items() <= one.labels.items()
+        ]
+        return sum(found) if found else None
+
+
 def reading(role: Role) -> RoleReading:
-    return parse(role.get("/metrics"), 0.0)
+    return RoleReading(role.get("/metrics"))
 
 
 def text(seed: int) -> str:
@@ -69,7 +86,7 @@ def test_a_filter_at_work_is_seen_by_its_operators(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Every metric of the contract moves and in is out; top, stats and doctor agree with it; what
+    """Every metric of the contract moves and in is out; doctor agrees with it; what
     endangers the log is refused."""
     crawl = make_filter(partitions=2, value_format="json")
     for name, value in crawl.environment.items():
@@ -133,29 +150,6 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         "it applies what the first one decided",
     )
     assert "contradicts" not in second.log
-
-    code, shown = run("top", worker.address(), index.address(), "--once", "--interval", "0.2")
-    assert (code, [row["role"] for row in shown["roles"]]) == (0, ["worker", "index"])
-    # A worker whose session ended meanwhile, because the machine stood still, has no lag to tell
-    # until it has partitions again.
-    wait_until(
-        lambda: (
-            run("top", worker.address(), index.address(), "--once", "--interval", "0.2")[1][
-                "roles"
-            ][0]["lag_records"]
-            == 0
-        ),
-        "top shows no lag",
-    )
-    assert shown["roles"][1]["representatives"] == OTHERS
-
-    code, saved = run("stats", worker.address(), index.address())
-    assert (code, len(saved["workers"])) == (0, 1)
-    assert (saved["total"]["documents"], saved["total"]["duplicates"]) == (OTHERS + COPIES, COPIES)
-    assert saved["total"]["reasons"] == {"near": COPIES, "new": OTHERS}
-    assert saved["total"]["bytes"] == sum(
-        len(value) for _, _, value, _ in documents() if value != b"{broken"
-    )
 
     working = states()
     assert not any(CheckState.REFUSED in one for one in working.values()), working

@@ -168,7 +168,7 @@ def test_kubectl_names_what_is_there(rendered: dict[str, list[dict[str, Any]]]) 
         "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox stream-dedup doctor",
         "kubectl --namespace stream-dedup exec stream-dedup-index-0 --container=idnex -- ls",
         (
-            "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox -- stream-dedup top "
+            "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox -- stream-dedup similar "
             "http://index-0.index:8080"
         ),
         "kubectl --namespace stream-dedup delete pod --selector=app.kubernetes.io/component=wroker",
