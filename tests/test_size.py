@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 35_149
+WHOLE = 35_174
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
@@ -22,7 +22,7 @@ CEILINGS = {
     "ground": 1_548,
     "index": 6_487,
     "indexer": 1_090,
-    "inputs": 2_664,
+    "inputs": 2_689,
     "insights": 846,
     "kafka": 1_918,
     "local": 1_279,

@@ -48,6 +48,7 @@ _BY_SUFFIX: dict[str, Format] = {
     ".text": "text",
     **dict.fromkeys(_PAGES, "text"),
     ".warc": "warc",
+    ".arc": "warc",  # which says how to convert it
     ".wet": "warc",
     **dict.fromkeys(SUFFIXES, "columns"),
 }

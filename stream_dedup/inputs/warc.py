@@ -1,9 +1,9 @@
 """Pages in WARC files (ISO 28500; also WET), plain, gzip or zstd. Needs `crawl-dedup[files]`
 (fastwarc).
 
-A page is the body of an HTTP response with status 200, a `resource`, or a `conversion` (the text
-that Common Crawl made of a page), of a type that is text. Everything else is counted by what it
-was, and passed over.
+A page is the body of an HTTP response with status 200, a `resource` that has an address of the web,
+or a `conversion` (the text that Common Crawl made of a page), of a type that is text. Everything
+else is counted by what it was, and passed over; but a type of record that nobody knows is lost.
 
 Invariants: the order is that of the file; a body is given as its server meant it, without chunks
 and content codings, and as a whole; a record that cannot be read stands as one with `lost` at its
@@ -12,6 +12,7 @@ place, and costs no other.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.http_body import body_of
-from stream_dedup.inputs.packed import need, packing_of, read_pieces, suffixes_of
+from stream_dedup.inputs.packed import Piece, need, packing_of, read_pieces, suffixes_of
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX, WarcBlock, read_blocks
 
 if TYPE_CHECKING:
@@ -31,7 +32,14 @@ _STATUS_OK = 200
 _PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _TEXT_TYPES = (*_PAGE_TYPES, "text/plain", "")
 _TOO_LARGE = f"is larger than {RECORD_BYTES_MAX >> 20} MiB"
-_URL = re.compile(rb"^WARC-Target-URI[ \t]*:[ \t]*<?([^\s>]*)", re.IGNORECASE | re.MULTILINE)
+_TYPE = re.compile(rb"^WARC-Type[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+_URL = re.compile(
+    rb"^WARC-Target-URI[ \t]*:[ \t]*<?([^\r\n]*?)>?[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
+)
+# Crawlers store their logs, arguments and texts of pages as resources of `urn:` or `metadata:`.
+_SCHEMES_OF_PAGES = ("http", "https", "ftp", "file", "")
+_CONTINUE = re.compile(rb"(?:HTTP/[\d.]+ 1\d\d\b[^\n]*\n(?:[^\r\n]+\r?\n)*\r?\n)+(?=HTTP/)")
+_ARC = b"filedesc://"
 _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE)
 
 
@@ -70,7 +78,9 @@ def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[War
         # By its name only where its first member is damaged: names of WARC files say little.
         packing = packing_of(first) or ("" if first.startswith(b"WARC/") else suffixes_of(path)[1])
         stream.seek(0)
-        for block in read_blocks(read_pieces(stream, packing), is_packed=bool(packing)):
+        for block in read_blocks(
+            _need_warc(read_pieces(stream, packing), name), is_packed=bool(packing)
+        ):
             if block.lost and not block.head and not is_begun:
                 losses.append(block)
                 continue
@@ -87,6 +97,19 @@ def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[War
         )
 
 
+def _need_warc(pieces: Iterator[Piece], name: str) -> Iterator[Piece]:
+    """Return the pieces again; raise `InputError` if they are those of an ARC file."""
+    first = next(pieces, None)
+    if first is None:
+        return pieces
+    if first.data.startswith(_ARC):
+        raise InputError(
+            f"{name} is an ARC file, the format before WARC; convert it with: "
+            "pip install warcio && warcio recompress IN.arc.gz OUT.warc.gz"
+        )
+    return itertools.chain([first], pieces)
+
+
 def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | None:
     from fastwarc.warc import WarcRecordType  # noqa: PLC0415 - an extra
 
@@ -98,7 +121,13 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
             WarcRecordType.resource,
             WarcRecordType.conversion,
         ):
+            if kind == WarcRecordType.unknown:
+                return _lost(block, file, f"is of an unknown type ({_type_of(block)!r})")
             passed_over[str(kind).rpartition(".")[2]] += 1
+            return None
+        scheme = _url(block).partition(":")[0].lower()
+        if kind == WarcRecordType.resource and scheme not in _SCHEMES_OF_PAGES:
+            passed_over[f"resource of {scheme}:"] += 1
             return None
         is_http = record.is_http or (
             kind == WarcRecordType.response and block.block.startswith(b"HTTP/")
@@ -144,13 +173,22 @@ def _record(block: WarcBlock) -> WarcRecord:
     """
     from fastwarc.warc import WarcRecord  # noqa: PLC0415 - an extra
 
-    lines = [
-        line
-        for line in block.head.splitlines()
-        if line and not line.lower().startswith(b"content-length")
-    ]
-    head = [b"WARC/1.1", *lines, b"Content-Length: %d" % len(block.block)]
-    return WarcRecord.from_bytes(b"\r\n".join(head) + b"\r\n\r\n" + block.block)
+    # The library finds the type by its usual spelling alone.
+    own = (b"content-length", b"warc-type")
+    lines = [line for line in block.head.splitlines() if line and not line.lower().startswith(own)]
+    body = (
+        _CONTINUE.sub(b"", block.block, count=1)
+        if block.block.startswith(b"HTTP/")
+        else block.block
+    )
+    head = [b"WARC/1.1", b"WARC-Type: " + _type_of(block).encode(), *lines]
+    head.append(b"Content-Length: %d" % len(body))
+    return WarcRecord.from_bytes(b"\r\n".join(head) + b"\r\n\r\n" + body)
+
+
+def _type_of(block: WarcBlock) -> str:
+    found = _TYPE.search(block.head)
+    return found[1].strip().lower().decode("utf-8", "replace") if found else ""
 
 
 def _url(block: WarcBlock) -> str:

@@ -79,6 +79,68 @@ def test_a_page_that_is_not_whole_is_lost_alone(tmp_path: Path, odd: str, suffix
         assert read(path, first=first) == found[first:]
 
 
+def test_a_type_that_nobody_knows_is_lost(tmp_path: Path) -> None:
+    """It may be a page; types of the standard that are no pages are passed over."""
+    (tmp_path / "a.warc").write_bytes(
+        RIGHT[0] + record("b", http(B), kind="Snapshot") + record("c", b"", kind="metadata")
+    )
+    passed_over: Counter[str] = Counter()
+    found = read(tmp_path / "a.warc", passed_over)
+
+    assert (bodies(found), passed_over) == ([A], {"metadata": 1})
+    (letter,) = [one.lost for one in found if one.lost is not None]
+    assert "(http://b.example/) is of an unknown type ('snapshot')" in letter.message
+
+
+def test_resources_of_the_crawler_are_no_pages(tmp_path: Path) -> None:
+    """Its logs, and the texts that it took from pages, have addresses of no page."""
+    pages = ["http://a.example/", "HTTPS://a.example/", "ftp://a.example/a", "file:///a/b.txt"]
+    own = ["urn:text:http://a.example/", "metadata://gnu.org/wget.log", "urn:pageinfo:http://a/"]
+    (tmp_path / "a.warc").write_bytes(
+        b"".join(
+            record("x", b"some words", kind="resource", content="text/plain").replace(
+                b"http://x.example/", address.encode()
+            )
+            for address in pages + own
+        )
+    )
+    passed_over: Counter[str] = Counter()
+
+    assert [one.name for one in read(tmp_path / "a.warc", passed_over)] == pages
+    assert passed_over == {"resource of urn:": 2, "resource of metadata:": 1}
+
+
+@pytest.mark.parametrize("form", ["{}", "<{}>", "{}  ", " <{}>\t"])
+def test_an_address_is_the_whole_line(tmp_path: Path, form: str) -> None:
+    """Spaces included: pages that differ behind one are not one page."""
+    addresses = [f"http://x.example/show?name=Ann {name}" for name in "ABC"]
+    (tmp_path / "a.warc").write_bytes(
+        b"".join(
+            record("x", http(A)).replace(b"http://x.example/", form.format(address).encode())
+            for address in addresses
+        )
+    )
+
+    assert [one.name for one in read(tmp_path / "a.warc")] == addresses
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_an_arc_file_is_refused_with_the_way_to_convert_it(tmp_path: Path, suffix: str) -> None:
+    """By its content, whatever its name is; the other files of its folder are read."""
+    arc = b"filedesc://a.arc 0.0.0.0 20090101000000 text/plain 76\n1 0 Archive\n\n" + B
+    (tmp_path / "c.warc").write_bytes(RIGHT[1])
+    for name in ("a.arc", "b.warc"):
+        (tmp_path / f"{name}{suffix}").write_bytes(gzip.compress(arc) if suffix else arc)
+
+    found = read(tmp_path)
+
+    assert bodies(found) == [C]
+    for one, name in zip(found[:2], ("a.arc", "b.warc"), strict=True):
+        assert one.lost is not None
+        assert one.lost.message.startswith(f"{name}{suffix} is an ARC file")
+        assert "warcio recompress" in one.lost.message
+
+
 def test_what_a_crawler_says_it_cut_off_is_taken_as_it_is(tmp_path: Path) -> None:
     """WARC-Truncated: a crawler's own limit of size, which most pages of a crawl with one have."""
     for block in (

@@ -51,6 +51,18 @@ def record(
     return "\r\n".join(head).encode() + b"\r\n\r\n" + block + b"\r\n\r\n"
 
 
+def renamed(record: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """Return a record with other names of its header."""
+    head, end, block = record.partition(b"\r\n\r\n")
+    version, *lines = head.split(b"\r\n")
+    pairs = [line.split(b":", 1) for line in lines]
+    return (
+        b"\r\n".join([version, *(change(name) + b":" + value for name, value in pairs)])
+        + end
+        + block
+    )
+
+
 def chunked(body: bytes, size: int = 500, *, ends: bool = True) -> bytes:
     """Return a body in chunks."""
     parts = [body[at : at + size] for at in range(0, len(body), size)]
@@ -93,6 +105,14 @@ WHOLE: dict[str, bytes] = {
     "says_zstd_is_not": record("b", http(B, "Content-Encoding: zstd")),
     "says_deflate_is_not": record("b", http(B, "Content-Encoding: deflate")),
     "says_chunked_is_not": record("b", http(B, "Transfer-Encoding: chunked")),
+    "names_in_lower_case": renamed(record("b", http(B)), bytes.lower),
+    "names_in_upper_case": renamed(record("b", http(B)), bytes.upper),
+    "continue_before_it": record("b", b"HTTP/1.1 100 Continue\r\n\r\n" + http(B)),
+    "hints_before_it": record(
+        "b",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"
+        + http(B, f"Content-Length: {len(B)}"),
+    ),
     "says_a_charset": record("b", http(B, "Content-Encoding: utf-8")),
     "lines_without_cr": record("b", http(B).replace(b"\r\n", b"\n")),
     "one_byte_short": record("b", http(B), length=len(http(B)) - 1),
