@@ -8,7 +8,6 @@ fiftieth more.
   3  open      after that clean stop
   4  restore   a snapshot of that volume into another, every file by its checksum, and opened
   5  rebuild   the same log into an empty volume; it must end with the same chain of answers
-  6  decided   the same with what the first step decided: nothing is looked up, and the tables are laid once, at the end
 
 Time is measured around `Index.apply` alone: from the bytes of log records to the bytes of answers,
 all of it written to RocksDB and its write-ahead log. The time to make the documents is not counted.
@@ -88,8 +87,6 @@ class IndexReport:
     restored: dict[str, Any] = field(default_factory=dict)
     rebuild_curve: list[dict[str, Any]] = field(default_factory=list)
     rebuilt: dict[str, Any] = field(default_factory=dict)
-    decided_curve: list[dict[str, Any]] = field(default_factory=list)
-    decided: dict[str, Any] = field(default_factory=dict)
     reopened_curve: list[dict[str, Any]] = field(default_factory=list)
     reopened: dict[str, Any] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
@@ -116,22 +113,6 @@ class IndexReport:
     def rebuild_cpu(self) -> float:
         """Documents per second of CPU of the rebuild."""
         return _rate(self.rebuild_curve, "cpu_seconds")
-
-    @property
-    def rebuild_decided(self) -> float:
-        """Documents per second of the rebuild with decisions, the laying of the tables included."""
-        return self._with_laying("seconds")
-
-    @property
-    def rebuild_decided_cpu(self) -> float:
-        """Documents per second of CPU of that."""
-        return self._with_laying("cpu_seconds")
-
-    def _with_laying(self, what: str) -> float:
-        seconds = sum(one[what] for one in self.decided_curve) + float(
-            self.decided[f"laying_{what}"]
-        )
-        return float(sum(one["documents"] for one in self.decided_curve) / seconds)
 
     @property
     def judged_on(self) -> float:
@@ -262,8 +243,6 @@ class IndexReport:
         return {
             "rebuild_documents_per_second": self.rebuild,
             "rebuild_documents_per_cpu_second": self.rebuild_cpu,
-            "rebuild_decided_documents_per_second": self.rebuild_decided,
-            "rebuild_decided_documents_per_cpu_second": self.rebuild_decided_cpu,
             "open_after_kill_seconds": self.after_kill["open_seconds"],
             "open_after_close_seconds": self.after_close["open_seconds"],
             "restored_entries_per_second": self.restored_entries_per_second,
@@ -274,8 +253,6 @@ class IndexReport:
             "restored": self.restored,
             "rebuild_curve": self.rebuild_curve,
             "rebuilt": self.rebuilt,
-            "decided_curve": self.decided_curve,
-            "decided": self.decided,
         }
 
 
@@ -288,10 +265,7 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
     report = IndexReport(options, load_before=os.getloadavg()[0])
     with tempfile.TemporaryDirectory(prefix="stream-dedup-bench-", dir=options.folder) as name:
         folder = Path(name)
-        with _child(options, "fill", folder / "volume", decisions=folder / "decisions") as (
-            lines,
-            process,
-        ):
+        with _child(options, "fill", folder / "volume") as (lines, process):
             report.filled = _collect(lines, report.curve, options, say, "judged")
             process.kill()
         if options.reopen_bytes is not None:
@@ -328,23 +302,11 @@ def _restart(report: IndexReport, folder: Path, say: Say) -> None:
         report.rebuilt = _collect(lines, report.rebuild_curve, options, say, "rebuilt")
         process.kill()
     shutil.rmtree(folder / "rebuilt")
-    known = folder / "decisions"
-    with _child(
-        options, "fill", folder / "decided", answers=False, decisions=known, is_decided=True
-    ) as (lines, process):
-        report.decided = _collect(
-            lines, report.decided_curve, options, say, "rebuilt with decisions"
-        )
-        process.kill()
 
 
 def _complain(report: IndexReport) -> None:
     missed = sum(
-        one["wrong"]
-        for one in report.curve
-        + report.reopened_curve
-        + report.rebuild_curve
-        + report.decided_curve
+        one["wrong"] for one in report.curve + report.reopened_curve + report.rebuild_curve
     )
     if missed:
         report.complaints.append(
@@ -356,7 +318,6 @@ def _complain(report: IndexReport) -> None:
         report.after_close,
         report.restored,
         report.rebuilt,
-        report.decided,
     )
     steps = [step for step in found if step]
     applied, chains = (
@@ -409,8 +370,6 @@ def _child(
     *,
     answers: bool = True,
     snapshot: Path | None = None,
-    decisions: Path | None = None,
-    is_decided: bool = False,
 ) -> Iterator[tuple[Iterator[dict[str, Any]], subprocess.Popen[str]]]:
     job = {
         "do": do,
@@ -422,8 +381,6 @@ def _child(
         "seed": options.seed,
         "template": options.template,
         "answers": answers,
-        "decisions": None if decisions is None else str(decisions),
-        "decided": is_decided,
         "memory": options.memory_bytes,
         "snapshot": None if snapshot is None else str(snapshot),
     }

@@ -4,9 +4,7 @@ records.
 `python -m bench.index_child JOB` with a JSON object; one JSON object a line on standard output.
 
     fill      apply the stream from where the volume ends; a line for each stretch, then one with the sizes and how long
-              opening took; then it waits until standard input says `close`, or until it is killed.
-              What it decides goes to the file `decisions`, or comes from there where that is
-              `decided`
+              opening took; then it waits until standard input says `close`, or until it is killed
     open      open the volume, say how long that took and what is in it, close it
     restore   restore a snapshot into the volume, every file by its checksum, and open it
 
@@ -20,11 +18,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import struct
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,13 +35,11 @@ from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.index.volume.store import RocksStore
-from stream_dedup.log.decisions import decode as decode_decision
 from stream_dedup.service.process import collect_rarely
 
 APPLY_RECORDS: Final = 16  # as the role takes them
 _STRETCHES: Final = 40
 _GAUGES_SECONDS: Final = 1.0  # the role asks for its metrics as often
-_LENGTH: Final = struct.Struct("<I")
 
 
 def main(job: dict[str, Any]) -> None:
@@ -67,15 +61,10 @@ def main(job: dict[str, Any]) -> None:
     collect_rarely()  # as the role does
     if job["do"] == "fill":
         at_opening = _resident()
-        decisions = Path(job["decisions"]) if job["decisions"] else None
-        laying = _fill(
-            index, stream, decisions, stored_answers=job["answers"], is_decided=job["decided"]
-        )
+        _fill(index, stream, stored_answers=job["answers"])
         _say(
             statistics=dict(index.statistics()),
             chain=index.chain.hex(),
-            laying_seconds=laying[0],
-            laying_cpu_seconds=laying[1],
             open_seconds=opened,
             open_cpu_seconds=spent,
             resident_at_opening=at_opening,
@@ -97,23 +86,8 @@ def main(job: dict[str, Any]) -> None:
     _say(closed_bytes=sum(file.stat().st_size for file in volume.iterdir()))
 
 
-def _fill(
-    index: LogIndex,
-    stream: PrintStream,
-    decisions: Path | None,
-    *,
-    stored_answers: bool,
-    is_decided: bool,
-) -> tuple[float, float]:
-    """Apply the stream; return how long laying the tables took at its end, and of CPU: that is owed
-    where all was decided.
-    """
-    if is_decided:
-        index.suspend()
-    else:
-        index.decide(index.applied)  # as the role does
-    written = None if is_decided or decisions is None else decisions.open("wb")
-    known = _read(decisions) if is_decided and decisions is not None else iter(())
+def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None:
+    """Apply the stream."""
     if not index.applied:
         index.bind("bench")
         index.apply([(0, BEGIN_MS, stream.declare())])
@@ -130,22 +104,16 @@ def _fill(
         wall = cpu = 0.0
         while some and documents < stretch:
             values = [(record.offset, record.append_ms, record.raw) for record in some]
-            raws = list(itertools.islice(known, len(values)))
             started, spent = time.perf_counter(), time.process_time()
-            found_before = [decode_decision(raw) for raw in raws]
-            answers = index.apply(values, {one.log_offset: one for one in found_before})
-            decided = index.take_decisions()
-            index.decisions_written(some[0].offset)  # the deliveries of the turn before
+            answers = index.apply(values)
             if stored_answers:
-                index.answered(some[0].offset)
+                index.answered(some[0].offset)  # the deliveries of the turn before
             if started >= look_at:
                 look_at = started + _GAUGES_SECONDS
                 index.statistics()
                 index.searches()
             wall += time.perf_counter() - started
             cpu += time.process_time() - spent
-            if written is not None:
-                written.writelines(_LENGTH.pack(len(raw)) + raw for _, raw in decided)
             for record, (_, raw) in zip(some, answers, strict=True):
                 counted = truth.compare(record, raw)
                 found += counted.found
@@ -170,19 +138,6 @@ def _fill(
             memory=statistics["bytes_in_memory"],
             **_resident(),
         )
-    if written is not None:
-        written.close()
-    if index.contradiction:
-        raise InvariantError(f"What was decided is not what was judged: {index.contradiction}")
-    began, spent = time.perf_counter(), time.process_time()
-    index.resume()
-    return time.perf_counter() - began, time.process_time() - spent
-
-
-def _read(decisions: Path) -> Iterator[bytes]:
-    with decisions.open("rb") as file:
-        while length := file.read(_LENGTH.size):
-            yield file.read(_LENGTH.unpack(length)[0])
 
 
 def _compile(stream: PrintStream) -> None:

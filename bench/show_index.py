@@ -224,15 +224,6 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
                     report.rebuilt,
                     report.rebuild_curve,
                 ),
-                (
-                    "rebuilt with decisions",
-                    *(
-                        report.rebuild_decided,
-                        report.rebuild_decided_cpu,
-                        report.decided,
-                        report.decided_curve,
-                    ),
-                ),
             )
         ),
     ):

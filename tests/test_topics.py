@@ -68,7 +68,6 @@ def copy_files(folder: Path) -> Path:
 
 SINGLE = (
     "fingerprints",
-    "decisions",
     "verdicts",
     "begun",
     "insights",
@@ -106,7 +105,7 @@ class TestNames:
             for ours, other in zip(plain.all(), shadow.all(), strict=True)
             if ours != other
         }
-        names = ("fingerprints", "decisions", "verdicts", "begun", "representatives")
+        names = ("fingerprints", "verdicts", "begun", "representatives")
         assert moved == {f"crawl.{name}": f"crawl.shadow.{name}" for name in names}
 
 

@@ -115,7 +115,7 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
     problems = Problems("replicas")
     safe: list[str] = []
     unsafe: list[str] = []
-    for name in (names.fingerprints, names.decisions, names.verdicts, names.begun, *names.outputs):
+    for name in (names.fingerprints, names.verdicts, names.begun, *names.outputs):
         topic = facts.topics.get(name)
         if topic is None:
             continue

@@ -1,7 +1,7 @@
 """`audit`: the promises of a filter held against its topics, from Kafka alone, also while it runs.
 
 The order in which ends are noted is what makes it right on a live system: the group's committed
-offsets first, then the ends of what is derived (outputs, `representatives`, `decisions`), the log
+offsets first, then the ends of what is derived (outputs, `representatives`), the log
 and the source. So all that was committed is in what is read of the outputs, and all else is derived
 from what is read of the log and of the source. What is still open below a noted end is waited for.
 """
@@ -26,7 +26,6 @@ from stream_dedup.log import epochs
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.proof import content
-from stream_dedup.proof.decisions import AuditedDecisions
 from stream_dedup.proof.findings import (
     AGAIN,
     EARLIER,
@@ -117,7 +116,6 @@ class AuditReport:
     in_flight: Waiting = field(default_factory=Waiting)
     unemitted: Waiting = field(default_factory=Waiting)
     published: AuditedRepresentatives | None = None
-    decided: AuditedDecisions | None = None
     now_ms: int = 0
 
     @property
@@ -144,9 +142,6 @@ class AuditReport:
             "published_representatives": None
             if self.published is None
             else {"compared": self.published.compared, "on_their_way": self.published.on_their_way},
-            "decisions": None
-            if self.decided is None
-            else {"compared": self.decided.compared, "missing": self.decided.missing},
             "said": dict(self.said),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
             "findings": [
@@ -206,7 +201,6 @@ def examine(
     report = AuditReport(findings, now_ms=int(time.time() * 1000))
     noted = _note(settings)
     published = _read_representatives(settings, noted, report, advance)
-    decided = _read_decisions(settings, noted, report, advance)
     outline = _read_log(
         settings, noted.bounds[names.fingerprints][0], scan_max, report, published, advance
     )
@@ -255,9 +249,6 @@ def examine(
     if published is not None and report.scan != "none":
         published.close(outline, findings)
         report.published = published
-    if decided is not None and report.scan != "none":
-        decided.close(outline, findings)
-        report.decided = decided
     report.reasons, report.compared = outputs.reasons, outputs.compared
     report.in_flight, report.unemitted, report.said = (
         outputs.in_flight,
@@ -272,7 +263,7 @@ def _note(settings: Settings) -> _Noted:
     names = settings.topic_names
     wanted = (*names.outputs, names.fingerprints, names.documents)
     admin = Admin(settings)
-    topics = admin.describe((*wanted, names.representatives, names.decisions))
+    topics = admin.describe((*wanted, names.representatives))
     missing = [name for name in wanted if name not in topics]
     if missing:
         raise ConfigurationError(
@@ -283,7 +274,7 @@ def _note(settings: Settings) -> _Noted:
     committed = group_offsets(
         settings, settings.group, names.documents, topics[names.documents].partitions
     )
-    optional = [name for name in (names.representatives, names.decisions) if name in topics]
+    optional = [name for name in (names.representatives,) if name in topics]
     bounds = {
         name: topic_bounds(settings, name, topics[name].partitions) for name in (*optional, *wanted)
     }
@@ -308,19 +299,6 @@ def _read_representatives(
     log = f"{noted.cluster}/{noted.topics[names.fingerprints].topic_id.hex()}"
     found = AuditedRepresentatives(state.name, log, state.topic_id.hex())
     for message in _read(settings, state.name, noted.bounds[state.name], report, advance):
-        found.take_message(message)
-    return found
-
-
-def _read_decisions(
-    settings: Settings, noted: _Noted, report: AuditReport, advance: Advance
-) -> AuditedDecisions | None:
-    """Read what the index decided; None if there is no such topic."""
-    name = settings.topic_names.decisions
-    if name not in noted.topics:
-        return None
-    found = AuditedDecisions()
-    for message in _read(settings, name, noted.bounds[name], report, advance):
         found.take_message(message)
     return found
 
@@ -434,13 +412,6 @@ def _print(report: AuditReport, seconds: float) -> None:
                 f"{published.compared:,} representatives with copies compared with the log{way}",
             ]
         )
-    if (decided := report.decided) is not None:
-        lacks = (
-            f", and {decided.missing:,} are missing, which a rebuild looks up"
-            if decided.missing
-            else ""
-        )
-        rows.append(["decisions", f"{decided.compared:,} log records compared with the log{lacks}"])
     print_table(["", "audit"], rows)
     for name, count in sorted(report.said.items()):
         note(f"{count:,} {_SAID[name]}.")

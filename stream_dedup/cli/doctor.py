@@ -15,7 +15,6 @@ from rich.text import Text
 
 from stream_dedup.checks.clients import check_clients
 from stream_dedup.checks.cluster import Facts, check_cluster, check_representatives
-from stream_dedup.checks.decisions import check_decisions, read_decisions
 from stream_dedup.checks.declaration import check_declaration, check_recipe
 from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import check_machine
@@ -51,7 +50,6 @@ _OF_THE_CLUSTER = (
     "reading",
     "clock",
     "declaration",
-    "decisions",
     "roles",
 )
 
@@ -123,7 +121,6 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
             f"{' and '.join(extra)} do not exist: nothing but insights needs them. Create them "
             "with: stream-dedup topics apply",
         )
-    yield from _decisions(admin, settings, facts)
     yield from check_representatives(
         settings, admin.describe([names.representatives]).get(names.representatives)
     )
@@ -142,7 +139,7 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
     yield from (
         not_checked(check, "What it looks at is not there.")
         for check in _OF_THE_CLUSTER
-        if check not in seen and check not in ("declaration", "decisions", "roles")
+        if check not in seen and check not in ("declaration", "roles")
     )
     name = None if log is None else f"{cluster}/{log.topic_id.hex()}"
     key = (names.fingerprints, 0)
@@ -190,18 +187,6 @@ def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[CheckFind
         yield refused("roles", str(error))
     except BrokerError as error:
         yield not_checked("roles", str(error))
-
-
-def _decisions(admin: Admin, settings: Settings, facts: Facts) -> Iterator[CheckFinding]:
-    name = settings.topic_names.decisions
-    try:
-        topic = admin.describe([name]).get(name)
-        span = None if topic is None else read_decisions(admin, settings)
-        yield from check_decisions(
-            settings.topic_names, topic, span, 0 if facts.log is None else facts.log[1]
-        )
-    except (BrokerError, OtherFormatError) as error:
-        yield not_checked("decisions", str(error))
 
 
 def _declaration(settings: Settings, recipe: Recipe) -> Iterator[CheckFinding]:

@@ -24,7 +24,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import counted, printable
 from stream_dedup.ground.sketch import alike, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
-from stream_dedup.index.rules.decided import reason_of_duplicate
+from stream_dedup.index.rules.reasons import reason_of_duplicate
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
 from stream_dedup.inputs.sources import SourceFile, need_one_text
 from stream_dedup.local.offline import check_widths

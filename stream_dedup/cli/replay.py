@@ -30,7 +30,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.verify import GivenAnswers
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import Admin, Bounds, SpanReader, topic_bounds
-from stream_dedup.log import answers, decisions, headers
+from stream_dedup.log import answers, headers
 from stream_dedup.log.answers import LogAnswer
 from stream_dedup.proof import replay
 from stream_dedup.proof.content import split_verdict
@@ -98,7 +98,6 @@ class Verified:
     """What `--verify` found."""
 
     answers_compared: int = 0
-    decisions_compared: int = 0
     headers_compared: int = 0
     fail_open: int = 0
     differences: int = 0
@@ -165,9 +164,8 @@ def run_verify(settings: Settings, work: Path | None, most: int, *, as_json: boo
         if result.differences > len(result.lines):
             note(f"... and {result.differences - len(result.lines):,} more.")
         compared = (
-            f"{result.headers_compared:,} verdicts on the outputs, {result.answers_compared:,} "
-            "answers and "
-            f"{result.decisions_compared:,} decisions compared"
+            f"{result.headers_compared:,} verdicts on the outputs and {result.answers_compared:,} "
+            "answers compared"
         )
         passed = f", {result.fail_open:,} passed on unjudged" if result.fail_open else ""
         if result.differences:
@@ -182,8 +180,8 @@ def run_verify(settings: Settings, work: Path | None, most: int, *, as_json: boo
 def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) -> Verified:
     names = settings.topic_names
     outputs = [names.unique, names.duplicates] if settings.judging_mode.delivers else []
-    bounds = _bounds(settings, [*outputs, names.verdicts, names.fingerprints], [names.decisions])
-    given, known, decided = _Given(), GivenAnswers(), GivenAnswers("decision on")
+    bounds = _bounds(settings, [*outputs, names.verdicts, names.fingerprints])
+    given, known = _Given(), GivenAnswers()
     for topic in outputs:
         for messages in SpanReader(settings, topic, bounds[topic]).read_messages():
             for one in messages:
@@ -191,28 +189,15 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
             advance(len(messages), 0)
     result = Verified(log_end=bounds[names.fingerprints][0].end)
     read_answers(settings, bounds[names.verdicts], known, 0, result.log_end)
-    for messages in SpanReader(
-        settings, names.decisions, bounds.get(names.decisions, {})
-    ).read_messages():
-        for one in messages:
-            log_offset = decisions.decode(one.value, f"The record {one.at}").log_offset
-            if log_offset < result.log_end:
-                decided.add(log_offset, one.value or b"", f"at {one.at}", of_volume=False)
     wrong: list[tuple[str, Headers]] = []
     with (
         tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder,
         closing(LogIndex(RocksStore(Path(folder) / "index"))) as index,
     ):
-        index.decide(0)
         for group in read_log(settings, bounds[names.fingerprints][0], advance):
             _compare_group(index, group, given, known, result, wrong, most)
-            for log_offset, raw in index.take_decisions():
-                result.tell(
-                    (f"The {line}." for line, _ in decided.differences(log_offset, raw)), most
-                )
-            index.decisions_written(index.applied)
         result.chain = index.chain.hex()
-    result.answers_compared, result.decisions_compared = known.compared, decided.compared
+    result.answers_compared = known.compared
     result.tell(
         (
             f"{where} names log record {log_offset}, which gives no verdicts."
@@ -220,7 +205,6 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
         ),
         most,
     )
-    result.tell(decided.left(), most)
     result.lines += [_difference(settings, *one) for one in wrong]
     return result
 
@@ -388,13 +372,9 @@ def _judgement(judgement: answers.Judgement) -> str:
     return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{alike}{better}"
 
 
-def _bounds(
-    settings: Settings, topics: Sequence[str], optional: Sequence[str] = ()
-) -> dict[str, dict[int, Bounds]]:
-    """Return the bounds of topics, asked in their order, the `optional` first, if they are there;
-    the log's must be whole.
-    """
-    known = Admin(settings).topic_ids([*optional, *topics])
+def _bounds(settings: Settings, topics: Sequence[str]) -> dict[str, dict[int, Bounds]]:
+    """Return the bounds of topics, asked in their order; the log's must be whole."""
+    known = Admin(settings).topic_ids(topics)
     missing = [topic for topic in topics if topic not in known]
     if missing:
         raise ConfigurationError(
@@ -402,8 +382,7 @@ def _bounds(
             "STREAM_DEDUP_TOPIC_PREFIX as the roles "
             "have it."
         )
-    asked = [topic for topic in (*optional, *topics) if topic in known]
-    found = {topic: topic_bounds(settings, topic, known[topic][1]) for topic in asked}
+    found = {topic: topic_bounds(settings, topic, known[topic][1]) for topic in topics}
     log = settings.topic_names.fingerprints
     if found[log][0].low > 0:
         raise ConfigurationError(

@@ -6,8 +6,8 @@ program and the tests; in an installed package they lie in `stream_dedup/topic_f
 
 Invariants: `plan` is a pure function and never proposes to delete, to shrink or to touch an
 existing `documents` (it is the crawler's); the outputs have at least as many partitions as
-`documents`, and take at least what it takes and our headers; `fingerprints`, `decisions` and
-`begun` have one partition for ever, and a configuration that could trim or compact them is an error
+`documents`, and take at least what it takes and our headers; `fingerprints` and `begun`
+have one partition for ever, and a configuration that could trim or compact them is an error
 in a sentence.
 """
 
@@ -34,7 +34,6 @@ UNIQUE = "unique"
 DUPLICATES = "duplicates"
 DEAD_LETTERS = "dlq.documents"
 FINGERPRINTS = "fingerprints"
-DECISIONS = "decisions"
 VERDICTS = "verdicts"
 BEGUN = "begun"
 INSIGHTS = "insights"
@@ -42,7 +41,7 @@ REPRESENTATIVES = "representatives"
 HOST_SIGNALS = "host-signals"
 INSIGHTS_CHANGELOG = "insights-changelog"
 ALL = (
-    *(DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, DECISIONS, VERDICTS, BEGUN),
+    *(DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, BEGUN),
     *(INSIGHTS, REPRESENTATIVES, HOST_SIGNALS, INSIGHTS_CHANGELOG),
 )
 
@@ -56,12 +55,12 @@ NAMED = {
 
 # A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
 SHADOW = "shadow."
-_LOGS = (FINGERPRINTS, DECISIONS, VERDICTS, BEGUN, REPRESENTATIVES)
+_LOGS = (FINGERPRINTS, VERDICTS, BEGUN, REPRESENTATIVES)
 
 # These follow `documents`: output partition = source partition.
 _OUTPUTS = (UNIQUE, DUPLICATES, DEAD_LETTERS)
 _SINGLE_PARTITION = (
-    *(FINGERPRINTS, DECISIONS, VERDICTS, BEGUN, INSIGHTS),
+    *(FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS),
     *(REPRESENTATIVES, HOST_SIGNALS, INSIGHTS_CHANGELOG),
 )
 
@@ -76,11 +75,9 @@ _LOG_SETTINGS = {
     "message.timestamp.type": ("LogAppendTime", "log time would be what a worker's clock says"),
 }
 _FORGOTTEN = "what was begun would be forgotten, and when a group's offsets vanish its documents would leave twice"
-_LOOKED_UP = "a rebuild of the index would have to look up what was decided"
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _KEPT = {
     FINGERPRINTS: _LOG_SETTINGS,
-    DECISIONS: {name: (value, _LOOKED_UP) for name, value in _FOR_EVER.items()},
     BEGUN: {name: (value, _FORGOTTEN) for name, value in _FOR_EVER.items()},
 }
 
@@ -120,7 +117,7 @@ class TopicNames:
     `crawl.documents`).
 
     In shadow mode what belongs to the log has a name of its own: `shadow.fingerprints`,
-    `shadow.decisions`, `shadow.verdicts`, `shadow.begun` and `shadow.representatives`. `given`
+    `shadow.verdicts`, `shadow.begun` and `shadow.representatives`. `given`
     holds whole names of topics that are not called after the prefix, by kind: `{"unique":
     "news_clean"}`.
     """
@@ -148,9 +145,6 @@ class TopicNames:
     duplicates = _Name(DUPLICATES)
     dead_letters = _Name(DEAD_LETTERS)  # what cannot be decoded or delivered
     fingerprints = _Name(FINGERPRINTS)  # the log: the one order, the ground truth
-    decisions = _Name(
-        DECISIONS
-    )  # what the index decided on each log record, for those that are rebuilt
     verdicts = _Name(VERDICTS)  # the index's answers
     begun = _Name(BEGUN)  # which partitions of which source topic were begun
     insights = _Name(INSIGHTS)  # counts per host, one record per worker and second

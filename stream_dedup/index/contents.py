@@ -50,7 +50,7 @@ class Contents:
     """A volume's state, without `entries` and `neighbours`, and what else lies there.
 
     `log` is None until the volume was bound to one; `unanswered` are log offsets with a stored
-    answer, `unwritten` those with a stored decision. `restored` tells that the volume came from a
+    answer. `restored` tells that the volume came from a
     snapshot and has not answered since.
     """
 
@@ -59,7 +59,6 @@ class Contents:
     state: IndexState
     log: str | None
     unanswered: list[int]
-    unwritten: list[int]
     restored: bool
 
     def live_entries(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
@@ -116,10 +115,7 @@ def read(store: Store) -> Contents:
             "The index volume lacks the watermark or name of a source partition; rebuild it."
         )
     positions = Positions(sources, watermarks, store.scan(layout.PREFIX_KEPT))
-    unanswered, unwritten = (
-        [layout.number_of(key) for key, _ in store.scan(prefix)]
-        for prefix in (layout.PREFIX_ANSWER, layout.PREFIX_DECISION)
-    )
+    unanswered = [layout.number_of(key) for key, _ in store.scan(layout.PREFIX_ANSWER)]
     time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and time is None:
         raise FormatError(
@@ -145,7 +141,7 @@ def read(store: Store) -> Contents:
             raw_declared
         )
     named = None if log is None else log.decode("utf-8", "replace")
-    return Contents(store, meta, state, named, unanswered, unwritten, restored is not None)
+    return Contents(store, meta, state, named, unanswered, restored is not None)
 
 
 @contextlib.contextmanager

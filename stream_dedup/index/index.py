@@ -19,12 +19,9 @@ backlog; it may see entries whose write is still under way.
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final
 
 from stream_dedup.ground.errors import (
     ConfigurationError,
@@ -46,7 +43,7 @@ from stream_dedup.index.look_up import (
     ids_of,
 )
 from stream_dedup.index.rules import outbox
-from stream_dedup.index.rules.apply import check_offsets, gather, step, step_together
+from stream_dedup.index.rules.apply import check_offsets, step
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.outbox import Outbox
 from stream_dedup.index.rules.state import IndexState
@@ -56,11 +53,7 @@ from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.beside import KeptFiles
 from stream_dedup.index.volume.contract import Store, Undelivered, Writes
 from stream_dedup.index.volume.entries import Entries
-from stream_dedup.log.decisions import LogDecision
-from stream_dedup.log.decisions import encode as encode_decision
 from stream_dedup.log.records import LogRecord, decode
-
-NO_DECISIONS: Final[Mapping[int, LogDecision]] = MappingProxyType({})
 
 
 class LogIndex:
@@ -93,13 +86,9 @@ class LogIndex:
         self._failure: str | None = None
         self._writes = Writes()
         self._applied = self._answered = 0
-        self._decides_from: int | None = None
-        self._decided: list[tuple[int, bytes]] = []
         self._log: str | None = None
         self._restored = False
-        self._suspends = False
         self._publishes, self._keep_in = publishes, keep_in
-        self.contradiction = ""
         with contents.damage_refuses_the_volume():
             self._open()
 
@@ -187,17 +176,11 @@ class LogIndex:
                 "empty one to rebuild."
             )
 
-    def apply(
-        self,
-        records: Sequence[tuple[int, int, bytes | None]],
-        decisions: Mapping[int, LogDecision] = NO_DECISIONS,
-    ) -> list[tuple[int, bytes]]:
+    def apply(self, records: Sequence[tuple[int, int, bytes | None]]) -> list[tuple[int, bytes]]:
         """Apply (log offset, append time in ms, value) in log order and return (log offset, answer)
         where there is one.
 
-        Everything is durable when it returns. How records are grouped into calls changes nothing,
-        and neither do the `decisions` on them, by log offset, but for the time it takes. Where one
-        does not lead to its answer, all records are judged, and `contradiction` says so.
+        Everything is durable when it returns. How records are grouped into calls changes nothing.
 
         Raises:
             InvariantError: the records do not follow on `applied`: some were trimmed, skipped, or
@@ -217,13 +200,7 @@ class LogIndex:
                 break
             decoded.append((log_offset, append_ms, record))
         try:
-            try:
-                answers = self._apply(decoded, decisions)
-            except (InvariantError, FormatError, IndexError, ValueError) as error:
-                if not decisions:
-                    raise
-                self._begin_again(str(error))
-                answers = self._apply(decoded, NO_DECISIONS)
+            answers = self._apply(decoded)
             if answers or future is None or self._applied > records[0][0]:
                 self._write()
         except FormatError as error:  # a page of the volume, not a record: those are values
@@ -237,67 +214,18 @@ class LogIndex:
         raise future
 
     def _apply(
-        self,
-        records: Sequence[tuple[int, int, LogRecord | FormatError]],
-        decisions: Mapping[int, LogDecision],
+        self, records: Sequence[tuple[int, int, LogRecord | FormatError]]
     ) -> list[tuple[int, bytes]]:
         answers: list[tuple[int, bytes]] = []
-        done = 0
-        while done < len(records):
+        for log_offset, append_ms, record in records:
             with self._lock:
-                together = (
-                    gather(self._state, itertools.islice(records, done, None), decisions)
-                    if decisions
-                    else []
-                )
-                if together:
-                    steps = step_together(self._state, together)
-                else:
-                    one = records[done]
-                    steps = [step(self._state, *one, self._open_rooms, decisions.get(one[0]))]
-                self._applied = records[done + len(steps) - 1][0] + 1
-            for (log_offset, _, _), led_to in zip(records[done:], steps, strict=False):
-                if (answer := led_to.answer) is not None:
-                    answers.append((log_offset, answer))
-                    if log_offset >= self._answered:
-                        self._unanswered.keep(self._writes, log_offset, answer)
-                if led_to.decide is not None:
-                    self._keep_decision(log_offset, led_to.decide)
-            done += len(steps)
+                answer = step(self._state, log_offset, append_ms, record, self._open_rooms)
+                self._applied = log_offset + 1
+            if answer is not None:
+                answers.append((log_offset, answer))
+                if log_offset >= self._answered:
+                    self._unanswered.keep(self._writes, log_offset, answer)
         return answers
-
-    def _begin_again(self, why: str) -> None:
-        """Read the state from the volume once more: what was made of it in memory since the last
-        write is not so.
-        """
-        answered = self._answered
-        with self._lock:
-            self._writes, self._decided, self._suspends = Writes(), [], False
-            if self._beside is not None:
-                self._beside.close()
-            self._open()
-            self.contradiction = why
-        self.answered(answered)
-        if self._decides_from is not None:
-            self.decide(self._decides_from)
-
-    def suspend(self) -> None:
-        """Let go what finds near documents: decisions are known on much that is to be applied.
-        Nothing is looked up meanwhile.
-
-        `resume` ends it, and so does the first record on which nothing is decided.
-        """
-        with self._lock:
-            if self._state.neighbours is not None:
-                self._state.neighbours.suspend()
-            self._suspends = True
-
-    def resume(self) -> None:
-        """Lay anew what `suspend` let go, which takes time."""
-        with self._lock:
-            if self._state.neighbours is not None:
-                self._state.neighbours.resume()
-            self._suspends = False
 
     def answers_since(self, offset: int) -> Iterator[tuple[int, bytes]]:
         """Return (log offset, answer) of the stored answers from a log offset on, as they were
@@ -317,43 +245,6 @@ class LogIndex:
             return
         self._answered = offset
         self._unanswered.delivered(self._writes, offset)
-
-    @property
-    def decisions_waiting(self) -> int:
-        """How many decisions are kept until they are written."""
-        return len(self._unwritten)
-
-    def decide(self, first: int) -> None:
-        """Keep what is decided on log records from an offset on, until `decisions_written`; of
-        those before it nothing.
-        """
-        self._decides_from = first
-        self.decisions_written(first)
-
-    def take_decisions(self) -> list[tuple[int, bytes]]:
-        """Return (log offset, decision) of what was decided since the last call; it is durable, as
-        answers are.
-        """
-        found, self._decided = self._decided, []
-        return found
-
-    def unwritten_decisions(self) -> Iterator[tuple[int, bytes]]:
-        """Return (log offset, decision) of all that are kept, by log offset."""
-        self._check()
-        yield from self._unwritten.since()
-
-    def decisions_written(self, below: int) -> None:
-        """Take note that all decisions below a log offset were written; the next write makes it
-        durable.
-        """
-        self._unwritten.delivered(self._writes, below)
-
-    def _keep_decision(self, log_offset: int, decide: Callable[[], LogDecision]) -> None:
-        if self._decides_from is None or log_offset < self._decides_from:
-            return
-        raw = encode_decision(decide(), self._state.format)
-        self._unwritten.keep(self._writes, log_offset, raw)
-        self._decided.append((log_offset, raw))
 
     def flush(self) -> None:
         """Write the answered offset now."""
@@ -586,8 +477,6 @@ class LogIndex:
         limits = self._budget, state.sketch_bytes, self._beat
         state.neighbours = Neighbours(*held, None, *limits, beside=self._beside)
         state.neighbours.ask_for_memory(state.plan)
-        if self._suspends:
-            state.neighbours.suspend()
         return state.neighbours.take_rows(live)
 
     def _read_volume(self, keep_in: Path | None) -> None:
@@ -597,7 +486,6 @@ class LogIndex:
         self._state = found.state
         self._applied, self._answered = meta.applied, meta.answered
         self._unanswered = Undelivered(self._store, layout.answer_key, found.unanswered)
-        self._unwritten = Undelivered(self._store, layout.decision_key, found.unwritten)
         self._log, self._restored = found.log, found.restored
         if meta.print_limbs:
             self._read_entries(meta.entries, meta.live)

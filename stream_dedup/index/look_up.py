@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.rules.decided import reason_of_state
 from stream_dedup.index.rules.positions import Sources
+from stream_dedup.index.rules.reasons import reason_of_state
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.volume.entries import Entries
 

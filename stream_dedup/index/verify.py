@@ -55,12 +55,9 @@ class Comparison:
 
 
 class GivenAnswers:
-    """Answers or decisions that were given or stored, by log offset, to be compared with those of a
-    fold.
-    """
+    """Answers that were given or stored, by log offset, to be compared with those of a fold."""
 
-    def __init__(self, what: str = "answer to") -> None:
-        self._what = what
+    def __init__(self) -> None:
         self._known: dict[int, dict[tuple[bytes, bool], str]] = {}
         self.compared = 0
 
@@ -78,18 +75,9 @@ class GivenAnswers:
             self.compared += 1
             if digest != _short(raw):
                 yield (
-                    (
-                        f"{self._what} log record {log_offset}: the one {where} differs from the "
-                        "fold's"
-                    ),
+                    (f"answer to log record {log_offset}: the one {where} differs from the fold's"),
                     of_volume,
                 )
-
-    def left(self) -> Iterator[str]:
-        """Yield, as sentences, those to whose log records the fold gave nothing."""
-        for log_offset, known in self._known.items():
-            for where in known.values():
-                yield f"What is {where} tells of log record {log_offset}, to which the log gives nothing."
 
 
 def fold(

@@ -73,14 +73,6 @@ class IndexMetrics(RoleMetrics):
             "stream_dedup_representatives_behind_records",
             "Log records that the topic representatives is behind.",
         )
-        self.decisions_behind = gauge(
-            "stream_dedup_decisions_behind_records",
-            "Decisions that the topic decisions does not hold yet.",
-        )
-        self.decisions_applied = counter(
-            "stream_dedup_decisions_applied",
-            "Log records that were applied by the topic decisions.",
-        )
         self._published = counter(
             "stream_dedup_representatives", "Values and tombstones written to representatives."
         )

@@ -9,27 +9,25 @@ taken between two steps (`snapshots`).
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stream_dedup.checks.volume import of_another_log
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.failpoints import Failpoints
-from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import clear_unfinished
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.indexer.decisions import CatchUpPace, DecisionTopic
 from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
+from stream_dedup.indexer.pace import CatchUpPace
 from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
-from stream_dedup.kafka import Admin, Lives, TopicLives, is_another
+from stream_dedup.kafka import Admin, TopicLives, is_another
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.health import Health
@@ -65,14 +63,6 @@ def run(settings: Settings, stop: threading.Event) -> None:
         return lambda: indexer.run(stop)
 
     run_role(settings, stop, frame, make)
-
-
-def _lives(admin: Admin, names: TopicNames) -> Lives:
-    """Return which topics an index has: the log, and `decisions` where it may see that."""
-    found = admin.topic_ids([names.fingerprints])
-    with contextlib.suppress(BrokerError):
-        found |= admin.topic_ids([names.decisions])
-    return found
 
 
 class Indexer:
@@ -113,7 +103,7 @@ class Indexer:
         self._log = names.fingerprints
         self._log_topic_id = found[names.fingerprints].topic_id
         self._lives = TopicLives(
-            lambda: _lives(dependencies.make_admin(settings), names),
+            lambda: dependencies.make_admin(settings).topic_ids([names.fingerprints]),
             dependencies.make_thread("asking"),
             dependencies.monotonic,
             self._logger,
@@ -155,7 +145,6 @@ class Indexer:
         try:
             self._begin(folder, log_id, low, names.fingerprints)
             self._publisher = self._make_publisher(settings, log_id, admin, client, dependencies)
-            self._decisions = self._make_decisions(settings, admin, client, dependencies)
         except BaseException:
             self._index.close()
             raise
@@ -205,18 +194,6 @@ class Indexer:
             )
         self._log_reader.start(applied)
 
-    def _make_decisions(
-        self, settings: Settings, admin: Admin, client: str, dependencies: IndexerDependencies
-    ) -> DecisionTopic:
-        decisions = DecisionTopic(
-            settings, self._index, f"{client}-decisions", self._metrics, dependencies
-        )
-        topic = decisions.topic
-        decisions.begin(
-            lambda: topic in admin.topic_ids([topic]), lambda: self._log_reader.watermarks()[1]
-        )
-        return decisions
-
     def _restoring(self, size_bytes: int) -> None:
         self._health.beat()
         self._health.startup(0.0, f"restoring a snapshot: {size_bytes / 1e6:,.0f} MB so far")
@@ -259,7 +236,6 @@ class Indexer:
             while not stop.is_set():
                 self._turn()
             self._writer.flush()
-            self._decisions.flush()
             self._index.flush()
             self._logger.info(
                 "index stopped", applied=self._index.applied, answered=self._index.answered_offset
@@ -275,25 +251,20 @@ class Indexer:
 
     def _turn(self) -> None:
         self._health.beat()
-        messages = self._log_reader.take_messages(
-            max(_RECORDS_MAX, self._decisions.at_once), _IDLE_SECONDS
-        )
+        messages = self._log_reader.take_messages(_RECORDS_MAX, _IDLE_SECONDS)
         if messages:
             self._apply(messages)
         self._writer.poll()
-        self._decisions.turn()
         if self._publisher is not None and self._index.applied >= self._catch_up_to:
             self._publisher.turn()
         self._look_around()
 
     def _apply(self, messages: list[Message]) -> None:
         self._failpoints.hit("index.before-write", self._in_flight)
-        known = self._decisions.known(messages)
         with self._metrics.stage("judge"):
             answered = self._index.apply(
-                [(one.offset, one.timestamp_ms or 0, one.value) for one in messages], known
+                [(one.offset, one.timestamp_ms or 0, one.value) for one in messages]
             )
-        self._decisions.applied()
         self._failpoints.hit("index.after-write", self._in_flight)
         if self._index.applied < self._catch_up_to:
             self._failpoints.hit("index.in-rebuild", self._catch_up_to - self._index.applied)
@@ -339,11 +310,6 @@ class Indexer:
                 f"The topic {self._log} was deleted and created again, so this index ends: its "
                 "volume is of another log."
             )
-        if self._log in found:
-            self._decisions.begin(
-                lambda: self._decisions.topic in found, lambda: self._log_reader.watermarks()[1]
-            )
-        self._metrics.decisions_behind.set(self._decisions.behind)
         if self._snapshots is not None:
             self._snapshots.turn(
                 self._index,
@@ -376,15 +342,9 @@ class Indexer:
         """Say how far the index has caught up, and how long the rest takes at the pace of the last
         minute, if known.
         """
-        until = min(self._decisions.reads_until or self._catch_up_to, self._catch_up_to)
         said = f"replaying the log: {applied} of {self._catch_up_to}"
-        if (seconds := self._pace.seconds_to(until, applied, now)) is not None:
-            rest = (
-                f" up to {until}, and behind that documents are looked up"
-                if until < self._catch_up_to
-                else ""
-            )
-            said += f"; some {max(1, round(seconds / 60))} min to go{rest}"
+        if (seconds := self._pace.seconds_to(self._catch_up_to, applied, now)) is not None:
+            said += f"; some {max(1, round(seconds / 60))} min to go"
         self._health.startup(applied / self._catch_up_to, said)
         if now >= self._next_said:
             self._next_said = now + _SAID_SECONDS
@@ -392,7 +352,6 @@ class Indexer:
             self._logger.info(
                 "replaying the log",
                 applied=applied,
-                until=until,
                 log_end=self._catch_up_to,
                 seconds_left=left,
             )

@@ -1,4 +1,4 @@
-"""The frame that every record on `fingerprints`, `begun`, `verdicts` and `decisions` shares.
+"""The frame that every record on `fingerprints`, `begun` and `verdicts` shares.
 
     frame   := magic(4) format(u8) kind(u8) body crc32(u32 of all before it)
     integers are little-endian; text is UTF-8; `str8`/`str16` are a length (u8/u16) and that many bytes

@@ -170,26 +170,6 @@ _COLUMNS: Final = (
 LogRecord: TypeAlias = Batch | Control | Seed | Release
 
 
-def joined_batch(batches: Sequence[Batch]) -> Batch:
-    """Return the documents of some batches as one batch, which no record could hold; all else of it
-    is the first's.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    shift = np.cumsum([0, *(len(one.sources) for one in batches[:-1])])
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(one, name) for one in batches]) for name in _COLUMNS
-    }
-    return replace(
-        batches[0],
-        sources=tuple(source for one in batches for source in one.sources),
-        source=np.concatenate([one.source for one in batches])
-        + np.repeat(shift, [len(one) for one in batches]),
-        ids=Ids.one_after_another([Ids.of(one.ids) for one in batches]),
-        **columns,
-    )
-
-
 def document_of(batch: Batch, place: int) -> Batch:
     """Return one document of a batch as a batch of its own, with no say on epoch and committed
     offset.
@@ -350,13 +330,6 @@ def _beyond(control: Control, form: RecordFormat) -> str:
         for within in sorted(part.keys() - inner) if isinstance(part, dict) else ():
             return f"a field {within!r:.60} in the {name} of an order {control.type}"
     return ""
-
-
-def has_documents(raw: bytes | None) -> bool:
-    """Return whether a record, if it is whole, is one that the index decides on: a batch or a
-    seed.
-    """
-    return raw is not None and raw[:4] == MAGIC and raw[5:6] in (b"\x01", b"\x03")
 
 
 def split_sizes(

@@ -31,7 +31,6 @@ class Kind(enum.StrEnum):
     REACH = "reach"
     UNEMITTED = "unemitted"
     PUBLISHED = "published"
-    DECISION = "decision"
     COMMITTED = "committed"
     OPEN = "open"
 

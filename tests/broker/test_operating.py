@@ -145,11 +145,6 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         "the second index says that it began empty",
     )
     assert theirs.total("index_restored_empty_total") == 0
-    wait_until(
-        lambda: (reading(second).total("decisions_applied_total") or 0) > 0,
-        "it applies what the first one decided",
-    )
-    assert "contradicts" not in second.log
 
     working = states()
     assert not any(CheckState.REFUSED in one for one in working.values()), working
@@ -158,7 +153,6 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         == working["declaration"]
         == working["volume"]
         == working["clock"]
-        == working["decisions"]
         == {CheckState.OK}
     )
 

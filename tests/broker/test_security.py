@@ -320,7 +320,7 @@ NEEDED = [
     if acl[3] != "Describe"
     and acl[1] != "insights"
     and (user, acl[3]) != ("index", "DescribeConfigs")
-    if "representatives" not in acl[1] and acl[1] != "decisions"
+    if "representatives" not in acl[1]
 ]
 
 
@@ -359,8 +359,11 @@ def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> No
 
 @pytest.mark.parametrize(
     "lacking",
-    [acl for acl in acls_of("index") if "representatives" in acl[1] and acl[3] in ("Read", "Write")]
-    + [acl for acl in acls_of("index") if acl[1] == "decisions" and acl[3] != "DescribeConfigs"],
+    [
+        acl
+        for acl in acls_of("index")
+        if "representatives" in acl[1] and acl[3] in ("Read", "Write")
+    ],
     ids=lambda one: f"{one[3]}-{one[1]}",
 )
 def test_a_missing_acl_of_what_no_document_waits_for_is_a_warning(
@@ -376,17 +379,9 @@ def test_a_missing_acl_of_what_no_document_waits_for_is_a_warning(
     for role in crawl.roles:
         if role.name == "index" and role.process.poll() is None:
             role.kill()
-    make_again(
-        crawl, name if (name, operation) == ("decisions", "Write") else crawl.names.representatives
-    )
-    if name == "decisions" and operation == "Describe":
-        lacking_too = [
-            acl for acl in acls_of("index") if acl[1] == name
-        ]  # what may be read or written may be described
-    else:
-        lacking_too = [lacking]
+    make_again(crawl, crawl.names.representatives)
     lacks = f"lacks-index-{operation}-{name}".lower()
-    secured.grant(lacks, [acl for acl in acls_of("index") if acl not in lacking_too])
+    secured.grant(lacks, [acl for acl in acls_of("index") if acl != lacking])
     connection = environment(secured.mutual_port, secured.by_certificate(lacks), tmp_path)
     more = {
         "STREAM_DEDUP_REPRESENTATIVES": "true",
@@ -395,9 +390,7 @@ def test_a_missing_acl_of_what_no_document_waits_for_is_a_warning(
 
     index = crawl.start("index", **more, **connection)
 
-    index.says(
-        f"the topic {name} cannot be" if name == "decisions" else "the topic cannot be written"
-    )
+    index.says("the topic cannot be written")
     assert operation in index.log
     assert f"on {kind} {name}" in index.log
     assert index.process.poll() is None, index.log

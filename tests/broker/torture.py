@@ -129,12 +129,10 @@ LOSABLE = (
 
 
 class Flow(NamedTuple):
-    """Seconds from the loss of a second volume until verdicts flow, and of a start of an index; how
-    many read `decisions`."""
+    """Seconds from the loss of a second volume until verdicts flow, and of a start of an index."""
 
     seconds: float
     start_seconds: float
-    with_decisions: int
 
     @property
     def slow(self) -> bool:
@@ -257,8 +255,7 @@ class Nemesis:
         wait_until(
             lambda: self.mend() or self.crawl.committed() > before, "verdicts flow again", 300
         )
-        decided = sum("what was decided is read" in role.log for role in self.index)
-        self.flows.append(Flow(round(time.monotonic() - lost, 1), round(start_seconds, 1), decided))
+        self.flows.append(Flow(round(time.monotonic() - lost, 1), round(start_seconds, 1)))
 
     def _until_says(self, text: str, at: int) -> None:
         def said() -> bool:
@@ -659,8 +656,7 @@ def _run(
     for flow in nemesis.flows:
         print(
             f"both volumes lost: verdicts flowed again after {flow.seconds} s, a start alone takes "
-            f"{flow.start_seconds} s; "
-            f"{flow.with_decisions} of 2 had decisions{'; SLOW' if flow.slow else ''}"
+            f"{flow.start_seconds} s{'; SLOW' if flow.slow else ''}"
         )
     summary = {
         "seed": asked.seed,

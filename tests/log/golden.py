@@ -16,9 +16,9 @@ from pathlib import Path
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.log import answers, decisions, records
+from stream_dedup.log import answers, records
 from tests.index.logs import RandomLog, append_time
-from tests.log.test_answers import ANSWER, DECISION, ON_A_SEED, REJECTED
+from tests.log.test_answers import ANSWER, REJECTED
 from tests.log.test_records import make_batch
 
 FOLDER = Path(__file__).parent.parent / "golden" / "formats"
@@ -86,13 +86,6 @@ def answers_of(form: int) -> dict[str, bytes]:
     }
 
 
-def decisions_of(form: int) -> dict[str, bytes]:
-    return {
-        "decided": decisions.encode(DECISION, form),
-        "decided on a seed": decisions.encode(ON_A_SEED, form),
-    }
-
-
 def judged(log: Sequence[tuple[int, bytes | None]]) -> dict[int, bytes]:
     """Return the answers to (append time, record) of a whole log, by log offset."""
     return dict(LogIndex(MemoryStore()).apply([(offset, *one) for offset, one in enumerate(log)]))
@@ -109,7 +102,6 @@ def main() -> None:
     folder = FOLDER / str(form)
     _write(folder / "records.json", {name: raw.hex() for name, raw in records_of(form).items()})
     _write(folder / "answers.json", {name: raw.hex() for name, raw in answers_of(form).items()})
-    _write(folder / "decisions.json", {name: raw.hex() for name, raw in decisions_of(form).items()})
     for name, source in LOGS.items():
         log = [(append_time(offset), raw) for offset, raw in enumerate(source.records(40))]
         written = [[append_ms, None if raw is None else raw.hex()] for append_ms, raw in log]

@@ -17,11 +17,11 @@ from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import Mode, Reason
 from stream_dedup.ground.errors import FormatError, OtherFormatError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.log import answers, decisions, records
+from stream_dedup.log import answers, records
 from stream_dedup.log.frame import framed
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from tests.log.golden import FOLDER
-from tests.log.test_answers import ANSWER, DECISION
+from tests.log.test_answers import ANSWER
 from tests.log.test_records import make_batch
 
 FORMATS = sorted(int(path.name) for path in FOLDER.iterdir())
@@ -32,7 +32,7 @@ def golden(form: int, name: str) -> dict[str, Any]:
     return found
 
 
-KINDS = {"records": records.decode, "answers": answers.decode, "decisions": decisions.decode}
+KINDS = {"records": records.decode, "answers": answers.decode}
 RAWS = {
     f"{one} of {form}": (KINDS[kind], raw)
     for form in FORMATS
@@ -60,7 +60,6 @@ def test_every_format_has_its_files_and_its_decoders() -> None:
     assert (
         sorted(records.FORMATS)
         == sorted(answers.FORMATS)
-        == sorted(decisions.FORMATS)
         == FORMATS
         == list(range(1, len(FORMATS) + 1))
     )
@@ -120,16 +119,6 @@ def test_answers_are_read_and_written_as_they_were(form: int) -> None:
     assert answers.encode(answer, answers.CHAIN_START, form)[0].hex() == found["answer"]
     assert answers.encode(rejected, answers.CHAIN_START, form)[0].hex() == found["rejected"]
     assert answers.encode_announce(announce, form).hex() == found["announce"]
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_decisions_are_read_and_written_as_they_were(form: int) -> None:
-    found = golden(form, "decisions")
-
-    assert {
-        name: decisions.encode(decisions.decode(bytes.fromhex(raw)), form).hex()
-        for name, raw in found.items()
-    } == found
 
 
 def test_what_format_1_can_say_is_frozen() -> None:
@@ -198,7 +187,7 @@ PLAN = [
 
 
 @pytest.mark.parametrize(
-    ("magic", "decode"), [(one.MAGIC, one.decode) for one in (records, answers, decisions)]
+    ("magic", "decode"), [(one.MAGIC, one.decode) for one in (records, answers)]
 )
 @pytest.mark.parametrize(
     ("form", "says"),
@@ -309,18 +298,12 @@ def test_what_a_newer_program_says_stops(raw: bytes, says: str) -> None:
 
 
 def test_an_answer_that_says_more_stops() -> None:
-    """A worker that meets a reason or a kind of a newer index ends instead of waiting; no decision
-    is passed over."""
+    """A worker that meets a reason or a kind of a newer index ends instead of waiting."""
     raw = bytearray(answers.encode(ANSWER, answers.CHAIN_START)[0])
     raw[6 + 32 + 4] = 250  # the first reason
-    decision = bytearray(decisions.encode(DECISION))
-    decision[6 + 20 + 2] = 99
 
-    for decode, one in ((answers.decode, raw), (decisions.decode, decision)):
-        with pytest.raises(
-            OtherFormatError, match="a reason that this program does not know: upgrade"
-        ):
-            decode(checked(bytes(one[:-4])))
+    with pytest.raises(OtherFormatError, match="a reason that this program does not know: upgrade"):
+        answers.decode(checked(bytes(raw[:-4])))
     with pytest.raises(OtherFormatError, match="of kind 9"):
         answers.decode(framed(answers.MAGIC, 1, 9, b""))
 

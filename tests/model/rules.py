@@ -477,8 +477,6 @@ RULES = [
         weights={"documents": 15, "crash": 40, "replace": 40, "commit": 15}, turns=80, happenings=30), first=600),
     Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "drain", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES, first=15),
-    Rule("what was decided is sent again, until it is written", _set(LogIndex, "unwritten_decisions", lambda _: iter(())),
-         ("decisions",), ALONE),
     Rule("answers that their topic lost are asked for anew", _set(role.Worker, "hear_anew", lambda _: None), ("stuck",),
          Tuning(weights={**MANY, "verdicts": 30})),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),

@@ -194,7 +194,6 @@ class World:
             self.broker.create(name, self.partitions)
         for name in (
             self.names.fingerprints,
-            self.names.decisions,
             self.names.verdicts,
             self.names.begun,
             self.names.representatives,
@@ -416,8 +415,6 @@ class World:
                     return f"{process.name} is writing"
                 if found._index.applied != end or found._undelivered:
                     return f"{process.name} applied {found._index.applied} of {end}, answered {found._index.answered_offset}"
-                if found._decisions.behind:
-                    return f"{process.name} has {found._decisions.behind} decisions to write"
                 publisher = found._publisher
                 topic_id = broker.topics[self.names.representatives].id.hex()
                 if publisher is not None and (

@@ -23,23 +23,16 @@ from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.lazy import Ids
 from stream_dedup.index.rules import last_texts
 from stream_dedup.index.rules.copies import Copies
-from stream_dedup.index.rules.decided import (
-    JudgedBatch,
-    found_before,
-    joined_decision,
-    reason_of_duplicate,
-    reason_of_state,
-)
 from stream_dedup.index.rules.last_texts import IdText
 from stream_dedup.index.rules.positions import (
     KeptRecord,
     Key,
-    WholeRecord,
     cut_at_repeats,
     handle_of,
     keys_of,
     spans_of,
 )
+from stream_dedup.index.rules.reasons import reason_of_duplicate, reason_of_state
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.tables.rows import (
     OUTCOME_DIGEST,
@@ -54,17 +47,15 @@ from stream_dedup.index.volume.entries import columns_of
 from stream_dedup.index.volume.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
 from stream_dedup.index.volume.pages import same_ids, taken
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
-from stream_dedup.log.decisions import LogDecision
-from stream_dedup.log.records import Batch, joined_batch
+from stream_dedup.log.records import Batch
 
 
 class LoggedBatch(NamedTuple):
-    """A batch where it lies in the log, and what was decided on it, if that is known."""
+    """A batch and its place in the log."""
 
     log_offset: int
     append_ms: int
     batch: Batch
-    decision: LogDecision | None = None
 
 
 Below = NDArray[np.bool_]
@@ -79,37 +70,18 @@ _REASONS: Final = np.array(
 
 
 class _Judging:
-    """A batch on its way through step 2, or several that are judged together: where in the log each
-    document lies, (n,).
-    """
+    """A batch on its way through step 2."""
 
     def __init__(
-        self,
-        batches: Sequence[LoggedBatch],
-        batch: Batch,
-        columns: Columns,
-        floor: int,
-        epoch_below: Below,
-        below: Below,
+        self, logged: LoggedBatch, columns: Columns, floor: int, epoch_below: Below, below: Below
     ) -> None:
-        """Of batches, which are given as one too, with its columns."""
-        sizes = [len(one.batch) for one in batches]
-        self.batch, self.columns, self.floor, self.epoch_below, self.below = (
-            batch,
-            columns,
-            floor,
-            epoch_below,
-            below,
-        )
-        self.log_offsets = np.repeat(np.array([one.log_offset for one in batches], np.int64), sizes)
-        self.places = np.arange(sum(sizes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        self.append_ms = np.repeat(np.array([one.append_ms for one in batches], np.int64), sizes)
-        self.decision = joined_decision([one.decision for one in batches])
+        self.log_offset, self.append_ms, self.batch = logged
+        self.columns, self.floor = columns, floor
+        self.epoch_below, self.below = epoch_below, below
         self.named: set[int] = set()
-        self.fresh, self.entries = np.zeros(sum(sizes), np.bool_), np.zeros(sum(sizes), np.int64)
 
 
-def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBatch:
+def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> Verdicts:
     """Judge the documents of a batch that breaks no rule, in order."""
     batch = logged.batch
     numbers = state.numbers(batch)
@@ -121,9 +93,8 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBat
     )[batch.source]
     committed = np.array([committed for _, committed in watermarks], np.int64)[batch.source]
     columns = columns_of_batch(batch, np.array(numbers, np.uint32)[batch.source])
-    judging = _Judging(
-        [logged], batch, columns, floor, epoch_below, epoch_below | (columns.offsets < committed)
-    )
+    below = epoch_below | (columns.offsets < committed)
+    judging = _Judging(logged, columns, floor, epoch_below, below)
     verdicts = _judge_whole(state, judging)
     if verdicts is None:
         keys, record = keys_of(columns), KeptRecord(logged.log_offset)
@@ -135,7 +106,7 @@ def judge_batch(state: IndexState, logged: LoggedBatch, floor: int) -> JudgedBat
         state.positions.close(record)
     if state.window is not None and state.window.refresh:
         _renew(state, judging.named)
-    return JudgedBatch(verdicts, judging.fresh, judging.entries)
+    return verdicts
 
 
 def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
@@ -155,26 +126,8 @@ def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
     if (state.rooms()[1].find_positions(columns) >= 0).any():
         return None
     verdicts, about = _judge_fresh(state, judging, np.arange(len(columns.offsets)))
-    positions.keep_whole(int(judging.log_offsets[0]), columns, spans).decided(verdicts, about, 0)
+    positions.keep_whole(judging.log_offset, columns, spans).decided(verdicts, about, 0)
     return verdicts
-
-
-def judge_together(
-    state: IndexState, batches: Sequence[LoggedBatch], wholes: Sequence[WholeRecord], floor: int
-) -> JudgedBatch:
-    """Do the same for some batches at once on which all is decided; `wholes` are what was kept of
-    them (`apply.gather`).
-    """
-    batch = joined_batch([one.batch for one in batches])
-    columns = columns_of_batch(batch, np.concatenate([whole.columns.sources for whole in wholes]))
-    nothing = np.zeros(len(columns.offsets), np.bool_)
-    judging = _Judging(batches, batch, columns, floor, nothing, nothing)
-    verdicts, about = _judge_fresh(state, judging, np.arange(len(nothing)))
-    first = 0
-    for whole in wholes:
-        whole.decided(verdicts, about, first)
-        first += len(whole.columns.offsets)
-    return JudgedBatch(verdicts, judging.fresh, judging.entries)
 
 
 def columns_of_batch(batch: Batch, sources: NDArray[np.uint32]) -> Columns:
@@ -196,7 +149,7 @@ def _judge_stretch(
 ) -> list[Judgement]:
     """Judge the documents [first, end), in which no document occurs twice."""
     entries, neighbours = state.rooms()
-    log_offset, positions = int(judging.log_offsets[0]), state.positions
+    log_offset, positions = judging.log_offset, state.positions
     part = take_rows(judging.columns, slice(first, end))
     below = judging.below[first:end]
     judgements: list[Judgement | None] = [None] * (end - first)
@@ -253,16 +206,9 @@ def _judge_fresh(
     """
     entries, neighbours = state.rooms()
     batch, batch_ids = judging.batch, Ids.of(judging.batch.ids)
-    log_offsets, log_places = judging.log_offsets[places], judging.places[places]
     whole = len(places) == len(batch)
     columns = judging.columns if whole else take_rows(judging.columns, places)
-    if judging.decision is None:
-        found = neighbours.judge(columns, columns.features, judging.floor)
-    else:
-        found = found_before(
-            judging.decision, places, columns.features < judging.floor, entries.count
-        )
-        neighbours.take(columns, found.outcome)
+    found = neighbours.judge(columns, columns.features, judging.floor)
     outcome = found.outcome
     duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)
     named = found.entry[duplicates]
@@ -270,11 +216,12 @@ def _judge_fresh(
     added = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(added):
         at, short = places[added], outcome[added] == OUTCOME_SHORT
-        decided = log_offsets[added], log_places[added]
-        append_rows(state, batch, at, judging.columns, short, decided, judging.append_ms[at])
+        append_rows(
+            state, batch, at, judging.columns, short, (judging.log_offset, at), judging.append_ms
+        )
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
-    about = handle_of(log_offsets, log_places)
+    about = handle_of(judging.log_offset, places)
     copies, better = np.zeros(len(places), np.uint32), np.zeros(len(places), np.uint8)
     of = entries.origins(named)
     if len(named):
@@ -293,12 +240,11 @@ def _judge_fresh(
         copies[duplicates], better[duplicates] = counted
         ids = batch_ids if whole else taken(batch_ids, places)
         last_texts.follow(state.last_texts, state.rooms(), columns, ids, found.entry, reasons)
-    judging.fresh[places], judging.entries[places[duplicates]] = True, named
     partitions, sources = state.sources.named(of.sources)
     representatives = NamedRepresentatives(
         partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined
     )
-    where = log_offsets.astype(np.uint64), log_places.astype(np.uint32)
+    where = np.full(len(places), judging.log_offset, np.uint64), places.astype(np.uint32)
     return Verdicts(
         reasons, distances, *where, representatives, found.similarity, copies, better
     ), about
@@ -325,11 +271,11 @@ def append_rows(
     places: NDArray[np.int64],
     columns: Columns,
     short: NDArray[np.bool_],
-    decided: tuple[NDArray[np.int64] | int, NDArray[np.int64]],
-    append_ms: NDArray[np.int64] | int,
+    decided: tuple[int, NDArray[np.int64]],
+    append_ms: int,
 ) -> None:
-    """Give the documents at `places` of a batch their rows, in the generation of now; `decided`:
-    log offsets, places there.
+    """Give the documents at `places` of a batch their rows, in the generation of now; `decided`: log
+    offset, places there.
     """
     entries, _ = state.rooms()
     rows = np.zeros(len(places), row_type(state.print_limbs, state.sketch_bytes))

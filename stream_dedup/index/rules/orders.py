@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream_dedup.ground.document import TOPIC_ID_BYTES, LogPlace, Reason
 from stream_dedup.ground.errors import ConfigurationError
@@ -22,35 +21,22 @@ from stream_dedup.index.rules.positions import Key, cut_at_repeats, handle_of, k
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.rules.window import RulesInForce, changed
 from stream_dedup.index.tables.rows import (
-    OUTCOME_NEAR,
-    OUTCOME_NEW,
     OUTCOME_SHORT,
     Columns,
     no_columns,
     take_rows,
 )
 from stream_dedup.log.answers import Judgement
-from stream_dedup.log.decisions import LogDecision
 from stream_dedup.log.records import DOCUMENTS_MAX, Batch, Control, forgotten_ids
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _U64_MAX: Final = (1 << 64) - 1
 
 
-def seed(
-    state: IndexState,
-    log_offset: int,
-    append_ms: int,
-    batch: Batch,
-    floor: int,
-    decision: LogDecision | None = None,
-) -> NDArray[np.bool_]:
+def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
     """Make representatives of documents that were delivered elsewhere, unless one within reach
-    stands already.
-
-    Returns which were made, (n,).
+    exists already.
     """
-    made = np.zeros(len(batch), np.bool_)
     _, neighbours = state.rooms()
     columns = _columns(state, batch)
     for first, end in cut_at_repeats(keys_of(columns)):
@@ -59,22 +45,13 @@ def seed(
         if not len(fresh):
             continue
         part = take_rows(columns, fresh)
-        if decision is None:
-            outcome = neighbours.judge(part, part.features, floor).outcome
-        else:
-            outcome = np.where(
-                part.features < floor, np.uint8(OUTCOME_SHORT), np.uint8(OUTCOME_NEW)
-            )
-            outcome[~decision.made[fresh]] = OUTCOME_NEAR
-            neighbours.take(part, outcome)
+        outcome = neighbours.judge(part, part.features, floor).outcome
         added = np.flatnonzero(outcome <= OUTCOME_SHORT)
         if len(added):
             at = log_offset, fresh[added]
             append_rows(
                 state, batch, fresh[added], columns, outcome[added] == OUTCOME_SHORT, at, append_ms
             )
-            made[fresh[added]] = True
-    return made
 
 
 def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:

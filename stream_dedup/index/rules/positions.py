@@ -357,11 +357,6 @@ class Positions:
         self._changed[log_offset] = self._records[log_offset] = whole
         return whole
 
-    def rises(self, source: int, epoch: int) -> bool:
-        """Return whether an epoch is above that of a partition's watermark."""
-        found = self._watermarks.get(source)
-        return found is not None and epoch > found[0]
-
     def retract(self, key: Key, handle: int | None, judgement: Judgement) -> None:
         """Replace the verdict kept for a retracted document, and drop those on duplicates that name
         it.

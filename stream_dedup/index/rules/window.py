@@ -214,16 +214,6 @@ class Generations:
         else:
             self.log_ms = max(self.log_ms, min(append_ms, self.log_ms + slice_of(window)))
 
-    def stays(self, append_ms: int, window: Window | None) -> bool:
-        """Return whether `advance` to that time would open no generation, and `expire` none."""
-        if self.log_ms is None or not self._generations:
-            return False
-        append_ms = min(max(append_ms, 0), _TIME_MAX)
-        now = max(self.log_ms, min(append_ms, self.log_ms + slice_of(window)))
-        return now < self._generations[-1][1] and (
-            window is None or self._generations[0][1] + window.length_ms > now
-        )
-
     def open(self, entries: int, window: Window | None) -> None:
         """Make sure that the generation of now is there, for entries from number `entries` on."""
         now = self.now_ms

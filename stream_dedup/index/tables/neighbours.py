@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
+from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.tables.blocks import table_count, tables_of
 from stream_dedup.index.tables.budget import Budget
@@ -119,7 +119,6 @@ class Neighbours:
         self._in_files = False
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
         self.candidates = 0  # entries that the searches visited since the index was opened
-        self._are_laid = True
         self._lay_tables()
 
     @property
@@ -199,7 +198,6 @@ class Neighbours:
         within reach in its scope; else it becomes an entry. One with fewer than `floor` features
         has no neighbours, only its digest.
         """
-        self.resume()
         count = len(features)
         batch = batch._replace(features=features)
         tags = digest_tags(batch.digests, batch.scopes)
@@ -221,32 +219,6 @@ class Neighbours:
         entries = self._entries_at(judged.row)
         self._seal_if_due()
         return Found(judged.outcome, entries, judged.distance, judged.similarity)
-
-    def take(self, batch: Columns, outcome: NDArray[np.uint8]) -> None:
-        """Take in documents that were judged elsewhere, (n,) each: those whose outcome says so
-        become entries.
-        """
-        tags = digest_tags(batch.digests, batch.scopes)
-        buckets = (
-            self._tables.keys(batch) if self._are_laid else np.empty((len(outcome), 0), np.uint64)
-        )
-        self._add(batch, tags, outcome, buckets)
-        self._seal_if_due()
-
-    def suspend(self) -> None:
-        """Let the tables of the plan go until `resume`: there is much to `take`, and to sort it
-        once costs less.
-        """
-        if self._beside is not None:
-            self._beside.drop(self._known.count)
-        self._are_laid = False
-        self._lay_tables()
-
-    def resume(self) -> None:
-        """Lay the tables of the plan anew, if they were let go."""
-        if not self._are_laid:
-            self._are_laid = True
-            self._seal()
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry at its own source position and with its value
@@ -293,12 +265,6 @@ class Neighbours:
         InvariantError without a sketch, where the plan compares them. `alike_min`: in parts of
         `ALIKE`, instead of the plan's.
         """
-        if not self._are_laid:
-            raise StoreError(
-                "The index is being rebuilt, and what is near is sorted once it has caught up with "
-                "the log: nothing can be "
-                "looked up until then; see /startupz."
-            )
         wanted = no_columns(self.limbs, 1, self.values)
         if sketch or self.plan.needs_sketch:
             if len(sketch) != self.values:
@@ -317,7 +283,10 @@ class Neighbours:
         """Add entries without judging them; no live one has the digest or position of any. `full`
         (n,): has neighbours.
         """
-        self.take(columns, np.where(full, OUTCOME_NEW, OUTCOME_SHORT).astype(np.uint8))
+        outcome = np.where(full, np.uint8(OUTCOME_NEW), np.uint8(OUTCOME_SHORT))
+        tags = digest_tags(columns.digests, columns.scopes)
+        self._add(columns, tags, outcome, self._tables.keys(columns))
+        self._seal_if_due()
 
     def live_below(self, entry: int) -> NDArray[np.int64]:
         """Return the live entries below a number, ascending."""
@@ -545,8 +514,7 @@ class Neighbours:
         self._known.add(np.arange(first, first + count), keys)
         is_full = outcome[made] != OUTCOME_SHORT
         added = first + np.flatnonzero(is_full)
-        if self._are_laid:
-            self._tables.finder.add(added, buckets[made[is_full]])
+        self._tables.finder.add(added, buckets[made[is_full]])
         self._rows += count
         self.entries += count
         self.live += count
@@ -590,11 +558,7 @@ class Neighbours:
         self._known.freeze(self._keys_of_tags, states, SHORT, self.live, self._each, numbers)
 
     def _seal(self, numbers: Sequence[int] | None = None) -> None:
-        """Sort everything into the frozen segments of the tables, or of some of them, unless they
-        were let go.
-        """
-        if not self._are_laid:
-            return
+        """Sort everything into the frozen segments of the tables, or of some of them."""
         self._fit(self._rows, self.full)
         keys_of, states = (
             self._tables.keys_of(self._columns.read),

@@ -100,7 +100,7 @@ class Writes:
 
 
 class Undelivered:
-    """Records on their way to a topic, answers or decisions, kept until they were delivered.
+    """Answers on their way to `verdicts`, kept until they were delivered.
 
     Each lies under the log offset that it is of, in the log's order; `key_of` gives its key.
     """

@@ -23,7 +23,6 @@ first byte tells what.
     t                       log time in ms(i64)
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
     a log_offset(u64)       an answer, as sent, until its delivery is confirmed
-    q log_offset(u64)       a decision, as sent to `decisions`, likewise
     c entry(u64)            which copy of a representative is the best, and how many there are: `copies`
     b entry(u64)            the id of the best copy; not there where that is the representative itself, or has no id
     l entry(u64)            the digest(16) of the text that an id had last, under its latest representative, of another text:
@@ -94,7 +93,6 @@ PREFIX_SEGMENT: Final = b"h"
 PREFIX_ID_TAGS: Final = b"i"
 PREFIX_KEPT: Final = b"v"
 PREFIX_ANSWER: Final = b"a"
-PREFIX_DECISION: Final = b"q"
 PREFIX_COPIES: Final = b"c"
 PREFIX_BEST_ID: Final = b"b"
 PREFIX_LAST_TEXT: Final = b"l"
@@ -245,7 +243,6 @@ beside_rows_key: Final = partial(_key, _U64, PREFIX_BESIDE_ROWS)
 beside_table_key: Final = partial(_key, _U64, PREFIX_BESIDE_TABLE)
 removed_key: Final = partial(_key, _U64, PREFIX_REMOVED)
 answer_key: Final = partial(_key, _U64, PREFIX_ANSWER)
-decision_key: Final = partial(_key, _U64, PREFIX_DECISION)
 
 
 def number_of(key: bytes) -> int:
