@@ -71,7 +71,6 @@ SINGLE = (
     "verdicts",
     "begun",
     "insights",
-    "representatives",
     "host-signals",
     "insights-changelog",
 )
@@ -85,7 +84,7 @@ class TestNames:
         assert TopicNames().all() == topics.ALL
 
     def test_the_longest_name_is_one_kafka_takes(self) -> None:
-        longest = "x" * (249 - len("shadow.representatives") - 1)
+        longest = "x" * (249 - len("shadow.fingerprints") - 1)
 
         assert max(map(len, TopicNames(longest, is_shadow=True).all())) == 249
         with pytest.raises(ValueError, match="249"):
@@ -105,7 +104,7 @@ class TestNames:
             for ours, other in zip(plain.all(), shadow.all(), strict=True)
             if ours != other
         }
-        names = ("fingerprints", "verdicts", "begun", "representatives")
+        names = ("fingerprints", "verdicts", "begun")
         assert moved == {f"crawl.{name}": f"crawl.shadow.{name}" for name in names}
 
 

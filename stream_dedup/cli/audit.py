@@ -1,8 +1,8 @@
 """`audit`: the promises of a filter held against its topics, from Kafka alone, also while it runs.
 
 The order in which ends are noted is what makes it right on a live system: the group's committed
-offsets first, then the ends of what is derived (outputs, `representatives`), the log
-and the source. So all that was committed is in what is read of the outputs, and all else is derived
+offsets first, then the ends of the outputs, of the log and
+of the source. So all that was committed is in what is read of the outputs, and all else is derived
 from what is read of the log and of the source. What is still open below a noted end is waited for.
 """
 
@@ -39,7 +39,6 @@ from stream_dedup.proof.findings import (
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
-from stream_dedup.proof.representatives import AuditedRepresentatives
 from stream_dedup.proof.scan import KeyedScan, PlainScan
 from stream_dedup.proof.verdicts import AuditedOutputs
 from stream_dedup.settings.settings import Settings
@@ -115,7 +114,6 @@ class AuditReport:
     waiting: int = 0
     in_flight: Waiting = field(default_factory=Waiting)
     unemitted: Waiting = field(default_factory=Waiting)
-    published: AuditedRepresentatives | None = None
     now_ms: int = 0
 
     @property
@@ -139,9 +137,6 @@ class AuditReport:
             "waiting": self.waiting,
             "representatives_in_flight": self._waiting(self.in_flight),
             "unemitted_representatives": self._waiting(self.unemitted),
-            "published_representatives": None
-            if self.published is None
-            else {"compared": self.published.compared, "on_their_way": self.published.on_their_way},
             "said": dict(self.said),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
             "findings": [
@@ -166,7 +161,6 @@ class AuditReport:
 class _Noted:
     """The cluster as it was when the audit began."""
 
-    cluster: str
     topics: dict[str, TopicState]
     committed: dict[int, OwnedOffset]
     bounds: dict[str, dict[int, Bounds]]
@@ -200,10 +194,7 @@ def examine(
     findings = Findings(most)
     report = AuditReport(findings, now_ms=int(time.time() * 1000))
     noted = _note(settings)
-    published = _read_representatives(settings, noted, report, advance)
-    outline = _read_log(
-        settings, noted.bounds[names.fingerprints][0], scan_max, report, published, advance
-    )
+    outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, advance)
     source = noted.topics[names.documents]
     committed = {part: one.offset or 0 for part, one in noted.committed.items()}
     outline.committed_epochs = {
@@ -246,9 +237,6 @@ def examine(
     book.close()
     outputs.close()
     _check_committed(settings, noted, spans, outline, findings)
-    if published is not None and report.scan != "none":
-        published.close(outline, findings)
-        report.published = published
     report.reasons, report.compared = outputs.reasons, outputs.compared
     report.in_flight, report.unemitted, report.said = (
         outputs.in_flight,
@@ -263,7 +251,7 @@ def _note(settings: Settings) -> _Noted:
     names = settings.topic_names
     wanted = (*names.outputs, names.fingerprints, names.documents)
     admin = Admin(settings)
-    topics = admin.describe((*wanted, names.representatives))
+    topics = admin.describe(wanted)
     missing = [name for name in wanted if name not in topics]
     if missing:
         raise ConfigurationError(
@@ -274,10 +262,7 @@ def _note(settings: Settings) -> _Noted:
     committed = group_offsets(
         settings, settings.group, names.documents, topics[names.documents].partitions
     )
-    optional = [name for name in (names.representatives,) if name in topics]
-    bounds = {
-        name: topic_bounds(settings, name, topics[name].partitions) for name in (*optional, *wanted)
-    }
+    bounds = {name: topic_bounds(settings, name, topics[name].partitions) for name in wanted}
     if bounds[names.fingerprints][0].low > 0:
         raise ConfigurationError(
             f"The log {names.fingerprints} begins at offset {bounds[names.fingerprints][0].low}: "
@@ -285,22 +270,7 @@ def _note(settings: Settings) -> _Noted:
             "and nobody can say any more what the verdicts behind them must be. Restore it from a "
             "backup."
         )
-    return _Noted(admin.cluster_id(), topics, committed, bounds)
-
-
-def _read_representatives(
-    settings: Settings, noted: _Noted, report: AuditReport, advance: Advance
-) -> AuditedRepresentatives | None:
-    """Read the topic that says what became of the representatives; None if there is none."""
-    names = settings.topic_names
-    state = noted.topics.get(names.representatives)
-    if state is None:
-        return None
-    log = f"{noted.cluster}/{noted.topics[names.fingerprints].topic_id.hex()}"
-    found = AuditedRepresentatives(state.name, log, state.topic_id.hex())
-    for message in _read(settings, state.name, noted.bounds[state.name], report, advance):
-        found.take_message(message)
-    return found
+    return _Noted(topics, committed, bounds)
 
 
 def _read_log(
@@ -308,7 +278,6 @@ def _read_log(
     bounds: Bounds,
     scan_max: int,
     report: AuditReport,
-    published: AuditedRepresentatives | None,
     advance: Advance,
 ) -> Outline:
     """Read the log twice if need be: how many documents it has decides by what means it is
@@ -329,8 +298,6 @@ def _read_log(
         report.scan, scan = "keys", KeyedScan()
     outline = Outline(Fold(scan))
     for one in kept:
-        if published is not None and scan is not None:
-            published.before(outline.verdicts, one[0])
         outline.fold(*one)
     report.log_records, report.log_documents, report.log_refused = (
         outline.records,
@@ -404,14 +371,6 @@ def _print(report: AuditReport, seconds: float) -> None:
         ["in flight", _waiting(report, report.in_flight)],
         ["unemitted", _waiting(report, report.unemitted)],
     ]
-    if (published := report.published) is not None:
-        way = f", {published.on_their_way:,} of them on their way" if published.on_their_way else ""
-        rows.append(
-            [
-                "published",
-                f"{published.compared:,} representatives with copies compared with the log{way}",
-            ]
-        )
     print_table(["", "audit"], rows)
     for name, count in sorted(report.said.items()):
         note(f"{count:,} {_SAID[name]}.")

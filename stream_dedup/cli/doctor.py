@@ -14,7 +14,7 @@ from dataclasses import asdict
 from rich.text import Text
 
 from stream_dedup.checks.clients import check_clients
-from stream_dedup.checks.cluster import Facts, check_cluster, check_representatives
+from stream_dedup.checks.cluster import Facts, check_cluster
 from stream_dedup.checks.declaration import check_declaration, check_recipe
 from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import check_machine
@@ -121,9 +121,6 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
             f"{' and '.join(extra)} do not exist: nothing but insights needs them. Create them "
             "with: stream-dedup topics apply",
         )
-    yield from check_representatives(
-        settings, admin.describe([names.representatives]).get(names.representatives)
-    )
     log = topics.get(names.fingerprints)
     if log is None or recipe is None:
         yield not_checked(

@@ -42,13 +42,8 @@ STEPS = (
     "index.in-rebuild",
 )
 SEARCH_STEPS = ("search.before-commit", "search.after-commit")
-REPRESENTATIVES_STEPS = (
-    "representatives.outputs",
-    "representatives.before-commit",
-    "representatives.after-commit",
-)
 COMMAND_STEPS = ("release.appended", "release.before-commit", "release.after-commit")
-ALL_STEPS = STEPS + SEARCH_STEPS + REPRESENTATIVES_STEPS + COMMAND_STEPS
+ALL_STEPS = STEPS + SEARCH_STEPS + COMMAND_STEPS
 _WITHIN = frozenset({"index.in-flush"})
 _WITHIN_SECONDS = 0.002
 

@@ -37,12 +37,11 @@ FINGERPRINTS = "fingerprints"
 VERDICTS = "verdicts"
 BEGUN = "begun"
 INSIGHTS = "insights"
-REPRESENTATIVES = "representatives"
 HOST_SIGNALS = "host-signals"
 INSIGHTS_CHANGELOG = "insights-changelog"
 ALL = (
     *(DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, BEGUN),
-    *(INSIGHTS, REPRESENTATIVES, HOST_SIGNALS, INSIGHTS_CHANGELOG),
+    *(INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG),
 )
 
 # The topics that users meet can be named one by one; by kind, the setting that does.
@@ -55,13 +54,13 @@ NAMED = {
 
 # A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
 SHADOW = "shadow."
-_LOGS = (FINGERPRINTS, VERDICTS, BEGUN, REPRESENTATIVES)
+_LOGS = (FINGERPRINTS, VERDICTS, BEGUN)
 
 # These follow `documents`: output partition = source partition.
 _OUTPUTS = (UNIQUE, DUPLICATES, DEAD_LETTERS)
 _SINGLE_PARTITION = (
     *(FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS),
-    *(REPRESENTATIVES, HOST_SIGNALS, INSIGHTS_CHANGELOG),
+    *(HOST_SIGNALS, INSIGHTS_CHANGELOG),
 )
 
 # What a topic that is kept for ever must have, and the bug that follows otherwise.
@@ -117,7 +116,7 @@ class TopicNames:
     `crawl.documents`).
 
     In shadow mode what belongs to the log has a name of its own: `shadow.fingerprints`,
-    `shadow.verdicts`, `shadow.begun` and `shadow.representatives`. `given`
+    `shadow.verdicts` and `shadow.begun`. `given`
     holds whole names of topics that are not called after the prefix, by kind: `{"unique":
     "news_clean"}`.
     """
@@ -148,7 +147,6 @@ class TopicNames:
     verdicts = _Name(VERDICTS)  # the index's answers
     begun = _Name(BEGUN)  # which partitions of which source topic were begun
     insights = _Name(INSIGHTS)  # counts per host, one record per worker and second
-    representatives = _Name(REPRESENTATIVES)  # what became of kept documents that have copies
     host_signals = _Name(HOST_SIGNALS)  # the latest signals of each host
     insights_changelog = _Name(INSIGHTS_CHANGELOG)  # the table behind the signals
 

@@ -42,10 +42,8 @@ from stream_dedup.index.look_up import (
     described,
     ids_of,
 )
-from stream_dedup.index.rules import outbox
 from stream_dedup.index.rules.apply import check_offsets, step
 from stream_dedup.index.rules.declaration import Declaration
-from stream_dedup.index.rules.outbox import Outbox
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.tables.budget import Budget, PlanMemory
 from stream_dedup.index.tables.neighbours import Neighbours
@@ -60,8 +58,7 @@ class LogIndex:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
     `budget` bounds the process's memory: see `index.tables.budget`. `beat` is called now and then
-    in a step that may take long. With `publishes` the volume keeps what the topic `representatives`
-    is owed: see `published`. In the folder `keep_in`, which is this index's alone, rows and tables
+    in a step that may take long. In the folder `keep_in`, which is this index's alone, rows and tables
     are kept, so that opening is quick: see `beside`.
 
     Raises:
@@ -76,7 +73,6 @@ class LogIndex:
         budget: Budget | None = None,
         beat: Callable[[], None] = lambda: None,
         *,
-        publishes: bool = False,
         keep_in: Path | None = None,
     ) -> None:
         self._store = store
@@ -88,18 +84,8 @@ class LogIndex:
         self._applied = self._answered = 0
         self._log: str | None = None
         self._restored = False
-        self._publishes, self._keep_in = publishes, keep_in
         with contents.damage_refuses_the_volume():
-            self._open()
-
-    def _open(self) -> None:
-        self._read_volume(self._keep_in)
-        if self._publishes:
-            outbox.begin(self._state, self._store, self._writes, self._applied, self._beat)
-        else:
-            self._writes.delete(
-                layout.KEY_PUBLISHED
-            )  # from the next write on, the rows say nothing
+            self._read_volume(keep_in)
 
     @property
     def applied(self) -> int:
@@ -268,18 +254,6 @@ class LogIndex:
         after most openings.
         """
         return () if self._beside is None else tuple(self._beside.refused)
-
-    @property
-    def outbox(self) -> Outbox | None:
-        """What the topic `representatives` is owed; for the applying thread, between two calls of
-        `apply`.
-        """
-        published = self._state.copies.published
-        return (
-            None
-            if published is None
-            else Outbox(self._state, published, lambda: self._writes, self._lock)
-        )
 
     def similar(
         self,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,9 +21,7 @@ from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.kafka import (
     Admin,
-    LastRecordReader,
     LogReader,
-    TransactionalOutput,
     VerdictWriter,
 )
 from stream_dedup.settings.settings import Settings
@@ -32,23 +30,8 @@ _logger = structlog.get_logger("stream_dedup.index")
 
 
 @dataclass(frozen=True)
-class PublisherPace:
-    """How much is written at once, and how often; times in seconds.
-
-    `gap` lies between two rounds, `look` between two looks at the topic. A topic that does not move
-    for `patience` has nobody who writes it. After a failure it is tried again in `rest`.
-    """
-
-    rows: int = 1000
-    gap: float = 1.0
-    look: float = 10.0
-    patience: float = 30.0
-    rest: float = 10.0
-
-
-@dataclass(frozen=True)
 class IndexerDependencies:
-    """All of it; `pace` is that of the topics beside the answers."""
+    """What an index needs of the world."""
 
     host: str
     failpoint: str | None
@@ -62,9 +45,6 @@ class IndexerDependencies:
     open_store: Callable[[Path], Store] = RocksStore
     beside: Callable[[Path], Path | None] = lambda folder: folder / "tables"
     make_thread: Callable[[str], SideThread] = SideThread
-    make_transactions: Callable[..., TransactionalOutput] = TransactionalOutput
-    make_last_reader: Callable[..., LastRecordReader] = LastRecordReader
-    pace: PublisherPace = field(default_factory=PublisherPace)
     logger: Any = _logger
 
     @classmethod

@@ -69,20 +69,6 @@ class IndexMetrics(RoleMetrics):
             "stream_dedup_similarity_threshold",
             "Similarity from which on documents are near, 0 to 1; 0 where the plan asks for none.",
         )
-        self.representatives_behind = gauge(
-            "stream_dedup_representatives_behind_records",
-            "Log records that the topic representatives is behind.",
-        )
-        self._published = counter(
-            "stream_dedup_representatives", "Values and tombstones written to representatives."
-        )
-        self._transactions = counter(
-            "stream_dedup_representatives_transactions",
-            "Transactions on representatives: committed, fenced by another index, or failed.",
-            ["result"],
-        )
-        for result in ("committed", "fenced", "failed"):
-            self._transactions.labels(result)
         self._snapshot_taken = math.nan
         gauge(
             "stream_dedup_snapshot_age_seconds",
@@ -128,11 +114,6 @@ class IndexMetrics(RoleMetrics):
         """
         self._snapshot_taken = taken
         self._snapshot_size.set(size_bytes)
-
-    def representatives_written(self, result: str, values: int) -> None:
-        """Count a transaction on the topic `representatives`, and what it wrote."""
-        self._transactions.labels(result).inc()
-        self._published.inc(values)
 
     def state(self, statistics: Mapping[str, int], searches: Sequence[int] = ()) -> None:
         """Report the index's state, as `LogIndex.statistics` and `LogIndex.searches` give it."""

@@ -25,9 +25,8 @@ from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.pace import CatchUpPace
-from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
-from stream_dedup.kafka import Admin, TopicLives, is_another
+from stream_dedup.kafka import TopicLives, is_another
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.health import Health
@@ -139,12 +138,10 @@ class Indexer:
             store,
             budget,
             health.beat,
-            publishes=settings.representatives,
             keep_in=dependencies.beside(folder),
         )
         try:
             self._begin(folder, log_id, low, names.fingerprints)
-            self._publisher = self._make_publisher(settings, log_id, admin, client, dependencies)
         except BaseException:
             self._index.close()
             raise
@@ -198,21 +195,6 @@ class Indexer:
         self._health.beat()
         self._health.startup(0.0, f"restoring a snapshot: {size_bytes / 1e6:,.0f} MB so far")
 
-    def _make_publisher(
-        self,
-        settings: Settings,
-        log_id: str,
-        admin: Admin,
-        client: str,
-        dependencies: IndexerDependencies,
-    ) -> Publisher | None:
-        if not settings.representatives:
-            return None
-        around = self._metrics, self._failpoints, dependencies
-        publisher = Publisher(settings, self._index, log_id, admin, client, *around)
-        self._metrics.representatives_behind.set(publisher.behind)
-        return publisher
-
     def _answers_from(self, applied: int) -> int:
         """Return the first log offset that this replica answers; a new or restored one announces it
         before anything else.
@@ -244,8 +226,6 @@ class Indexer:
             self._api.serve(None)
             if self._snapshots is not None:
                 self._snapshots.close()
-            if self._publisher is not None:
-                self._publisher.close()
             self._log_reader.close()
             self._index.close()
 
@@ -255,8 +235,6 @@ class Indexer:
         if messages:
             self._apply(messages)
         self._writer.poll()
-        if self._publisher is not None and self._index.applied >= self._catch_up_to:
-            self._publisher.turn()
         self._look_around()
 
     def _apply(self, messages: list[Message]) -> None:
@@ -324,8 +302,6 @@ class Indexer:
             0.0 if self._index.plan is None else self._index.plan.similarity / 100
         )
         self._warn(statistics)
-        if self._publisher is not None:
-            self._metrics.representatives_behind.set(self._publisher.behind)
         declared = self._index.declared
         if declared is not None and declared.recipe != self._recipe:
             self._recipe = declared.recipe

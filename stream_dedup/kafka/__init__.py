@@ -19,7 +19,6 @@ from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
 from stream_dedup.kafka.client import STATISTICS_EVENT
 from stream_dedup.kafka.lives import Lives, TopicLives, is_another
 from stream_dedup.kafka.readers import (
-    LastRecordReader,
     LogReader,
     PartitionsReader,
     VerdictReader,
@@ -52,7 +51,6 @@ __all__ = [
     "GroupStamp",
     "InsightsSender",
     "KeptAdmin",
-    "LastRecordReader",
     "Lives",
     "LoadProducer",
     "LogAppender",

@@ -12,7 +12,6 @@ once, in order, and the partition goes on.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -257,55 +256,6 @@ class PartitionsReader:
     def close(self) -> None:
         """Close the connection."""
         self._consumer.close()
-
-
-class LastRecordReader:
-    """Finds the last record of a key in a topic of one partition, wherever it ends. Read by one
-    thread, as often as asked.
-    """
-
-    def __init__(self, settings: Settings, topic: str, client: str) -> None:
-        self._topic = topic
-        self._log_reader = LogReader(settings, topic, client)
-        self._records = PartitionsReader(settings, client)
-
-    def last(self, key: bytes) -> Message | None:
-        """Return the last committed record of a key, None if there is none. Looks at the topic's
-        end first.
-
-        Raises:
-            ConfigurationError: the topic is missing.
-            BrokerError: it cannot be read, or not to its end.
-        """
-        low, high = self._log_reader.watermarks()
-        back = _TAIL_RECORDS
-        while True:
-            start = max(low, high - back)
-            found = self._last_from(start, high, key)
-            if found is not None or start == low:
-                return found
-            back *= _TAIL_RECORDS
-
-    def _last_from(self, start: int, high: int, key: bytes) -> Message | None:
-        found, at = None, (self._topic, 0)
-        self._records.start({at: start})
-        heard = time.monotonic()
-        while (reached := self._records.following[at]) < high:
-            for record in self._records.take_messages(1000, 0.2):
-                found = record if record.key == key else found
-            if self._records.following[at] > reached:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > _SAMPLE_SECONDS:
-                raise BrokerError(
-                    f"{self._topic} could not be read to its end at {high}: nothing came for "
-                    f"{_SAMPLE_SECONDS:.0f} s."
-                )
-        return found
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._log_reader.close()
-        self._records.close()
 
 
 class VerdictReader(LogReader):

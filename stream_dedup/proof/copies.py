@@ -34,14 +34,10 @@ class SeenCopy(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class FoldedCopies:
-    """What became of a representative: how many copies, the first and the last time, and the best
-    so far.
-    """
+    """What became of a representative: how many copies, and the best so far."""
 
     own: SeenCopy
     best: SeenCopy
-    first_ms: int
-    last_ms: int
     count: int = 0
 
     def take_copy(self, copy: SeenCopy, rule: str, *, counts: bool) -> tuple[int, int]:
@@ -52,10 +48,6 @@ class FoldedCopies:
         """
         if counts:
             self.count += 1
-            self.first_ms, self.last_ms = (
-                min(self.first_ms, copy.time_ms),
-                max(self.last_ms, copy.time_ms),
-            )
         if not (copy.beats(self.best, rule) and copy.beats(self.own, rule)):
             return self.count, 0
         self.best = copy._replace(rule=1 + RULES.index(rule))

@@ -30,7 +30,6 @@ class Kind(enum.StrEnum):
     REPRESENTATIVE = "representative"
     REACH = "reach"
     UNEMITTED = "unemitted"
-    PUBLISHED = "published"
     COMMITTED = "committed"
     OPEN = "open"
 

@@ -146,10 +146,9 @@ class Fold:
     """Folds log records one after another; `judge` returns what the index must have answered to
     each.
 
-    `plan`, `window`, `better` and `declared` are what is in force behind the last record; `made`
-    has the places of its documents that became representatives, `named` the numbers of those that
-    its new duplicates name. Without a scan it follows the orders that the log holds, and judges
-    nobody: what can be done with any number of documents.
+    `plan`, `window`, `better` and `declared` are what is in force behind the last record.
+    Without a scan it follows the orders that the log holds, and judges nobody: what can be done
+    with any number of documents.
     """
 
     def __init__(self, scan: Scan | None) -> None:
@@ -158,8 +157,6 @@ class Fold:
         self.window: FoldedWindow | None = None
         self.better = "longest"
         self.format = 0
-        self.made: set[int] = set()
-        self.named: list[int] = []
         self._count = 0
         self._scan = scan
         self._rows: Rows | None = None
@@ -180,7 +177,6 @@ class Fold:
 
         A record that could not be read is given as None.
         """
-        self.made, self.named = set(), []
         self._pass_time(append_ms)
         if isinstance(record, Control):
             self._control(log_offset, record)
@@ -290,7 +286,6 @@ class Fold:
             kept = self._keep(decided, batch, place, here)
             return Judgement(kept.reason, decided), decided
         named[one] = None
-        self.named.append(one.number)
         had_another = self._last_texts.note(
             (int(batch.scope[place]), batch.ids[place]), _text(batch, place)[1]
         )
@@ -391,7 +386,6 @@ class Fold:
         self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int]
     ) -> FoldedEntry:
         """Make a document a representative."""
-        self.made.add(place)
         scope, row = int(batch.scope[place]), None
         if not self._is_short(batch, place) and self._rows is not None:
             row = self._rows.add_entry(
@@ -399,7 +393,7 @@ class Fold:
             )
             self._by_row.append(None)
         seen = seen_copy(batch, place)
-        copies = FoldedCopies(seen, seen, seen.time_ms, seen.time_ms)
+        copies = FoldedCopies(seen, seen)
         kept = FoldedEntry(
             *here,
             _text(batch, place),
@@ -443,15 +437,6 @@ class Fold:
         """The source topics of which the log knows more than one of that name."""
         names = [topic for topic, _ in {(topic, topic_id) for topic, topic_id, _ in self._memories}]
         return {one for one in names if names.count(one) > 1}
-
-    def latest_entries(self) -> list[FoldedEntry]:
-        """Return the representatives; where two topics have one name, those of the later one."""
-        latest = {(topic, partition): topic_id for topic, topic_id, partition in self._memories}
-        return [
-            one
-            for one in self._by_position.values()
-            if latest[one.partition[0], one.partition[2]] == one.partition[1]
-        ]
 
     def _partitions(self, batch: Batch) -> list[Partition]:
         return [(source.topic, source.topic_id, source.partition) for source in batch.sources]

@@ -38,17 +38,14 @@ class InLog:
 class Outline:
     """All that an audit needs of the log; `fold` takes the records in their order.
 
-    `judged` has the judgements by log offset if the fold has a scan, and `made` which documents of
-    a batch or seed became representatives, `named` which ones its new duplicates name, by number;
-    `batches` the records with documents that an index accepts, orders of operators among them;
+    `judged` has the judgements by log offset if the fold has a scan; `batches` the
+    records with documents that an index accepts, orders of operators among them;
     `refused` how many it does not.
     """
 
     verdicts: Fold
     batches: dict[int, Batch] = field(default_factory=dict)
     judged: dict[int, tuple[Judgement, ...]] = field(default_factory=dict)
-    made: dict[int, set[int]] = field(default_factory=dict)
-    named: dict[int, list[int]] = field(default_factory=dict)
     appended_ms: dict[int, int] = field(default_factory=dict)
     releases: set[int] = field(default_factory=set)
     elsewhere: set[tuple[Partition, int]] = field(default_factory=set)
@@ -77,11 +74,6 @@ class Outline:
             self.documents += len(batch)
             if judgements is not None:
                 self.judged[log_offset] = judgements
-            if not isinstance(record, Release):
-                self.made[log_offset], self.named[log_offset] = (
-                    self.verdicts.made,
-                    self.verdicts.named,
-                )
             self._positions(log_offset, batch)
             if isinstance(record, Batch):
                 self._epochs(batch)

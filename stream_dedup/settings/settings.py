@@ -388,12 +388,6 @@ class Settings(BaseModel):
         "costs the index some 5 % of "
         "its CPU. It cannot change later.",
     )
-    representatives: bool = Field(
-        default=False,
-        description="The index keeps the compacted topic `representatives`: copies and best copy "
-        "of each kept document, a "
-        "second or two behind.",
-    )
     key_file: ReadableFile | None = Field(
         default=None,
         description="File with the secret key of the feature hash, without which outsiders can "

@@ -40,7 +40,7 @@ from stream_dedup.indexer import role as indexer
 from stream_dedup.kafka import Admin
 from stream_dedup.kafka.client import to_message
 from stream_dedup.log import records
-from stream_dedup.proof import content, representatives
+from stream_dedup.proof import content
 from stream_dedup.proof.findings import Findings
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.ledger import AuditLedger, Span
@@ -422,20 +422,6 @@ class Filter:
         wait_until(is_stable, "no transaction is open")
         return found
 
-    def wait_until_published(self, *index: Role, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until the indexes say that `representatives` holds all that it is owed."""
-
-        for role in index:
-            role.says("index started")
-
-        def level() -> bool:
-            return all(
-                "stream_dedup_representatives_behind_records 0.0" in role.get("/metrics")
-                for role in index
-            )
-
-        wait_until(level, "representatives holds all that it is owed", seconds)
-
     def wait_until_committed(self, documents: int, seconds: float = WAIT_SECONDS) -> None:
         """Wait until the group has committed past that many records."""
 
@@ -537,8 +523,6 @@ class Outcome:
         self.duplicates = crawl.read(names.duplicates)
         self.dead = crawl.read(names.dead_letters)
         self.log = crawl.read(names.fingerprints)
-        self.publishes = "STREAM_DEDUP_REPRESENTATIVES" in crawl.environment
-        self.representatives = crawl.read(names.representatives) if self.publishes else []
         self.committed = crawl.committed_by_partition()
         self.topic_id = crawl.admin.topic_ids([names.documents])[names.documents][0]
         self.outline = Outline(Fold(PlainScan() if len(self.source) <= PLAIN_MAX else KeyedScan()))
@@ -560,20 +544,11 @@ class Outcome:
         self._check_once_and_in_order()
         self._check_verdicts()
         self._check_by_audit()
-        if self.publishes:
-            self._check_representatives()
         ends = self.committed
         for part, offset in Counter(one.partition for one in self.source).items():
             assert ends[part] == offset, (
                 f"partition {part} is committed up to {ends[part]} of {offset}"
             )
-
-    def _check_representatives(self) -> None:
-        """The compacted topic ends with the fold of the log."""
-        held = {(one.key or b"").decode(): one.value for one in self.representatives}
-        wrong = list(representatives.differences(self.outline.verdicts, held))
-        assert wrong == [], f"{len(wrong)} representatives are wrong: {wrong[:3]!r:.2000}"
-        assert any("@" in key for key in held), "nothing was written to representatives"
 
     def _check_by_audit(self) -> None:
         """What operators have finds nothing either, and has another way to match what left."""

@@ -61,11 +61,10 @@ def again(message: Message, topic: str | None = None, **changes: bytes) -> Outpu
 def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
     """While documents come and go the audit finds nothing; at rest it agrees with the tests' own
     look at the outputs."""
-    crawl = judge(make_filter, 3000, count_copies=True, representatives=True)
+    crawl = judge(make_filter, 3000, count_copies=True)
     crawl.wait_until_committed(1000)
     live = audit.examine(crawl.settings)
     crawl.wait_until_committed(3004)
-    crawl.wait_until_published(crawl.roles[0])
     at_rest = audit.examine(crawl.settings, finished=True)
 
     assert live.findings.shown == []
@@ -76,9 +75,6 @@ def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
     outcome.check()
     assert at_rest.reasons == {**outcome.reasons()}
     assert (at_rest.compared, at_rest.scan) == (3000, "plain")
-    assert live.published is not None
-    assert at_rest.published is not None
-    assert (at_rest.published.compared > 100, at_rest.published.on_their_way) == (True, 0)
 
 
 def test_replay_gives_what_was_given(

@@ -199,7 +199,7 @@ def test_the_roles_work_with_exactly_the_acls_in_topics_users(
     connection = environment(
         secured.mutual_port, secured.by_certificate("stream-dedup-index"), tmp_path
     )
-    index = crawl.start("index", STREAM_DEDUP_REPRESENTATIVES="true", **connection)
+    index = crawl.start("index", **connection)
     connection = environment(
         secured.scram_port, secured.by_password("stream-dedup-worker"), tmp_path
     )
@@ -213,9 +213,6 @@ def test_the_roles_work_with_exactly_the_acls_in_topics_users(
     )
     outcome = crawl.outcome()
     assert outcome.reasons() == {"new": 1, "unchanged": 1, "dead:decode": 1, "too-short": 1}
-    index.says("this index writes the topic")
-    crawl.wait_until_published(index)
-    assert any(b"@" in (one.key or b"") for one in crawl.read(crawl.names.representatives))
     assert worker.stop() == 0
     assert index.process.poll() is None
     assert PASSWORD not in index.log + worker.log
@@ -320,7 +317,6 @@ NEEDED = [
     if acl[3] != "Describe"
     and acl[1] != "insights"
     and (user, acl[3]) != ("index", "DescribeConfigs")
-    if "representatives" not in acl[1]
 ]
 
 
@@ -355,45 +351,6 @@ def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> No
     assert f"{operation} " in str(ended)
     assert f"on {kind} {name}" in str(ended)
     assert "topics/users" in str(ended)
-
-
-@pytest.mark.parametrize(
-    "lacking",
-    [
-        acl
-        for acl in acls_of("index")
-        if "representatives" in acl[1] and acl[3] in ("Read", "Write")
-    ],
-    ids=lambda one: f"{one[3]}-{one[1]}",
-)
-def test_a_missing_acl_of_what_no_document_waits_for_is_a_warning(
-    secured: Secured, lacking: Acl, tmp_path: Path
-) -> None:
-    crawl, (kind, name, _, operation) = secured.crawl, lacking
-    if not crawl.read(crawl.names.duplicates):  # an index writes there once copies are counted
-        crawl.start("index")
-        worker = crawl.start("worker", STREAM_DEDUP_COUNT_COPIES="true")
-        crawl.produce([(0, b"k", document(LONG), [])] * 2)
-        wait_until(lambda: crawl.read(crawl.names.duplicates), "a copy has left", 60)
-        assert worker.stop() == 0
-    for role in crawl.roles:
-        if role.name == "index" and role.process.poll() is None:
-            role.kill()
-    make_again(crawl, crawl.names.representatives)
-    lacks = f"lacks-index-{operation}-{name}".lower()
-    secured.grant(lacks, [acl for acl in acls_of("index") if acl != lacking])
-    connection = environment(secured.mutual_port, secured.by_certificate(lacks), tmp_path)
-    more = {
-        "STREAM_DEDUP_REPRESENTATIVES": "true",
-        "STREAM_DEDUP_INDEX_DIR": str(tmp_path / "index"),
-    }
-
-    index = crawl.start("index", **more, **connection)
-
-    index.says("the topic cannot be written")
-    assert operation in index.log
-    assert f"on {kind} {name}" in index.log
-    assert index.process.poll() is None, index.log
 
 
 def refusal(settings: Settings) -> str:

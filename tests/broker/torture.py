@@ -7,8 +7,8 @@ too little memory for a plan that comes; both volumes are lost, the second while
 rebuilt; the broker is killed and restarted, stops for a while, or is away for longer than any
 time-out; workers join and leave; two workers have one transactional id; connections are cut, go
 dark or lose one kind of answer (the second worker and the second index are behind a proxy); outputs
-are written slowly, by a quota; the topics `representatives` and `verdicts` are deleted and created
-again; the broker goes ten times in a row, which leaves no threads behind; documents of up to 900 kB
+are written slowly, by a quota; the topic `verdicts` is deleted
+and created again; the broker goes ten times in a row, which leaves no threads behind; documents of up to 900 kB
 come, and records that no output can hold or no client reads as a whole (`strange`); no worker may
 take more memory than it was given; a crowd of idle connections keeps no probe out. With
 `--elsewhere` every third text lies on a web server that is away at times. The seed is printed; the
@@ -96,7 +96,6 @@ FAULTS = (
     "slow outputs",
     "large documents",
     "idle connections",
-    "new representatives",
     "new verdicts",
     "ten outages",
     "nothing",
@@ -414,13 +413,6 @@ class Nemesis:
                     except subprocess.TimeoutExpired:
                         self.unanswered.append(f"{role.name}: {error!r}")
 
-    def _new_representatives(self, _: int) -> None:
-        """The topic is deleted, and after a while created again: no document waits, and it is
-        written from the beginning."""
-        self.crawl.delete_topic(self.crawl.names.representatives)
-        time.sleep(self.dice.uniform(0.5, 8.0))
-        self.crawl.create_topics()
-
     def _new_verdicts(self, _: int) -> None:
         """The topic of answers is deleted, and after a while created again: what it lost is asked
         anew."""
@@ -541,7 +533,6 @@ def main() -> int:
             page_cpu="300ms",
             worker_memory=MEMORY_BYTES,
             count_copies=True,
-            representatives=True,
             **(elsewhere if asked.elsewhere else {}),
         )
         crawl.environment["STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS"] = str(
@@ -620,17 +611,6 @@ def _run(
     stalls.stop()
     nemesis.weigh()
 
-    def published() -> bool:
-        nemesis.mend()
-        try:
-            return all(
-                "stream_dedup_representatives_behind_records 0.0" in one.get("/metrics")
-                for one in nemesis.index
-            )
-        except OSError:
-            return False
-
-    wait_until(published, "representatives holds all that it is owed", 300)
     for role in crawl.roles:
         role.stop(_STOP_SECONDS)
     problems = [f"ended while the broker was away: {one}" for one in nemesis.ended]

@@ -16,7 +16,6 @@ from stream_dedup.checks.cluster import (
     FRAMING_BYTES,
     Facts,
     check_cluster,
-    check_representatives,
 )
 from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
 from stream_dedup.checks.roles import RoleFacts, check_roles, read_roles
@@ -396,32 +395,6 @@ def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
 
 
 # -- topics that no document waits for: never a refusal
-
-
-@pytest.mark.parametrize(
-    ("topic", "says"),
-    [
-        (None, "does not exist"),
-        (
-            Existing(1, config={"cleanup.policy": "delete"}),
-            "cleanup.policy=delete, and must have compact",
-        ),
-        (Existing(1, config={"cleanup.policy": "compact,delete"}), "must have compact"),
-        (Existing(3, config={"cleanup.policy": "compact"}), "has 3 partitions"),
-        (Existing(1, config={"cleanup.policy": "compact"}), ""),
-    ],
-)
-def test_representatives_are_looked_at_where_the_index_is_to_write_them(
-    topic: Existing | None, says: str
-) -> None:
-    """What is not well is a warning with its remedy; nobody asks for the topic where the setting is
-    off."""
-    (found,) = check_representatives(Settings(representatives=True), topic)
-
-    assert found.state is (CheckState.WARNING if says else CheckState.OK)
-    assert says in found.sentence
-    assert "topics apply" in found.sentence or not says
-    assert list(check_representatives(Settings(), topic)) == []
 
 
 # -- what waits for a role that is not there is a warning that names the command to start it

@@ -39,11 +39,9 @@ def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
         row = np.frombuffer(value, layout.COPIES)[0]
         best = position(int(row["source"]), int(row["offset"]))
         identifier = volume.get(layout.best_id_key(number), b"")
-        times = (int(row["first_ms"]), int(row["last_ms"]))
         figures = (int(row["features"]), int(row["time_ms"]), int(row["rule"]))
         found[position(int(entry["source"]), int(entry["offset"]))] = (
             int(row["copies"]),
-            times,
             best,
             identifier,
             figures,
@@ -58,7 +56,6 @@ def folded(fold: Fold) -> dict[str, tuple[Any, ...]]:
     return {
         named(one.as_representative().position): (
             one.copies.count,
-            (one.copies.first_ms, one.copies.last_ms),
             named(one.copies.best.position),
             one.copies.best.id if one.copies.best.rule else b"",
             (one.copies.best.features, one.copies.best.time_ms, one.copies.best.rule),

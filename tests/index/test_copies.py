@@ -95,7 +95,7 @@ def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:
     assert not any(
         b"c1" in value for key, value in volume.items() if key[:1] != layout.PREFIX_ANSWER
     )
-    assert {position: (one[2], one[3]) for position, one in held(volume).items()} == {
+    assert {position: (one[1], one[2]) for position, one in held(volume).items()} == {
         at(0): (at(1), b""),
         at(50): (at(51), b""),
     }

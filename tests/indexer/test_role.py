@@ -94,7 +94,6 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         ),
         _metrics=mock.Mock(),
         _health=mock.Mock(),
-        _publisher=None,
         _log_reader=mock.Mock(),
         _memory=0,
         _rejected=0,

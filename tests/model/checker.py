@@ -6,7 +6,6 @@ that is looked at.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 
 from stream_dedup.ground.document import Message, Position, Reason, Verdict
@@ -14,8 +13,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records
 from stream_dedup.log.answers import Announce, LogAnswer, decode
-from stream_dedup.log.representatives import PROGRESS_KEY, decode_progress
-from stream_dedup.proof import content, representatives
+from stream_dedup.proof import content
 from stream_dedup.proof.controls import Partition
 from stream_dedup.proof.controls import retracted as fold_retracted
 from stream_dedup.proof.findings import Findings
@@ -47,8 +45,6 @@ def check(world: World) -> Counter[str]:
     for one in _messages(world, world.names.dead_letters):
         if b"AWAY" in (one.value or b""):
             raise Violation(f"unread: {one.value!r} is a dead letter, and its store has it")
-    if world.tuning.publishes:
-        _check_representatives(world, outline)
     return _check_outputs(world, outline, log)
 
 
@@ -83,19 +79,6 @@ def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Out
             raise Violation(
                 f"state: the volume of {slot} holds another state than the log leads to"
             )
-
-
-def _check_representatives(world: World, outline: Outline) -> None:
-    """The compacted topic never went back, and ends with a fold of the log, whoever wrote it."""
-    told = list(world.broker.read(world.names.representatives, 0))
-    steps = [decode_progress(one.value) for one in told if one.key == PROGRESS_KEY]
-    topic_id = world.broker.topics[world.names.representatives].id.hex()
-    for before, after in itertools.pairwise([one for one in steps if one.topic_id == topic_id]):
-        if any(new < old for old, new in zip(before[2:], after[2:], strict=True)):
-            raise Violation(f"back: representatives went back from {before} to {after}")
-    held = {(one.key or b"").decode(): one.value for one in told}
-    for sentence in representatives.differences(outline.verdicts, held):
-        raise Violation(f"representatives: {sentence}")
 
 
 def _messages(world: World, topic: str) -> list[Message]:

@@ -25,17 +25,14 @@ from stream_dedup.index.rules import judging as index_judging
 from stream_dedup.index.rules import orders
 from stream_dedup.index.rules.copies import CopyCounts
 from stream_dedup.index.rules.positions import Positions, WholeRecord
-from stream_dedup.index.rules.published import Published
 from stream_dedup.index.rules.state import IndexState
 from stream_dedup.index.volume import layout
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
-from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.kafka import transaction
 from stream_dedup.kafka.transaction import Outcome, Result
 from stream_dedup.log import answers, records
 from stream_dedup.log.records import Source
-from stream_dedup.log.representatives import Progress
 from stream_dedup.worker import flow, intake, role, startup
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.delivery import Delivery
@@ -188,50 +185,6 @@ def _counts_again(kept: Any, self: Positions, key: Any) -> Any:
     return found if found is None or not found.copies else found._replace(copies=found.copies + 1)
 
 
-# -- the topic `representatives`
-
-
-@_instead(Publisher, "_take")
-def _read_before_the_id(take: Any, self: Publisher) -> Any:
-    found = self._look()
-    take(self)
-    return found
-
-
-@_instead(Publisher, "_taken")
-def _remembers_nothing(taken: Any, self: Publisher, found: Progress) -> None:
-    """Who takes the id writes what changes from then on."""
-    taken(self, found)
-    assert self._round is not None
-    self._round.since = 1 << 62
-
-
-@_instead(Publisher, "_next_of_round")
-def _moves_with_each_portion(next_of: Any, self: Publisher, owed: Any, seen: Progress) -> Any:
-    found = next_of(self, owed, seen)
-    if found is None or self._round is None or not found.values:
-        return found
-    return replace(
-        found,
-        progress=found.progress._replace(written_below=max(self._round.goal, seen.written_below)),
-    )
-
-
-@_instead(transaction.TransactionalOutput, "__init__")
-def _an_id_for_each(
-    made: Any, self: Any, settings: Any, transactional_id: str, client: str, **more: Any
-) -> None:
-    is_topics = transactional_id.endswith("-representatives")
-    made(self, settings, f"{client}-own" if is_topics else transactional_id, client, **more)
-
-
-@_instead(Published, "add_writes")
-def _gone_without_a_word(
-    add_writes: Any, self: Published, writes: Any, changed: Any, gone: Any, applied: int
-) -> None:
-    add_writes(self, writes, changed, (), applied)
-
-
 # -- the worker
 
 
@@ -381,20 +334,6 @@ REREAD = Tuning(
 COMMITS = Tuning(weights={**MANY, "commit": 30, "abort": 4}, happenings=20)
 ZOMBIES = Tuning(weights={**MANY, "pause": 30, "rebalance": 10})
 REPLICAS = Tuning(weights={**MANY, "index": 25, "rebuild": 10, "restore": 10, "checkpoint": 8})
-TOPIC = Tuning(
-    weights={
-        **MANY,
-        "publish": 25,
-        "index": 15,
-        "rebuild": 6,
-        "restore": 6,
-        "checkpoint": 6,
-        "forget": 8,
-        "window": 4,
-    },
-    publishes=True,
-    window_ms=None,
-)
 ALONE = replace(REPLICAS, indexes=1)
 AWAY = Tuning(weights={**MANY, "away": 25, "rebalance": 12, "crash": 6, "commit": 6})
 VANISHED = Tuning(weights={**MANY, "vanish": 30})
@@ -424,13 +363,6 @@ RULES = [
          ("alarm",), REPLICAS),
     Rule("a copy that is redelivered is not counted again", _counts_again, ("verdict",), REREAD, first=1),
     Rule("a rebuilt index announces from where it answers", _never_announces, ("stuck",), ALONE, first=2),
-    Rule("who takes the id of representatives writes all since the progress", _remembers_nothing, ("representatives",), TOPIC),
-    Rule("representatives has one transactional id", _an_id_for_each, ("back",), TOPIC),
-    Rule("its progress is read once the id is taken", _read_before_the_id, ("back",), TOPIC, first=224),
-    Rule("its progress moves once a round is written", _moves_with_each_portion, ("representatives",), TOPIC, first=161),
-    Rule("what a window left behind gets a tombstone there", _set(Publisher, "_left_behind", lambda *_: None),
-         ("representatives", "stuck"), replace(TOPIC, window_ms=1600), first=15),
-    Rule("who is taken down gets a tombstone there", _gone_without_a_word, ("representatives",), TOPIC),
     Rule("answers are matched by nonce", _matched_by_number, ("alarm", "verdict", "twice", "lost"), Tuning(weights=MANY)),
     Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS,
          first=2),

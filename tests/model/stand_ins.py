@@ -31,7 +31,7 @@ from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.topics import TopicNames, TopicState
 from stream_dedup.index.volume.memory import MemoryStore
-from stream_dedup.indexer.dependencies import IndexerDependencies, PublisherPace
+from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import client, transaction
@@ -470,8 +470,6 @@ def dependencies_of_index(slot: str) -> IndexerDependencies:
         "open_store": lambda _: Volume(WORLD.volumes[slot]),
         "beside": lambda _: None,  # a twin has no folder, and two replicas must not share one
         "make_thread": SideThread,
-        "make_transactions": _transactions,
-        "pace": PublisherPace(rows=2, gap=0.05, look=0.3, patience=1.0, rest=0.3),
         "logger": Log(),
     }
     return IndexerDependencies(slot, None, **twins)

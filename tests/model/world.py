@@ -77,7 +77,6 @@ FAULTS: dict[str, int] = {
     "refuse": 2,
     "calm": 2,
     "far": 0,  # what a store has is chance as well
-    "publish": 0,  # what befalls `representatives` and who writes it; only where the indexes do
     # a store that has texts for sure, and does not answer for a while; a third of all worlds has it
     "away": 0,
     # which worker gives a text up is chance: without rewinds and zombies alone can be told what
@@ -120,8 +119,6 @@ class Tuning:
     gathers: bool = True
     """Whether what comes is gathered for as long as a worker gathers, or read at once, so that more
     is read ahead."""
-    publishes: bool = False
-    """Whether the indexes write the topic `representatives`."""
     cuts: bool | None = None
     """Whether preparing is so slow that each batch is cut behind its first record; None lets the
     seed say."""
@@ -148,7 +145,7 @@ class World:
         usual = (
             Tuning(),
             Tuning(weights={"away": 6, "beyond": 2} | ANEW),
-            Tuning(weights={"publish": 6} | ANEW, publishes=True),
+            Tuning(weights=ANEW),
         )
         self.tuning = tuning or usual[seed % 3]
         self.trace: list[str] | None = [] if traces else None
@@ -196,7 +193,6 @@ class World:
             self.names.fingerprints,
             self.names.verdicts,
             self.names.begun,
-            self.names.representatives,
         ):
             self.broker.create(name, 1)
         self._say_how_documents_are_read()
@@ -415,14 +411,6 @@ class World:
                     return f"{process.name} is writing"
                 if found._index.applied != end or found._undelivered:
                     return f"{process.name} applied {found._index.applied} of {end}, answered {found._index.answered_offset}"
-                publisher = found._publisher
-                topic_id = broker.topics[self.names.representatives].id.hex()
-                if publisher is not None and (
-                    publisher._seen is None or publisher._seen.topic_id != topic_id
-                ):
-                    return f"{process.name} has not looked at representatives since it was created anew"
-                if publisher is not None and (publisher.behind or publisher._then is not None):
-                    return f"{process.name} takes representatives to be {publisher.behind} records behind"
             elif found._flow.in_flight or found._flow.stale():
                 parts = [(part.number, part.log_offset) for _, part in found._flow._parts.values()]
                 return f"{process.name} has {found._flow.in_flight} batches in flight, and waits for {parts}"
@@ -462,8 +450,6 @@ class World:
         # as the roles ask a threading.Event
         process.is_set = lambda: process.is_asked_to_stop  # type: ignore[attr-defined]
         more = dict(self.tuning.settings)
-        if slot.startswith("index"):
-            more["representatives"] = self.tuning.publishes
         settings = stand_ins.settings_of(slot, self.batch_documents, tuple(more.items()))
         if slot in self.little_memory:
             settings = settings.model_copy(update={"index_memory": LITTLE_BYTES})
@@ -705,29 +691,6 @@ class World:
         self.broker.faults.setdefault(f"{slot} append", []).append(
             chance.choice(["never", "later"])
         )
-
-    def _on_publish(self, chance: random.Random) -> None:
-        """Something befalls who writes `representatives`, or the topic."""
-        kind = chance.choice(["commit", "commit", "abort", "pause", "pause", "emptied"])
-        slot = f"index-{chance.randrange(self.tuning.indexes)}"
-        if kind == "pause":
-            for process in self.live(slot):
-                self._doom(
-                    process,
-                    chance,
-                    functools.partial(
-                        self._pause, turns=chance.randint(20, 400), is_replaced=False
-                    ),
-                )
-        elif kind == "emptied":
-            self.say("broker", "representatives is deleted and created again")
-            self.broker.create(self.names.representatives, 1)
-        elif kind == "abort":
-            self.broker.faults.setdefault(f"{slot} commit", []).append("abort")
-        else:
-            self.broker.faults.setdefault(f"{slot} commit", []).append(
-                chance.choice(["late", "unheard", "lost", "slow"])
-            )
 
     def _on_verdicts(self, _: random.Random) -> None:
         """The topic of answers is deleted and created again, with all that was in it and was not

@@ -278,7 +278,6 @@ def test_no_label_grows_with_the_crawl() -> None:
         "index_memory_bytes": "where",
         "insights_records": "result",
         "insights_sent": "result",
-        "representatives_transactions": "result",
         "search_answer_seconds": "le",
         "similarity": "le",
         "stage_duration_seconds": "le stage",

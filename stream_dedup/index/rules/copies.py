@@ -1,7 +1,6 @@
-"""Which copy of a representative is the best, and, where the log counts them, how many there were
-and when.
+"""Which copy of a representative is the best, and, where the log counts them, how many there were.
 
-    row     copies(u32) first_ms(i64) last_ms(i64) and, of the best so far: features(u32) time_ms(i64) rule(u8: by which it
+    row     copies(u32) and, of the best so far: features(u32) time_ms(i64) rule(u8: by which it
             beat what was best before; 0, it is the representative itself) source(u32) offset(i64)
 
 A representative has a row, under its entry's number, once it has a better copy or a copy that was
@@ -17,7 +16,7 @@ forgotten is nowhere in here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,13 +24,11 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.index.rules.published import Published
 from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.entries import EntryBytes
 from stream_dedup.index.volume.layout import (
     COPIES,
     PREFIX_BEST_ID,
-    PREFIX_COPIES,
     best_id_key,
     copies_key,
     number_of,
@@ -55,28 +52,11 @@ class Copies(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-class BestCopy(NamedTuple):
-    """What is known of a representative's copies. `rule`: 0, the representative itself is the best,
-    and `id` is not told.
-    """
-
-    id: bytes
-    copies: int
-    first_ms: int
-    last_ms: int
-    rule: int
-    source: int
-    offset: int
-
-
 class CopyCounts:
-    """The rows of all representatives that have copies; what changes is told to `published`, if
-    anybody wants to know.
-    """
+    """The rows of all representatives that have copies."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.published: Published | None = None
         self._rows = np.zeros(_ROWS_AT_FIRST, COPIES)
         self._places: dict[int, int] = {}  # where among them an entry's row is
         self._used = 0
@@ -118,11 +98,7 @@ class CopyCounts:
         is_better = np.flatnonzero(better).tolist()
         for at in is_better:
             self._ids.changed[numbers[at]] = ids[at]
-        changed = asked.tolist() if counts else is_better
         self._changed.update(chosen if counts else [numbers[at] for at in is_better])
-        if self.published is not None:
-            for at in changed:
-                self.published.note(numbers[at], int(first.sources[at]), int(first.offsets[at]))
         return told, better
 
     def move(self, old: Sequence[int], first: int) -> None:
@@ -141,8 +117,6 @@ class CopyCounts:
         self._ids.changed.update(
             (number, ids[before]) for number, before in enumerate(old, first) if before in ids
         )
-        if self.published is not None:
-            self.published.move([old[number - first] for number in moved], moved)
 
     def drop(self, numbers: Collection[int]) -> None:
         """Drop the rows of entries that are no representatives any more."""
@@ -165,34 +139,8 @@ class CopyCounts:
             if identifier in ids and number >= self._dropped_below:
                 self._ids.changed[number] = b""
 
-    def numbers(self) -> Iterator[int]:
-        """Yield the stored numbers of the entries that have copies, ascending."""
-        return (number_of(key) for key, _ in self._store.scan(PREFIX_COPIES))
-
-    def stored(self, numbers: Sequence[int]) -> list[BestCopy | None]:
-        """Return what is stored of the copies of these entries; None for one that has none, or is
-        gone.
-        """
-        rows = self._store.get_many(list(map(copies_key, numbers)))
-        ids = self._store.get_many(list(map(best_id_key, numbers)))
-        found: list[BestCopy | None] = []
-        for raw, identifier in zip(rows, ids, strict=True):
-            if raw is None:
-                found.append(None)
-                continue
-            if len(raw) != COPIES.itemsize:
-                raise FormatError(_DAMAGED)
-            copies, first_ms, last_ms, _, _, rule, source, offset = _ROW.unpack(raw)
-            found.append(
-                BestCopy(identifier or b"", copies, first_ms, last_ms, rule, source, offset)
-            )
-        return found
-
-    def add_writes(self, writes: Writes, applied: int) -> None:
-        """Add what changed since the last call, all of it below the log offset `applied`."""
-        if self.published is not None:
-            changed_ids = self._ids.changed.keys() - self._gone
-            self.published.add_writes(writes, self._changed | changed_ids, self._gone, applied)
+    def add_writes(self, writes: Writes) -> None:
+        """Add what changed since the last call."""
         if self._dropped_below > self._passed:
             writes.delete_range(copies_key(self._passed), copies_key(self._dropped_below))
             self._passed = self._dropped_below
@@ -275,17 +223,13 @@ def _count(
     """
     for at in range(len(places)):
         row, i = rows[places[at]], asked[at]
-        if row.copies == 0:
-            row.first_ms = row.last_ms = first.times_ms[i]
-            if row.rule == 0:
-                row.features, row.time_ms = first.features[i], first.times_ms[i]
-                row.source, row.offset = first.sources[i], first.offsets[i]
+        if row.copies == 0 and row.rule == 0:
+            row.features, row.time_ms = first.features[i], first.times_ms[i]
+            row.source, row.offset = first.sources[i], first.offsets[i]
         if counts:
             if row.copies < _COPIES_MAX:
                 row.copies += 1
             told[i] = row.copies
-            row.first_ms = min(row.first_ms, copies.times_ms[i])
-            row.last_ms = max(row.last_ms, copies.times_ms[i])
         mine = (copies.features[i], copies.times_ms[i])
         if beats_first[i] and _is_better(rule, *mine, row.features, row.time_ms):
             better[i] = row.rule = rule

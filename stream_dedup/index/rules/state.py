@@ -106,7 +106,7 @@ class IndexState:
         self.sources.add_writes(writes)
         self.positions.add_writes(writes)
         self.generations.add_writes(writes)
-        self.copies.add_writes(writes, applied)
+        self.copies.add_writes(writes)
         self.last_texts.add_writes(writes)
         if self.entries is not None:
             self.entries.add_writes(writes)

@@ -27,11 +27,6 @@ first byte tells what.
     b entry(u64)            the id of the best copy; not there where that is the representative itself, or has no id
     l entry(u64)            the digest(16) of the text that an id had last, under its latest representative, of another text:
                             `last_texts`
-    p entry(u64)            of a representative that the topic `representatives` holds or is owed, where it lies, and below
-                            which log offset its last change lies: source(u32) offset(i64)
-                            changed_below(u64) gone_by_order(u8: 0 or 1); see `published`
-    P                       changed_below(u64): there as long as what lies under `p` is kept; all of it counts as changed below
-                            this log offset
     F                       of the files beside the volume: format(u16) base(u64), the entry that their rows' numbers count
                             from; not there while none count. See `beside`
     f group(u64)            the digests of 4,096 rows, of each column in their order(u64 x columns)
@@ -96,8 +91,6 @@ PREFIX_ANSWER: Final = b"a"
 PREFIX_COPIES: Final = b"c"
 PREFIX_BEST_ID: Final = b"b"
 PREFIX_LAST_TEXT: Final = b"l"
-PREFIX_PUBLISHED: Final = b"p"
-KEY_PUBLISHED: Final = b"P"
 KEY_BESIDE: Final = b"F"
 PREFIX_BESIDE_ROWS: Final = b"f"
 PREFIX_BESIDE_TABLE: Final = b"o"
@@ -130,17 +123,11 @@ KEPT: Final = np.dtype(
 )  # fmt: skip
 COPIES: Final = np.dtype(
     [
-        ("copies", "<u4"), ("first_ms", "<i8"), ("last_ms", "<i8"), ("features", "<u4"), ("time_ms", "<i8"),
+        ("copies", "<u4"), ("features", "<u4"), ("time_ms", "<i8"),
         ("rule", "u1"), ("source", "<u4"), ("offset", "<i8"),
     ]
 )  # fmt: skip
 """What `index.rules.copies` keeps of a representative; its docstring tells the fields."""
-
-
-PUBLISHED: Final = np.dtype(
-    [("source", "<u4"), ("offset", "<i8"), ("changed_below", "<u8"), ("gone_by_order", "?")]
-)
-"""What `index.rules.published` keeps of a representative."""
 
 
 @lru_cache
@@ -238,7 +225,6 @@ kept_key: Final = partial(_key, _U64, PREFIX_KEPT)
 copies_key: Final = partial(_key, _U64, PREFIX_COPIES)
 best_id_key: Final = partial(_key, _U64, PREFIX_BEST_ID)
 last_text_key: Final = partial(_key, _U64, PREFIX_LAST_TEXT)
-published_key: Final = partial(_key, _U64, PREFIX_PUBLISHED)
 beside_rows_key: Final = partial(_key, _U64, PREFIX_BESIDE_ROWS)
 beside_table_key: Final = partial(_key, _U64, PREFIX_BESIDE_TABLE)
 removed_key: Final = partial(_key, _U64, PREFIX_REMOVED)
