@@ -16,6 +16,8 @@ from typing import Any
 
 from stream_dedup import fingerprinting
 from stream_dedup.fingerprinting.characters import (
+    APOSTROPHES,
+    CHILLUS,
     CODE_POINTS,
     HAN,
     IGNORED,
@@ -75,7 +77,7 @@ def _kind(code_point: int) -> int:
         return IGNORED | flags
     if character.isspace():
         return SPACE | flags
-    if category[0] not in "LMN":
+    if category[0] not in "LMN" or character in APOSTROPHES:
         return SEPARATOR | flags
     ideograph = unicodedata.name(character, "").startswith(
         ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH")
@@ -146,7 +148,7 @@ def _folding(code_point: int, seconds: frozenset[str]) -> str:
         return ">FFFD"
     if kind & KIND_BITS == SPACE:
         return ">20"
-    folded = unicodedata.normalize("NFKC", character).casefold()
+    folded = CHILLUS.get(code_point, unicodedata.normalize("NFKC", character).casefold())
     mapped = unicodedata.normalize("NFKC", folded)
     combining = unicodedata.combining(character)
     if (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
+from stream_dedup.fingerprinting.characters import APOSTROPHES
 from stream_dedup.fingerprinting.spellings import END
 from tables.characters import FOLDER, ranges, require_version
 
@@ -26,6 +27,7 @@ _BY_HAND = {
     0x06C0: 0x0647,  # heh with yeh
     0x06C1: 0x0647,  # heh goal
     0x0640: 0,  # tatweel
+    **dict.fromkeys(map(ord, "`\u2018\u2019" + APOSTROPHES), ord("'")),
 }
 
 

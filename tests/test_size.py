@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_668
+WHOLE = 33_673
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
@@ -18,7 +18,7 @@ CEILINGS = {
     "console": 1_348,
     "control": 450,
     "demo": 1_050,
-    "fingerprinting": 2_789,
+    "fingerprinting": 2_794,
     "ground": 1_542,
     "index": 5_964,
     "indexer": 588,

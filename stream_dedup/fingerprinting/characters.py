@@ -15,7 +15,7 @@ The kinds of a normalised text's characters decide where its words are:
 - `UNSPACED`: letters and marks of the other scripts that are written without spaces between words: those which
   UAX #14 puts into line breaking class SA (Thai, Lao, Khmer, Myanmar, Tai, Ahom), the syllabaries
   (Hiragana, Katakana, Bopomofo, Yi) and the ideographic scripts beside Han (Tangut, Nushu, Khitan).
-- `SEPARATOR`: everything else. `SPACE`: a separator that is white space, as `str.isspace` sees it.
+- `SEPARATOR`: everything else, and the letters of `APOSTROPHES`. `SPACE`: a separator that is white space, as `str.isspace` sees it.
 - `IGNORED`: default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags): removed by
   normalising, as NFKC_Casefold of the Unicode standard does, so that inserting them does not make a
   text new.
@@ -50,6 +50,24 @@ SEPARATOR, WORD, HAN, UNSPACED, SPACE, IGNORED = range(6)
 KIND_BITS = 0x07
 MARK = 0x08
 UNASSIGNED = 0x10
+
+APOSTROPHES = "\u02bb\u02bc"
+"""Letters that keyboards write as apostrophes or quotation marks, which separate words: `o\u02bb` and
+`g\u02bb` of Uzbek, the apostrophe of Ukrainian."""
+
+CHILLUS = {
+    0x0D54: "\u0d2e\u0d4d",
+    0x0D55: "\u0d2f\u0d4d",
+    0x0D56: "\u0d34\u0d4d",
+    0x0D7A: "\u0d23\u0d4d",
+    0x0D7B: "\u0d28\u0d4d",
+    0x0D7C: "\u0d30\u0d4d",
+    0x0D7D: "\u0d32\u0d4d",
+    0x0D7E: "\u0d33\u0d4d",
+    0x0D7F: "\u0d15\u0d4d",
+}
+"""Letters of Malayalam without a vowel, and consonant and virama, which texts from before Unicode
+5.1 have with a joiner behind them."""
 
 # Actions of the foldings besides 1 to 254, a combining class, and from `MAPPED` on, a number of a
 # mapping.

@@ -15,7 +15,9 @@ tags) are removed, as
 3. Runs of combining marks are cut after `MARKS_MAX`: the stream-safe limit of UAX #15. Canonical
 ordering is quadratic
    in such a run, and no text of any language comes near the limit.
-4. NFKC, full case folding, and NFKC again, because folding can undo it.
+4. A chillu of Malayalam becomes consonant and virama (the joiner of the older spelling went in step
+2); NFKC, full
+   case folding, and NFKC again, because folding can undo it.
 5. Every stretch of white space becomes one space; none is left at the ends.
 
 Punctuation and symbols stay: the text digest covers them, so `exact` means what it says, and texts
@@ -104,8 +106,8 @@ def _clean(code_points: Any, kinds: Any, out: Any) -> Any:
 
 
 def fold_fully(text: str) -> str:
-    """Return NFKC, case folding, NFKC of a text whose code points are all assigned."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    """Return step 4 of a text whose code points are all assigned."""
+    folded = unicodedata.normalize("NFKC", text.translate(characters.CHILLUS)).casefold()
     return unicodedata.normalize("NFKC", folded)
 
 

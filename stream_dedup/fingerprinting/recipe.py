@@ -54,7 +54,7 @@ from stream_dedup.ground.sketch import SKETCH_BYTES
 
 # Raise this with any change of the code that changes a print or a digest; data files digest
 # themselves into the id.
-RULES_VERSION = 2
+RULES_VERSION = 3
 DEFAULT = "words"
 DIGEST_BYTES = 16
 

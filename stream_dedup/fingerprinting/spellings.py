@@ -2,8 +2,8 @@
 taken after.
 
 Invariants: folding twice changes nothing; a code point becomes one of at most two bytes of UTF-8,
-or nothing, beside any neighbours; a letter stays a letter, so that words begin and end where they
-did; the table is part of the recipe (its digest is in the recipe id). The digest that finds exact
+or nothing, beside any neighbours; what stands in words stays there, so that words begin and end
+where they did; the table is part of the recipe (its digest is in the recipe id). The digest that finds exact
 copies does not see it: two spellings of one text are near, at a similarity of 1, and `exact` still
 means the same normalised text.
 
@@ -16,6 +16,8 @@ Meilisearch's charabia do:
   the dotless `ı` is `i`, because capitals of Turkish are folded by the rule of other languages.
 - Arabic: alef wasla is alef; yeh without dots, Persian yeh and yeh barree are yeh; keheh is kaf; teh marbuta and the forms of
   heh are heh. Both rows of digits are ASCII's.
+- Apostrophes (backtick, single quotation marks, the letters of `characters.APOSTROPHES`) are ASCII's; in all recipes they
+  separate words.
 - Cyrillic: `ё` is `е`. Other Cyrillic letters with marks (`й`, `ї`, `ў`) are letters of their own.
 
 `spellings.txt` holds the table as ranges, and is only ever made by `python -m tables.spellings`,
@@ -38,13 +40,13 @@ from stream_dedup.machine.compiled import inlined, kernel
 
 # What is folded: some of the code points that take two bytes in UTF-8, and some of those from
 # `_BEGIN` to `END`.
-_TWO_BYTES, _BEGIN, END = 0x800, 0x1DC0, 0x2000
+_TWO_BYTES, _BEGIN, END = 0x800, 0x1DC0, 0x2020
 _ROOM: Final = 8  # a code point is written with all the bytes that it may have
 _FILE = Path(__file__).with_name("spellings.txt")
 
-# First bytes of code points that may be folded: those of two bytes, from U+00C0 to U+06FF, and
-# those of three.
-_FIRST_OF_TWO, _LAST_OF_TWO, _OF_THREE = 0xC3, 0xDB, 0xE1
+# First bytes of code points that may be folded: the backtick, those of two bytes, from U+00C0 to
+# U+06FF, and those of three.
+_BACKTICK, _FIRST_OF_TWO, _LAST_OF_TWO, _OF_THREE = 0x60, 0xC3, 0xDB, (0xE1, 0xE2)
 # Bits of a row of `written`.
 _LENGTH, IS_WORD = 16, 18
 STAYS: Final = 3 << _LENGTH
@@ -70,7 +72,7 @@ def digest() -> bytes:
 
 @cache
 def written(*, folded: bool = False) -> NDArray[np.uint32]:
-    """Return what `spell` writes for each code point below 0x2000.
+    """Return what `spell` writes for each code point below `END`.
 
     From the lowest bit: the last byte, the first byte (the same, if it is one), how many these are,
     or 3 if the code point stays and has three; and from `IS_WORD` on whether it stands in words.
@@ -119,7 +121,10 @@ def _may_fold(data: Any, offsets: Any, may: Any) -> None:
             found |= np.uint8(
                 np.uint8(byte - np.uint8(_FIRST_OF_TWO)) <= np.uint8(_LAST_OF_TWO - _FIRST_OF_TWO)
             )
-            found |= np.uint8(byte == np.uint8(_OF_THREE))
+            found |= np.uint8(byte == np.uint8(_OF_THREE[0])) | np.uint8(
+                byte == np.uint8(_OF_THREE[1])
+            )
+            found |= np.uint8(byte == np.uint8(_BACKTICK))
         may[text] = found
 
 

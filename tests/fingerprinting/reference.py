@@ -83,6 +83,8 @@ def _has(character: str, flag: int) -> bool:
 
 
 def _fold(text: str) -> str:
+    for chillu, consonant in zip("ൺൻർൽൾൿൔൕൖ", "ണനരലളകമയഴ", strict=True):
+        text = text.replace(chillu, consonant + "\N{MALAYALAM SIGN VIRAMA}")
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
