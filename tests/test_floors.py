@@ -56,7 +56,7 @@ ONLY = {
         "fingerprinting/hashes.py",
         "index/tables/kept.py",
         "index/volume/beside.py",
-        "worker/prepare.py",
+        "log/records.py",
     },
     "resiliparse": {"inputs/html_child.py"},
     "webencodings": {"inputs/charset.py"},

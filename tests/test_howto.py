@@ -153,7 +153,7 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
     ((topic, value, key),) = sent
     found = Decoder(settings("scrapy")[0]).decode(Message(topic, 0, 0, key, value, 5, []))
     assert topic == "documents"
-    assert found == DecodedDocument("Grüße", "https://a.example/ü".encode(), 5, 0)
+    assert found == DecodedDocument("Grüße", "https://a.example/ü".encode(), 5, 0, site="a.example")
     assert stats == {"documents/written": 1, "documents/failed": 1}
     assert "https://a.example/ü was not written: too large" in caplog.text
     assert [one.input_preset for one in settings("scrapy")] == [

@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_673
+WHOLE = 33_644
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 486,
     "checks": 680,
-    "cli": 4_113,
+    "cli": 3_695,
     "console": 1_348,
     "control": 450,
     "demo": 1_050,
@@ -32,7 +32,7 @@ CEILINGS = {
     "search": 1_246,
     "service": 895,
     "settings": 699,
-    "worker": 2_093,
+    "worker": 2_090,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -13,10 +13,10 @@ import typer
 
 from stream_dedup.checks.declaration import reading_of, reading_text
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.cli.orders import append, log_names
 from stream_dedup.control import declaration
 from stream_dedup.control.beginnings import write_down
 from stream_dedup.control.inforce import InForce, change_fields
+from stream_dedup.control.orders import append, log_names
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity

@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from stream_dedup.cli.options import Given, JsonOption, command
-from stream_dedup.cli.orders import OrderDependencies, record_at
+from stream_dedup.control.orders import OrderDependencies, record_at
 from stream_dedup.control.rewind import POSITION_FORM
 from stream_dedup.fingerprinting import Fingerprinter, Recipe, explain_features, number_of
 from stream_dedup.ground.better import BetterRule, beats

@@ -11,9 +11,9 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.cli.orders import append, log_names
 from stream_dedup.control import declaration
 from stream_dedup.control.forget import KnownId, log_form
+from stream_dedup.control.orders import append, log_names
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table, progress

@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.cli.orders import OrderDependencies
 from stream_dedup.control import rewind
 from stream_dedup.control.beginnings import read_marks
+from stream_dedup.control.orders import OrderDependencies
 from stream_dedup.control.rewind import left_up_to
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.printable import counted

@@ -21,10 +21,10 @@ import typer
 
 from stream_dedup.cli.load import hint_of_pages, record_of
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
-from stream_dedup.cli.orders import log_names
 from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.control import declaration
 from stream_dedup.control.inforce import InForce
+from stream_dedup.control.orders import log_names
 from stream_dedup.control.seed import SeedProgress, file_source
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, Reason

@@ -7,7 +7,7 @@ without our headers (somebody else's) is shown as such, never a crash.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from stream_dedup.ground.document import SAME_TEXT, Message
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
 from stream_dedup.inputs.decoder import Decoder
-from stream_dedup.kafka import reader
+from stream_dedup.kafka import Admin, read_partition, reader
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
 
@@ -39,6 +39,13 @@ def tap_command(
         bool,
         typer.Option(
             "--from-beginning", help="Begin with the oldest verdicts instead of the next one."
+        ),
+    ] = False,
+    until_now: Annotated[
+        bool,
+        typer.Option(
+            "--until-now",
+            help="Show what the topics hold, by topic and partition, instead of waiting for more.",
         ),
     ] = False,
     limit: Annotated[
@@ -63,9 +70,14 @@ def tap_command(
     shown = 0
     id_of = ids_of(settings)
     try:
-        if not as_json:
+        if not as_json and not until_now:
             note(f"Verdicts from {', '.join(topics)}; Ctrl-C ends.")
-        for message in reader(settings, topics, from_beginning=from_beginning):
+        messages = (
+            _kept(settings, topics)
+            if until_now
+            else reader(settings, topics, from_beginning=from_beginning)
+        )
+        for message in messages:
             if message is None:
                 continue
             tapped = describe(message, names.dead_letters, id_of(message))
@@ -81,6 +93,16 @@ def tap_command(
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def _kept(settings: Settings, topics: Sequence[str]) -> Iterator[Message]:
+    """Yield the records that topics hold now, by partition."""
+    admin = Admin(settings)
+    for topic in topics:
+        _, partitions = admin.topic_ids([topic]).get(topic, ("", 0))
+        for partition in range(partitions):
+            end = admin.end_offset(topic, partition)
+            yield from read_partition(settings, topic, partition, until=end)
 
 
 @dataclass(frozen=True, slots=True)

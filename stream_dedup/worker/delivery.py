@@ -23,11 +23,12 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.kafka import LogAppender, Outcome, Result, TransactionalOutput
 from stream_dedup.log import epochs, records
+from stream_dedup.log.records import value_digest
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.dependencies import WorkerContext
 from stream_dedup.worker.insights import HostCounter
 from stream_dedup.worker.outputs import EmittedBatch, OutputWriter
-from stream_dedup.worker.prepare import InFlight, value_digest
+from stream_dedup.worker.prepare import InFlight
 
 _ANSWER_SECONDS = 0.003
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import (
@@ -466,7 +465,7 @@ class Preparer:
                     source=source.astype(np.uint16),
                     offset=messages.offsets[asked],
                     value_digest=np.fromiter(
-                        map(value_digest, map(messages.values.__getitem__, asked.tolist())),
+                        map(records.value_digest, map(messages.values.__getitem__, asked.tolist())),
                         np.uint64,
                         count,
                     ),
@@ -482,13 +481,3 @@ class Preparer:
                 )
             )
             batch.parts.append(Part(self._number, raw, asked.tolist()))
-
-
-def value_digest(value: bytes | None) -> int:
-    """Return XXH3-64 of a raw value: it tells a redelivery from another document at the same
-    position.
-
-    Two values that collide would have to come to one offset of one topic, so this is no place for
-    an attack.
-    """
-    return xxhash.xxh3_64_intdigest(value or b"")

@@ -286,14 +286,20 @@ class Filter:
         return self.start("index"), self.start("worker")
 
     def command(
-        self, *words: object, code: int | None = 0, **environment: str
+        self, *words: object, code: int | None = 0, stdin: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of ours with the filter's settings, in a process that must end with `code`
         unless that is None."""
         line = [sys.executable, "-m", "stream_dedup", *map(str, words)]
         around = child_environment({}) | self.environment | environment
         done = subprocess.run(
-            line, env=around, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+            line,
+            env=around,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            check=False,
         )
         assert code in (None, done.returncode), done.stdout + done.stderr
         return done

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stream_dedup.cli import explain
-from stream_dedup.cli.orders import OrderDependencies, SourcePlace, source_of
 from stream_dedup.control import rewind
+from stream_dedup.control.orders import OrderDependencies, SourcePlace, source_of
 from stream_dedup.fingerprinting import Recipe, explain_features
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import InputError

@@ -21,8 +21,8 @@ from unittest import mock
 
 import numpy as np
 
-from stream_dedup.cli.orders import OrderDependencies
 from stream_dedup.control import beginnings
+from stream_dedup.control.orders import OrderDependencies
 from stream_dedup.fingerprinting.recipe import Prints
 from stream_dedup.ground.addresses import TextAddress
 from stream_dedup.ground.document import DeadLetter, Message

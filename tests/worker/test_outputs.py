@@ -27,10 +27,11 @@ from stream_dedup.ground.messages import NO_TIMESTAMP
 from stream_dedup.kafka import Output
 from stream_dedup.log import records
 from stream_dedup.log.answers import Judgement, LogAnswer, Verdicts, decode, encode
+from stream_dedup.log.records import value_digest
 from stream_dedup.proof.controls import retracted
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.outputs import EmittedBatch, EmittedCounts, OutputWriter
-from stream_dedup.worker.prepare import Decided, InFlight, Part, value_digest
+from stream_dedup.worker.prepare import Decided, InFlight, Part
 
 PLACE = LogPlace(9, 0)
 KEPT = Representative(Position("documents", bytes(16), 1, 5), b"https://a.example/", 0)

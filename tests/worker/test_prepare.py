@@ -17,9 +17,10 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
+from stream_dedup.log.records import value_digest
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import prepare
-from stream_dedup.worker.prepare import Preparer, value_digest
+from stream_dedup.worker.prepare import Preparer
 
 TOPIC_ID = bytes(range(16))
 RECORD_BYTES_MAX = 6000
