@@ -21,6 +21,7 @@ from stream_dedup.ground.topics import (
     TopicNames,
     TopicState,
     log_problems,
+    removed_from_log,
 )
 from stream_dedup.log import epochs
 from stream_dedup.log.records import DOCUMENTS_MAX, RECORD_BYTES_MAX
@@ -98,13 +99,9 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
     for sentence in () if begun is None else log_problems(names.begun, begun, BEGUN):
         problems.refuse(sentence)
     if facts.log is not None and facts.log[0] > 0:
-        problems.refuse(
-            f"The log {names.fingerprints} begins at offset {facts.log[0]}, so records of it were "
-            "removed. Verdicts could "
-            "not be rebuilt from it, and documents that were duplicates would be kept again. "
-            "Restore it from a backup, or "
-            "begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
-        )
+        # An index compares the offset with its volume.
+        report = problems.refuse if names.documents in facts.asked else problems.warn
+        report(removed_from_log(names.fingerprints, facts.log[0]))
     held = "" if facts.log is None else f"; it holds {counted(facts.log[1], 'record')}"
     yield from problems.or_ok(f"{names.fingerprints} is one order, kept for ever{held}.")
 

@@ -381,6 +381,16 @@ def log_problems(name: str, found: TopicState, kind: str = FINGERPRINTS) -> list
     return problems
 
 
+def removed_from_log(log: str, low: int) -> str:
+    """Return what it means that the log begins at another offset than 0, and what to do."""
+    return (
+        f"The log {log} begins at offset {low}, so records of it were removed. Indexes that have "
+        "applied them go on, and their verdicts stay right. A worker cannot start, and a new index "
+        "only from a snapshot (STREAM_DEDUP_SNAPSHOTS). Restore the log from a backup, or begin "
+        "anew with another STREAM_DEDUP_TOPIC_PREFIX."
+    )
+
+
 def as_rows(desired: Sequence[Topic], changes: Sequence[TopicChange]) -> list[dict[str, object]]:
     """Return the plan as rows for a table or JSON: one per step, and one for each topic that is as
     it should be.

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-from stream_dedup.service.metrics import BatchHistogram, RoleMetrics
+from stream_dedup.service.metrics import BatchHistogram, KeptMetrics
 
 # As `Index.searches` counts: its place k ends with 2^k - 1. Beyond a million it no longer matters
 # by how much.
@@ -50,7 +50,7 @@ _GROWN = {
 }
 
 
-class IndexMetrics(RoleMetrics):
+class IndexMetrics(KeptMetrics):
     """What an index reports."""
 
     def __init__(self) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from stream_dedup.checks.volume import of_another_log
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import clear_unfinished
@@ -26,10 +27,11 @@ from stream_dedup.indexer.dependencies import IndexerDependencies
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.pace import CatchUpPace
 from stream_dedup.indexer.snapshots import CHILD_BYTES, Snapshots
-from stream_dedup.kafka import TopicLives, is_another
+from stream_dedup.kafka import Lives, LostTopicError, TopicLives, VerdictWriter, is_another
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.health import Health
+from stream_dedup.service.kept import KeptTopics
 from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
 
@@ -52,12 +54,21 @@ def run(settings: Settings, stop: threading.Event) -> None:
     api = IndexApi()
     topic = settings.topic_names.fingerprints
     frame = RoleFrame(
-        topic, "opening the volume", metrics.registry, around.logger, api.routes(), around.failpoint
+        topic,
+        "opening the volume",
+        metrics.registry,
+        around.logger,
+        api.routes(),
+        around.failpoint,
+        make_kept=lambda health: KeptTopics(settings, health, metrics, around.logger),
     )
 
     def make(role: RunningRole) -> Callable[[], None]:
         indexer = role.watch.begin(
-            stop, lambda: Indexer(settings, metrics, role.health, api, around)
+            stop,
+            lambda: Indexer(
+                settings, metrics, role.health, api, around, partial(role.watch.begin, stop)
+            ),
         )
         return lambda: indexer.run(stop)
 
@@ -74,9 +85,12 @@ class Indexer:
         health: Health,
         api: IndexApi,
         dependencies: IndexerDependencies,
+        insist: Callable[[Callable[[], VerdictWriter]], VerdictWriter] = lambda make: make(),
     ) -> None:
         """Open the volume and Kafka's clients, and announce from where answers come if the volume
         is new.
+
+        `insist` makes a writer again and again, until the topic of answers is there.
         """
         self._metrics = metrics
         self._api = api
@@ -111,9 +125,14 @@ class Indexer:
         self._name = client.encode()
         self._log_reader = dependencies.make_log_reader(settings, names.fingerprints, client)
         low, self._catch_up_to = self._log_reader.watermarks()
-        self._writer = dependencies.make_verdict_writer(
-            settings, names.verdicts, f"{client}-verdicts"
+        self._insist = insist
+        self._make_writer: Callable[[], VerdictWriter] = partial(
+            dependencies.make_verdict_writer, settings, names.verdicts, f"{client}-verdicts"
         )
+        self._ask_for_answers: Callable[[], Lives] = lambda: dependencies.make_admin(
+            settings
+        ).topic_ids([names.verdicts])
+        self._writer = self._make_writer()
         folder = volume_in(settings.index_dir)
         if folder != settings.index_dir:
             self._logger.warning(
@@ -213,10 +232,17 @@ class Indexer:
     def run(self, stop: threading.Event) -> None:
         """Apply the log and answer until `stop` is set."""
         try:
-            for offset, raw in self._index.answers_since(self._index.answered_offset):
-                self._send(offset, raw)
+            is_sent = False
             while not stop.is_set():
-                self._turn()
+                try:
+                    if not is_sent:
+                        for offset, raw in self._index.answers_since(self._index.answered_offset):
+                            self._send(offset, raw)
+                        is_sent = True
+                    self._turn()
+                except LostTopicError as error:
+                    is_sent = False
+                    self._answer_anew(error)
             self._writer.flush()
             self._index.flush()
             self._logger.info(
@@ -228,6 +254,27 @@ class Indexer:
                 self._snapshots.close()
             self._log_reader.close()
             self._index.close()
+
+    def _answer_anew(self, error: LostTopicError) -> None:
+        """Write answers to another topic of the same name, once it is there; what was not answered
+        durably follows.
+
+        What the topic that is gone held, workers ask for anew.
+
+        Raises:
+            GoneError: the role is to stop meanwhile.
+        """
+        self._logger.error("answers cannot be written", reason=str(error))
+
+        def make() -> VerdictWriter:
+            self._health.beat()
+            if not self._ask_for_answers():
+                raise GoneError(str(error))
+            return self._make_writer()
+
+        self._writer = self._insist(make)
+        self._undelivered.clear()
+        self._logger.warning("answers are written again", since=self._index.answered_offset)
 
     def _turn(self) -> None:
         self._health.beat()

@@ -54,10 +54,10 @@ def topic_bounds(settings: Settings, topic: str, partitions: int) -> dict[int, B
 
 
 def group_offsets(
-    settings: Settings, group: str, topic: str, partitions: int
+    settings: Settings, group: str, topic: str, partitions: int, *, is_stable: bool = True
 ) -> dict[int, OwnedOffset]:
-    """Return the committed offset and metadata of each partition, once no transaction that moves
-    them is open.
+    """Return the committed offset and metadata of each partition: with `is_stable`, once no
+    transaction that moves them is open; otherwise the last known one.
 
     Asked through a consumer that joins nothing, because the administrator's question can crash
     librdkafka when the group's coordinator moves (librdkafka #5040).
@@ -65,7 +65,9 @@ def group_offsets(
     Raises:
         BrokerError: such a transaction stays open, or the coordinator does not answer.
     """
-    with contextlib.closing(make_consumer(consumer_config(settings, "offsets", group))) as consumer:
+    fixed = {} if is_stable else {"isolation.level": "read_uncommitted"}
+    config = consumer_config(settings, "offsets", group, fixed)
+    with contextlib.closing(make_consumer(config)) as consumer:
         wanted = [TopicPartition(topic, part) for part in range(partitions)]
         found = ask_committed(consumer, wanted, f"of group {group}")
     return {part: owned for (_, part), owned in found.items()}

@@ -41,7 +41,7 @@ class Health:
         self._last_beat_seconds: float | None = None
         self._ready = RoleState(False, "The role has not begun its work yet.")
         self._startup = RoleState(False, "The role is starting.", 0.0)
-        self._held: Callable[[], str] = str
+        self._holds: list[Callable[[], str]] = []
 
     def beat(self) -> None:
         """Say that the loop has turned."""
@@ -54,7 +54,7 @@ class Health:
 
     def hold(self, held: Callable[[], str]) -> None:
         """Be not ready whenever `held()` says why."""
-        self._held = held
+        self._holds.append(held)
 
     def startup(self, progress: float, text: str) -> None:
         """Say how far the start is, from 0 to 1; once 1 was reached the role counts as started for
@@ -82,9 +82,9 @@ class Health:
 
     def ready_state(self) -> RoleState:
         """Return the answer to `/readyz`."""
-        held = self._held()
+        held = [sentence for hold in self._holds if (sentence := hold())]
         if held:
-            return RoleState(False, held)
+            return RoleState(False, "; ".join(held))
         with self._lock:
             return self._ready
 

@@ -128,6 +128,31 @@ class RoleMetrics:
         return timer
 
 
+class KeptMetrics(RoleMetrics):
+    """What a role reports that needs all records of its topics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unkept = self._gauge(
+            "stream_dedup_topic_unkept",
+            "1 where Kafka removes, or has removed, records of the topic that the role needs, else "
+            "0.",
+            ["topic"],
+        )
+
+
+class KeptSourceMetrics(KeptMetrics):
+    """The same of a role that reads `documents`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.oldest_unread = self._gauge(
+            "stream_dedup_oldest_unread_seconds",
+            "Age of the oldest record of documents that the group has not committed, by its "
+            "timestamp; 0 if there is none.",
+        )
+
+
 class DecodingMetrics(RoleMetrics):
     """What a role reports that decodes records."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,10 @@ class RoleFrame:
     routes: Sequence[BaseRoute] = ()
     failpoint: str | None = None
     make_watch: Callable[[Settings, str, Waits], Watch] = Watch
+    make_kept: Callable[[Health], AbstractContextManager[object]] = field(
+        default=lambda _: nullcontext()
+    )
+    """What looks beside the loop whether Kafka keeps what the role needs."""
     serving: Callable[[int], None] = field(default=lambda _: None)
     """Called with the port once it is open."""
 
@@ -86,6 +91,7 @@ def run_role(
             if watch.wait(stop):
                 loop = make(RunningRole(settings, health, waits, watch, stop))
                 collect_rarely()
-                loop()
+                with frame.make_kept(health):
+                    loop()
     finally:
         server.stop()

@@ -13,7 +13,7 @@ from typing import get_args
 import numpy as np
 
 from stream_dedup.ground.document import Reason, Stage
-from stream_dedup.service.metrics import BatchHistogram, DecodingMetrics
+from stream_dedup.service.metrics import BatchHistogram, DecodingMetrics, KeptSourceMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 
 _LATENCY_BUCKETS_SECONDS = (
@@ -39,7 +39,7 @@ _DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
 _SIMILARITY_BUCKETS = (0.25, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
-class WorkerMetrics(DecodingMetrics):
+class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
     """What a worker counts."""
 
     def __init__(self, recipe: str) -> None:

@@ -15,6 +15,7 @@ from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import NONCE_BYTES
 from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.kafka import LogAppender, Patience, TransactionalOutput, VerdictReader
+from stream_dedup.service.kept import KeptSource
 from stream_dedup.service.process import FreedMemory
 from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
@@ -56,6 +57,7 @@ def run(
         around.logger,
         failpoint=around.failpoint,
         make_watch=around.make_watch,
+        make_kept=lambda health: KeptSource(settings, health, metrics, around.logger),
     )
     run_role(
         settings, stop, frame, lambda running: build_worker(running, recipe, metrics, around).run

@@ -49,6 +49,7 @@ def exported() -> set[str]:
     worker, index, search = WorkerMetrics("words:test"), IndexMetrics(), SearchMetrics()
     worker.transactions.labels("committed").inc()
     worker.lag("documents", 0, 1)
+    worker.unkept.labels("documents").set(0)
     names = set()
     for metrics in (worker, index, search):
         for family in metrics.registry.collect():

@@ -1,0 +1,110 @@
+"""Kafka removes what the filter needs, under running roles: they say so, and go on as far as their
+promises reach."""
+
+from __future__ import annotations
+
+import urllib.error
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.broker.harness import Filter, Role, synthetic, wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
+
+LOT = 500
+LOOK_SECONDS = 120.0
+
+
+def readiness(role: Role) -> tuple[bool, str]:
+    """Return whether a role is ready, and its sentence."""
+    try:
+        return True, role.get("/readyz")
+    except urllib.error.HTTPError as error:
+        return False, error.read().decode()
+
+
+def unready(*roles: Role, why: str) -> None:
+    """Wait until roles are not ready for this reason, and have logged it as an error."""
+    for role in roles:
+        wait_until(lambda role=role: why in readiness(role)[1], f"{role.name}: {why}", LOOK_SECONDS)  # type: ignore[misc]
+        assert not readiness(role)[0]
+        assert any("[error" in line and why in line for line in role.log.splitlines())
+
+
+def ready(*roles: Role) -> None:
+    for role in roles:
+        wait_until(lambda role=role: readiness(role)[0], f"{role.name} is ready", LOOK_SECONDS)  # type: ignore[misc]
+
+
+def remove(crawl: Filter, topic: str, partition: int, before: int) -> None:
+    """Have Kafka remove the records of a partition below an offset."""
+    wanted = [TopicPartition(topic, partition, before)]
+    for future in crawl.admin._client.delete_records(wanted).values():
+        assert future.result(30).low_watermark == before
+
+
+def test_a_log_whose_records_are_removed(make_filter: Callable[..., Filter]) -> None:
+    """Retention on the log makes both roles unready until it is mended. Of what it removed, running
+    roles go on, and so does an index with its volume; a new one refuses."""
+    crawl = make_filter(partitions=2, batch_documents=100)
+    log = crawl.names.fingerprints
+    documents = list(synthetic(4 * LOT, 21, partitions=2))
+    index, worker = crawl.start_both()
+    count = crawl.produce(documents[:LOT])
+    crawl.wait_until_committed(count)
+    ready(index, worker)
+    assert "stream_dedup_oldest_unread_seconds 0.0" in worker.get("/metrics")
+
+    crawl.admin.set_config(log, {"retention.ms": "86400000"})
+
+    unready(
+        crawl, index, worker, why=f"The topic {log} has retention.ms=86400000, and must have -1"
+    )
+    for role in (index, worker):
+        assert f'stream_dedup_topic_unkept{{topic="{log}"}} 1.0' in role.get("/metrics")
+    crawl.command("topics", "apply")
+    ready(index, worker)
+
+    low = crawl.admin.end_offset(log, 0)
+    remove(crawl, log, 0, low)
+    for role in (index, worker):
+        role.says(f"The log {log} begins at offset {low}", LOOK_SECONDS)
+        assert readiness(role)[0], "what it has applied is no loss"
+    count += crawl.produce(documents[LOT : 2 * LOT])
+    crawl.wait_until_committed(count)
+
+    assert index.stop() == 0
+    index = crawl.start("index")
+    count += crawl.produce(documents[2 * LOT :])
+    crawl.wait_until_committed(count)
+    ready(index)
+    assert index.stop() == 0
+    fresh = crawl.start("index", STREAM_DEDUP_STATE_DIR=str(crawl.folder / "fresh"))
+    assert fresh.process.wait(LOOK_SECONDS) == 78
+    assert f"and {log} holds offsets {low} to" in fresh.log
+
+
+def test_documents_that_were_removed_before_their_verdict(
+    make_filter: Callable[..., Filter],
+) -> None:
+    """A worker whose index is away reads ahead, and Kafka removes what has no verdict yet: the
+    worker says how many records, and how to go on."""
+    crawl = make_filter(partitions=1, batch_documents=100)
+    topic = crawl.names.documents
+    index, worker = crawl.start_both()
+    count = crawl.produce(list(synthetic(LOT, 22, partitions=1)))
+    crawl.wait_until_committed(count)
+    index.kill()
+    end = count + crawl.produce(list(synthetic(LOT, 23, partitions=1)))
+    wait_until(
+        lambda: "stream_dedup_oldest_unread_seconds 0.0" not in worker.get("/metrics"),
+        "the age of unread records is measured",
+        LOOK_SECONDS,
+    )
+
+    remove(crawl, topic, 0, end)
+
+    unready(worker, why=f"Kafka removed {end - count} records before they had a verdict")
+    assert f'stream_dedup_topic_unkept{{topic="{topic}"}} 1.0' in worker.get("/metrics")

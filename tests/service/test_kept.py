@@ -1,0 +1,183 @@
+"""Whether Kafka keeps what a role needs: what is found, what is said of it, and when a role is not
+ready."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from stream_dedup.ground.document import Message, TopicPartitionKey
+from stream_dedup.ground.topics import TopicState, read_topics
+from stream_dedup.kafka import OwnedOffset
+from stream_dedup.service import kept
+from stream_dedup.service.health import Health
+from stream_dedup.service.kept import KeptSource, KeptTopics
+from stream_dedup.service.metrics import KeptMetrics, KeptSourceMetrics
+from stream_dedup.settings.settings import Settings
+
+LOG = ("fingerprints", 0)
+SETTINGS = Settings(group="g")
+
+
+class Cluster:
+    """A log and `documents` of two partitions, of which the group has committed 7 and nothing."""
+
+    def __init__(self) -> None:
+        self.config = dict(next(one.config for one in read_topics() if one.kind == LOG[0]))
+        self.spans: dict[TopicPartitionKey, tuple[int, int]] = {
+            LOG: (0, 40),
+            ("documents", 0): (3, 7),
+            ("documents", 1): (90, 95),
+        }
+        self.committed: dict[int, int | None] = {0: 7, 1: None}
+        self.stamps: dict[TopicPartitionKey, list[int | None]] = {}
+
+    def describe(self, names: list[str]) -> dict[str, TopicState]:
+        return {name: TopicState(name, b"", 1, self.config, 1) for name in names}
+
+    def topic_ids(self, names: list[str]) -> dict[str, tuple[bytes, int]]:
+        return dict.fromkeys(names, (b"", 2))
+
+    def ends(self, keys: list[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
+        return {key: self.spans[key] for key in keys}
+
+    def offsets(self, *_: object, is_stable: bool) -> dict[int, OwnedOffset]:
+        assert not is_stable, "an open transaction is no reason to wait"
+        return {part: OwnedOffset(offset, "") for part, offset in self.committed.items()}
+
+    def sample(self, _: Settings, spans: Any) -> Any:
+        for key, [(first, last)] in spans.items():
+            for offset, stamp in enumerate(self.stamps[key], self.committed[key[1]] or 0):
+                if first <= offset < last and stamp is not None:
+                    yield Message(*key, offset, None, None, stamp, [])
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+    monkeypatch.setattr(kept, "group_offsets", cluster.offsets)
+    monkeypatch.setattr(kept, "sample", cluster.sample)
+    return cluster
+
+
+def look(role: KeptTopics, cluster: Cluster) -> list[str]:
+    """Return what is logged as an error by one look."""
+    with capture_logs() as logged:
+        role.look(cluster)  # type: ignore[arg-type]
+    return [line["event"] for line in logged if line["log_level"] == "error"]
+
+
+def of_index(health: Health) -> tuple[KeptTopics, KeptMetrics]:
+    metrics = KeptMetrics()
+    return KeptTopics(SETTINGS, health, metrics, structlog.get_logger()), metrics
+
+
+def of_worker(health: Health) -> tuple[KeptSource, KeptSourceMetrics]:
+    metrics = KeptSourceMetrics()
+    return KeptSource(SETTINGS, health, metrics, structlog.get_logger()), metrics
+
+
+def is_unkept(metrics: KeptMetrics, topic: str) -> float | None:
+    return metrics.registry.get_sample_value("stream_dedup_topic_unkept", {"topic": topic})
+
+
+def health() -> Health:
+    state = Health()
+    state.ready(True, "at work")
+    return state
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("retention.ms", "1000"), ("retention.bytes", "1"), ("cleanup.policy", "compact")],
+)
+def test_a_log_that_loses_records_makes_a_role_unready(
+    cluster: Cluster, setting: str, value: str
+) -> None:
+    """Settings that remove records of the log are an error with the command that mends them, logged
+    when they come, and no more once they are gone."""
+    state = health()
+    role, metrics = of_index(state)
+    assert look(role, cluster) == []
+    assert is_unkept(metrics, "fingerprints") == 0
+
+    cluster.config[setting], wanted = value, cluster.config[setting]
+    [said] = look(role, cluster)
+
+    assert said.startswith(f"The topic fingerprints has {setting}={value}, and must have {wanted}")
+    assert said.endswith("Run `stream-dedup topics apply`.")
+    assert (state.ready_state().ok, state.ready_state().sentence) == (False, said)
+    assert is_unkept(metrics, "fingerprints") == 1
+    assert look(role, cluster) == [], "it is logged once"
+
+    cluster.config[setting] = wanted
+    assert look(role, cluster) == []
+    assert state.ready_state().ok
+    assert is_unkept(metrics, "fingerprints") == 0
+
+
+def test_what_is_gone_of_the_log_stays_an_error(cluster: Cluster) -> None:
+    """Records that are gone do not come back: logged and counted, but a role that has applied them
+    is ready, since its verdicts stay right."""
+    state = health()
+    role, metrics = of_worker(state)
+    cluster.spans[LOG] = (12, 40)
+
+    [said] = look(role, cluster)
+
+    assert said.startswith("The log fingerprints begins at offset 12, so records of it were remov")
+    assert state.ready_state().ok
+    assert is_unkept(metrics, "fingerprints") == 1
+    assert is_unkept(metrics, "documents") == 0
+
+
+def test_records_removed_before_their_verdict(cluster: Cluster) -> None:
+    """What Kafka removed of `documents` behind the committed offset has no verdict; what it removed
+    before it, or of a partition that nobody began, is no loss."""
+    state = health()
+    role, metrics = of_worker(state)
+    assert look(role, cluster) == []
+
+    cluster.spans["documents", 0] = (9, 9)
+    [said] = look(role, cluster)
+
+    assert said.startswith("documents-0 begins at offset 9, and the group g has committed up to 7")
+    assert "Kafka removed 2 records before they had a verdict" in said
+    assert "stream-dedup rewind documents-0@9" in said
+    assert state.ready_state().sentence == said
+    assert is_unkept(metrics, "documents") == 1
+
+    cluster.committed[0] = 9
+    assert look(role, cluster) == []
+    assert state.ready_state().ok
+
+
+def test_the_age_of_the_oldest_unread_record(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the timestamp of the first record behind each committed offset, whatever comes later; 0
+    where all is committed, or only markers are left."""
+    monkeypatch.setattr(kept, "time", SimpleNamespace(time=lambda: 100.0, monotonic=time.monotonic))
+    role, metrics = of_worker(Health())
+    age = metrics.oldest_unread
+
+    def seconds() -> float:
+        look(role, cluster)
+        return float(age._value.get())
+
+    assert seconds() == 0
+    cluster.spans["documents", 0] = (3, 9)
+    cluster.stamps["documents", 0] = [None, 60_000]
+    assert seconds() == 40, "a marker comes first"
+    cluster.committed[1] = 92
+    cluster.stamps["documents", 1] = [90_000, 10_000]
+    assert seconds() == 40, "records come in the order of their offsets"
+    cluster.stamps["documents", 1][0] = 30_000
+    assert seconds() == 70
+    cluster.stamps["documents", 0] = cluster.stamps["documents", 1] = [None]
+    assert seconds() == 0
