@@ -12,6 +12,7 @@ from stream_dedup.kafka.append import (
     InsightsSender,
     LoadProducer,
     LogAppender,
+    LostTopicError,
     VerdictWriter,
 )
 from stream_dedup.kafka.asking import OwnedOffset, Patience
@@ -55,6 +56,7 @@ __all__ = [
     "LoadProducer",
     "LogAppender",
     "LogReader",
+    "LostTopicError",
     "Outcome",
     "Output",
     "OwnedOffset",

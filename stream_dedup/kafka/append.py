@@ -18,7 +18,7 @@ from stream_dedup.ground.document import Headers
 from stream_dedup.ground.errors import AbortableError, BrokerError
 from stream_dedup.kafka.asking import IMPATIENT, Patience
 from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
-from stream_dedup.kafka.client import make_producer, producer_config, translate
+from stream_dedup.kafka.client import GONE, RESTORE, make_producer, producer_config, translate
 from stream_dedup.settings.settings import Settings
 
 # A broker that was killed in mid-transaction and came back left librdkafka waiting for 15 s and
@@ -125,6 +125,15 @@ def failure_of(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
     return kind(f"An output was not written: {first.str()} ({first.name()}).")
 
 
+class LostTopicError(BrokerError):
+    """The topic that is written to was deleted, or created again: this client writes nothing more,
+    and another one can.
+    """
+
+
+# What a producer says whose topic is deleted under it: that it is unknown, or only that its
+# partition is, or nothing but that the partition is destroyed.
+_TOPIC_LOST = GONE | {KafkaError._UNKNOWN_PARTITION, KafkaError._DESTROY}
 _FLUSH_SECONDS = 25.0
 _FLUSH_STEP_SECONDS = 1.0
 _INSIGHTS_MAX = 10
@@ -240,11 +249,13 @@ class LogAppender:
             self._failed = self._failed or told
             self._fatal.append(told)
         if self._failed is not None:
-            raise translate(
-                self._cause() or self._failed,
-                f"appending to {self._topic}",
-                f"Write on topic {self._topic}",
-            )
+            failed = self._cause() or self._failed
+            if failed.code() in _TOPIC_LOST:
+                raise LostTopicError(
+                    f"The topic {self._topic} was deleted, or created again ({failed.str()}). "
+                    f"{RESTORE}"
+                )
+            raise translate(failed, f"appending to {self._topic}", f"Write on topic {self._topic}")
         return result
 
 

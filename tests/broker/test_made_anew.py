@@ -44,6 +44,34 @@ def test_answers_that_their_topic_lost_are_asked_for_anew(
     Outcome(crawl).check()
 
 
+def test_indexes_wait_for_a_topic_of_answers_that_was_deleted(
+    make_filter: Callable[..., Filter],
+) -> None:
+    """Deleted under running roles: each index names the topic and waits, and goes on by itself once
+    it is there again."""
+    crawl = make_filter(partitions=2, batch_documents=100)
+    documents = list(synthetic(2 * LOT, 25, partitions=2))
+    indexes = [
+        crawl.start("index", STREAM_DEDUP_STATE_DIR=str(crawl.folder / f"index-{at}"))
+        for at in range(2)
+    ]
+    worker = crawl.start("worker")
+    count = crawl.produce(documents[:LOT])
+    crawl.wait_until_committed(count)
+
+    crawl.delete_topic(crawl.names.verdicts)
+    count += crawl.produce(documents[LOT:])
+    for index in indexes:
+        index.says("waiting for its topics", 180)
+        assert f"The topic {crawl.names.verdicts} was deleted, or created again" in index.log
+        assert "stream-dedup topics apply" in index.log
+    crawl.create_topics()
+
+    crawl.wait_until_committed(count, 180)
+    assert [role.process.poll() for role in (*indexes, worker)] == [None] * 3
+    Outcome(crawl).check()
+
+
 def test_roles_wait_for_topics_that_are_not_there_yet(make_filter: Callable[..., Filter]) -> None:
     """Started by the command that makes the topics, too, they begin once the last one is there."""
     crawl = make_filter(partitions=2, batch_documents=100)

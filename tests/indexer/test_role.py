@@ -3,19 +3,21 @@ log is made anew, it ends."""
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.errors import GoneError, StreamDedupError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer.role import Indexer
-from stream_dedup.kafka import TopicLives
+from stream_dedup.kafka import LostTopicError, TopicLives
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 from tests.worker.parts import Aside, VirtualClock
 
@@ -112,3 +114,58 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
     ):
         for _ in range(10):
             index._look_around()
+
+
+def test_answers_are_written_again_once_their_topic_is_there() -> None:
+    """An index whose topic of answers is deleted waits for it inside of the role, and then sends
+    what nobody has durably, in order."""
+    stop, topics, sent = threading.Event(), [{}, {}, {"verdicts": (b"", 1)}], []
+
+    class Writer:
+        def __init__(self, is_lost: bool) -> None:
+            self._is_lost = is_lost
+
+        def send(self, raw: bytes, _key: bytes, _delivered: object) -> None:
+            if not self._is_lost:
+                sent.append(raw)
+
+        def poll(self) -> None:
+            if self._is_lost:
+                raise LostTopicError("The topic verdicts was deleted.")
+            stop.set()
+
+        def flush(self) -> None:
+            """Everything sent is durable."""
+
+    def insist(make: Callable[[], Writer]) -> Writer:
+        while True:
+            try:
+                return make()
+            except GoneError as error:
+                waits.append(str(error))
+
+    waits: list[str] = []
+    index = role(
+        _writer=Writer(is_lost=True),
+        _make_writer=lambda: Writer(is_lost=False),
+        _ask_for_answers=lambda: topics.pop(0),
+        _insist=insist,
+        _undelivered={4: False},
+        _name=b"index",
+        _index=mock.Mock(applied=6, answered_offset=4, answers_since=lambda at: answers[at - 4 :]),
+        _health=mock.Mock(),
+        _logger=mock.Mock(),
+        _log_reader=mock.Mock(take_messages=lambda *_: []),
+        _decisions=mock.Mock(at_once=1),
+        _publisher=None,
+        _snapshots=None,
+        _api=mock.Mock(),
+        _look_around=lambda: None,
+    )
+    answers = [(4, b"four"), (5, b"five")]
+
+    index.run(stop)
+
+    assert sent == [b"four", b"five"]
+    assert waits == ["The topic verdicts was deleted."] * 2
+    assert index._undelivered == {4: False, 5: False}

@@ -349,3 +349,28 @@ def test_a_load_says_that_kafka_takes_nothing_and_ends(monkeypatch: pytest.Monke
     assert producer.flush(math.inf) == 3
     assert [one.partition(" for ")[0] for one in said] == ["Kafka has taken none of 3 records"]
     assert ("timed out" in producer.first_failure, producer.is_given_up) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [KafkaError._DESTROY, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART],
+)
+def test_a_topic_deleted_under_a_producer_is_named(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """librdkafka says that a partition is unknown, or destroyed; the cause is that its topic is
+    gone, and what helps is to create it."""
+    reports: list[Any] = []
+    steps = {
+        "produce": lambda *given: reports.append(given[-1]),
+        "poll": lambda _: reports.pop()(KafkaError(code), None),
+    }
+    put(monkeypatch, append, lambda _: Scripted(**steps))
+    writer = append.VerdictWriter(Settings(), "verdicts", "index")
+    writer.send(b"answer", b"index", print)
+
+    with pytest.raises(
+        append.LostTopicError,
+        match=r"^The topic verdicts was deleted, or created again .*with: stream-dedup topics appl",
+    ):
+        writer.poll()
