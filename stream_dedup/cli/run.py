@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from stream_dedup.cli.options import FirstStartOption, Given, StopWithParentOption, command
+from stream_dedup.ground.compiling import StoppedError
 from stream_dedup.ground.errors import (
     ConfigurationError,
     GoneError,
@@ -143,6 +144,8 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
             is_debug = logging.getLogger("stream_dedup").isEnabledFor(logging.DEBUG)
             log.critical(str(error), exit_code=error.exit_code, exc_info=is_debug)
             return error.exit_code
+        except StoppedError:
+            log.warning("stopped while it compiled kernels")
         except Exception as error:
             log.critical(
                 f"The {role} ends because of a fault of the program: {type(error).__name__}: "

@@ -59,6 +59,8 @@ from llvmlite import ir
 from numba.core import caching, cgutils, compiler, registry, serialize
 from numba.extending import intrinsic
 
+from stream_dedup.ground.compiling import COMPILING
+
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 # Its option `_nrt` is for targets without numba's runtime, and not in its types; should it go,
 # every kernel fails at once.
@@ -363,9 +365,11 @@ class _KeptCode(caching._Cache):
                 rebuild: Any = compiler.CompileResult._rebuild
                 return rebuild(target_context, *pickle.loads(pickled))  # noqa: S301 - only from private folders, see above
         _say_that_kernels_are_compiled(self._source)
+        COMPILING.begin()
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        COMPILING.end()
         if _ahead is None and sys.stderr.isatty():
             print(_ERASE, end="", file=sys.stderr, flush=True)
         directory = cache_directory(self._source)

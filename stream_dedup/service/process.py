@@ -17,8 +17,8 @@ fifth of a worker's time (11 to 19 % of the throughput in paired runs) and 6 % o
 index of a hundred million representatives has hundreds of files open, beside Kafka's connections
 and those of the HTTP port.
 
-**The end.** The first signal asks for an orderly end and interrupts nothing, so that a transaction
-in progress is finished; a second one ends the process at once, for an operator who does not want to
+**The end.** The first signal asks for an orderly end and interrupts nothing but the compiler, so
+that a transaction in progress is finished; a second one ends the process at once, for an operator who does not want to
 wait.
 """
 
@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
+from stream_dedup.ground.compiling import COMPILING
 from stream_dedup.ground.memory_limit import resident_bytes
 
 # malloc.h of the GNU C library: mallopt(3), malloc_trim(3).
@@ -131,7 +132,11 @@ def how_ended(code: int) -> str:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Give an event that the first SIGTERM or SIGINT sets; to be used in the main thread."""
+    """Give an event that the first SIGTERM or SIGINT sets; to be used in the main thread.
+
+    Raises:
+        StoppedError: the main thread compiled a kernel when the signal came.
+    """
     stop = threading.Event()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -139,6 +144,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         stop.set()
+        COMPILING.stop()
 
     before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
     try:
@@ -146,3 +152,4 @@ def stop_on_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        COMPILING.resume()

@@ -21,7 +21,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from stream_dedup.cli.run import MODULES, Role
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.service import http as http_module
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.ports import free_ports
@@ -286,3 +287,23 @@ def test_only_the_configured_address_is_bound(server: HttpServer) -> None:
         socket.create_connection(("127.0.0.2", server.port), 5),
     ):
         pass
+
+
+def test_a_server_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a starved machine an hour may pass until it serves; one whose thread has ended is an
+    error."""
+    hours = iter(range(0, 3600 * 1000, 3600))
+    monkeypatch.setattr(
+        http_module,
+        "time",
+        SimpleNamespace(monotonic=lambda: float(next(hours)), sleep=time.sleep),
+    )
+    with serving() as server:
+        assert ask(server, "/livez")[0] == 200
+
+    def fail(*_: object, **__: object) -> None:
+        """End before anything is served."""
+
+    monkeypatch.setattr(http_module._Server, "run", fail)
+    with pytest.raises(StreamDedupError, match="did not start"), serving():
+        raise AssertionError("it never served")

@@ -4,12 +4,14 @@ keeps."""
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import random
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +175,53 @@ def test_memory_that_is_kept_goes_back_when_it_is_told_to() -> None:
 
     assert asked.returncode == 0, asked.stderr
     assert int(asked.stdout) > 15_000
+
+
+COMPILES = """
+import signal, sys
+import numba
+from numba.extending import intrinsic
+from stream_dedup.ground.compiling import StoppedError
+from stream_dedup.machine.compiled import kernel
+from stream_dedup.service.process import stop_on_signals
+
+def _ask_to_stop(typing_context, number):
+    signal.raise_signal(signal.SIGTERM)
+    return numba.types.int64(numba.types.int64), lambda context, builder, signature, values: values[0]
+
+ask_to_stop = intrinsic(_ask_to_stop)
+
+@kernel
+def interrupted(number):
+    return ask_to_stop(number)
+
+@kernel
+def later(number):
+    return number + 1
+
+with stop_on_signals() as stop:
+    for call in (interrupted, later):
+        try:
+            call(1)
+        except StoppedError:
+            print(stop.is_set(), call.__name__, flush=True)
+print(later(1))
+"""
+
+
+def test_a_signal_interrupts_the_compiler(tmp_path: Path) -> None:
+    """Kernels take a minute to compile, and more on a busy machine: the one that is compiled in the
+    main thread is given up, no further one is begun, and afterwards all can be compiled."""
+    source = tmp_path / "compiles.py"  # numba reads the source of a kernel
+    source.write_text(COMPILES, encoding="utf-8")
+
+    ended = subprocess.run(
+        [sys.executable, str(source)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")},
+    )
+
+    assert ended.stdout.splitlines() == ["True interrupted", "True later", "2"], ended.stderr
