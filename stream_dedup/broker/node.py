@@ -25,7 +25,6 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
 import tempfile
 import time
 import uuid
@@ -44,7 +43,7 @@ from stream_dedup.broker.configuration import (
     node_settings,
     render_properties,
 )
-from stream_dedup.broker.process import HOST, BoundChild, Port, environment
+from stream_dedup.broker.process import HOST, BoundChild, Port, Progress
 from stream_dedup.ground.errors import LocalBrokerError
 
 NODE_ID = 1
@@ -163,8 +162,9 @@ class LocalBroker:
         """Start, and return once the broker answers as a live node; after `kill` it recovers its
         data on the same port.
 
-        Fetches the jars and formats the folder where that was not done before; fetching is not part
-        of the timeout.
+        Fetches the jars and formats the folder where that was not done before. The timeout is how
+        long it may get no further: a broker that loads its logs writes lines and works, however
+        long that takes on a busy machine.
 
         Raises:
             LocalBrokerError: it runs already; Java or jars are missing or damaged; the port is
@@ -178,7 +178,6 @@ class LocalBroker:
             )
         java = jars.find_java(self._log)
         class_path = jars.class_path(log=self._log)
-        deadline = time.monotonic() + timeout_seconds
         for port in (self._port, self._controller_port):
             port.take()
         settings = self._prepare_folder()
@@ -194,16 +193,16 @@ class LocalBroker:
             os.pathsep.join(map(str, class_path)),
         ]
         if not (self.folder / "data" / "meta.properties").exists():
-            self._format(command, deadline)
+            self._format(command, timeout_seconds)
         elif _was_killed(self.data) and is_alone(settings):
-            self._fence(command, deadline)
+            self._fence(command)
         self._child = BoundChild(
             [*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log
         )
         (self.folder / "broker.pid").write_text(f"{self._child.pid}\n")
         self._owner_pid = os.getpid()
         atexit.register(self._stop_at_exit)
-        self._wait_until_it_answers(self._child, deadline, timeout_seconds)
+        self._wait_until_it_answers(self._child, timeout_seconds)
 
     def stop(self, timeout_seconds: float = 30) -> None:
         """End the broker in order, or by force after the timeout, give its ports back and delete a
@@ -325,7 +324,7 @@ class LocalBroker:
             ) from error
         return settings
 
-    def _format(self, command: Sequence[str], deadline: float) -> None:
+    def _format(self, command: Sequence[str], timeout_seconds: float) -> None:
         """Let Kafka's own tool write the cluster's id and the feature levels of a new cluster."""
         tool = [
             "kafka.tools.StorageTool",
@@ -334,30 +333,18 @@ class LocalBroker:
             "--cluster-id",
             self._cluster_id,
         ]
-        with self._server_log.open("ab") as output:
-            try:
-                ended = subprocess.run(
-                    [*command, *tool, "--config", "server.properties"],
-                    cwd=self.folder,
-                    env=environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    timeout=max(1.0, deadline - time.monotonic()),
-                    check=False,
-                )
-            except subprocess.TimeoutExpired as error:
-                raise self._failure(
-                    "was still formatting its folder when the time was up"
-                ) from error
-            except OSError as error:
-                raise LocalBrokerError(
-                    f"Java cannot be run: {error}; install the broker extra again."
-                ) from error
-        if ended.returncode != 0:
+        child = BoundChild(
+            [*command, *tool, "--config", "server.properties"], self.folder, self._server_log
+        )
+        progress = Progress(self._server_log, child.pid, timeout_seconds)
+        while not child.ended.wait(POLL_SECONDS):
+            if progress.is_stuck():
+                child.end()
+                raise self._failure("was still formatting its folder when the time was up")
+        if child.status != 0:
             raise self._failure("could not format its folder")
 
-    def _fence(self, command: Sequence[str], deadline: float) -> None:
+    def _fence(self, command: Sequence[str]) -> None:
         """Run the controller alone until it has fenced the node that was killed; see the top of
         this module.
         """
@@ -368,7 +355,7 @@ class LocalBroker:
             self.folder,
             self._server_log,
         )
-        until = min(deadline, time.monotonic() + _FENCE_SECONDS)
+        until = time.monotonic() + _FENCE_SECONDS
         try:
             while time.monotonic() < until and not child.ended.wait(POLL_SECONDS):
                 with self._server_log.open("rb") as log:
@@ -381,15 +368,16 @@ class LocalBroker:
         finally:
             child.end()
 
-    def _wait_until_it_answers(
-        self, child: BoundChild, deadline: float, timeout_seconds: float
-    ) -> None:
+    def _wait_until_it_answers(self, child: BoundChild, timeout_seconds: float) -> None:
+        progress = Progress(self._server_log, child.pid, timeout_seconds)
         while not answers(self._port.number):
             if child.ended.wait(POLL_SECONDS):
                 raise self._failure(f"ended while starting (exit status {child.status})")
-            if time.monotonic() > deadline:
+            if progress.is_stuck():
                 child.end()
-                raise self._failure(f"did not answer within {timeout_seconds:g} s and was killed")
+                raise self._failure(
+                    f"did not answer, got no further for {timeout_seconds:g} s and was killed"
+                )
 
     def _failure(self, what: str) -> LocalBrokerError:
         try:

@@ -25,6 +25,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from pathlib import Path
 from stream_dedup.ground.errors import LocalBrokerError
 
 HOST = "127.0.0.1"
+_ROUNDS_MAX = 20
 
 # Runs with -I -S: argv is the expected parent, then the command. A parent that died before prctl is
 # noticed by its id.
@@ -78,6 +80,38 @@ class Port:
         if self._holder is not None:
             self._holder()
             self._holder = None
+
+
+class Progress:
+    """Whether a child that starts gets further: it writes to its log, or uses processor time."""
+
+    def __init__(self, log: Path, pid: int, seconds: float) -> None:
+        """Begin to watch; a child that gets no further for `seconds` is stuck, and one that repeats
+        itself for `_ROUNDS_MAX` times as long.
+        """
+        self._log = log
+        self._pid = pid
+        self._seconds = seconds
+        self._began = self._moved = time.monotonic()
+        self._seen = (0, 0)
+
+    def is_stuck(self) -> bool:
+        """Look again; return whether the child is stuck."""
+        now, seen = time.monotonic(), (self._log_bytes(), self._used_seconds())
+        if seen != self._seen:
+            self._seen, self._moved = seen, now
+        return now - self._moved > self._seconds or now - self._began > _ROUNDS_MAX * self._seconds
+
+    def _log_bytes(self) -> int:
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def _used_seconds(self) -> int:
+        """Return the whole seconds that it had a processor; 0 where the system does not say."""
+        try:
+            fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0
+        return (int(fields[11]) + int(fields[12])) // os.sysconf("SC_CLK_TCK")
 
 
 class BoundChild:

@@ -59,9 +59,7 @@ def test_a_log_whose_records_are_removed(make_filter: Callable[..., Filter]) -> 
 
     crawl.admin.set_config(log, {"retention.ms": "86400000"})
 
-    unready(
-        crawl, index, worker, why=f"The topic {log} has retention.ms=86400000, and must have -1"
-    )
+    unready(index, worker, why=f"The topic {log} has retention.ms=86400000, and must have -1")
     for role in (index, worker):
         assert f'stream_dedup_topic_unkept{{topic="{log}"}} 1.0' in role.get("/metrics")
     crawl.command("topics", "apply")
