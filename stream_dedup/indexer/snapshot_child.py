@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.errors import StoreError, StreamDedupError
 from stream_dedup.index import snapshot
+from stream_dedup.inputs.storage import storage_at
 
 
 def carry_out(job: dict[str, Any]) -> dict[str, Any]:
     """Do one job; return what came of it."""
     told: list[str] = []
     is_new = False
+    if job["do"] == "restore" and (why := _refusal(job["place"])):
+        return {"failed": why, "is_refused": True}
     try:
         if job["do"] == "restore":
             found = snapshot.restore_any(job["place"], Path(job["volume"]), job["log"], told.append)
@@ -56,6 +60,25 @@ def carry_out(job: dict[str, Any]) -> dict[str, Any]:
         "is_new": is_new,
         **figures,
     }
+
+
+def _refusal(place: str) -> str:
+    """Return why a place of snapshots lets nobody in, such as credentials that are missing; nothing
+    if it does, or is away.
+    """
+    try:
+        storage_at(place).folders()
+    except StoreError as error:
+        cause = error.__cause__
+        name = type(cause).__name__
+        if isinstance(cause, PermissionError | ImportError) or _REFUSED.search(name):
+            return str(error)
+    return ""
+
+
+# botocore's NoCredentialsError and PartialCredentialsError, google's DefaultCredentialsError,
+# azure's ClientAuthenticationError and CredentialUnavailableError: no two have a base in common.
+_REFUSED = re.compile("Credential|Authentication")
 
 
 def main(job: str) -> None:

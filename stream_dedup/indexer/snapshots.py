@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from stream_dedup.ground.errors import StoreError
+from stream_dedup.ground.errors import ConfigurationError, StoreError
 from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
 from stream_dedup.indexer.metrics import IndexMetrics
@@ -63,6 +63,9 @@ class Snapshots:
     def restore(self, log: str, turn: Callable[[int], None]) -> None:
         """Fill an empty volume from the newest good snapshot, if there is one; `turn` is told how
         many bytes have come.
+
+        Raises:
+            ConfigurationError: the place refuses the index, as where credentials are missing.
         """
         self._logger.info("the volume is empty: looking for a snapshot", place=self._place)
         child = self._start(
@@ -74,15 +77,23 @@ class Snapshots:
             time.sleep(_POLL_SECONDS)
         found = _answer(child)
         snapshot.clear_unfinished(self._folder)
-        for sentence in found.get("told", [found.get("failed")]):
+        if found.get("is_refused"):
+            raise ConfigurationError(
+                f"The index's volume is empty, and STREAM_DEDUP_SNAPSHOTS cannot be used: "
+                f"{found['failed']} Give the index the credentials of {self._place}, or unset "
+                "STREAM_DEDUP_SNAPSHOTS to have it rebuilt from the log."
+            )
+        problems = found.get("told", [found.get("failed")])
+        for sentence in problems:
             self._logger.warning("a snapshot is not used", why=sentence)
         if "name" in found:
             self._logger.info(
                 "snapshot restored", seconds=round(time.monotonic() - begun, 1), **_told(found)
             )
         else:
+            what = "no snapshot can be used" if problems else "there is no snapshot to begin with"
             self._logger.info(
-                "there is no snapshot to begin with; the log is read from its beginning",
+                f"{what}; the log is read from its beginning",
                 place=self._place,
             )
 

@@ -9,19 +9,22 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
-from stream_dedup.ground.errors import StoreError
+from stream_dedup.ground.errors import ConfigurationError, StoreError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import snapshot
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import whole
 from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.indexer import snapshot_child
 from stream_dedup.indexer import snapshots as module
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.snapshot_child import carry_out
@@ -285,3 +288,51 @@ def test_an_empty_volume_begins_with_the_newest(
     index = LogIndex(RocksStore(tmp_path / "b"))
     assert (index.applied, index.restored) == (20, True)
     index.close()
+
+
+class NoCredentialsError(Exception):
+    """What botocore raises; the name is all that the libraries' errors have in common."""
+
+
+@pytest.mark.parametrize(
+    ("cause", "ends"),
+    [
+        (NoCredentialsError("Unable to locate credentials"), True),
+        (PermissionError("Forbidden"), True),
+        (ConnectionError("no route to host"), False),
+    ],
+)
+def test_a_place_that_lets_nobody_in_is_a_configuration_error(
+    replicas: tuple[Replica, Replica],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cause: Exception,
+    ends: bool,
+) -> None:
+    """Missing credentials are to be given, and no rebuild begins; a store that is away keeps nobody
+    from the log, and nobody says that it holds no snapshot."""
+
+    def storage(_: str) -> object:
+        raise StoreError(f"s3://bucket cannot be read: {cause}.") from cause
+
+    for room in (snapshot_child, snapshot):
+        monkeypatch.setattr(room, "storage_at", storage)
+    new = Replica(tmp_path, "index-2", tmp_path / "s")
+    new.index.close()
+    new.folder = tmp_path / "new"
+    new.begin()
+
+    with (
+        pytest.raises(
+            ConfigurationError,
+            match=r"SNAPSHOTS cannot be used: s3://bucket .* Give the index the credentials",
+        )
+        if ends
+        else nullcontext(),
+        capture_logs() as logged,
+    ):
+        new.snapshots.restore(LOG, lambda _: new.started[-1].work())
+
+    said = [line["event"] for line in logged]
+    assert ("no snapshot can be used; the log is read from its beginning" in said) == (not ends)
+    assert not any("there is no snapshot" in event for event in said)
