@@ -9,30 +9,30 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_644
+WHOLE = 33_889
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
-    "broker": 486,
-    "checks": 680,
-    "cli": 3_695,
+    "broker": 511,
+    "checks": 681,
+    "cli": 3_697,
     "console": 1_348,
     "control": 838,
     "demo": 1_050,
     "fingerprinting": 2_794,
-    "ground": 1_542,
+    "ground": 1_574,
     "index": 5_964,
-    "indexer": 588,
+    "indexer": 633,
     "inputs": 2_689,
     "insights": 846,
-    "kafka": 1_885,
+    "kafka": 1_893,
     "local": 1_279,
     "log": 1_036,
-    "machine": 270,
+    "machine": 273,
     "proof": 1_680,
     "search": 1_246,
-    "service": 895,
+    "service": 1_023,
     "settings": 699,
-    "worker": 2_090,
+    "worker": 2_091,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -125,13 +125,7 @@ class Indexer:
         self._name = client.encode()
         self._log_reader = dependencies.make_log_reader(settings, names.fingerprints, client)
         low, self._catch_up_to = self._log_reader.watermarks()
-        self._insist = insist
-        self._make_writer: Callable[[], VerdictWriter] = partial(
-            dependencies.make_verdict_writer, settings, names.verdicts, f"{client}-verdicts"
-        )
-        self._ask_for_answers: Callable[[], Lives] = lambda: dependencies.make_admin(
-            settings
-        ).topic_ids([names.verdicts])
+        self._insist, self._settings, self._dependencies = insist, settings, dependencies
         self._writer = self._make_writer()
         folder = volume_in(settings.index_dir)
         if folder != settings.index_dir:
@@ -254,6 +248,15 @@ class Indexer:
                 self._snapshots.close()
             self._log_reader.close()
             self._index.close()
+
+    def _make_writer(self) -> VerdictWriter:
+        topic = self._settings.topic_names.verdicts
+        client = f"{self._name.decode()}-verdicts"
+        return self._dependencies.make_verdict_writer(self._settings, topic, client)
+
+    def _ask_for_answers(self) -> Lives:
+        topic = self._settings.topic_names.verdicts
+        return self._dependencies.make_admin(self._settings).topic_ids([topic])
 
     def _answer_anew(self, error: LostTopicError) -> None:
         """Write answers to another topic of the same name, once it is there; what was not answered

@@ -156,8 +156,6 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
         _health=mock.Mock(),
         _logger=mock.Mock(),
         _log_reader=mock.Mock(take_messages=lambda *_: []),
-        _decisions=mock.Mock(at_once=1),
-        _publisher=None,
         _snapshots=None,
         _api=mock.Mock(),
         _look_around=lambda: None,
