@@ -146,14 +146,16 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
     crawler = types.SimpleNamespace(settings={"KAFKA_BROKERS": "broker:1"}, stats=counted)
     pipeline = names["DocumentsPipeline"].from_crawler(crawler)
     pipeline.open_spider(Spider())
-    item = {"url": "https://a.example/ü", "text": "Grüße"}
+    item = {"url": "https://a.example/ü", "title": "Ein Gruß", "text": "Grüße"}
     assert pipeline.process_item(item, Spider()) is item
     pipeline.close_spider(Spider())
 
     ((topic, value, key),) = sent
     found = Decoder(settings("scrapy")[0]).decode(Message(topic, 0, 0, key, value, 5, []))
     assert topic == "documents"
-    assert found == DecodedDocument("Grüße", "https://a.example/ü".encode(), 5, 0, site="a.example")
+    assert found == DecodedDocument(
+        "Grüße", "https://a.example/ü".encode(), 5, 0, "a.example", "Ein Gruß"
+    )
     assert stats == {"documents/written": 1, "documents/failed": 1}
     assert "https://a.example/ü was not written: too large" in caplog.text
     assert [one.input_preset for one in settings("scrapy")] == [

@@ -178,7 +178,7 @@ def reading_of(settings: Settings) -> dict[str, str | None]:
     """Return the settings that decide what a document's text, id, scope, site and title are."""
     found = {name: getattr(settings, name) for name in _FIELDS}
     if settings.value_format == "raw":
-        found["text_field"] = None
+        found["text_field"] = found["title_field"] = None
     # What is not set is left out: older logs do not name it.
     if settings.value_format == "avro" and settings.reader_schema is not None:
         found["reader_schema"] = str(settings.reader_schema)

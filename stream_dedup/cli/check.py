@@ -31,8 +31,10 @@ from stream_dedup.cli.options import (
     RecipeOption,
     RowsOption,
     SimilarityOption,
+    SiteFieldOption,
     StrictOption,
     TextFieldOption,
+    TitleFieldOption,
     VectorFieldOption,
     command,
     local_folder,
@@ -48,6 +50,7 @@ from stream_dedup.ground.document import (
     shorten_id,
 )
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
+from stream_dedup.ground.hosts import site_of
 from stream_dedup.ground.terminal import (
     console,
     note,
@@ -119,6 +122,8 @@ def check_command(
     text_field: TextFieldOption = None,
     vector_field: VectorFieldOption = None,
     id_field: IdFieldOption = None,
+    site_field: SiteFieldOption = None,
+    title_field: TitleFieldOption = None,
     recipe: RecipeOption = None,
     plan: PlanOption = None,
     similarity: SimilarityOption = None,
@@ -185,6 +190,8 @@ def check_command(
         given,
         text_field=text_field,
         id_field=id_field,
+        site_field=site_field,
+        title_field=title_field,
         recipe=recipe,
         plan=plan,
         similarity=similarity,
@@ -538,6 +545,7 @@ def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> 
     needed = {
         content: settings.text_field if settings.text_at is None else settings.text_at,
         "id": settings.id_field,
+        "site": settings.site_field,
     }
     for what, path in needed.items():
         if path:
@@ -555,6 +563,8 @@ def reading_of(settings: Settings) -> dict[str, str]:
         "id_field",
         "time_field",
         "scope_field",
+        "site_field",
+        "title_field",
     )
     at = {} if settings.text_at is None else {"text_at": str(settings.text_at)}
     return {name: str(getattr(settings, name)) for name in names} | at
@@ -616,11 +626,13 @@ def decode_documents(
             written = (raw.name if key is None else key).encode("utf-8", "surrogatepass")
             decoded: DecodedDocument | DeadLetter | Reason
             if raw.is_page or raw.form == "warc":
-                text = pages.text_of(raw)
+                read = pages.read(raw)
                 decoded = (
-                    text
-                    if isinstance(text, DeadLetter)
-                    else DecodedDocument(text, shorten_id(written), 0, 0)
+                    read
+                    if isinstance(read, DeadLetter)
+                    else DecodedDocument(
+                        read.text, shorten_id(written), 0, 0, site_of(written), read.title
+                    )
                 )
             else:
                 decoded = (json_decoder if is_json else text_decoder).decode(
@@ -633,9 +645,17 @@ def decode_documents(
                 remarks.refused(raw, decoded)
                 pending.append((raw.name, decoded))
             elif isinstance(decoded, DecodedDocument):
-                remarks.read(raw, decoded.text)
+                site = decoded.site or site_of((key_of(raw.fields, "url") or "").encode())
+                remarks.read(raw, decoded.text, site)
                 pending.append((raw.name, None))
-                yield OfflineDocument(decoded.id, decoded.text, decoded.scope, rank(raw, decoded))
+                yield OfflineDocument(
+                    decoded.id,
+                    decoded.text,
+                    decoded.scope,
+                    rank(raw, decoded),
+                    site,
+                    decoded.title,
+                )
             else:
                 raise InvariantError(
                     f"{raw.name} was passed on as {decoded.label}, which a file cannot ask for."

@@ -37,8 +37,10 @@ from stream_dedup.cli.options import (
     RecipeOption,
     RowsOption,
     SimilarityOption,
+    SiteFieldOption,
     StrictOption,
     TextFieldOption,
+    TitleFieldOption,
     VectorFieldOption,
     command,
     local_folder,
@@ -81,6 +83,8 @@ def prints_command(
     text_field: TextFieldOption = None,
     vector_field: VectorFieldOption = None,
     id_field: IdFieldOption = None,
+    site_field: SiteFieldOption = None,
+    title_field: TitleFieldOption = None,
     recipe: RecipeOption = None,
     rows: RowsOption = 50,
     strict: StrictOption = False,
@@ -103,7 +107,15 @@ def prints_command(
     if not all(file.can_be_read_again for file in files):
         raise InputError("Prints are written by the names of files; name files or a folder.")
     _need_places(to, names)
-    settings = settings_for(files, given, text_field=text_field, id_field=id_field, recipe=recipe)
+    settings = settings_for(
+        files,
+        given,
+        text_field=text_field,
+        id_field=id_field,
+        site_field=site_field,
+        title_field=title_field,
+        recipe=recipe,
+    )
     task = CheckTask(
         settings, recipe_of(settings), targets, files, [], None, 0, as_json, is_strict=strict
     )

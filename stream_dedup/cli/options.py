@@ -228,6 +228,20 @@ IdFieldOption = Annotated[
         "--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]"
     ),
 ]
+SiteFieldOption = Annotated[
+    str | None,
+    typer.Option(
+        "--site-field",
+        metavar="PATH",
+        help="Field that holds the web site.  [default: the host of the id or url]",
+    ),
+]
+TitleFieldOption = Annotated[
+    str | None,
+    typer.Option(
+        "--title-field", metavar="PATH", help="Field that holds the title.  [default: title]"
+    ),
+]
 RecipeOption = Annotated[
     str | None,
     typer.Option(

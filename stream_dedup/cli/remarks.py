@@ -29,6 +29,8 @@ class Remarks:
     passed_over: Counter[str] = field(default_factory=Counter)
     _documents: int = 0
     _without_id: int = 0
+    _rows: int = 0
+    _without_site: int = 0
     _no_utf8: int = 0
     _first_no_utf8: str = ""
     _sentences: dict[str, str] = field(default_factory=dict)
@@ -56,8 +58,8 @@ class Remarks:
                 f"STREAM_DEDUP_TEXT_FIELD (--{what}-field, --set text_field=)."
             )
 
-    def read(self, raw: RawDocument, text: Content) -> None:
-        """Take a document that can be judged."""
+    def read(self, raw: RawDocument, text: Content, site: str) -> None:
+        """Take a document that can be judged, with its site, if it has one."""
         self._read = _file_of(raw)
         if self._read == self._refused:
             self._refused = ""
@@ -71,6 +73,8 @@ class Remarks:
         ):
             self._no_utf8 += 1
             self._first_no_utf8 = self._first_no_utf8 or raw.name
+        self._rows += raw.form == "jsonl"
+        self._without_site += raw.form == "jsonl" and not site
         if raw.form == "jsonl" and self.settings.id_field:
             self._documents += 1
             self._without_id += scalar(field_at(raw.fields, self.settings.id_field)) is None
@@ -93,6 +97,8 @@ class Remarks:
         self.passed_over += other.passed_over
         self._documents += other._documents
         self._without_id += other._without_id
+        self._rows += other._rows
+        self._without_site += other._without_site
         self._no_utf8 += other._no_utf8
         self._first_no_utf8 = self._first_no_utf8 or other._first_no_utf8
         self._sentences = {**self._sentences, **other._sentences, **self._sentences}
@@ -113,6 +119,13 @@ class Remarks:
                 f"{self.settings.id_field!r} "
                 "(STREAM_DEDUP_ID_FIELD, --id-field); they are known by their id, url or place in "
                 "the file instead."
+            )
+        if self._without_site > self._rows // 2 and self._rows > 1:
+            note(
+                f"{self._without_site:,} of {self._rows:,} documents have no web site, because their "
+                "ids are not addresses, so pages of one site cannot be told from copies on others. "
+                "Name the field with the site or the address: --site-field "
+                "(STREAM_DEDUP_SITE_FIELD)."
             )
         say_passed_over(self.passed_over)
 

@@ -50,6 +50,7 @@ from stream_dedup.inputs.fields import (
     time_ms_of,
 )
 from stream_dedup.inputs.html import Extractor, Failure
+from stream_dedup.inputs.html_child import Page
 from stream_dedup.inputs.registry import SchemaRegistry, unframe
 from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings.settings import Settings
@@ -61,9 +62,7 @@ NOT_FETCHED = "NotFetched"
 PLAIN_TEXT: Final[Mapping[str, str | None]] = {
     "value_format": "raw",
     "text_encoding": "plain",
-    **dict.fromkeys(
-        ("text_at", "id_field", "time_field", "scope_field", "site_field", "title_field")
-    ),
+    **dict.fromkeys(("text_at", "id_field", "time_field", "scope_field", "site_field")),
 }
 """The input settings of a value that is nothing but its text."""
 
@@ -168,7 +167,8 @@ class Decoder:
         self._time_field = settings.time_field
         self._scope_field = settings.scope_field
         self._site_field = settings.site_field
-        self._title_field = settings.title_field
+        is_text = settings.title_field == settings.text_field  # which is no title of itself
+        self._title_field = "" if is_text else settings.title_field
         self._sites = HostNames(site_of)
         self._allow_bypass = settings.allow_bypass
         self._unforeseen = Unforeseen("decode", "decoder")
@@ -187,7 +187,8 @@ class Decoder:
             or self._time_field
             or self._scope_field
             or self._site_field
-            or self._title_field
+            or not self._title_field
+            or "." in self._title_field
         )
 
     @property
@@ -253,10 +254,11 @@ class Decoder:
         texts: list[Content] = []
         ids: list[bytes] = []
         rest: list[int] = []
+        titles: list[str] = []
         if self._is_plain:
             self._read_plain(messages, places, texts, ids, rest)
         elif self._is_plain_json:
-            self._read_plain_json(messages, places, texts, ids, rest)
+            self._read_plain_json(messages, places, texts, ids, titles, rest)
         else:
             rest = list(range(len(messages)))
         found = Documents(
@@ -266,7 +268,7 @@ class Decoder:
             np.clip(messages.timestamps_ms[places], 0, _TIME_MS_MAX),
             np.zeros(len(places), np.uint64),
             self._sites.of_many(ids),
-            [""] * len(places),
+            titles or [""] * len(places),
             {},
         )
         rest += messages.unreadable
@@ -304,14 +306,16 @@ class Decoder:
         places: list[int],
         texts: list[Content],
         ids: list[bytes],
+        titles: list[str],
         rest: list[int],
     ) -> None:
-        """Read all that are a JSON object whose text and id are strings; `rest` are those that only
+        """Read all that are a JSON object whose text, id and title are strings; `rest` are those that only
         the long way can tell.
         """
-        text_field, id_field, is_missing = (
+        text_field, id_field, title_field, is_missing = (
             self._text_field,
             self._id_field,
+            self._title_field,
             (msgspec.MsgspecError, ValueError, RecursionError),
         )
         for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
@@ -324,6 +328,7 @@ class Decoder:
                 type(fields) is not dict
                 or type(text := fields.get(text_field)) is not str
                 or REPLACED in text
+                or type(title := fields.get(title_field, "")) is not str
             ):
                 rest.append(place)
                 continue
@@ -336,6 +341,7 @@ class Decoder:
                 continue
             places.append(place)
             texts.append(text)
+            titles.append(title.strip())
             ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
 
     def _read_rest(
@@ -421,8 +427,10 @@ class Decoder:
         )
         if text is None:
             text = (message.value or b"") if not self._json else self._content_of(fields)
+        title = ""
         if (self._is_wrapped and isinstance(text, str)) or isinstance(text, bytes):
-            text = self._read(text)
+            read = self._read(text)
+            text, title = (read, "") if isinstance(read, DeadLetter) else read
         if isinstance(text, DeadLetter):
             return text
         if isinstance(text, str) and (why := lost_letters(text)):
@@ -434,7 +442,7 @@ class Decoder:
             self._time_of(message, fields),
             self._scope_of(fields),
             self._site_of(fields, identifier),
-            self._title_of(fields),
+            self._title_of(fields) or title,
         )
 
     def id_of(self, message: Message) -> bytes | None:
@@ -526,8 +534,8 @@ class Decoder:
             )
         return found
 
-    def _read(self, written: str | bytes) -> str | DeadLetter:
-        """Return the text that stands in a field or a whole value."""
+    def _read(self, written: str | bytes) -> Page | DeadLetter:
+        """Return the text of a field or a whole value; of a web page with its title."""
         if self._base64:
             try:
                 written = base64.b64decode(
@@ -536,7 +544,7 @@ class Decoder:
             except (binascii.Error, ValueError) as error:
                 return DeadLetter("decode", "Base64", f"The text is not base64: {error}.")
         if self._extractor is None:
-            return written if isinstance(written, str) else written.decode("utf-8", "replace")
+            return Page(written if isinstance(written, str) else written.decode("utf-8", "replace"))
         found = self._extractor.extract(
             written if isinstance(written, str) else decode_page(written)
         )
@@ -608,7 +616,7 @@ class Decoder:
 
     def _title_of(self, fields: Any) -> str:
         found = field_at(fields, self._title_field) if self._title_field else None
-        return scalar(found) or ""
+        return (scalar(found) or "").strip()
 
 
 def _fetcher_of(settings: Settings) -> TextFetcher:

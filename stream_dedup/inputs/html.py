@@ -27,7 +27,7 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, ExtractorAwayError
 from stream_dedup.inputs.charset import decode_page, lost_letters
 from stream_dedup.inputs.children import start_child
-from stream_dedup.inputs.html_child import LENGTH_BYTES, TEXT, read_exactly
+from stream_dedup.inputs.html_child import LENGTH_BYTES, TEXT, Page, read_exactly
 from stream_dedup.inputs.sources import RawDocument
 
 CPU_SECONDS = 2
@@ -78,8 +78,8 @@ class Extractor:
         self._lock = threading.Lock()
         self._given_up: OrderedDict[bytes, Failure] = OrderedDict()
 
-    def extract(self, page: str) -> str | Failure:
-        """Return the text of a page, or why there is none.
+    def extract(self, page: str) -> Page | Failure:
+        """Return the text and the title of a page, or why there is none.
 
         Raises:
             ExtractorAwayError: the process cannot be started now.
@@ -109,7 +109,7 @@ class Extractor:
         with self._lock:
             self._stop()
 
-    def _ask(self, raw: bytes) -> str | Failure | None:
+    def _ask(self, raw: bytes) -> Page | Failure | None:
         """Return the answer for a page; None if the process did not live to give one."""
         if self._child is None:
             pipes = {
@@ -139,7 +139,8 @@ class Extractor:
             return None
         text = answer.decode("utf-8", "replace")
         if header[0] == TEXT:
-            return text
+            title, _, text = text.partition("\n")
+            return Page(text, title)
         return Failure(
             text,
             f"The extractor failed on the page: {text}.",
@@ -157,7 +158,7 @@ class Extractor:
 
 
 class Pages:
-    """The texts of files: of a web page its main text, of any other all of it; the extractor is
+    """The texts of files: of a web page its main text with its title, of any other all of it; the extractor is
     started with the first page.
     """
 
@@ -172,19 +173,19 @@ class Pages:
             self._extractor.close()
             self._extractor = None
 
-    def text_of(self, raw: RawDocument) -> str | DeadLetter:
-        """Return the text of a document that is no JSON, or why there is none.
+    def read(self, raw: RawDocument) -> Page | DeadLetter:
+        """Return the text and the title of a document that is no JSON, or why there is no text.
 
         Raises:
             ConfigurationError: it is a web page, and no extractor is installed.
         """
-        text = decode_page(raw.raw, raw.charset)
+        page = Page(decode_page(raw.raw, raw.charset))
         if raw.is_page:
             if self._extractor is None:
                 self._extractor = Extractor(self._cpu_seconds)
-            found = self._extractor.extract(text)
+            found = self._extractor.extract(page.text)
             if isinstance(found, Failure):
                 return DeadLetter("fingerprint", *found)
-            text = found
-        why = lost_letters(text)
-        return DeadLetter("decode", "OtherEncoding", why) if why else text
+            page = found
+        why = lost_letters(page.text)
+        return DeadLetter("decode", "OtherEncoding", why) if why else page

@@ -2,7 +2,7 @@
 by `html`.
 
 A request is 4 bytes (big-endian length) and UTF-8 of that length; an answer the same, led by one
-byte: 0 a text, 1 the class of an error. For each page the process sets itself a timer, of its own
+byte: 0 a title, a line feed and a text, 1 the class of an error. For each page the process sets itself a timer, of its own
 CPU and not of the clock; the kernel ends it (SIGPROF) when that is used up. Input that ends, ends
 it.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from typing import IO, Any, BinaryIO, Final
+from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 LENGTH_BYTES = 4
 TEXT, FAILED = 0, 1
@@ -42,14 +42,28 @@ _HIDDEN: Final = (
 )
 
 
-def main_text(page: str) -> str:
-    """Return the main text of an HTML page; where that is too short, or little beside what is
+class Page(NamedTuple):
+    """What a web page says: its text, and its title on one line, empty if it has none."""
+
+    text: str
+    title: str = ""
+
+
+def read_page(page: str) -> Page:
+    """Return the text and the title of an HTML page."""
+    tree = _parse(page)
+    heading = tree.document.query_selector("h1")
+    titles = (tree.title or "", heading.text if heading is not None else "")
+    lines = (" ".join(title.split()) for title in titles)
+    return Page(main_text(tree), next(filter(None, lines), ""))
+
+
+def main_text(tree: Any) -> str:
+    """Return the main text of the tree of a page; where that is too short, or little beside what is
     visible, the visible text; and where that is too short, too, the text of the hidden parts with
     it.
     """
     from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415 - only this process needs it
-
-    tree = _parse(page)
 
     def text_of(**options: Any) -> str:
         return str(
@@ -109,7 +123,7 @@ def read_exactly(stream: BinaryIO | IO[bytes], size: int) -> bytes | None:
 def main(cpu_seconds: float) -> None:
     """Answer pages until the input ends."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    main_text("")  # the library is loaded now, on nobody's account
+    read_page("")  # the library is loaded now, on nobody's account
     source, target = sys.stdin.buffer, sys.stdout.buffer
     while (header := read_exactly(source, LENGTH_BYTES)) is not None:
         raw = read_exactly(source, int.from_bytes(header, "big"))
@@ -117,10 +131,8 @@ def main(cpu_seconds: float) -> None:
             return
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
-            kind, answer = (
-                TEXT,
-                main_text(raw.decode("utf-8", "replace")).encode("utf-8", "replace"),
-            )
+            read = read_page(raw.decode("utf-8", "replace"))
+            kind, answer = TEXT, f"{read.title}\n{read.text}".encode("utf-8", "replace")
         except (Exception, MemoryError) as error:  # noqa: BLE001 - each error that a page causes in the library is an answer
             kind, answer = FAILED, type(error).__name__.encode()
         signal.setitimer(signal.ITIMER_PROF, 0)

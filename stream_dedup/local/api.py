@@ -31,6 +31,7 @@ from stream_dedup.fingerprinting import (
     Fingerprinter,
     Prints,
     Recipe,
+    SiteHasher,
     as_recipe,
     as_vector,
     format_prints,
@@ -38,6 +39,7 @@ from stream_dedup.fingerprinting import (
 from stream_dedup.ground.arguments import checked, given
 from stream_dedup.ground.document import DIGEST_BYTES, DeadLetter, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError, StoreError
+from stream_dedup.ground.hosts import named_site, site_of
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import counted
 from stream_dedup.ground.sketch import SKETCH_BYTES
@@ -46,7 +48,13 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.inputs.fields import scope_number
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument
-from stream_dedup.local.offline import apply_record, judge_prints, open_index, store_at
+from stream_dedup.local.offline import (
+    PrintedBatch,
+    apply_record,
+    judge_prints,
+    open_index,
+    store_at,
+)
 from stream_dedup.local.rows import column_of, rows_in
 from stream_dedup.log import answers, records
 
@@ -171,10 +179,10 @@ def page_text(page: str | bytes, encoding: str | None = None) -> str:
     raw, said = (
         (page.encode("utf-8", "replace"), "utf-8") if isinstance(page, str) else (page, encoding)
     )
-    text = _pages(os.getpid()).text_of(RawDocument("page", raw, "text", charset=said, is_page=True))
-    if isinstance(text, DeadLetter):
-        raise InputError(text.message)
-    return text
+    read = _pages(os.getpid()).read(RawDocument("page", raw, "text", charset=said, is_page=True))
+    if isinstance(read, DeadLetter):
+        raise InputError(read.message)
+    return read.text
 
 
 @functools.lru_cache(1)
@@ -226,6 +234,7 @@ class Index:
         """
         self.path = None if path is None else _folder(path)
         self.recipe = as_recipe(recipe)
+        self._hasher = SiteHasher(self.recipe)
         self._lock = threading.Lock()
         self._store = store_at(path)
         try:
@@ -248,9 +257,21 @@ class Index:
             raise InvariantError("The index was begun, and no plan is in force.")
         return plan
 
-    def add(self, identifier: str, content: Given, *, scope: str | None = None) -> Answer:
+    def add(
+        self,
+        identifier: str,
+        content: Given,
+        *,
+        scope: str | None = None,
+        site: str | None = None,
+        title: str | None = None,
+    ) -> Answer:
         """Judge a document, and keep it if it is unique. `scope`: only documents of the same one
         are compared.
+
+        `site`: a host, an address or another name; without it the host of the id, if that is an
+        `http` or `https` address. Pages of one site must be more alike to be copies, the more so
+        with different titles.
 
         Raises:
             InputError: the id is no text or empty, or the content neither a text nor a `Print`.
@@ -259,14 +280,22 @@ class Index:
         number = _scope(scope)
         pair = _pair((identifier, content))
         prints = self._prints([pair[1]])
+        sites, titles = _names_of(site, "site", 1), _names_of(title, "title", 1)
         with self._lock:
-            return self._judge([pair[0]], prints, number)[0]
+            return self._judge([pair[0]], prints, number, sites, titles)[0]
 
     def add_many(
-        self, documents: Iterable[tuple[str, Given]], *, scope: str | None = None
+        self,
+        documents: Iterable[tuple[str, Given]],
+        *,
+        scope: str | None = None,
+        site: object = None,
+        title: object = None,
     ) -> list[Answer]:
         """Judge documents in their order, each also against those before it; a thousand at a time,
         which is much faster.
+
+        `site`, `title`: as `add` takes them, for all; or a column or list with one for each.
 
         All are read and fingerprinted before the first is judged, so one that cannot be used leaves
         the index as it was.
@@ -285,15 +314,23 @@ class Index:
             ]
             prints += self._prints([content for _, content in pairs], len(names))
             names += [identifier for identifier, _ in pairs]
+        sites = _names_of(site, "site", len(names))
+        titles = _names_of(title, "title", len(names))
         found: list[Answer] = []
         for first in range(0, len(names), records.DOCUMENTS_MAX):
             part = slice(first, first + records.DOCUMENTS_MAX)
             with self._lock:
-                found += self._judge(names[part], prints[part], number)
+                found += self._judge(names[part], prints[part], number, sites[part], titles[part])
         return found
 
     def add_columns(
-        self, ids: object, contents: object, *, scope: str | None = None
+        self,
+        ids: object,
+        contents: object,
+        *,
+        scope: str | None = None,
+        site: object = None,
+        title: object = None,
     ) -> list[Answer]:
         """Judge the rows of two columns, as `add_many` does: of pandas, polars, Arrow or NumPy, or
         lists.
@@ -307,7 +344,7 @@ class Index:
             raise InputError(
                 f"The columns are not equally long: {len(names):,} ids and {len(texts):,} contents."
             )
-        return self.add_many(zip(names, texts, strict=True), scope=scope)
+        return self.add_many(zip(names, texts, strict=True), scope=scope, site=site, title=title)
 
     def query(self, content: Given, *, scope: str | None = None, limit: int = 100) -> list[Match]:
         """Return the kept documents near a text or print, the one with the same text first, then by
@@ -422,7 +459,14 @@ class Index:
                 )
         return found
 
-    def _judge(self, names: Sequence[str], prints: Sequence[Print], scope: int) -> list[Answer]:
+    def _judge(
+        self,
+        names: Sequence[str],
+        prints: Sequence[Print],
+        scope: int,
+        sites: Sequence[str],
+        titles: Sequence[str],
+    ) -> list[Answer]:
         count = len(prints)
         made = Prints(
             np.array([_limbs(one) for one in prints], np.uint64),
@@ -437,9 +481,17 @@ class Index:
         # Every log record has as many places as a record may have documents, so positions only
         # grow, also over restarts.
         first = self._index.applied * records.DOCUMENTS_MAX
-        judged = judge_prints(
-            self._index, self.recipe, ids, made, np.full(count, scope, np.uint64), (first, first)
+        batch = PrintedBatch(
+            ids,
+            made,
+            np.full(count, scope, np.uint64),
+            self._hasher.hash_sites(
+                [named_site(site) or site_of(one) for site, one in zip(sites, ids, strict=True)]
+            ),
+            self._hasher.hash_titles(titles),
+            np.zeros(count),
         )
+        judged = judge_prints(self._index, self.recipe, batch, (first, first))
         return [_answer(*one) for one in zip(names, prints, judged, strict=True)]
 
 
@@ -520,6 +572,21 @@ def _folder(path: object) -> str:
         "The path of an index",
         "a path",
     )
+
+
+def _names_of(given_names: object, what: str, count: int) -> list[str]:
+    """Return a site or title for each of n documents; empty for what has none."""
+    if given_names is None or isinstance(given_names, str):
+        return [given_names or ""] * count
+    names = column_of(given_names, f"The {what}s")
+    if len(names) != count:
+        raise InputError(
+            f"The columns are not equally long: {count:,} documents and {len(names):,} {what}s."
+        )
+    return [
+        "" if name is None else checked(name, str, f"A {what}", "a text or None", f"Row {row}: ")
+        for row, name in enumerate(names)
+    ]
 
 
 def _scope(name: str | None) -> int:

@@ -9,6 +9,8 @@ in one process, in order.
     sketch     120 bytes, or none
     is_empty   whether normalising left nothing
     scope      only documents of the same one are compared; may be missing
+    site       keyed hash of the web site as a signed number, 0 for none; may be missing
+    title      the same of the title
     where      the place of the document; may be missing
     problem    null, or why it cannot be judged: stage, class and sentence; may be missing
 
@@ -61,7 +63,8 @@ class PrintedRows(NamedTuple):
             ids[row] = identifier
         for name in Prints.__slots__:
             getattr(whole.prints, name)[judged] = getattr(self.batch.prints, name)
-        whole.scopes[judged] = self.batch.scopes
+        for column, values in zip(whole[2:], self.batch[2:], strict=True):
+            column[judged] = values
         return whole._replace(ids=ids)
 
 
@@ -97,6 +100,8 @@ def table_of(
         ("sketch", pa.binary(), [row.tobytes() for row in made.sketches]),
         ("is_empty", pa.bool_(), made.empty.tolist()),
         ("scope", pa.uint64(), batch.scopes.tolist()),
+        ("site", pa.int64(), batch.sites.view(np.int64).tolist()),
+        ("title", pa.int64(), batch.titles.view(np.int64).tolist()),
     ]
     if outcomes is not None:
         rows = list(itertools.accumulate((letter is None for _, letter in outcomes), initial=0))
@@ -166,8 +171,11 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
                 ),
                 np.array([part["is_empty"][row] for row in rows], np.bool_).reshape(len(rows)),
             )
-            given = part.get("scope", [0] * count)
-            scopes = np.array([given[row] for row in rows], np.uint64).reshape(len(rows))
+            scopes = np.array(_numbers(part, "scope", rows), np.uint64)
+            sites, titles = (
+                np.array(_numbers(part, name, rows), np.int64).view(np.uint64)
+                for name in ("site", "title")
+            )
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"{what} holds prints that are damaged ({error}); make them anew."
@@ -177,7 +185,7 @@ def rows_of(table: Any, recipe: Recipe, what: str) -> Iterator[PrintedRows]:
         yield PrintedRows(
             part["id"],
             list(zip(places, letters, strict=True)),
-            PrintedBatch(ids, prints, scopes, np.zeros(len(ids))),
+            PrintedBatch(ids, prints, scopes, sites, titles, np.zeros(len(ids))),
         )
 
 
@@ -333,3 +341,8 @@ def _stored(identifier: object) -> bytes:
 
 def _joined(values: Sequence[bytes], rows: Sequence[int]) -> bytes:
     return b"".join(values[row] for row in rows)
+
+
+def _numbers(part: Mapping[str, Sequence[Any]], name: str, rows: Sequence[int]) -> list[int]:
+    """Return the values of a column at some rows; 0 for all if it is missing."""
+    return [part[name][row] for row in rows] if name in part else [0] * len(rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,8 @@ def dedup(
     text: str = "text",
     id: str | None = None,  # noqa: A002 - what the column is called by those who have one
     vector: str | None = None,
+    site: str | None = None,
+    title: str | None = None,
     recipe: Recipe | str | None = None,
     plan: Plan | str | None = None,
     similarity: float | None = None,
@@ -58,7 +60,9 @@ def dedup(
     also of an iterator; or the path of a file or folder that `check` reads. `text` and `id` name
     the columns or fields, also inside others (`page.text`). Without `id` a row is known by its
     number. `vector` names a column of vectors, which are judged instead of texts, by
-    `Recipe("vector")`; a matrix (n, d) needs that recipe and no name.
+    `Recipe("vector")`; a matrix (n, d) needs that recipe and no name. `site` and `title` name columns:
+    pages of one site, and of different titles, must be more alike to be copies. Without them the
+    site is the host of the id or of a column `url`, and the title that of a column `title`.
 
     `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the
     plan's own. `nulls`: a row without a text is an error, or is kept, or dropped; then it is no
@@ -100,7 +104,8 @@ def dedup(
             }
         source = list(source) if isinstance(source, Iterator) else source
     made_by = _recipe(recipe, vector)
-    rows = _rows(source, text, id, vector, made_by, allows_nulls=nulls != "error")
+    named = _Names(text, id, vector, site, title)
+    rows = _rows(source, named, made_by, allows_nulls=nulls != "error")
     judged = judge_documents(rows.documents(), made_by, plan_of(plan, similarity, made_by))
     columns = _columns(judged, rows.ids)
     _say_unreadable(rows, len(columns["id"]))
@@ -123,13 +128,16 @@ def prints(
     text: str = "text",
     id: str | None = None,  # noqa: A002 - as in `dedup`
     vector: str | None = None,
+    site: str | None = None,
+    title: str | None = None,
     recipe: Recipe | str | None = None,
 ) -> Any:
     """Return the prints of the rows of `source`, a `pyarrow.Table` of as many rows, for `judge`:
     anywhere, in any order.
 
-    `source`, `text`, `id`, `vector`: as `dedup` takes them. Columns: `id`, `recipe`, `print`,
-    `features`, `digest`, `sketch`, `is_empty`, `scope`. A row depends on its document and the
+    `source`, `text`, `id`, `vector`, `site`, `title`: as `dedup` takes them. Columns: `id`,
+    `recipe`, `print`, `features`, `digest`, `sketch`, `is_empty`, `scope`, and hashes of `site` and
+    `title`. A row depends on its document and the
     recipe only, so tables that were made in several places, put together in the order of the rows,
     are the table that one call would have made.
 
@@ -141,7 +149,7 @@ def prints(
     from stream_dedup.local.columns import table_of  # noqa: PLC0415 - which needs pyarrow
 
     made_by = _recipe(recipe, vector)
-    rows = _rows(source, text, id, vector, made_by)
+    rows = _rows(source, _Names(text, id, vector, site, title), made_by)
     batch = PrintedBatch.joined(made_by, list(fingerprinted(rows.documents(), made_by)))
     if rows.others:
         warn_caller(not_read(rows.others))
@@ -211,21 +219,39 @@ def _recipe(recipe: Recipe | str | None, vector: str | None) -> Recipe:
     return made_by
 
 
+class _Names(NamedTuple):
+    """What a caller names the columns."""
+
+    text: str
+    id: str | None
+    vector: str | None
+    site: str | None
+    title: str | None
+
+
 def _rows(
     source: object,
-    text: str,
-    identifier: str | None,
-    vector: str | None,
+    named: _Names,
     recipe: Recipe,
     *,
     allows_nulls: bool = False,
 ) -> DocumentRows:
     """Return the rows of a source by the names of its columns, which are texts."""
-    name = "text" if vector is None else "vector"
-    column = checked(text if vector is None else vector, str, f"{name}=", "the name of a column")
-    if identifier is not None:
-        checked(identifier, str, "id=", "the name of a column, or None")
-    return DocumentRows(source, column, identifier, recipe.method.takes_vectors, allows_nulls)
+    name = "text" if named.vector is None else "vector"
+    content = named.text if named.vector is None else named.vector
+    column = checked(content, str, f"{name}=", "the name of a column")
+    for what in ("id", "site", "title"):
+        if getattr(named, what) is not None:
+            checked(getattr(named, what), str, f"{what}=", "the name of a column, or None")
+    return DocumentRows(
+        source,
+        column,
+        named.id,
+        named.site,
+        named.title,
+        takes_vectors=recipe.method.takes_vectors,
+        allows_nulls=allows_nulls,
+    )
 
 
 def _columns(judged: Iterable[Judged], ids: Sequence[Any]) -> dict[str, list[Any]]:

@@ -14,12 +14,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe, format_prints
+from stream_dedup.fingerprinting import (
+    Content,
+    Fingerprinter,
+    Prints,
+    Recipe,
+    SiteHasher,
+    format_prints,
+)
 from stream_dedup.ground.arguments import checked
 from stream_dedup.ground.document import (
     DIGEST_BYTES,
@@ -47,14 +54,16 @@ _NONCE = bytes(NONCE_BYTES)
 class OfflineDocument:
     """A document to judge: a text, or the vector of a recipe that takes vectors.
 
-    `scope`: judged only against documents with the same one; 0 is the common scope. `rank`: see
-    `judge_ranked`.
+    `scope`: judged only against documents with the same one; 0 is the common scope. `site` and
+    `title`: empty if unknown. `rank`: see `judge_ranked`.
     """
 
     id: bytes
     text: Content
     scope: int = 0
     rank: float = 0.0
+    site: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +200,14 @@ def apply_record(index: LogIndex, raw: bytes) -> bytes | None:
 
 class PrintedBatch(NamedTuple):
     """Documents as an index takes them, at most `BATCH_DOCUMENTS`: ids, `prints`, one row each,
-    `scopes` and `ranks` (n,).
+    `scopes`, hashes of `sites` and `titles`, and `ranks` (n,).
     """
 
     ids: Sequence[bytes]
     prints: Prints
     scopes: NDArray[np.uint64]
+    sites: NDArray[np.uint64]
+    titles: NDArray[np.uint64]
     ranks: NDArray[np.float64]
 
     @classmethod
@@ -209,7 +220,8 @@ class PrintedBatch(NamedTuple):
             np.zeros((count, DIGEST_BYTES), np.uint8),
             np.ones(count, np.bool_),
         )
-        return cls([b""] * count, prints, np.zeros(count, np.uint64), np.zeros(count))
+        nothing = np.zeros((3, count), np.uint64)
+        return cls([b""] * count, prints, nothing[0], nothing[1], nothing[2], np.zeros(count))
 
     @classmethod
     def joined(cls, recipe: Recipe, parts: Sequence[PrintedBatch]) -> PrintedBatch:
@@ -217,16 +229,16 @@ class PrintedBatch(NamedTuple):
         if not parts:
             return cls.empty(recipe)
         ids = [one for part in parts for one in part.ids]
-        scopes, ranks = (
-            np.concatenate(column)
-            for column in zip(*((part.scopes, part.ranks) for part in parts), strict=True)
+        columns: Any = (
+            np.concatenate(column) for column in zip(*(part[2:] for part in parts), strict=True)
         )
-        return cls(ids, Prints.joined([part.prints for part in parts]), scopes, ranks)
+        return cls(ids, Prints.joined([part.prints for part in parts]), *columns)
 
     def taken(self, rows: NDArray[np.intp]) -> PrintedBatch:
         """Return some of the documents, in the order of `rows`."""
         ids = [self.ids[row] for row in rows.tolist()]
-        return PrintedBatch(ids, self.prints.of_rows(rows), self.scopes[rows], self.ranks[rows])
+        columns: Any = (column[rows] for column in self[2:])
+        return PrintedBatch(ids, self.prints.of_rows(rows), *columns)
 
 
 class MakesPrints(Protocol):
@@ -244,12 +256,15 @@ def fingerprinted(
     recipe.
     """
     fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
+    hasher = SiteHasher(recipe)
     source = iter(documents)
     while batch := list(islice(source, BATCH_DOCUMENTS)):
         yield PrintedBatch(
             [shorten_id(document.id) for document in batch],
             fingerprinter.fingerprint([document.text for document in batch]),
             np.fromiter((document.scope for document in batch), np.uint64, len(batch)),
+            hasher.hash_sites([document.site for document in batch]),
+            hasher.hash_titles([document.title for document in batch]),
             np.fromiter((document.rank for document in batch), np.float64, len(batch)),
         )
 
@@ -297,14 +312,12 @@ def judge_batches(
     safe: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
     """Do what `judge_documents` does with documents whose prints were made."""
-    for ids, prints, scopes, _ in batches:
+    for batch in batches:
         numbers = first, first if safe is None else safe()
-        written = format_prints(prints.prints, recipe.width)
-        for row, judgement in enumerate(
-            judge_prints(index, recipe, ids, prints, scopes, numbers, run)
-        ):
-            yield _judged(first + row, ids[row], judgement, written[row].decode(), run)
-        first += len(ids)
+        written = format_prints(batch.prints.prints, recipe.width)
+        for row, judgement in enumerate(judge_prints(index, recipe, batch, numbers, run)):
+            yield _judged(first + row, batch.ids[row], judgement, written[row].decode(), run)
+        first += len(batch.ids)
 
 
 def judge_ranked(batches: Iterable[PrintedBatch], recipe: Recipe, index: LogIndex) -> list[Judged]:
@@ -331,25 +344,22 @@ def judge_ranked(batches: Iterable[PrintedBatch], recipe: Recipe, index: LogInde
 def judge_prints(
     index: LogIndex,
     recipe: Recipe,
-    ids: Sequence[bytes],
-    prints: Prints,
-    scopes: NDArray[np.uint64],
+    batch: PrintedBatch,
     numbers: tuple[int, int],
     run: bytes = NO_TOPIC_ID,
 ) -> list[answers.Judgement | None]:
-    """Judge n documents, at most `BATCH_DOCUMENTS`, in their order; None for one without a text.
+    """Judge documents in their order; None for one without a text.
 
     `numbers`: of the first document, and up to which one nobody will ask again. `run`: as
     `judge_documents` takes it.
     """
-    rows = np.flatnonzero(~prints.empty)
-    found: list[answers.Judgement | None] = [None] * len(ids)
-    lengths = [len(ids[row]) for row in rows.tolist()]
+    rows = np.flatnonzero(~batch.prints.empty)
+    found: list[answers.Judgement | None] = [None] * len(batch.ids)
+    lengths = [len(batch.ids[row]) for row in rows.tolist()]
     for count in records.split_sizes(lengths, 64 * recipe.limbs, recipe.sketch_bytes, 1):
         part, rows = rows[:count], rows[count:]
         raw = apply_record(
-            index,
-            records.encode_batch(_log_record(recipe, ids, prints, part, scopes, numbers, run)),
+            index, records.encode_batch(_log_record(recipe, batch, part, numbers, run))
         )
         answer = answers.decode(raw, "An answer of the index")
         if not isinstance(answer, answers.LogAnswer):
@@ -386,13 +396,12 @@ def _judged(
 
 def _log_record(
     recipe: Recipe,
-    ids: Sequence[bytes],
-    prints: Prints,
+    batch: PrintedBatch,
     rows: NDArray[np.intp],
-    scopes: NDArray[np.uint64],
     numbers: tuple[int, int],
     run: bytes,
 ) -> records.Batch:
+    prints = batch.prints
     first, safe = numbers
     count = len(rows)
     # Tells a document that is given again from another one at the same position.
@@ -414,9 +423,9 @@ def _log_record(
         prints=prints.prints[rows],
         sketches=prints.sketches[rows],
         features=prints.features[rows],
-        scope=scopes[rows],
-        site=np.zeros(count, np.uint64),
-        title=np.zeros(count, np.uint64),
+        scope=batch.scopes[rows],
+        site=batch.sites[rows],
+        title=batch.titles[rows],
         time_ms=np.zeros(count, np.int64),
-        ids=tuple(ids[row] for row in rows.tolist()),
+        ids=tuple(batch.ids[row] for row in rows.tolist()),
     )

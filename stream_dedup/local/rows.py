@@ -21,8 +21,10 @@ from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.ground.arguments import given, kind_of
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.hosts import named_site, site_of
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
 from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.fields import scalar
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.local.offline import OfflineDocument
@@ -47,7 +49,9 @@ class EquallyLong:
 
 @dataclass(slots=True)
 class DocumentRows:
-    """The rows of `source`: `content` and `identifier` name the columns of text (or vector) and id.
+    """The rows of `source`: `content`, `identifier`, `site` and `title` name the columns of text (or
+    vector), id, site and title. Without a site in its column a row has the host of its id, else of
+    its `url`. Where no column is named for titles it is `title`, if there is one.
 
     What is noted while they are read: the `ids`, in their own type; by number of row which are
     `unreadable`, and why, which of these are `gone`, as what is damaged in a file, and which are
@@ -57,6 +61,8 @@ class DocumentRows:
     source: object
     content: str
     identifier: str | None
+    site: str | None = None
+    title: str | None = None
     takes_vectors: bool = False
     allows_nulls: bool = False
     ids: list[Any] = field(default_factory=list)
@@ -77,7 +83,7 @@ class DocumentRows:
         with closing(Pages()) as pages:
             for number, row in enumerate(self._rows()):
                 where = row.name if isinstance(row, RawDocument) else f"Row {number}"
-                name, content = self._read(number, row, where, pages)
+                name, content, title = self._read(number, row, where, pages)
                 if content is _NULL:
                     self.missing.add(number)
                     content = as_vector([]) if self.takes_vectors else ""
@@ -91,10 +97,17 @@ class DocumentRows:
                 ):
                     self._warn_of_markup(where, content)
                 self.ids.append(name)
-                yield OfflineDocument(_written(name), content)
+                fields = row.fields if isinstance(row, RawDocument) else row
+                identifier = _written(name)
+                yield OfflineDocument(
+                    identifier,
+                    content,
+                    site=self._site_of(fields, identifier),
+                    title=self._title_of(fields) or title,
+                )
 
-    def _read(self, number: int, row: object, where: str, pages: Pages) -> tuple[Any, Any]:
-        """Return id and content of a row."""
+    def _read(self, number: int, row: object, where: str, pages: Pages) -> tuple[Any, Any, str]:
+        """Return id and content of a row, and the title of a web page."""
         name: object = str(number)
         if isinstance(row, RawDocument):
             try:
@@ -102,7 +115,7 @@ class DocumentRows:
             except InputError as error:
                 self.unreadable[number] = str(error)
                 self.gone.add(number)
-                return where, as_vector([]) if self.takes_vectors else ""
+                return where, as_vector([]) if self.takes_vectors else "", ""
         if isinstance(row, Mapping):
             content = _at(row, self.content)
             name = name if self.identifier is None else _at(row, self.identifier)
@@ -122,7 +135,17 @@ class DocumentRows:
             )
         if not isinstance(name, str | int | bytes | UUID):
             raise InputError(_without_id(where, name))
-        return name, self._content(where, content)
+        return name, self._content(where, content), ""
+
+    def _site_of(self, fields: object, identifier: bytes) -> str:
+        named = _text_at(fields, self.site) if self.site else ""
+        address = _text_at(fields, "url").encode("utf-8", "surrogatepass")
+        return named_site(named) or site_of(identifier) or site_of(address)
+
+    def _title_of(self, fields: object) -> str:
+        if self.title is None and "title" in (self.content, self.identifier):
+            return ""
+        return _text_at(fields, self.title or "title")
 
     def _content(self, where: str, found: object) -> object:
         if self.allows_nulls and _is_null(found):
@@ -147,19 +170,19 @@ class DocumentRows:
             raise InputError(f"{where}: {why}")
         return vector
 
-    def _of_file(self, row: RawDocument, pages: Pages) -> tuple[Any, Any]:
-        """Return id and content of a document of a file; raise InputError if it has none that can
-        be read.
+    def _of_file(self, row: RawDocument, pages: Pages) -> tuple[Any, Any, str]:
+        """Return id and content of a document of a file, and the title of a web page; raise
+        InputError if it has none that can be read.
         """
         if row.lost is not None:
             raise InputError(row.lost.message)
         if row.form != "jsonl":
             if self.takes_vectors:
                 raise InputError(f"{row.name} is a text, and the recipe takes vectors.")
-            text = pages.text_of(row)
-            if isinstance(text, DeadLetter):
-                raise InputError(f"{row.name}: {text.message}")
-            return row.name, text
+            read = pages.read(row)
+            if isinstance(read, DeadLetter):
+                raise InputError(f"{row.name}: {read.message}")
+            return row.name, read.text, read.title
         if row.fields is None:
             raise InputError(row.problem or f"{row.name} is no JSON object.")
         found = _at(row.fields, self.content)
@@ -168,11 +191,11 @@ class DocumentRows:
         content = self._content(row.name, found)
         if self.identifier is None:
             named: object = key_of(row.fields, None)
-            return row.name if named is None else str(named), content
+            return row.name if named is None else str(named), content, ""
         named = _at(row.fields, self.identifier)
         if not isinstance(named, str | int):
             raise InputError(_without_id(row.name, named))
-        return str(named), content
+        return str(named), content, ""
 
     def _warn_of_markup(self, where: str, content: str) -> None:
         if looks_like_markup(content):
@@ -242,7 +265,9 @@ class DocumentRows:
         """Return the columns that are needed; of a nested field, its outermost one."""
         there = list(names)
         wanted = []
-        for path in [self.content] if self.identifier is None else [self.content, self.identifier]:
+        named = (self.content, self.identifier, self.site, self.title)
+        usual = [name for name in ("url", "title") if there.count(name) == 1]
+        for path in [*filter(None, named), *usual]:
             name = path if path in there else path.split(".")[0]
             if name not in there:
                 are = (
@@ -336,6 +361,12 @@ def _without_text(where: str, found: object, text: str) -> str:
         else f"holds no text in {text!r} but {kind_of(found)}"
     )
     return f"{where} {what}; drop such rows first, or name another column with text=."
+
+
+def _text_at(fields: object, path: str) -> str:
+    """Return the text or the number at a path; empty if there is none."""
+    found = _at(fields, path) if isinstance(fields, Mapping) else None
+    return "" if _is_null(found) else scalar(found) or ""
 
 
 def _at(fields: Mapping[Any, Any], path: str) -> object:

@@ -326,11 +326,11 @@ class Settings(BaseModel):
         "any other name. Without it, or where a value has none, the site is the host of the id, if "
         "the id is an `http` or `https` address.",
     )
-    title_field: FieldPath | None = Field(
-        default=None,
-        description="Dotted path of the document's title in a JSON value. Without it, or where a "
-        "value has none, a page with `text_is` `html` has the title of its `title` element, else "
-        "of its first `h1`.",
+    title_field: FieldPath = Field(
+        default="title",
+        description="Dotted path of the document's title in a JSON value. Where a value has none, "
+        "a page with `text_is` `html` has the title of its `title` element, else of its first "
+        "`h1`.",
     )
     recipe: str = Field(
         default=_DEFAULT_RECIPE,

@@ -215,7 +215,7 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
     assert as_text.code == as_json.code == 0
     assert "dead letters  6 (decode 3, field 3)" in as_text.out
     assert "rude.jsonl:1: The value is not JSON" in as_text.err
-    *letters, remark = as_text.err.splitlines()
+    *letters, remark, without_site = as_text.err.splitlines()
     assert len(letters) == 6
     # The field of the text is there, so that nothing is said of it.
     assert (
@@ -225,7 +225,9 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
     assert run("check", path, "--rows", 2).err.splitlines()[2:] == [
         "... and 4 more that cannot be read.",
         remark,
+        without_site,
     ]
+    assert "4 of 4 documents have no web site" in without_site
     assert run("check", path, "--rows", 0).err == as_text.err
     assert "\x1b" not in as_json.out + as_text.out + as_text.err
 

@@ -281,7 +281,10 @@ def test_texts_that_look_like_pages_are_told_once(run: Callable[..., Any], tmp_p
     are expected."""
     path = tmp_path / "a.jsonl"
     path.write_text(
-        "".join(json.dumps({"id": number, "text": article(number)}) + "\n" for number in range(3))
+        "".join(
+            json.dumps({"id": f"https://a.example/{number}", "text": article(number)}) + "\n"
+            for number in range(3)
+        )
     )
 
     plain, html = run("check", path), run("check", path, "--set", "text_is=html")

@@ -18,6 +18,7 @@ from stream_dedup.ground.errors import ConfigurationError, ExtractorAwayError
 from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.html import Extractor, Failure
+from stream_dedup.inputs.html_child import Page
 from stream_dedup.settings.layers import load_settings
 
 SECRETS = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "of Kafka", "AWS_SECRET_ACCESS_KEY": "of a store"}
@@ -57,7 +58,7 @@ def look(found: list[dict[str, Any]]) -> None:
 @LINUX
 def test_a_child_has_nothing_of_ours_and_bounds(started: list[dict[str, Any]]) -> None:
     extractor = Extractor()
-    assert extractor.extract("<p>some words</p>") == "some words"
+    assert extractor.extract("<p>some words</p>") == Page("some words")
     look(started)
     extractor.close()
     assert [one["environment"] for one in started] == [
@@ -106,7 +107,7 @@ def extractor() -> Iterator[Extractor]:
     one.close()
 
 
-def extracted_by(program: str) -> str | Failure:
+def extracted_by(program: str) -> Page | Failure:
     """Return what becomes of a page where a program takes the place of the extractor's own."""
     extractor = Extractor(command=(sys.executable, "-c", program))
     found = extractor.extract("<p>page</p>")
@@ -147,9 +148,9 @@ def test_any_bytes_are_a_page(extractor: Extractor) -> None:
     found = extractor.extract(
         "<html><body><nav><a href='/'>Only a menu</a></nav><script>x()</script></body></html>"
     )
-    assert found == "Only a menu"
+    assert found == Page("Only a menu")
     for page in ("", "\0", "<", "<!--", "&#xD800;", "\ud800", "<p>" * 1000, "no tags at all"):
-        assert isinstance(extractor.extract(page), str)
+        assert isinstance(extractor.extract(page), Page)
 
 
 def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
@@ -163,7 +164,7 @@ def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
     letter = decoder.decode(Message("documents", 0, 0, None, HANGS.encode(), None, []))
     after = decoder.decode(Message("documents", 0, 1, None, b"<p>after</p>", None, []))
 
-    assert before == "before"
+    assert before == Page("before")
     assert isinstance(letter, DeadLetter)
     assert (letter.stage, letter.error_class, letter.is_timed) == (
         "fingerprint",

@@ -277,9 +277,14 @@ def test_the_site_is_that_of_its_field_or_the_host_of_the_id(
     ],
 )
 def test_the_title_is_that_of_its_field(value: Any, title: str) -> None:
-    """A list gives its first; without the setting no field is a title."""
-    assert as_json(value, title_field="title").title == title
-    assert as_json(value).title == ""
+    """A list gives its first; another field can be named, and the text is no title of itself."""
+    assert (
+        as_json(value).title
+        == as_json({"text": "t", "meta": value}, title_field="meta.title").title
+        == title
+    )
+    assert as_json(value, title_field="text").title == ""
+    assert as_json({"title": "A text"}, text_field="title").title == ""
 
 
 @pytest.mark.parametrize(("key", "identifier"), [(b"k", b"k"), (b"", b""), (None, b"")])
@@ -358,6 +363,7 @@ def test_nutch() -> None:
 
     assert found.text.startswith("Der Brückenbau beginnt im März Die Stadt")
     assert (found.id, found.time_ms) == (URL, 17)
+    assert (found.site, found.title) == ("stadtblatt.example", "Der Brückenbau beginnt im März")
 
 
 @pytest.mark.parametrize(
@@ -381,6 +387,8 @@ def test_pages(name: str, settings: dict[str, str], time_ms: int) -> None:
     for other in ("Cookies", "Politik", "Impressum", "kein Text", "<"):
         assert other not in found.text
     assert (found.id, found.time_ms) == (URL, time_ms)
+    assert (found.site, found.title) == ("stadtblatt.example", "Der Brückenbau – Stadtblatt")
+    assert decode_sample(name, **settings, title_field="url").title == URL.decode()
 
 
 def test_explicit_settings_win_and_the_preset_is_an_origin(tmp_path: Path) -> None:

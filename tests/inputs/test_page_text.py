@@ -7,12 +7,17 @@ import random
 import pytest
 
 from stream_dedup import Index
-from stream_dedup.inputs.html_child import WORDS_MIN, main_text
+from stream_dedup.inputs.html import Extractor
+from stream_dedup.inputs.html_child import WORDS_MIN, read_page
 
 WORDS = [f"{a}{b}" for a in ("bridge", "ferry", "council") for b in "abcdefghijklmnop"]
 MENU = "<nav><a href=/>Start</a> <a href=/news>News</a></nav>"
 FOOTER = "<footer>Printed by the parish office and paid by its members.</footer>"
 NOTICE = "<p>Lines are kept for a month.</p>"
+
+
+def main_text(markup: str) -> str:
+    return read_page(markup).text
 
 
 def sentences(seed: object, count: int = 24) -> list[str]:
@@ -164,3 +169,26 @@ def test_hidden_text_and_controls_are_not_visible() -> None:
 
     assert "not shown" not in text
     assert text.split() == ["Quiz", *" ".join(lines).split()]
+
+
+@pytest.mark.parametrize(
+    ("markup", "title"),
+    [
+        ("<title> Get-Item\n (Microsoft) </title><h1>Other</h1>", "Get-Item (Microsoft)"),
+        ("<title>R&amp;D</title>", "R&D"),
+        ("<title> </title><h1>The <em>first</em><br> one</h1><h1>Two</h1>", "The first one"),
+        ("<svg><title>icon</title></svg><h1>Heading</h1>", "Heading"),
+        ("<h1><ruby>東京<rt>とうきょう</rt></ruby>タワー</h1>", "東京タワー"),
+        ("<h2>No title</h2>", ""),
+        ("", ""),
+    ],
+)
+def test_the_title_of_a_page_is_its_title_element_or_its_first_heading(
+    markup: str, title: str
+) -> None:
+    body = f"<p>{WORDS[0]}</p>"
+    assert read_page(markup + body).title == title
+    extractor = Extractor()
+    found = extractor.extract(markup + body)
+    extractor.close()
+    assert found == read_page(markup + body)

@@ -1,0 +1,158 @@
+"""Sites and titles of rows, files and an index, without Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from stream_dedup import Index, dedup, prints
+from stream_dedup.cli.check import decode_documents
+from stream_dedup.fingerprinting import Recipe, SiteHasher
+from stream_dedup.ground.errors import InputError
+from stream_dedup.inputs.sources import find_files, read_documents
+from stream_dedup.local import api, offline
+from stream_dedup.local.columns import rows_of
+from stream_dedup.settings.settings import Settings
+
+HASHER = SiteHasher(Recipe())
+ROWS: list[dict[str, Any]] = [
+    {"id": "https://www.shop.example/1", "text": "a", "title": "One"},
+    {"id": "7", "url": "https://News.example/7", "text": "b", "title": None, "place": "here"},
+    {"id": "8", "url": None, "text": "c", "title": "One", "place": "docs.example"},
+]
+
+
+def names_in(table: pa.Table) -> list[tuple[int, int]]:
+    """Return the hashes of site and title of prints, as the index gets them."""
+    return [
+        pair
+        for part in rows_of(table, Recipe(), "The table")
+        for pair in zip(part.batch.sites.tolist(), part.batch.titles.tolist(), strict=True)
+    ]
+
+
+def hashed(*names: tuple[str, str]) -> list[tuple[int, int]]:
+    sites, titles = zip(*names, strict=True)
+    return list(
+        zip(HASHER.hash_sites(sites).tolist(), HASHER.hash_titles(titles).tolist(), strict=True)
+    )
+
+
+def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {
+        name: [row.get(name) for row in rows] for name in ("id", "url", "text", "title", "place")
+    }
+
+
+@pytest.mark.parametrize(
+    "source",
+    [ROWS, as_columns(ROWS), pa.table(as_columns(ROWS))],
+    ids=["rows", "columns", "arrow"],
+)
+def test_prints_carry_site_and_title(source: Any) -> None:
+    """The site is the host of the id or of `url`, or what the named column holds; the title that of
+    `title`, or of the named column."""
+    usual = names_in(prints(source, id="id"))
+    named = names_in(prints(source, id="id", site="place", title="place"))
+
+    assert usual == hashed(("shop.example", "One"), ("news.example", ""), ("", "One"))
+    assert named == hashed(("shop.example", ""), ("here", "here"), ("docs.example", "docs.example"))
+
+
+def test_a_column_that_is_not_there_is_a_sentence() -> None:
+    for name in ("site", "title"):
+        with pytest.raises(InputError, match="There is no column 'other'"):
+            dedup(as_columns(ROWS), **{name: "other"})  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=f"{name}="):
+            prints(as_columns(ROWS), **{name: 5})  # type: ignore[arg-type]
+
+
+def test_the_text_is_no_title_of_itself() -> None:
+    assert names_in(prints([{"title": "words of a text"}], text="title")) == [(0, 0)]
+
+
+def test_prints_made_before_sites_were_known_have_none() -> None:
+    table = prints(ROWS, id="id").drop_columns(["site", "title"])
+    assert names_in(table) == [(0, 0)] * 3
+
+
+def test_check_decodes_sites_and_titles_of_all_kinds_of_files(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "b.html").write_text("<title>A page</title><p>words</p>")
+    (tmp_path / "c.txt").write_text("plain words")
+    raws = read_documents(find_files(str(tmp_path), "auto"))
+
+    found = decode_documents(raws, Settings(value_format="json"), deque())
+
+    assert [(one.site, one.title) for one in found] == [
+        ("shop.example", "One"),
+        ("news.example", ""),
+        ("", "One"),
+        ("", "A page"),
+        ("", ""),
+    ]
+    raws = read_documents(find_files(str(tmp_path / "a.jsonl"), "auto"))
+    named = Settings(value_format="json", site_field="place", title_field="url")
+    assert [(one.site, one.title) for one in decode_documents(raws, named, deque())] == [
+        ("shop.example", ""),
+        ("here", "https://News.example/7"),
+        ("docs.example", ""),
+    ]
+    assert names_in(prints(tmp_path)) == hashed(
+        ("shop.example", "One"), ("news.example", ""), ("", "One"), ("", "A page"), ("", "")
+    )
+
+
+def test_an_index_takes_sites_and_titles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for all, one for each, or the host of the id; each reaches what is judged."""
+    seen: list[tuple[int, int]] = []
+
+    def noted(*arguments: Any) -> Any:
+        batch = arguments[2]
+        seen.extend(zip(batch.sites.tolist(), batch.titles.tolist(), strict=True))
+        return offline.judge_prints(*arguments)
+
+    monkeypatch.setattr(api, "judge_prints", noted)
+    address = "https://a.example/1"
+    with Index() as index:
+        index.add(address, "one text")
+        index.add("1", "another text", site="https://www.B.example/", title="T")
+        index.add_many([(address, "x"), ("2", "y")], site="c.example", title=["T", None])
+        index.add_columns(
+            [address, "3"], ["z", "w"], site=["", "d.example"], title=pa.array(["U", "T"])
+        )
+        for wrong in ({"site": ["only one"]}, {"title": [5, "x"]}, {"title": 5}):
+            with pytest.raises(InputError, match=r"not equally long|Row 0|titles"):
+                index.add_many([("4", "v"), ("5", "u")], **wrong)
+        assert "4" not in index
+
+    assert seen == hashed(
+        ("a.example", ""),
+        ("b.example", "T"),
+        ("c.example", "T"),
+        ("c.example", ""),
+        ("a.example", "U"),
+        ("d.example", "T"),
+    )
+
+
+def test_check_says_once_that_ids_are_not_addresses(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    def check(rows: list[dict[str, Any]], *options: str) -> str:
+        path = tmp_path / "a.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(run("check", path, *options).err)
+
+    numbered = [{"id": n, "text": f"words of text {n}", "host": "a.example"} for n in range(5)]
+    said = check(numbered)
+    assert said.count("5 of 5 documents have no web site") == 1
+    assert "STREAM_DEDUP_SITE_FIELD" in said
+    assert check(numbered, "--site-field", "host") == ""
+    assert check([one | {"url": "https://a.example"} for one in numbered]) == ""
