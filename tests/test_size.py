@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_975
+WHOLE = 33_993
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
@@ -19,8 +19,8 @@ CEILINGS = {
     "control": 838,
     "demo": 1_050,
     "fingerprinting": 2_794,
-    "ground": 1_574,
-    "index": 5_964,
+    "ground": 1_588,
+    "index": 5_968,
     "indexer": 633,
     "inputs": 2_707,
     "insights": 846,

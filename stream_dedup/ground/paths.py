@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
@@ -66,16 +66,40 @@ def make_folder(folder: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", str(folder))
 
 
-def create_file(path: Path) -> BinaryIO:
-    """Create a file to be written and read.
+def create_file(path: Path) -> int:
+    """Create a file to be written and read; return its descriptor.
 
     Raises:
         OSError: it cannot be made, or something has its name, a link for instance.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.fdopen(os.open(path, flags, _PRIVATE_FILE), "w+b")
-    os.fchmod(file.fileno(), _PRIVATE_FILE)
-    return file
+    number = os.open(path, flags, _PRIVATE_FILE)
+    os.fchmod(number, _PRIVATE_FILE)
+    return number
+
+
+def open_or_replace(path: Path) -> int:
+    """Open a file of this user alone to be written and read, made where there is none; return its
+    descriptor.
+
+    A link, or a file that is another's or has a second name, loses this name: what it leads to
+    stays as it is.
+
+    Raises:
+        OSError: a folder, a pipe or a device has the name (`EEXIST`), or the file cannot be opened.
+    """
+    try:
+        return open_file(path, os.O_RDWR, own=True)
+    except FileNotFoundError:
+        return create_file(path)
+    except OSError:
+        kind = stat.S_IFMT(path.lstat().st_mode)
+        if kind not in (stat.S_IFREG, stat.S_IFLNK):
+            raise FileExistsError(errno.EEXIST, "it is not a regular file", str(path)) from None
+        if kind == stat.S_IFREG and _is_own(path.lstat()):
+            raise
+    path.unlink()
+    return create_file(path)
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY, *, own: bool = False) -> int:
@@ -92,9 +116,13 @@ def open_file(path: Path, flags: int = os.O_RDONLY, *, own: bool = False) -> int
     why = ""
     if not stat.S_ISREG(found.st_mode):
         why = "it is not a regular file"
-    elif own and (found.st_uid, found.st_nlink) != (os.geteuid(), 1):
+    elif own and not _is_own(found):
         why = "it belongs to another user, or has a second name"
     if why:
         os.close(number)
         raise OSError(errno.EINVAL, why, str(path))
     return number
+
+
+def _is_own(found: os.stat_result) -> bool:
+    return (found.st_uid, found.st_nlink) == (os.geteuid(), 1)

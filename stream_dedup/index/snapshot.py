@@ -621,7 +621,7 @@ def _restore(
     def get(file: File) -> None:
         digest = _blake2b()
         try:
-            with create_file(below(restoring, file.name)) as target:
+            with os.fdopen(create_file(below(restoring, file.name)), "wb") as target:
                 for part in storage.parts(f"{files}/{file.name}", file.bytes):
                     digest.update(part)
                     target.write(part)

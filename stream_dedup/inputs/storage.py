@@ -103,7 +103,7 @@ class _Folder:
             make_folder(path.parent)
             partial = path.with_name(f"{path.name}.partial")
             partial.unlink(missing_ok=True)
-            with create_file(partial) as file:
+            with os.fdopen(create_file(partial), "wb") as file:
                 file.write(data)
             sync(partial)
             partial.replace(path)
@@ -205,6 +205,6 @@ class _Addressed:
 
 def _copy(source: Path, target: Path) -> None:
     make_folder(target.parent)
-    with source.open("rb") as reader, create_file(target) as writer:
+    with source.open("rb") as reader, os.fdopen(create_file(target), "wb") as writer:
         shutil.copyfileobj(reader, writer, _PART_BYTES)
     sync(target)

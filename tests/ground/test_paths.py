@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.paths import below, create_file, make_folder, open_file
+from stream_dedup.ground.paths import below, create_file, make_folder, open_file, open_or_replace
 
 RUDE = ("", ".", "..", "/etc/passwd", "a/../../b", "a//b", "a/", "..\\b", "a\0b", "a\nb", "\x7f")
 
@@ -51,6 +51,28 @@ def test_a_file_is_opened_only_if_it_is_one(tmp_path: Path) -> None:
         open_file(file, own=True)
 
 
+def test_a_foreign_file_is_replaced_and_stays_as_it_is(tmp_path: Path) -> None:
+    """What a link or a second name leads to keeps its bytes; a file of this user alone is kept; of
+    a folder or a pipe an error says so."""
+    foreign, link, second = (tmp_path / name for name in ("foreign", "link", "second"))
+    foreign.write_bytes(b"foreign")
+    link.symlink_to(foreign)
+    second.hardlink_to(foreign)
+    for path in (link, second, tmp_path / "new"):
+        for text in (b"once", b"again"):
+            number = open_or_replace(path)
+            os.write(number, text)
+            os.close(number)
+        assert path.read_bytes() == b"again"
+        assert not path.is_symlink()
+    assert foreign.read_bytes() == b"foreign"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(FileExistsError, match="not a regular file"):
+            open_or_replace(tmp_path / name)
+
+
 def test_what_is_made_is_private_under_every_umask(tmp_path: Path) -> None:
     """Files, folders, and the folders above them; nothing is created through a link."""
     (tmp_path / "link").symlink_to(tmp_path / "target")
@@ -58,7 +80,7 @@ def test_what_is_made_is_private_under_every_umask(tmp_path: Path) -> None:
         before = os.umask(mask)
         try:
             make_folder(tmp_path / f"{mask}" / "b")
-            create_file(tmp_path / f"{mask}" / "b" / "file").close()
+            os.close(create_file(tmp_path / f"{mask}" / "b" / "file"))
             with pytest.raises(FileExistsError):
                 create_file(tmp_path / "link")
         finally:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.ground.errors import StoreError
+from stream_dedup.ground.errors import StoreError, VolumeError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index import index as index_module
 from stream_dedup.index.index import LogIndex
@@ -504,6 +504,55 @@ def test_row_numbers_are_read_in_the_files_that_keep_them(
         index = LogIndex(MemoryStore(stored), budget, keep_in=tmp_path / "own")
         assert index.made_anew
 
+    assert ended(index, records) == wanted
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+@pytest.mark.parametrize("same", [True, False])
+def test_files_that_are_links_are_made_anew_and_what_they_lead_to_stays(
+    whole: Any, tmp_path: Path, link: Callable[[Path, Path], None], same: bool
+) -> None:
+    """All of one foreign file, or each of a copy of what it was: no verdict changes, and the next
+    opening finds files of its own."""
+    volume, folder, records, wanted = whole
+    stored, own, foreign = dict(volume), tmp_path / "tables", tmp_path / "foreign"
+    shutil.copytree(folder, own)
+    shutil.copytree(folder, foreign)
+    (foreign / "other").write_bytes(random.Random(SEED).randbytes(100_000))
+    before = {path.name: path.read_bytes() for path in foreign.iterdir()}
+    for path in own.iterdir():
+        path.unlink()
+        link(path, foreign / (path.name if same else "other"))
+    index = LogIndex(MemoryStore(stored), keep_in=own)
+    assert index.made_anew
+    assert ended(index, records) == wanted
+    assert {path.name: path.read_bytes() for path in foreign.iterdir()} == before
+    assert not any(path.is_symlink() or path.stat().st_nlink > 1 for path in own.iterdir())
+    assert LogIndex(MemoryStore(stored), keep_in=own).made_anew == ()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_what_is_no_file_is_named_with_what_may_be_deleted(
+    whole: Any, tmp_path: Path, make: Callable[[Path], None], name: str
+) -> None:
+    """A folder or a pipe in the place of a column is none of ours to remove; nothing waits for it."""
+    volume, folder, _, _ = whole
+    shutil.copytree(folder, tmp_path / "tables")
+    (tmp_path / "tables" / name).unlink()
+    make(tmp_path / "tables" / name)
+    with pytest.raises(VolumeError, match=f"tables/{name} is in the place.* Delete it, or all of"):
+        LogIndex(MemoryStore(dict(volume)), keep_in=tmp_path / "tables")
+
+
+def test_a_pipe_in_the_place_of_a_table_is_passed_over(whole: Any, tmp_path: Path) -> None:
+    volume, folder, records, wanted = whole
+    shutil.copytree(folder, tmp_path / "tables")
+    for path in (tmp_path / "tables").glob("table-*"):
+        path.unlink()
+        os.mkfifo(path)
+    index = LogIndex(MemoryStore(dict(volume)), keep_in=tmp_path / "tables")
+    assert all("is not a regular file" in one for one in index.made_anew)
     assert ended(index, records) == wanted
 
 

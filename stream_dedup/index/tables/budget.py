@@ -27,7 +27,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import ConfigurationError, StoreError
+from stream_dedup.ground.errors import ConfigurationError, StoreError, VolumeError
+from stream_dedup.ground.paths import open_or_replace
 
 _OTHER_BYTES: Final = (
     480 << 20
@@ -121,6 +122,7 @@ class Column:
         this one; with an open `file` they are what lies at its beginning.
 
         Raises:
+            VolumeError: something that is no file has the name of `path`.
             StoreError: the file cannot be opened.
         """
         self.array: NDArray[Any] = np.zeros((0, *tail), kind)
@@ -130,9 +132,13 @@ class Column:
         self._is_held = file is None
         if path is not None and self.row_bytes:
             try:
-                self._file = os.fdopen(
-                    os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0
-                )
+                self._file = os.fdopen(open_or_replace(path), "r+b", buffering=0)
+            except FileExistsError as error:
+                raise VolumeError(
+                    f"{path} is in the place of a file of the index, and is a folder, a pipe or a "
+                    f"device. Delete it, or all of {path.parent}: what the index keeps there is "
+                    "made anew from its volume."
+                ) from error
             except OSError as error:
                 raise _no_room(error) from error
         if folder is not None:

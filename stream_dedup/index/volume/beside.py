@@ -21,7 +21,8 @@ Invariants: rows count up to the first 4,096 that are not what the volume says, 
 rows that they cover count; what does not count is made anew from the volume, and `refused` says
 why; losing all of the folder loses nothing; a disk that is too full for a table stops no verdict.
 Before rows are laid out anew in place, all names are withdrawn. What an order has wiped is wiped
-here too. Frozen in tests/golden/beside.json: other bytes, or other keys of a text, are a new
+here too. No link is followed, and only a
+regular file of this user with one name counts. Frozen in tests/golden/beside.json: other bytes, or other keys of a text, are a new
 `FORMAT`.
 """
 
@@ -45,6 +46,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.disk import sync
 from stream_dedup.ground.errors import StoreError
+from stream_dedup.ground.paths import create_file, make_folder, open_file
 from stream_dedup.index.tables.kept import (
     GROUP_ROWS,
     ROW_BYTES,
@@ -131,7 +133,7 @@ class KeptFiles:
         self._removed: set[int] = set()
         self._wiped: set[int] = set()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise StoreError(
                 f"The folder {folder} for rows and tables beside the index volume cannot be made "
@@ -233,7 +235,7 @@ class KeptFiles:
         why = "is not what the volume says"
         with contextlib.ExitStack() as opened:
             try:
-                file = opened.enter_context(path.open("rb", buffering=0))
+                file = opened.enter_context(FileIO(open_file(path, own=True), "rb"))
                 for piece in pieces():
                     if file.readinto(piece.data) != len(piece):
                         break
@@ -293,7 +295,10 @@ class KeptFiles:
         )
         digest, at = xxhash.xxh3_64(), 0
         try:
-            with part.open("r+b" if writing.bytes_there else "xb", buffering=0) as file:
+            begun = (
+                open_file(part, os.O_RDWR, own=True) if writing.bytes_there else create_file(part)
+            )
+            with FileIO(begun, "r+b") as file:
                 self._reached("table begun")
                 file.seek(writing.bytes_there)
                 for piece in writing.pieces():
