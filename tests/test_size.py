@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_993
+WHOLE = 34_008
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
@@ -20,8 +20,8 @@ CEILINGS = {
     "demo": 1_050,
     "fingerprinting": 2_794,
     "ground": 1_588,
-    "index": 5_968,
-    "indexer": 633,
+    "index": 5_975,
+    "indexer": 641,
     "inputs": 2_707,
     "insights": 846,
     "kafka": 1_893,

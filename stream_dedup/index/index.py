@@ -45,6 +45,7 @@ from stream_dedup.index.look_up import (
 from stream_dedup.index.rules.apply import check_offsets, step
 from stream_dedup.index.rules.declaration import Declaration
 from stream_dedup.index.rules.state import IndexState
+from stream_dedup.index.rules.window import Window
 from stream_dedup.index.tables.budget import Budget, PlanMemory
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.volume import layout
@@ -106,6 +107,11 @@ class LogIndex:
     def plan(self) -> Plan | None:
         """The plan in force: the declared one, or what a control record changed it to."""
         return self._state.plan
+
+    @property
+    def window(self) -> Window | None:
+        """The window in force, likewise; None is no window."""
+        return self._state.window
 
     @property
     def format(self) -> int:
@@ -375,6 +381,7 @@ class LogIndex:
                 "answered": self._answered,
                 "unanswered": len(self._unanswered),
                 "entries": entries,
+                "numbers_used": 0 if tables is None else tables.numbers_used,
                 "representatives_full": 0 if tables is None else tables.full,
                 "representatives_digest_only": 0 if tables is None else tables.live - tables.full,
                 "removed": 0 if tables is None else entries - tables.live,

@@ -14,6 +14,13 @@ _CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
 # Of what `LogIndex.statistics` tells: figures as they are, and those of which is counted by how
 # much they grew.
 _FIGURES = {
+    "numbers_used": (
+        "stream_dedup_index_numbers_used",
+        (
+            "Numbers of kept documents that are in use, of 4,294,967,280; at 4.2 billion an index "
+            "without a window ends."
+        ),
+    ),
     "bytes_on_disk": ("stream_dedup_index_size_bytes", "Bytes that the index takes on its volume."),
     "applied": (
         "stream_dedup_index_applied_offset",

@@ -21,6 +21,7 @@ from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import clear_unfinished
 from stream_dedup.index.tables.budget import Budget
+from stream_dedup.index.tables.neighbours import ROWS_MAX
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.dependencies import IndexerDependencies
@@ -34,6 +35,9 @@ from stream_dedup.service.health import Health
 from stream_dedup.service.kept import KeptTopics
 from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
+
+NUMBERS_MAX = 4_200_000_000
+"""So many of the numbers of kept documents an index without a window uses."""
 
 _RECORDS_MAX = 16
 _IDLE_SECONDS = 0.1
@@ -361,8 +365,24 @@ class Indexer:
             self._replaying(applied, now)
             self._health.ready(False, f"replaying the log: {behind} records to go")
         else:
+            self._check_numbers(statistics["numbers_used"])
             self._health.startup(1.0, "caught up")
             self._health.ready(*self._readiness(applied, statistics))
+
+    def _check_numbers(self, used: int) -> None:
+        """End before the numbers of kept documents run out, unless a window frees some.
+
+        Only an index that has caught up checks this, so that it reads the order of a window that
+        was declared while it was down. The rest of the numbers is for what workers wrote meanwhile.
+        """
+        if used > NUMBERS_MAX and self._index.window is None:
+            raise ConfigurationError(
+                f"The index has numbered {used} kept documents of {ROWS_MAX}, and ends while there "
+                "is room for an order. Nothing is lost, and documents wait. Let old documents "
+                "leave (`stream-dedup declare --window 365d`) and start the index again; or begin "
+                "a new log under another topic_prefix, and seed it with the documents that matter "
+                "(`stream-dedup seed`)."
+            )
 
     def _replaying(self, applied: int, now: float) -> None:
         """Say how far the index has caught up, and how long the rest takes at the pace of the last

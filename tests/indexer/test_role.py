@@ -12,13 +12,15 @@ from unittest import mock
 
 import pytest
 
-from stream_dedup.ground.errors import GoneError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.tables import neighbours
 from stream_dedup.index.volume.memory import MemoryStore
+from stream_dedup.indexer import role as indexer_role
 from stream_dedup.indexer.role import Indexer
 from stream_dedup.kafka import LostTopicError, TopicLives
-from tests.index.logs import APPEND_MS, Doc, batch, declare
+from tests.index.logs import APPEND_MS, Doc, batch, control, declare
 from tests.worker.parts import Aside, VirtualClock
 
 
@@ -80,10 +82,8 @@ def test_an_index_of_a_foreign_log_is_not_ready() -> None:
     )
 
 
-@pytest.mark.parametrize(("topic_id", "ends"), [(b"before", False), (b"after", True)])
-def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None:
-    """Its client would read on in the new log from the offset of the old one, into a volume that is
-    of the old one."""
+def looking(topic_id: bytes, statistics: dict[str, int], catch_up_to: int = 7) -> Any:
+    """Return a role whose index has applied seven records of a log that was `before`."""
     now = iter(range(0, 100_000, 20))
     index = role(
         _monotonic=lambda: float(next(now)),
@@ -92,20 +92,48 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
         _log_topic_id=b"before",
         _snapshots=None,
         _index=mock.Mock(
-            applied=7, plan=None, declared=None, statistics=lambda: defaultdict(int), searches=dict
+            applied=7,
+            plan=None,
+            window=None,
+            declared=None,
+            statistics=lambda: statistics,
+            searches=dict,
         ),
         _metrics=mock.Mock(),
         _health=mock.Mock(),
         _log_reader=mock.Mock(),
         _memory=0,
         _rejected=0,
-        _catch_up_to=7,
+        _catch_up_to=catch_up_to,
         _warned=set(),
+        _logger=mock.Mock(),
+        _pace=mock.Mock(seconds_to=lambda *_: None),
+        _next_said=0.0,
     )
-    found = {"fingerprints": (topic_id, 1)}
     index._lives = TopicLives(
-        lambda: found, Aside(VirtualClock()), lambda: float(next(now)), mock.Mock()
+        lambda: {"fingerprints": (topic_id, 1)},
+        Aside(VirtualClock()),
+        lambda: float(next(now)),
+        mock.Mock(),
     )  # type: ignore[arg-type]
+    return index
+
+
+@pytest.mark.parametrize(("catch_up_to", "ends"), [(7, True), (8, False)])
+def test_only_an_index_that_has_caught_up_ends_at_its_numbers(catch_up_to: int, ends: bool) -> None:
+    """Before that a window may be declared in what it has not read yet."""
+    statistics = defaultdict(int, numbers_used=indexer_role.NUMBERS_MAX + 1)
+    index = looking(b"before", statistics, catch_up_to)
+
+    with pytest.raises(ConfigurationError, match="declare") if ends else nullcontext():
+        index._look_around()
+
+
+@pytest.mark.parametrize(("topic_id", "ends"), [(b"before", False), (b"after", True)])
+def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None:
+    """Its client would read on in the new log from the offset of the old one, into a volume that is
+    of the old one."""
+    index = looking(topic_id, defaultdict(int))
 
     with (
         pytest.raises(StreamDedupError, match="fingerprints was deleted and created again")
@@ -167,3 +195,27 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
     assert sent == [b"four", b"five"]
     assert waits == ["The topic verdicts was deleted."] * 2
     assert index._undelivered == {4: False, 5: False}
+
+
+def test_an_index_ends_before_its_numbers_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 78 and a remedy that works: a window that is declared while it is down lets it go on, and
+    frees numbers."""
+    monkeypatch.setattr(indexer_role, "NUMBERS_MAX", 50)
+    monkeypatch.setattr(neighbours, "_ACTIVE_MIN", 1)
+    window = {"length_ms": 60_000, "refresh": False}
+    log = [declare(PLANS["classic"])]
+    log += [batch([Doc(0, n, n, n.to_bytes(16, "big"), 0, features=0)]) for n in range(1, 61)]
+    index = LogIndex(MemoryStore())
+    index.apply([(offset, APPEND_MS, raw) for offset, raw in enumerate(log)])
+    checked = role(_index=index)
+
+    used = index.statistics()["numbers_used"]
+    with pytest.raises(ConfigurationError, match=f"numbered {used} .*declare --window") as error:
+        checked._check_numbers(used)
+    assert (used, error.value.exit_code) == (60, 78)
+    index.apply([(61, APPEND_MS, control("plan", window=window))])
+    checked._check_numbers(index.statistics()["numbers_used"])
+    late = batch([Doc(0, 61, 61, (61).to_bytes(16, "big"), 0, features=0)])
+    for offset in range(62, 100):  # log time moves by a sixteenth of the window a record
+        index.apply([(offset, APPEND_MS + offset * 60_000, late)])
+    assert index.statistics()["numbers_used"] < 20

@@ -164,6 +164,7 @@ FIGURES = {
     "bytes_mapped": 24,
     "hottest_bucket": 5,
     "full_blocks": 6,
+    "numbers_used": 41,
     "candidates": 35,
     "evicted_window": 2,
     "evicted_forget": 1,
@@ -211,6 +212,7 @@ def test_the_index_s_metrics_move() -> None:
     ]
     assert value(found, "index_hottest_bucket_entries") == 5
     assert value(found, "full_blocks") == 6
+    assert value(found, "index_numbers_used") == 41
     assert [value(found, f"{name}_total") for name in ("rejected_records", "ignored_orders")] == [
         4,
         5,

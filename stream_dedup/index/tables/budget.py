@@ -80,7 +80,7 @@ class Budget:
             raise ConfigurationError(
                 f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} MiB "
                 "of memory, and index_memory "
-                f"allows {self.memory_bytes >> 20} MiB; raise it, or split the index into slices."
+                f"allows {self.memory_bytes >> 20} MiB; raise it."
             )
 
 

@@ -520,13 +520,20 @@ class Neighbours:
         self.live += count
         self.full += len(added)
 
+    @property
+    def numbers_used(self) -> int:
+        """The number of row numbers that are in use: of live entries, and of those that left since
+        the rows were last compacted.
+        """
+        return max(self._rows, self.entries - self._base)
+
     def _reserve(self, count: int) -> None:
         needed = self._rows + count
-        if max(needed, self.entries - self._base + count) > ROWS_MAX:
-            raise InvariantError(
-                f"The index holds {self.live} live entries, in a span of more than {ROWS_MAX}, "
-                "which is all that it can "
-                "number; split it into slices."
+        if self.numbers_used + count > ROWS_MAX:
+            raise ConfigurationError(
+                f"The index has numbered {self.numbers_used} kept documents, and can number "
+                f"{ROWS_MAX}. Nothing is lost, and documents wait. Begin a new log under another "
+                "topic_prefix, and seed it with the documents that matter (`stream-dedup seed`)."
             )
         if needed > self._columns.room:
             self._columns.reserve(needed + needed // GROWN)
