@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check subjects format lock bench peers model torture docs pictures deploy-tools deploy-rules deploy-chart release-check release-notes dist wheel audit-libraries image clean
+.PHONY: help setup demo test test-all check subjects format lock bench peers model torture docs pictures deploy-tools manifests release-check release-notes dist wheel audit-libraries image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -96,14 +96,12 @@ lock:  ## write requirements.lock, the demo's, uv's, and the image's in deploy/,
 	uv pip compile pyproject.toml --extra html --extra insights --extra search --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate --no-emit-index-url --no-emit-find-links --quiet -o deploy/requirements.lock
 
-deploy-tools: .venv/ready  ## fetch kustomize, helm and promtool, which the tests of deploy/ use
+deploy-tools: .venv/ready  ## fetch helm and promtool, which the thorough tests of deploy/ use
 	$(RUN) tests.deploy.tools
 
-deploy-rules: .venv/ready  ## write the rules of the compose file anew from the PrometheusRule
-	$(RUN) tests.deploy.write_rules
+manifests: .venv/ready  ## write deploy/manifests.yaml anew from the Helm chart
+	$(RUN) tests.deploy.tools manifests
 
-deploy-chart: .venv/ready  ## write the Helm chart's templates anew from the base
-	$(RUN) tests.deploy.write_chart
 pictures: .venv/ready  ## take the pictures of the console in docs/ anew (needs chromium and chromedriver)
 	$(RUN) tests.console.pictures
 

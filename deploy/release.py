@@ -48,13 +48,9 @@ def named_otherwise(wanted: str) -> list[str]:
     chart, found = ROOT / "deploy" / "chart" / "Chart.yaml", {}
     found["the chart's version"] = (_one(chart, r"^version: (\S+)$"), as_semantic(wanted))
     found["the chart's appVersion"] = (_one(chart, r"^appVersion: (\S+)$"), wanted)
-    for path in sorted((ROOT / "deploy").rglob("kustomization.yaml")):
-        for tag in re.findall(r"newTag: ([^\s}]+)", path.read_text(encoding="utf-8")):
-            found[str(path.relative_to(ROOT))] = (tag, wanted)
-    found["deploy/compose.yaml"] = (
-        _one(ROOT / "deploy" / "compose.yaml", r"image: stream-dedup:(\S+)$"),
-        wanted,
-    )
+    manifests = (ROOT / "deploy" / "manifests.yaml").read_text(encoding="utf-8")
+    for tag in set(re.findall(r"image: stream-dedup:(\S+)$", manifests, re.MULTILINE)):
+        found["deploy/manifests.yaml"] = (tag, wanted)
     return [
         f"{where} names {has}, and should name {should}."
         for where, (has, should) in found.items()

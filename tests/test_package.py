@@ -115,6 +115,7 @@ def test_the_sdist_has_what_the_tests_need(sdist: Path) -> None:
         "tests/golden/fingerprints.json",
         "tests/inputs/samples/ache.json",
         "topics/unique.yaml",
+        "deploy/chart/files/topics/unique.yaml",
     ):
         assert (sdist / name).is_file(), name
     for name in (

@@ -1,19 +1,16 @@
-"""Rendered manifests and tools; a tool that is missing skips with its reason, and with CI=true
-fails."""
+"""Manifests and tools; a tool that is missing skips with its reason, and with CI=true fails."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.deploy import tools
-
-OVERLAYS = tools.ROOT / "deploy" / "overlays"
+from tests.deploy.rules import Manifest
 
 
 def _or_skip(find: Callable[[], Path]) -> Path:
@@ -26,9 +23,9 @@ def _or_skip(find: Callable[[], Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kustomize() -> Path:
-    """The real kustomize."""
-    return _or_skip(tools.kustomize)
+def helm() -> Path:
+    """The real helm; only tests marked `thorough` ask for it, because building it takes minutes."""
+    return _or_skip(tools.helm)
 
 
 @pytest.fixture(scope="session")
@@ -38,12 +35,15 @@ def promtool() -> Path:
 
 
 @pytest.fixture(scope="session")
-def rendered(kustomize: Path) -> dict[str, list[dict[str, Any]]]:
-    """The manifests of the base and of each overlay, by its name."""
-    del kustomize
-    folders = {"base": OVERLAYS.parent / "base"} | {
-        path.name: path for path in sorted(OVERLAYS.iterdir())
-    }
-    return {
-        name: list(yaml.safe_load_all(tools.render(folder))) for name, folder in folders.items()
-    }
+def manifests() -> list[Manifest]:
+    """What people without Helm apply."""
+    return list(yaml.safe_load_all(tools.MANIFESTS.read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="session")
+def production(helm: Path) -> list[Manifest]:
+    """The chart with the values of `deploy/values/production.yaml`: Strimzi, KEDA, monitoring."""
+    del helm
+    done = tools.template("--values", str(tools.ROOT / "deploy" / "values" / "production.yaml"))
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] != "Pod"]

@@ -17,8 +17,8 @@ from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.worker.metrics import WorkerMetrics
 from tests.deploy.tools import ROOT
 
-MONITORING = ROOT / "deploy" / "components" / "monitoring"
-RULES = yaml.safe_load((MONITORING / "prometheusrule.yaml").read_text())["spec"]
+FILES = ROOT / "deploy" / "chart" / "files"
+RULES = yaml.safe_load((FILES / "alerts.yaml").read_text())
 ALERTS = {
     rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule
 }
@@ -31,6 +31,8 @@ HANDBOOK = (ROOT / "docs" / "handbook.md").read_text()
 FOREIGN = {
     "up",
     "kube_pod_container_resource_limits",
+    "kube_statefulset_replicas",
+    "kube_statefulset_status_replicas_ready",
     "kubelet_volume_stats_available_bytes",
     "kubelet_volume_stats_capacity_bytes",
 }
@@ -147,6 +149,35 @@ def test_each_alert_fires_and_stays_silent(promtool: Path, tmp_path: Path) -> No
     assert "StreamDedupNoWorker" in run_cases(promtool, tmp_path, CASES[:1], broken)
 
 
+@pytest.mark.thorough
+def test_a_worker_that_waits_for_a_node_is_down(promtool: Path, tmp_path: Path) -> None:
+    """Prometheus has no target for it; kube-state-metrics says how many there are to be."""
+    workers = 'kube_statefulset_%s{namespace="prod",statefulset="news-stream-dedup-worker"}'
+    others = 'kube_statefulset_%s{namespace="prod",statefulset="celery-worker"}'
+    firing = 'ALERTS{alertname="StreamDedupRoleDown",alertstate="firing"}'
+    label = '{namespace="prod",component="worker"}'
+    check = {"expr": f"count by (namespace, component) ({firing})", "eval_time": "70m"}
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": workers % "replicas", "values": "2x80"},
+                {"series": workers % "status_replicas_ready", "values": ready},
+                {"series": others % "replicas", "values": "2x80"},
+                {"series": others % "status_replicas_ready", "values": "0x80"},
+            ],
+            "promql_expr_test": [check | {"exp_samples": samples}],
+        }
+        for ready, samples in (
+            ("2x20 1x60", [{"labels": label, "value": 1}]),
+            ("2x20 1x20 2x40", []),
+        )
+    ]
+
+    assert promtool_says(promtool, tmp_path, RULES, {"1m": tests}) == ""
+
+
+@pytest.mark.thorough
 def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path: Path) -> None:
     name = 'kafka_consumergroup_lag{consumergroup="stream-dedup",partition="3",topic="documents"}'
     series = 'stream_dedup_consumer_lag_records{topic="documents",partition="3",pod="%s"}'
@@ -167,10 +198,12 @@ def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path:
 @pytest.mark.parametrize("name", sorted(ALERTS))
 def test_an_alert_has_a_page_in_the_handbook(name: str) -> None:
     """The annotation names the heading, so that whoever is woken finds what to do."""
-    assert ALERTS[name]["annotations"]["runbook_url"].endswith(f"/handbook/#{name.lower()}")
+    assert ALERTS[name]["annotations"]["runbook_url"].endswith(f"/#{name.lower()}")
     assert re.search(rf"^#+ {name}$", HANDBOOK, re.MULTILINE)
     section = re.split(rf"^#+ {name}$", HANDBOOK, flags=re.MULTILINE)[1].partition("\n### ")[0]
-    assert re.search(r"^\$ kubectl ", section, re.MULTILINE), "its page has no command to paste"
+    assert re.search(r"^\$ (kubectl|helm) ", section, re.MULTILINE), (
+        "its page has no command to paste"
+    )
     assert ALERTS[name]["labels"]["severity"] in {"warning", "critical"}
 
 
@@ -187,7 +220,7 @@ def unknown_metrics(expressions: list[str]) -> set[str]:
 
 def dashboard() -> dict[str, Any]:
     """Return the dashboard."""
-    found: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
+    found: dict[str, Any] = json.loads((FILES / "dashboard.json").read_text())
     return found
 
 
@@ -246,9 +279,3 @@ def test_the_dashboard_is_what_grafana_takes() -> None:
     assert [
         one["name"] for one in content["templating"]["list"] if one["type"] == "datasource"
     ] == ["source"]
-
-
-def test_compose_has_the_same_rules() -> None:
-    """`deploy/compose/rules.yaml` is the PrometheusRule's content, as `make deploy-rules` writes
-    it."""
-    assert yaml.safe_load((ROOT / "deploy" / "compose" / "rules.yaml").read_text()) == RULES

@@ -1,9 +1,11 @@
-"""The Helm chart: it is what the base is, and its values do what they say. Rendered and linted by
-the real helm."""
+"""The Helm chart: its values do what they say, by the real helm. All but the copy of its output in
+`deploy/manifests.yaml` needs helm, so these tests are `thorough`."""
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,99 +14,43 @@ from typing import Any
 import pytest
 import yaml
 
-from stream_dedup.ground.version import __version__
-from tests.deploy import rules, tools, write_chart
-from tests.deploy.conftest import _or_skip
+from stream_dedup.ground import topics
+from stream_dedup.settings.layers import load_settings
+from tests.deploy import rules, tools
 from tests.deploy.rules import Manifest
 
-TEMPLATE = ("template", "stream-dedup", str(write_chart.CHART), "--kube-version", "1.35.0")
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("helm")]
+VALUES = tools.ROOT / "deploy" / "values"
 
 
-@pytest.fixture(scope="session")
-def helm() -> Path:
-    """The real helm."""
-    return _or_skip(tools.helm)
-
-
-def run(helm: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(helm), *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
-
-
-def template(helm: Path, *arguments: str) -> list[Manifest]:
-    done = run(helm, *TEMPLATE, *arguments)
+def template(*arguments: str, release: str = "stream-dedup") -> list[Manifest]:
+    done = tools.template(*arguments, release=release)
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.safe_load_all(done.stdout) if one]
 
 
-OWN_LABELS = ("helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version")
-
-
-def in_bytes(manifests: list[Manifest]) -> str:
-    """Return manifests in an order, with the labels and with the name of the settings, that both
-    tools would agree on."""
-    (config,) = (one["metadata"]["name"] for one in manifests if one["kind"] == "ConfigMap")
-    for one in manifests:
-        for label in OWN_LABELS:
-            one["metadata"].get("labels", {}).pop(label, None)
-    ordered = sorted(manifests, key=lambda one: (one["kind"], one["metadata"]["name"]))
-    return yaml.safe_dump_all(ordered, sort_keys=True).replace(config, "settings-by-name")
+def template_with(values: dict[str, Any], folder: Path, release: str = "news") -> list[Manifest]:
+    (folder / "values.yaml").write_text(json.dumps(values))
+    return template("--values", str(folder / "values.yaml"), release=release)
 
 
 def of(manifests: list[Manifest], kind: str, name: str) -> Any:
     return next(one for one in manifests if (one["kind"], one["metadata"]["name"]) == (kind, name))
 
 
-def test_the_templates_are_those_that_the_script_makes(kustomize: Path) -> None:
-    """A change of the base, of a component or of the values without `make deploy-chart` is seen."""
-    del kustomize
-    assert {
-        path.name: path.read_text() for path in write_chart.MADE.iterdir()
-    } == write_chart.templates(), "make deploy-chart"
-    copied = {path.name: path.read_text() for path in (write_chart.CHART / "files").iterdir()}
-    assert copied == {name: path.read_text() for name, path in write_chart.copies().items()}, (
-        "make deploy-chart"
+def test_the_manifests_are_the_chart_s() -> None:
+    """A change of the chart without `make manifests` is noticed."""
+    assert tools.MANIFESTS.read_text(encoding="utf-8") == tools.manifests(), "make manifests"
+
+
+def test_helm_lint_passes(helm: Path) -> None:
+    done = subprocess.run(
+        [str(helm), "lint", "--strict", str(tools.CHART)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    assert (write_chart.CHART / "README.md").read_text() == write_chart.readme(), (
-        "make deploy-chart"
-    )
-    assert (
-        yaml.safe_load((write_chart.CHART / "Chart.yaml").read_text())["appVersion"] == __version__
-    )
-
-
-def test_the_readme_tells_each_value() -> None:
-    def leaves(node: Any, path: str) -> set[str]:
-        if not isinstance(node, dict) or not node:
-            return {path}
-        return set().union(
-            *(leaves(value, f"{path}.{key}" if path else key) for key, value in node.items())
-        )
-
-    told = {
-        line.split("`")[1]
-        for line in write_chart.readme().partition("## Values")[2].splitlines()
-        if line.startswith("- `")
-    }
-    values = yaml.safe_load((write_chart.CHART / "values.yaml").read_text())
-    assert {
-        one
-        for one in leaves(values, "")
-        if not any(f"{one}.".startswith(f"{name}.") for name in told)
-    } == set()
-
-
-def test_the_chart_is_the_base(helm: Path) -> None:
-    """With its own values it gives what kustomize gives, but for Helm's labels, its test, and the
-    settings' hash."""
-    base = list(yaml.safe_load_all(tools.render(write_chart.ROOT / "deploy" / "base")))
-    made = [one for one in template(helm) if one["kind"] != "Pod"]
-    assert in_bytes(made) == in_bytes(base)
-
-
-def test_helm_finds_nothing_to_complain_of(helm: Path) -> None:
-    done = run(helm, "lint", "--strict", str(write_chart.CHART))
     assert done.returncode == 0, done.stdout
 
 
@@ -118,11 +64,11 @@ ALL_ON: dict[str, Any] = {
     "commonLabels": {"team": "crawl"},
     "settings": {
         "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
-        "STREAM_DEDUP_TOPIC_PREFIX": "news.",
+        "STREAM_DEDUP_TOPIC_PREFIX": "news",
     },
     "keySecret": "our-key",
     "secretsAsEnvironment": ["kafka-login"],
-    "strimziTopics": True,
+    "strimzi": {"cluster": "kafka", "users": False},
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/texts"}},
     "pods": {
         "annotations": {"reloader": "off"},
@@ -186,6 +132,7 @@ ALL_ON: dict[str, Any] = {
     },
     "networkPolicy": {"egress": [{"ports": [{"protocol": "TCP", "port": 8081}]}]},
     "monitoring": {
+        "scrapeAnnotations": True,
         "podMonitor": {
             "enabled": True,
             "labels": {"release": "prometheus"},
@@ -207,35 +154,12 @@ ALL_ON: dict[str, Any] = {
         }
     ],
 }
-# But for what a release sets itself, or what only an overlay has.
-NOT_OURS = (
-    rules.schema,
-    rules.pinned,
-    rules.configured,
-    rules.keyed,
-    rules.referring,
-    rules.scaled,
-    rules.fenced,
-)
-HOLDING = [rule for rule in rules.RULES if rule not in NOT_OURS]
 
 
-@pytest.fixture
-def all_on(helm: Path, tmp_path: Path) -> list[Manifest]:
+@pytest.fixture(scope="module")
+def all_on(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     """Each value set, and each switch on, as a release whose name is not the chart's."""
-    (tmp_path / "values.yaml").write_text(json.dumps(ALL_ON))
-    done = run(
-        helm,
-        "template",
-        "news",
-        *TEMPLATE[2:],
-        "--namespace",
-        "crawl",
-        "--values",
-        str(tmp_path / "values.yaml"),
-    )
-    assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return template_with(ALL_ON, tmp_path_factory.mktemp("values"))
 
 
 def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
@@ -250,11 +174,7 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
         3,
         0,
     )
-    (config,) = (
-        one
-        for one in all_on
-        if one["kind"] == "ConfigMap" and "STREAM_DEDUP_TOPIC_PREFIX" in one["data"]
-    )
+    config = of(all_on, "ConfigMap", "news-stream-dedup-settings")
     hosts = config["data"]["STREAM_DEDUP_HTTP_ALLOWED_HOSTS"].split(",")
     assert {"crawl.example", "news-stream-dedup-index-api", "*.news-stream-dedup-index"} <= set(
         hosts
@@ -288,7 +208,9 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
             )
         assert spec["nodeSelector"] == {"disk": "none" if role == "worker" else "ssd"}
         assert spec["imagePullSecrets"] == ALL_ON["imagePullSecrets"]
-        assert pod["metadata"]["annotations"] == on_all["podAnnotations"]
+        given = pod["metadata"]["annotations"]
+        assert given["sidecar"] == "no"
+        assert given.get("prometheus.io/scrape") == (None if role == "toolbox" else "true")
         assert pod["metadata"]["labels"]["tier"] == "data"
         assert workload["metadata"]["annotations"] == on_all["annotations"]
         if workload["kind"] == "StatefulSet":
@@ -334,35 +256,69 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
         "alerts and dashboard look for it"
     )
     assert of(all_on, "Secret", "news-stream-dedup-more")
-    topics = {one["metadata"]["name"] for one in all_on if one["kind"] == "KafkaTopic"}
-    assert {"documents", "unique", "duplicates", "fingerprints", "verdicts"} <= topics
 
 
-def test_the_rules_for_manifests_hold_of_the_chart(helm: Path, all_on: list[Manifest]) -> None:
-    """With its own values, and with everything on; Kubernetes or an operator takes it, and no name
-    is another release's."""
-    plain = template(helm)
-    for manifests in (plain, all_on):
-        known = [one for one in manifests if one["kind"] != "HTTPRoute"]
-        assert rules.schema(known) == []
-        for rule in HOLDING:
-            assert rule(manifests) == [], rule.__name__
+# But for what a release sets itself.
+NOT_OURS = (
+    rules.schema,
+    rules.pinned,
+    rules.configured,
+    rules.keyed,
+    rules.referring,
+    rules.scaled,
+)
+
+
+def test_the_rules_for_manifests_hold_of_all_values(
+    all_on: list[Manifest], production: list[Manifest]
+) -> None:
+    """With everything on, and with the examples; Kubernetes or an operator takes it, and no name is
+    another release's."""
+    for rule in rules.RULES:
+        assert rule(production) == [], rule.__name__
+    login = template("--values", str(VALUES / "sasl-tls.yaml"))
+    for found in (all_on, login):
+        assert rules.schema([one for one in found if one["kind"] != "HTTPRoute"]) == []
+        for rule in rules.RULES:
+            if rule not in NOT_OURS:
+                assert rule(found) == [], rule.__name__
     for one in all_on:
-        if one["kind"] != "KafkaTopic":
-            assert one["metadata"]["name"].startswith("news-stream-dedup"), one["metadata"]
-            assert one["metadata"]["labels"]["app.kubernetes.io/instance"] == "news"
-            assert one["metadata"]["labels"]["team"] == "crawl"
-    assert not {(one["kind"], one["metadata"]["name"]) for one in plain} & {
-        (one["kind"], one["metadata"]["name"]) for one in all_on if one["kind"] != "KafkaTopic"
-    }
+        assert one["metadata"]["name"].startswith("news-stream-dedup"), one["metadata"]
+        assert one["metadata"]["labels"]["app.kubernetes.io/instance"] == "news"
+        assert one["metadata"]["labels"]["team"] == "crawl"
 
 
-def test_a_user_need_not_be_named(helm: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("ScaledObject", "spec", "triggers", 0, "metadata", "excludePersistentLag"),
+        ("ScaledObject", "spec", "maxReplicaCount"),
+        ("ScaledObject", "spec", "scaleTargetRef", "name"),
+        ("KafkaTopic", "spec", "partitions"),
+        ("KafkaUser", "spec", "authorization", "acls"),
+        ("TriggerAuthentication", "spec", "secretTargetRef"),
+        ("PodMonitor", "spec", "podMetricsEndpoints"),
+        ("PrometheusRule", "spec", "groups"),
+    ],
+    ids=lambda change: f"{change[0]} {change[-1]}",
+)
+def test_a_broken_resource_of_an_operator_is_noticed(
+    change: tuple[Any, ...], production: list[Manifest]
+) -> None:
+    kind, *path, last = change
+    manifests = [copy.deepcopy(one) for one in production]
+    broken: Any = next(one for one in manifests if one["kind"] == kind)
+    whole = broken
+    for step in path:
+        broken = broken[step]
+    broken[last] = False
+    assert rules.schema([whole]) or rules.scaled(manifests)
+
+
+def test_a_user_need_not_be_named() -> None:
     """OpenShift gives each namespace users of its own, and refuses others."""
     names = ("runAsUser", "runAsGroup", "fsGroup")
-    made = template(
-        helm, "--set", ",".join(f"pods.podSecurityContext.{name}=null" for name in names)
-    )
+    made = template("--set", ",".join(f"pods.podSecurityContext.{name}=null" for name in names))
     for _, pod in rules.pods(made):
         assert not {*names} & set(pod["spec"]["securityContext"])
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
@@ -393,25 +349,141 @@ def test_people_come_to_the_console_by_name(all_on: list[Manifest]) -> None:
     assert way["matches"][0]["path"]["value"] == "/dedup"
 
 
-def test_keda_scales_the_workers_of_the_release(helm: Path) -> None:
-    values = "autoscaling.enabled=true,autoscaling.maxReplicas=48,settings.STREAM_DEDUP_TOPIC_PREFIX=news."
-    made = template(helm, "--set", values)
-    scaled = of(made, "ScaledObject", "stream-dedup-worker")
-    assert rules.schema([scaled]) == []
-    trigger = scaled["spec"]["triggers"][0]["metadata"]
-    assert (trigger["consumerGroup"], trigger["topic"]) == ("news.stream-dedup", "news.documents")
-    assert trigger["lagThreshold"] == "300000"
-    assert scaled["spec"]["maxReplicaCount"] == 48
-    assert (
-        "replicas" not in of(made, "StatefulSet", scaled["spec"]["scaleTargetRef"]["name"])["spec"]
+NAMES: list[dict[str, Any]] = [
+    {},
+    {"TOPIC_PREFIX": "news"},
+    {"TOPIC_PREFIX": "news."},
+    {"TOPIC_PREFIX": "news-"},
+    {"TOPIC_PREFIX": "news", "MODE": "shadow"},
+    {"MODE": "shadow"},
+    {"MODE": "shadow", "GROUP": "crawl-shadow"},
+    {"TOPIC_PREFIX": "a.b", "GROUP": "crawl", "DOCUMENTS": "pages", "DEAD_LETTERS": "bad"},
+]
+
+
+@pytest.mark.parametrize("given", NAMES, ids=lambda one: ",".join(map(str, one.values())) or "none")
+def test_names_of_topics_and_groups_are_the_product_s(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    """KEDA's trigger, Strimzi's topics and what its users may do; by the product's own functions,
+    with a prefix, without, and in shadow mode."""
+    settings = {f"STREAM_DEDUP_{name}": value for name, value in given.items()}
+    found = template_with(
+        {"settings": settings, "strimzi": {"cluster": "kafka"}, "autoscaling": {"enabled": True}},
+        tmp_path,
     )
+    servers = {"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": "kafka:9092"}
+    product = load_settings({}, None, environ=servers | settings)
+    names = {kind: product.topic_names.named(kind) for kind in topics.ALL}
+
+    trigger = of(found, "ScaledObject", "news-stream-dedup-worker")["spec"]["triggers"][0]
+    assert trigger["metadata"]["topic"] == names["documents"]
+    assert trigger["metadata"]["consumerGroup"] == product.group
+    made = {
+        one["metadata"]["name"].removeprefix("news-stream-dedup-"): one["spec"]["topicName"]
+        for one in found
+        if one["kind"] == "KafkaTopic"
+    }
+    assert made == names
+    for user in (one for one in found if one["kind"] == "KafkaUser"):
+        for acl in user["spec"]["authorization"]["acls"]:
+            resource = acl["resource"]
+            if resource["type"] == "topic":
+                assert resource["name"] in names.values()
+            elif resource["name"] != "crawler":
+                assert resource["name"].startswith(product.group)
 
 
-def test_helm_test_asks_the_doctor(helm: Path) -> None:
+def test_keda_asks_kafka_by_an_address_of_its_own(tmp_path: Path) -> None:
+    """The given one; without it Strimzi's by its whole name, or that of the settings."""
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"autoscaling": {"bootstrapServers": "kafka.data.svc:9092"}}, "kafka.data.svc:9092"),
+        ({"strimzi": {"cluster": "main"}}, "main-kafka-bootstrap.stream-dedup.svc:9093"),
+        ({"settings": {"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": "a.example:1"}}, "a.example:1"),
+    ]
+    for values, address in cases:
+        autoscaling = {"enabled": True, "maxReplicas": 48} | values.pop("autoscaling", {})
+        found = template_with(values | {"autoscaling": autoscaling}, tmp_path)
+        scaled = of(found, "ScaledObject", "news-stream-dedup-worker")["spec"]
+        assert scaled["triggers"][0]["metadata"]["bootstrapServers"] == address
+        assert scaled["triggers"][0]["metadata"]["lagThreshold"] == "300000"
+        assert scaled["maxReplicaCount"] == 48
+        assert "replicas" not in of(found, "StatefulSet", "news-stream-dedup-worker")["spec"]
+
+
+def test_strimzi_topics_and_users_follow_the_values(tmp_path: Path) -> None:
+    """Cluster, replicas and partitions; what must have one partition keeps it. The pods log in as
+    the users of this release."""
+    strimzi = {"cluster": "main", "partitions": 48, "replicas": 1, "minInsyncReplicas": 1}
+    found = template_with({"strimzi": strimzi}, tmp_path)
+    declared = {topic.kind: topic.partitions for topic in topics.read_topics()}
+    for one in (one for one in found if one["kind"] == "KafkaTopic"):
+        kind = one["metadata"]["name"].removeprefix("news-stream-dedup-")
+        assert one["spec"]["partitions"] == (1 if declared[kind] == 1 else 48)
+        assert one["spec"]["replicas"] == one["spec"]["config"]["min.insync.replicas"] == 1
+        assert one["metadata"]["labels"]["strimzi.io/cluster"] == "main"
+    users = {one["metadata"]["name"] for one in found if one["kind"] == "KafkaUser"}
+    for _, pod in rules.pods(found):
+        environment = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+        user = environment["STREAM_DEDUP_KAFKA_SASL_USERNAME"]
+        secrets = {one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one}
+        assert user in users & secrets
+        assert "main-cluster-ca-cert" in secrets
+
+
+def test_settings_are_text_numbers_or_booleans(tmp_path: Path) -> None:
+    settings = {"WORKER_MEMORY": 30000000, "SIMILARITY": 0.95, "ALLOW_BYPASS": True}
+    named = {f"STREAM_DEDUP_{name}": value for name, value in settings.items()}
+    data = of(
+        template_with({"settings": named}, tmp_path), "ConfigMap", "news-stream-dedup-settings"
+    )["data"]
+    assert {name: data[name] for name in named} == {
+        "STREAM_DEDUP_WORKER_MEMORY": "30000000",
+        "STREAM_DEDUP_SIMILARITY": "0.95",
+        "STREAM_DEDUP_ALLOW_BYPASS": "true",
+    }
+
+
+def test_a_change_of_settings_restarts_pods_and_deletes_no_config_map(tmp_path: Path) -> None:
+    """A pod of the revision before finds its ConfigMap when it is started again."""
+    sums = []
+    for similarity in (0.9, 0.95):
+        found = template_with({"settings": {"STREAM_DEDUP_SIMILARITY": similarity}}, tmp_path)
+        (name,) = {one["metadata"]["name"] for one in found if one["kind"] == "ConfigMap"}
+        assert name == "news-stream-dedup-settings"
+        sums.append(
+            {pod["metadata"]["annotations"]["checksum/settings"] for _, pod in rules.pods(found)}
+        )
+    assert len(sums[0]) == len(sums[1]) == 1
+    assert sums[0] != sums[1]
+
+
+def test_prometheus_takes_the_scrape_job_of_the_readme(promtool: Path, tmp_path: Path) -> None:
+    """It finds pods by the annotations, and makes the labels that the rules are written for."""
+    page = (tools.ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", page, re.DOTALL)
+    # Debian's build does not know Kubernetes.
+    known = block.replace("kubernetes_sd_configs: [{role: pod}]", "static_configs: []")
+    (tmp_path / "prometheus.yaml").write_text(known)
+    done = subprocess.run(
+        [str(promtool), "check", "config", "--syntax-only", str(tmp_path / "prometheus.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (job,) = yaml.safe_load(block)["scrape_configs"]
+    assert job["job_name"] == "stream-dedup"
+    assert {"component", "filter", "namespace", "pod"} <= {
+        one.get("target_label") for one in job["relabel_configs"]
+    }
+
+
+def test_helm_test_asks_the_doctor() -> None:
     """A pod that is none of the toolbox's, and that the policies let reach Kafka and names; under
     any release's name."""
-    done = run(helm, "template", "news", *TEMPLATE[2:])
-    made = [one for one in yaml.safe_load_all(done.stdout) if one]
+    made = template(release="news")
     (pod,) = (one for one in made if one["kind"] == "Pod")
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     assert pod["spec"]["containers"][0]["command"] == ["stream-dedup", "doctor"]
@@ -435,37 +507,45 @@ def test_the_notes_say_what_to_type(helm: Path, tmp_path: Path) -> None:
     """With the names of this release. Helm prints them at an install only, so a template of this
     copy holds their text."""
     chart = tmp_path / "chart"
-    shutil.copytree(write_chart.CHART, chart)
+    shutil.copytree(tools.CHART, chart)
     (chart / "templates" / "NOTES.txt").rename(chart / "notes.txt")
     (chart / "templates" / "notes.yaml").write_text(
         'notes: {{ tpl (.Files.Get "notes.txt") . | quote }}\n'
     )
-    only = ("--namespace", "crawl", "--show-only", "templates/notes.yaml")
-    done = run(helm, "template", "news", str(chart), *TEMPLATE[3:], *only)
+    only = ("--namespace", "crawl", "--kube-version", "1.35.0", "--show-only")
+    done = subprocess.run(
+        [str(helm), "template", "news", str(chart), *only, "templates/notes.yaml"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     (notes,) = (one["notes"] for one in yaml.safe_load_all(done.stdout) if "notes" in (one or {}))
     name = "news-stream-dedup"
-    for said in (
+    for text in (
         f"deployment/{name}-toolbox",
         f"service/{name}-search",
         "helm --namespace crawl test news",
     ):
-        assert said in notes
+        assert text in notes
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "text"),
     [
         ("workers.replicas=3", "workers"),
         ("worker.nodeSelecter.a=b", "nodeSelecter"),
+        ("worker.volume.size=3Gi", "volume"),
         ("image.digest=latest", "digest"),
         ("settings.PLAN=blocks", "PLAN"),
+        ("settings.STREAM_DEDUP_PLAN.a=b", "PLAN"),
         ("worker.replicas=-1", "replicas"),
         ("monitoring.rules.enabled=true", "monitoring.rules.handbook"),
         ("console.ingress.enabled=true", "console.hosts"),
     ],
 )
-def test_a_wrong_value_is_refused_by_name(helm: Path, values: str, said: str) -> None:
-    done = run(helm, *TEMPLATE, "--set", values)
+def test_a_wrong_value_is_refused_by_name(values: str, text: str) -> None:
+    done = tools.template("--set", values)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert text in done.stderr

@@ -8,14 +8,16 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from stream_dedup.__main__ import main
 from stream_dedup.fingerprinting.key import load_key
+from stream_dedup.index.tables.neighbours import ROWS_MAX
+from stream_dedup.indexer.role import NUMBERS_MAX
 from stream_dedup.settings.properties import PREFIX
 from stream_dedup.settings.settings import Settings
 from tests.deploy import rules, tools
@@ -25,8 +27,13 @@ PAGES = (
     tools.ROOT / "deploy" / "README.md",
     tools.ROOT / "topics" / "README.md",
 )
-PROGRAMS = ("stream-dedup", "kubectl", "docker", "openssl", "make")
-VERBS = "apply annotate exec create delete describe get kustomize label logs port-forward rollout scale set"
+PROGRAMS = ("stream-dedup", "kubectl", "helm", "docker", "openssl", "make")
+VERBS = (
+    "apply annotate exec create delete describe get label logs patch port-forward rollout scale set"
+)
+NAMESPACE = "stream-dedup"
+# Of a value that is off by default.
+KEDA = "scaledobject/stream-dedup-worker"
 
 
 def commands() -> Iterator[str]:
@@ -76,7 +83,8 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
     """Return what a kubectl command names that is not there."""
     words = shlex.split(line)[1:]
     words = words[: words.index("--")] if "--" in words else words
-    there = {f"{one['kind'].lower()}/{one['metadata']['name']}" for one in manifests}
+    there = {KEDA, f"namespace/{NAMESPACE}"}
+    there |= {f"{one['kind'].lower()}/{one['metadata']['name']}" for one in manifests}
     for one in rules.of_kind(manifests, "StatefulSet"):
         name = one["metadata"]["name"]
         for number in range(one["spec"].get("replicas", 1)):
@@ -108,18 +116,13 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
     ]
     if "--namespace" in words:
         place = words.index("--namespace")
-        if words[place + 1] not in {one["metadata"].get("namespace") for one in manifests}:
+        if words[place + 1] != NAMESPACE:
             problems.append("the namespace")
         del words[place : place + 2]
     if words[0] not in VERBS.split():
         problems.append(f"the verb {words[0]}")
     for word in words[1:]:
-        if (
-            re.fullmatch(r"deploy/[\w/]+", word)
-            and not (tools.ROOT / word / "kustomization.yaml").exists()
-        ):
-            problems.append(f"the folder {word}")
-        elif word.startswith("--from=") and word.partition("=")[2] not in there:
+        if word.startswith("--from=") and word.partition("=")[2] not in there:
             problems.append(word)
         elif (
             word.startswith("deploy/")
@@ -147,17 +150,15 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
     return problems
 
 
-def test_kubectl_names_what_is_there(rendered: dict[str, list[dict[str, Any]]]) -> None:
-    """Verbs, namespace, folders, resources and containers; names that are not in the manifests are
+def test_kubectl_names_what_is_there(manifests: list[rules.Manifest]) -> None:
+    """Verbs, namespace, files, resources and containers; names that are not in the manifests are
     found."""
-    manifests = rendered["production"]
     assert len(by("kubectl")) >= 10
 
     assert {line: wrong for line in by("kubectl") if (wrong := wrong_with(line, manifests))} == {}
     for broken in (
         "kubectl --namespace other get pods",
         "kubectl rollout status statefulset/stream-dedup-wroker",
-        "kubectl kustomize deploy/overlays/none",
         "kubectl set image statefulset/stream-dedup-index idnex=stream-dedup:1",
         "kubectl drian node",
         "kubectl --namespace stream-dedup port-forward service/stream-dedup-serach 8080",
@@ -172,9 +173,53 @@ def test_kubectl_names_what_is_there(rendered: dict[str, list[dict[str, Any]]]) 
             "http://index-0.index:8080"
         ),
         "kubectl --namespace stream-dedup delete pod --selector=app.kubernetes.io/component=wroker",
-        "kubectl apply --filename deploy/overlays/production/namspace.yaml",
+        "kubectl apply --filename deploy/manifest.yaml",
     ):
         assert wrong_with(broken, manifests), broken
+
+
+VALUES = yaml.safe_load((tools.CHART / "values.yaml").read_text(encoding="utf-8"))
+
+
+def has_value(path: str) -> bool:
+    """Return whether the chart has a value, as `index.volume.size`."""
+    found = VALUES
+    for step in path.split("."):
+        if not isinstance(found, dict) or step not in found:
+            return False
+        found = found[step]
+    return True
+
+
+def wrong_with_helm(line: str) -> list[str]:
+    """Return what a helm command names that is not there."""
+    words = shlex.split(line)
+    problems = [] if words[1] in {"upgrade", "test", "rollback"} else [f"the verb {words[1]}"]
+    given = dict(pairwise(words))
+    if given.get("--namespace") != NAMESPACE:
+        problems.append("the namespace")
+    if words[1] == "upgrade" and tools.ROOT / "deploy" / "chart" not in {
+        tools.ROOT / word for word in words
+    }:
+        problems.append("the chart")
+    values = [after.partition("=")[0] for word, after in pairwise(words) if word == "--set"]
+    return problems + [f"the value {value}" for value in values if not has_value(value)]
+
+
+def test_helm_names_what_is_there() -> None:
+    """Chart, namespace and values; wherever pages name a value of the chart, it exists."""
+    assert len(by("helm")) >= 5
+    assert {line: wrong for line in by("helm") if (wrong := wrong_with_helm(line))} == {}
+    for broken in (
+        "helm upgrade stream-dedup deploy/charts --namespace stream-dedup",
+        "helm upgrade stream-dedup deploy/chart --namespace stream",
+        "helm upgrade stream-dedup deploy/chart --namespace stream-dedup --set index.volum.size=1",
+    ):
+        assert wrong_with_helm(broken), broken
+    for page in (*PAGES, *(tools.ROOT / "docs" / "how-to").glob("*.md")):
+        named = re.findall(r"`([a-z]\w+(?:\.\w+)+)`", page.read_text(encoding="utf-8"))
+        values = {one for one in named if one.partition(".")[0] in VALUES}
+        assert {one for one in values if not has_value(one)} == set(), page.name
 
 
 def test_make_targets_and_files_exist() -> None:
@@ -222,12 +267,8 @@ def test_the_runbook_is_typed_where_it_can_be() -> None:
 def test_the_indexs_volume_holds_what_its_memory_holds() -> None:
     """By the table of the handbook, with old files that a snapshot holds, and with as much free as
     keeps the alert silent."""
-    index = tools.ROOT / "deploy" / "base" / "index.yaml"
-    workload = next(
-        one for one in yaml.safe_load_all(index.read_text()) if one["kind"] == "StatefulSet"
-    )["spec"]
-    memory = workload["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
-    claim = workload["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"]
+    memory = VALUES["index"]["resources"]["limits"]["memory"]
+    claim = VALUES["index"]["volume"]["size"]
     table = PAGES[0].read_text(encoding="utf-8")
 
     def told(row: str, what: str) -> int:
@@ -238,3 +279,55 @@ def test_the_indexs_volume_holds_what_its_memory_holds() -> None:
         3 * told("index, volume", r"(\d+) bytes") + told("index, beside", r"(\d+) bytes")
     )
     assert volume_bytes <= 0.85 * int(claim.removesuffix("Gi")) * 2**30
+
+
+def figures(row: str) -> list[float]:
+    """Return the number at the beginning of each cell of a table's row; 10^6 is a million."""
+    found = []
+    for cell in row.strip("| \n").split("|"):
+        number = re.match(r"\s*(10\^\d+|[\d.,]+)( billion| million)?", cell)
+        if number:
+            scale = {" billion": 1e9, " million": 1e6}.get(number[2] or "", 1.0)
+            text = number[1].replace(",", "").replace("^", "e").replace("10e", "1e")
+            found.append(float(text) * scale)
+    return found
+
+
+def test_capacity_counts_what_fills_the_brokers() -> None:
+    """By the retention and the replicas of the topics' own files, and by the page's own
+    assumptions."""
+    page = (tools.ROOT / "docs" / "explanation" / "capacity.md").read_text(encoding="utf-8")
+    section = page.partition("## What fills the brokers")[2].partition("\n## ")[0]
+    specs = {
+        name: yaml.safe_load((tools.ROOT / "topics" / f"{name}.yaml").read_text())["spec"]
+        for name in ("documents", "unique", "duplicates", "fingerprints")
+    }
+    assert {specs[name]["config"]["retention.ms"] for name in ("unique", "duplicates")} == {-1}
+    (replicas,) = {spec["replicas"] for spec in specs.values()}
+    weeks = specs["documents"]["config"]["retention.ms"] / (30 * 86_400_000)
+    page_kb, headers_kb, log_bytes = 5.0, 0.25, 177
+    assert f"pages of {page_kb:g} kB" in section
+    assert f"{log_bytes} bytes a document" in PAGES[0].read_text(encoding="utf-8")
+    rows = [line for line in section.splitlines() if line.startswith("| 10^")]
+    assert len(rows) == 3
+    for row in rows:
+        pages, *told = figures(row)
+        wanted = [
+            pages * weeks * page_kb / 1e6 * replicas,
+            pages * (page_kb + headers_kb) / 1e6 * replicas,
+            pages * log_bytes / 1e9 * replicas,
+        ]
+        wanted.append(wanted[0] + 12 * (wanted[1] + wanted[2]))
+        assert told == pytest.approx(wanted, rel=0.03)
+
+
+def test_capacity_promises_no_more_than_one_log_can_number() -> None:
+    page = (tools.ROOT / "docs" / "explanation" / "capacity.md").read_text(encoding="utf-8")
+    table = page.partition("## What fills the brokers")[0]
+    rows = [re.split(r"\s*\|\s*", line) for line in table.splitlines() if line.startswith("| 10^")]
+    assert len(rows) == 4
+    for cells in rows:
+        assert figures(cells[5])[0] < NUMBERS_MAX < ROWS_MAX
+    for text in (page, (tools.ROOT / "docs" / "handbook.md").read_text(encoding="utf-8")):
+        assert f"{ROWS_MAX:,}" in text
+    assert f"{NUMBERS_MAX / 1e9:g} billion" in (tools.ROOT / "README.md").read_text("utf-8")

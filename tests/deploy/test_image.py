@@ -1,4 +1,4 @@
-"""Dockerfile, compose file and the image's pins, each also with one that is broken."""
+"""The Dockerfile and the image's pins, each also with one that is broken."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
-from stream_dedup.settings.layers import load_settings
 from tests.broker_room.pinned import ROOTS
 from tests.deploy.tools import ROOT
 
@@ -162,91 +160,20 @@ def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> 
         ), module
 
 
-def test_compose_is_a_compose_file(tmp_path: Path) -> None:
-    """By the schema of the Compose specification; a misspelt key is found."""
-    broken = tmp_path / "compose.yaml"
-    broken.write_text("services:\n  kafka:\n    image: a\n    portz: [1]\n")
-
-    assert passes(
-        "check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml"
-    )
-    assert not passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", broken)
-
-
-def test_compose_has_all_that_it_promises() -> None:
-    """Kafka, topics, both roles, a crawl, Prometheus and Grafana; settings the program takes; files
-    that are there."""
-    content = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    services = content["services"]
-    assert set(services) == {
-        "kafka",
-        "topics",
-        "index",
-        "worker",
-        "insights",
-        "search",
-        "crawl",
-        "prometheus",
-        "grafana",
-    }
-    for name, service in services.items():
-        assert re.search(r":[\w.-]+$", service["image"]), name
-        assert set(service.get("depends_on", [])) <= set(services)
-        for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
-            assert source in content["volumes"] or (DEPLOY / source).exists(), source
-        if service["image"].startswith("stream-dedup"):
-            assert service["read_only"]
-            load_settings({}, None, environ=service["environment"])
-    scraped = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text())[
-        "scrape_configs"
-    ][0]
-    targets = {target for one in scraped["static_configs"] for target in one["targets"]}
-    assert targets == {f"{role}:8080" for role in ("worker", "index", "insights", "search")}
-
-
-def test_the_seeded_crawl_prints_documents() -> None:
-    """The script that the compose file pipes into `load` gives one JSON object a line, at the pace
-    asked for."""
-    command = [
-        sys.executable,
-        DEPLOY / "compose" / "crawl.py",
-        "--pages",
-        "20",
-        "--per-second",
-        "100000",
-    ]
-    lines = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=True
-    ).stdout.splitlines()
-
-    assert len(lines) == 20
-    assert all({"url", "text"} <= set(yaml.safe_load(line)) for line in lines)
-
-
 def pins(path: Path) -> set[str]:
     return set(re.findall(r"^([a-z0-9][\w.-]*==[^ ;\\]+)", path.read_text(), re.MULTILINE))
 
 
 def test_one_version_of_kafka_everywhere() -> None:
-    """The local broker's jars, the compose file, the overlay for trying and the README name the
-    same release."""
+    """The local broker's jars and the README name the same release."""
     (version,) = {
         coordinate.rpartition(":")[2]
         for coordinate in ROOTS
         if coordinate.startswith("org.apache.kafka:")
     }
-    files = [
-        ROOT / "README.md",
-        DEPLOY / "compose.yaml",
-        DEPLOY / "overlays" / "dev" / "kafka.yaml",
-    ]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
 
-    for file in files:
-        named = re.findall(
-            r"(?:Apache\s+Kafka\s+|apache/kafka:)(\d[\d.]*\d)", file.read_text(encoding="utf-8")
-        )
-        assert set(named) == {version}, file
+    assert set(re.findall(r"Apache\s+Kafka\s+(\d[\d.]*\d)", readme)) == {version}
 
 
 @pytest.mark.parametrize(

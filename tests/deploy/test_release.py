@@ -61,9 +61,7 @@ def test_every_file_names_one_version(release: ModuleType, monkeypatch: pytest.M
     for where in (
         "chart's version",
         "appVersion",
-        "deploy/base",
-        "overlays/production",
-        "compose.yaml",
+        "manifests.yaml",
         "CHANGELOG.md",
     ):
         assert any(where in one for one in told), where
@@ -172,7 +170,7 @@ def test_workflows_may_do_what_they_must() -> None:
 
 
 def test_the_supported_versions_are_those_that_are_tried(
-    rendered: dict[str, list[rules.Manifest]], monkeypatch: pytest.MonkeyPatch
+    manifests: list[rules.Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = {
         cells[1].strip(): cells[2]
@@ -201,7 +199,7 @@ def test_the_supported_versions_are_those_that_are_tried(
     assert f"1.{last}" == rules.KUBERNETES
     for minor in range(int(first), int(last)):
         monkeypatch.setattr(rules, "KUBERNETES", f"1.{minor}")
-        assert rules.schema(rendered["production"]) == [], f"1.{minor}"
+        assert rules.schema(manifests) == [], f"1.{minor}"
 
 
 def typed(folder: Path, script: str, *arguments: str, **answers: str) -> list[str]:
@@ -327,6 +325,6 @@ def test_a_helm_that_is_there_is_used(
     program.write_text(f"#!/bin/sh\necho '{said}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(tools, "_built", lambda *_: Path("built"))
+    monkeypatch.setattr(tools, "_build_helm", lambda: Path("built"))
 
     assert tools.helm() == (program if is_used else Path("built"))

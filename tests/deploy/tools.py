@@ -1,11 +1,10 @@
-"""The real kustomize, helm and promtool, kept in the user's cache directory; `make deploy-tools`
-fetches them ahead.
+"""The real helm and promtool, kept in the user's cache directory; `make deploy-tools` fetches them
+ahead, `make manifests` writes `deploy/manifests.yaml`.
 
-Invariants: a program on the path of the same major version is used. Otherwise kustomize and helm
-are built by Go from the module proxy at the versions of `deploy/tools/go.mod` and
-`deploy/tools/helm/go.mod`, and Go checks every module against the `go.sum` beside it, and promtool
-is Debian's, taken from its signed package without installing it. What is missing is a
-`MissingToolError` whose sentence says why.
+Invariants: a program on the path of the same major version is used. Otherwise helm is built by Go
+from the module proxy at the version of `deploy/tools/go.mod`, and Go checks every module against
+the `go.sum` beside it, and promtool is Debian's, taken from its signed package without installing
+it. What is missing is a `MissingToolError` whose sentence says why.
 """
 
 from __future__ import annotations
@@ -23,8 +22,14 @@ from filelock import FileLock
 
 ROOT = Path(__file__).parent.parent.parent
 MODULE = ROOT / "deploy" / "tools"
+CHART = ROOT / "deploy" / "chart"
+MANIFESTS = ROOT / "deploy" / "manifests.yaml"
 # A busy machine compiles Kubernetes' client for that long.
 _MINUTES_MAX = 60
+_HEAD = """\
+# The Helm chart with its own values, for people without Helm: change image and bootstrap servers, and apply it to the namespace
+# stream-dedup. Made by `make manifests`; do not edit it in this repository.
+"""
 
 
 class MissingToolError(Exception):
@@ -59,18 +64,18 @@ def _run(
         raise MissingToolError(f"{what} failed: {done.stderr.strip()[-800:]}")
 
 
-def _built(name: str, module: Path, package: str) -> Path:
-    """Return the path of a Go program, built if need be: one to three minutes on two idle cores."""
+def _build_helm() -> Path:
+    """Return the path of helm, built if need be: two minutes of CPU."""
     pins = hashlib.blake2b(
-        (module / "go.mod").read_bytes() + (module / "go.sum").read_bytes(), digest_size=8
+        (MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes(), digest_size=8
     ).hexdigest()
-    program = _folder() / f"{name}-{pins}"
+    program = _folder() / f"helm-{pins}"
     with FileLock(f"{program}.lock"):
         if program.exists():
             return program
         go = shutil.which("go")
         if go is None:
-            raise MissingToolError(f"there is no Go to build {name} with")
+            raise MissingToolError("there is no Go to build helm with")
         settings = {
             "CGO_ENABLED": "0",
             "GOTOOLCHAIN": "local",
@@ -82,35 +87,24 @@ def _built(name: str, module: Path, package: str) -> Path:
         # nothing.
         plain = ["-gcflags=all=-N -l", "-ldflags=-s -w"]
         _run(
-            [go, "build", "-C", str(module), *plain, "-o", str(built), package],
-            f"building {name}",
+            [go, "build", "-C", str(MODULE), *plain, "-o", str(built), "helm.sh/helm/v3/cmd/helm"],
+            "building helm",
             os.environ | settings,
         )
         built.replace(program)
     return program
 
 
-def _on_the_path(name: str, major: str) -> Path | None:
-    """Return a program that is installed, if `version` says that it is of that major version."""
-    found = shutil.which(name)
-    if found is None:
-        return None
-    said = subprocess.run(
-        [found, "version"], capture_output=True, text=True, timeout=60, check=False
-    )
-    return Path(found) if re.search(rf"\b{major}\.\d", said.stdout) else None
-
-
-def kustomize() -> Path:
-    """Return the path of kustomize."""
-    return _on_the_path("kustomize", "v5") or _built(
-        "kustomize", MODULE, "sigs.k8s.io/kustomize/kustomize/v5"
-    )
-
-
 def helm() -> Path:
-    """Return the path of helm."""
-    return _on_the_path("helm", "v3") or _built("helm", MODULE / "helm", "helm.sh/helm/v3/cmd/helm")
+    """Return the path of helm: one that is installed, if it says that it is version 3, or ours."""
+    found = shutil.which("helm")
+    if found is not None:
+        done = subprocess.run(
+            [found, "version"], capture_output=True, text=True, timeout=60, check=False
+        )
+        if re.search(r"\bv3\.\d", done.stdout):
+            return Path(found)
+    return _build_helm()
 
 
 def promtool() -> Path:
@@ -155,24 +149,37 @@ def promtool() -> Path:
     return program
 
 
-def render(folder: Path) -> str:
-    """Return what `kustomize build` makes of a folder, as YAML."""
-    done = subprocess.run(
-        [str(kustomize()), "build", str(folder)],
+def template(*arguments: str, release: str = "stream-dedup") -> subprocess.CompletedProcess[str]:
+    """Run `helm template` on the chart."""
+    fixed = ("--namespace", "stream-dedup", "--kube-version", "1.35.0")
+    return subprocess.run(
+        [str(helm()), "template", release, str(CHART), *fixed, *arguments],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def manifests() -> str:
+    """Return what `deploy/manifests.yaml` holds.
+
+    Raises:
+        MissingToolError: there is no helm, or it refuses the chart.
+    """
+    done = template("--skip-tests")
     if done.returncode:
-        raise AssertionError(f"kustomize build {folder}: {done.stderr}")
-    return done.stdout
+        raise MissingToolError(f"helm template failed: {done.stderr}")
+    return _HEAD + done.stdout
 
 
-def main() -> int:
-    """Fetch all and say where they are."""
+def main(arguments: list[str]) -> int:
+    """Fetch all tools and say where they are; with `manifests`, write the manifests."""
     try:
-        print(kustomize(), helm(), promtool(), sep="\n")
+        if arguments == ["manifests"]:
+            MANIFESTS.write_text(manifests(), encoding="utf-8")
+        else:
+            print(helm(), promtool(), sep="\n")
     except MissingToolError as error:
         print(f"{error}.", file=sys.stderr)
         return 1
@@ -180,4 +187,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -13,11 +13,30 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* What every object has beside its name, instance, component and part-of. */ -}}
+{{- /* Labels that select the pods of this release, or of one component: (list $ COMPONENT). */ -}}
+{{- define "stream-dedup.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "stream-dedup.name" $root }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+{{- with index . 1 }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- /* Name and labels of an object: (list $ SUFFIX COMPONENT); both may be empty. */ -}}
+{{- define "stream-dedup.metadata" -}}
+{{- $root := index . 0 -}}
+name: {{ include "stream-dedup.fullname" $root }}{{ with index . 1 }}-{{ . }}{{ end }}
+labels:
+  {{- include "stream-dedup.selector" (list $root (index . 2)) | nindent 2 }}
+  {{- include "stream-dedup.labels" $root | nindent 2 }}
+{{- end -}}
+
 {{- define "stream-dedup.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: stream-dedup
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -37,27 +56,54 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 {{- end -}}
 
-{{- /* The chart's own settings, then those of the values, which win. */ -}}
+{{- /* What the pods get as environment: the chart's own settings, then those of the values, which win.
+       Numbers that values files write without quotes come as floating point: 30000000, not 3e+07. */ -}}
 {{- define "stream-dedup.settings" -}}
-{{- $all := fromYaml (include "stream-dedup.ownSettings" .) -}}
-{{- with .Values.console.hosts -}}
-{{- $_ := set $all "STREAM_DEDUP_HTTP_ALLOWED_HOSTS" (printf "%s,%s" (get $all "STREAM_DEDUP_HTTP_ALLOWED_HOSTS") (join "," .)) -}}
-{{- end -}}
+{{- $name := include "stream-dedup.fullname" . -}}
+{{- $hosts := list (printf "%s-index" $name) (printf "%s-index-api" $name) (printf "%s-insights" $name) (printf "%s-search" $name) (printf "*.%s-index" $name) "*.svc" "*.svc.cluster.local" -}}
+{{- $all := dict "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" "kafka-bootstrap:9092" "STREAM_DEDUP_HTTP_ALLOWED_HOSTS" (join "," (concat $hosts .Values.console.hosts)) -}}
 {{- if ne .Values.console.path "/" -}}
 {{- $_ := set $all "STREAM_DEDUP_CONSOLE_PREFIX" (trimSuffix "/" .Values.console.path) -}}
 {{- end -}}
-{{ mustMergeOverwrite $all .Values.settings | toYaml }}
+{{- with .Values.strimzi -}}
+{{- if .cluster -}}
+{{- $_ := set $all "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" (printf "%s-kafka-bootstrap:%s" .cluster (ternary "9093" "9092" .users)) -}}
+{{- if .users -}}
+{{- $_ := set $all "STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL" "SASL_SSL" -}}
+{{- $_ := set $all "STREAM_DEDUP_KAFKA_SASL_MECHANISM" "SCRAM-SHA-512" -}}
+{{- $_ := set $all "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE" "/run/secrets/kafka-user/password" -}}
+{{- $_ := set $all "STREAM_DEDUP_KAFKA_SSL_CA_LOCATION" "/run/secrets/kafka-ca/ca.crt" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $value := .Values.settings -}}
+{{- if kindIs "float64" $value -}}
+{{- $_ := set $all $key (eq $value (floor $value) | ternary ($value | int64 | toString) ($value | toString)) -}}
+{{- else if not (kindIs "invalid" $value) -}}
+{{- $_ := set $all $key (toString $value) -}}
+{{- end -}}
+{{- end -}}
+{{ toYaml $all }}
 {{- end -}}
 
-{{- /* The name changes with the settings, so that a change restarts the pods. */ -}}
-{{- define "stream-dedup.config" -}}
-{{ include "stream-dedup.fullname" . }}-{{ include "stream-dedup.settings" . | sha256sum | trunc 10 }}
+{{- /* The names that the product gives: `TopicNames.named` of ground/topics.py, and `group` of settings/settings.py. */ -}}
+{{- define "stream-dedup.prefix" -}}
+{{- with (fromYaml (include "stream-dedup.settings" .)).STREAM_DEDUP_TOPIC_PREFIX -}}
+{{ . }}{{ if not (or (hasSuffix "." .) (hasSuffix "-" .)) }}.{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "stream-dedup.topic" -}}
+{{- $root := index . 0 -}}{{- $kind := index . 1 -}}
+{{- $settings := fromYaml (include "stream-dedup.settings" $root) -}}
+{{- $given := get (dict "documents" "DOCUMENTS" "unique" "UNIQUE" "duplicates" "DUPLICATES" "dlq.documents" "DEAD_LETTERS") $kind -}}
+{{- $own := empty $given | ternary "" (get $settings (printf "STREAM_DEDUP_%s" $given)) -}}
+{{- $shadow := and (eq (get $settings "STREAM_DEDUP_MODE") "shadow") (has $kind (list "fingerprints" "verdicts" "begun")) -}}
+{{ $own | default (printf "%s%s%s" (include "stream-dedup.prefix" $root) (ternary "shadow." "" $shadow) $kind) }}
 {{- end -}}
 
 {{- define "stream-dedup.group" -}}
-{{ .Values.settings.STREAM_DEDUP_GROUP | default (printf "%sstream-dedup" (.Values.settings.STREAM_DEDUP_TOPIC_PREFIX | default "")) }}
-{{- end -}}
-
-{{- define "stream-dedup.documents" -}}
-{{ .Values.settings.STREAM_DEDUP_DOCUMENTS | default (printf "%sdocuments" (.Values.settings.STREAM_DEDUP_TOPIC_PREFIX | default "")) }}
+{{- $settings := fromYaml (include "stream-dedup.settings" .) -}}
+{{- $group := $settings.STREAM_DEDUP_GROUP | default (printf "%sstream-dedup" (include "stream-dedup.prefix" .)) -}}
+{{ $group }}{{ if and (eq (get $settings "STREAM_DEDUP_MODE") "shadow") (not (hasSuffix "-shadow" $group)) }}-shadow{{ end }}
 {{- end -}}
