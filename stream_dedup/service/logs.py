@@ -172,7 +172,9 @@ def reason_of_aiokafka(line: str) -> tuple[str, str] | None:
 
 
 class ConnectionLines(logging.Filter):
-    """Rewrites the first such line of a minute, and drops the others."""
+    """Rewrites the first such line of a minute, and drops the others. What is fatal to a client is a
+    warning to the role.
+    """
 
     def __init__(self, now_seconds: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -183,6 +185,10 @@ class ConnectionLines(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the line is to be written, as it is by then."""
+        if record.levelno == logging.CRITICAL and record.name == KAFKA_LOGGER:
+            # FATAL of a client, as when another one takes over its id; a role that ends for it
+            # says so itself, as critical.
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
         is_ours, is_theirs = record.name == KAFKA_LOGGER, record.name.startswith("aiokafka")
         if not (is_ours or is_theirs) or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
             return True

@@ -144,6 +144,11 @@ class Flow:
         """How many batches are on their way."""
         return len(self._batches)
 
+    def excuse(self, seconds: float) -> None:
+        """Take this time off what everything in flight has waited for its answers."""
+        for batch in self._batches:
+            batch.taken += seconds
+
     @property
     def awaits(self) -> bool:
         """Whether a log record has no answer yet."""

@@ -16,6 +16,9 @@ from stream_dedup.worker.prepare import InFlight, Part
 
 _ANSWERS_MAX = 1000
 _LATE_SECONDS = 3.0
+# The loop listens many times a second. One that has not for so long was stopped itself, or waited
+# for Kafka.
+_STOPPED_SECONDS = 5.0
 
 
 class WrittenFormat:
@@ -69,6 +72,7 @@ class Questions:
         self._memory = memory
         self._fail_open_seconds = fail_open_seconds
         self._written = written or WrittenFormat()
+        self._listened = self._clock.monotonic()
 
     def ask(self, batch: InFlight) -> None:
         """Take a batch in flight, and append its log records."""
@@ -110,6 +114,7 @@ class Questions:
 
     def hear(self, wait_seconds: float) -> None:
         """Take in the answers that are there, or that come first within the time."""
+        self._excuse_the_index()
         was_open = self._flow.is_open
         for message in self._take(wait_seconds):
             try:
@@ -133,6 +138,15 @@ class Questions:
         if was_open and not self._flow.is_open:
             self._logger.warning("the index answers again: documents wait for their verdicts")
         self._fail_open()
+
+    def _excuse_the_index(self) -> None:
+        """Count no time as waiting for the index in which this worker did not listen, as while it
+        was stopped.
+        """
+        now = self._clock.monotonic()
+        if now - self._listened > _STOPPED_SECONDS:
+            self._flow.excuse(now - self._listened)
+        self._listened = now
 
     def _take(self, wait_seconds: float) -> list[Message]:
         if self.deaf:

@@ -54,6 +54,20 @@ def test_levels_are_kept_for_both() -> None:
     assert [line["event"] for line in lines(stream)] == ["yes", "yes"]
 
 
+def test_a_fatal_line_of_a_client_is_a_warning() -> None:
+    """librdkafka calls it fatal when another client takes over an id, which is ordinary; what ends
+    a role is critical."""
+    stream = io.StringIO()
+    logs.configure("info", "json", stream=stream)
+
+    logging.getLogger(logs.KAFKA_LOGGER).critical(
+        "FATAL [%s] [thrd:main]: Fatal error: Local: This instance has been fenced", "w#producer-2"
+    )
+    structlog.get_logger("stream_dedup.run").critical("the role ends")
+
+    assert [line["level"] for line in lines(stream)] == ["warning", "critical"]
+
+
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_no_value_is_printed_raw(log_format: Any) -> None:
     """Escape sequences, line breaks and bytes in events and values are written out, and a huge

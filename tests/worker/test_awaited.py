@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import pytest
 import structlog
 from structlog.testing import capture_logs
 
 from stream_dedup.service.health import Health
 from stream_dedup.service.waits import Waits
 from stream_dedup.worker.awaited import Awaited
+from stream_dedup.worker.questions import Questions
+from tests.worker.parts import VirtualClock
+from tests.worker.test_flow import Scene
 
 
 def test_a_worker_without_an_index_is_not_ready() -> None:
@@ -66,3 +71,31 @@ def test_a_worker_that_cannot_read_answers_says_why_and_for_how_long() -> None:
     assert awaited.look(flow, "", now + 2.5) == 2.5
 
     assert health.ready_state().ok
+
+
+@pytest.mark.parametrize("stopped_seconds", [0.0, 3_600.0])
+def test_a_worker_that_was_stopped_does_not_blame_the_index(stopped_seconds: float) -> None:
+    """The time in which it did not listen is no waiting: it neither reports it, nor lets documents
+    leave unjudged for it. What it has listened for counts."""
+    clock, scene, verdicts = VirtualClock(), Scene(), mock.Mock()
+    verdicts.take_messages.return_value = []
+    around = SimpleNamespace(
+        flow=scene.flow, failpoints=mock.Mock(), clock=clock, logger=mock.Mock()
+    )
+    questions = Questions(around, mock.Mock(), mock.Mock(), verdicts, mock.Mock(), 60.0)  # type: ignore[arg-type]
+    batch = scene.batch((0, 100))
+    batch.taken = clock.now
+    scene.flow.appended(1, 7)
+
+    def listen(turns: int) -> float:
+        for _ in range(turns):
+            clock.sleep(1.0)
+            questions.hear(0.0)
+        return clock.now - batch.taken
+
+    assert listen(30) == 30
+    clock.sleep(stopped_seconds)
+    assert listen(1) in (30, 31)
+    assert not scene.flow.is_open
+    listen(31)
+    assert scene.flow.is_open, "an index that was listened to for so long is silent"
