@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_008
+WHOLE = 34_023
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
@@ -30,9 +30,9 @@ CEILINGS = {
     "machine": 273,
     "proof": 1_680,
     "search": 1_246,
-    "service": 1_023,
+    "service": 1_025,
     "settings": 699,
-    "worker": 2_091,
+    "worker": 2_104,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that
