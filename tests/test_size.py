@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_023
+WHOLE = 34_055
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
-    "checks": 681,
-    "cli": 3_709,
+    "checks": 703,
+    "cli": 3_719,
     "console": 1_348,
     "control": 838,
     "demo": 1_050,

@@ -19,6 +19,7 @@ from stream_dedup.checks.declaration import check_declaration, check_recipe
 from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import check_machine
 from stream_dedup.checks.roles import check_roles, read_roles
+from stream_dedup.checks.sites import LOG_RECORDS, check_sites
 from stream_dedup.checks.start import needed_topics, read_facts
 from stream_dedup.checks.volume import check_volume
 from stream_dedup.cli.options import JsonOption, command
@@ -26,7 +27,7 @@ from stream_dedup.control.declaration import declaration
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, OtherFormatError
 from stream_dedup.ground.terminal import print_json, print_table
-from stream_dedup.kafka import Admin, read_whole
+from stream_dedup.kafka import Admin, read_partition, read_whole
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 from stream_dedup.settings.settings import Settings
@@ -50,6 +51,7 @@ _OF_THE_CLUSTER = (
     "reading",
     "clock",
     "declaration",
+    "sites",
     "roles",
 )
 
@@ -126,8 +128,10 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
         yield not_checked(
             "declaration", "There is no log, or no recipe to compare with what it declares."
         )
+        yield not_checked("sites", "There is no log, or it cannot be read.")
     elif not any(one.check == "log" and one.state is CheckState.REFUSED for one in found):
         yield from _declaration(settings, recipe)
+        yield from _sites(admin, settings)
     if {names.fingerprints, names.verdicts, names.documents} <= topics.keys():
         yield from _roles(admin, settings, facts)
     else:
@@ -136,7 +140,7 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
     yield from (
         not_checked(check, "What it looks at is not there.")
         for check in _OF_THE_CLUSTER
-        if check not in seen and check not in ("declaration", "roles")
+        if check not in seen and check not in ("declaration", "sites", "roles")
     )
     name = None if log is None else f"{cluster}/{log.topic_id.hex()}"
     key = (names.fingerprints, 0)
@@ -198,6 +202,16 @@ def _declaration(settings: Settings, recipe: Recipe) -> Iterator[CheckFinding]:
             yield not_checked("declaration", "The log is empty; the first worker will begin it.")
     except (BrokerError, ConfigurationError, OtherFormatError) as error:
         yield refused("declaration", str(error))
+
+
+def _sites(admin: Admin, settings: Settings) -> Iterator[CheckFinding]:
+    key = (settings.topic_names.fingerprints, 0)
+    try:
+        first = max(0, admin.ends([key])[key][1] - LOG_RECORDS)
+        tail = read_partition(settings, *key, first)
+        yield check_sites(settings, (message.value for message in tail))
+    except (BrokerError, OtherFormatError) as error:
+        yield not_checked("sites", str(error))
 
 
 def _unasked(why: str) -> Iterator[CheckFinding]:

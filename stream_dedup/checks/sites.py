@@ -1,0 +1,43 @@
+"""Whether the documents of the log have a web site, by which pages of one site are told from copies
+on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from stream_dedup.checks.finding import CheckFinding, not_checked, ok, warning
+from stream_dedup.log import records
+from stream_dedup.log.frame import unless_damaged
+from stream_dedup.settings.settings import Settings
+
+LOG_RECORDS: Final = 20
+"""How many of the log's last records are looked at."""
+
+
+def check_sites(settings: Settings, raws: Iterable[bytes | None]) -> CheckFinding:
+    """Return whether most documents of these log records have a site.
+
+    Raises:
+        OtherFormatError: a record is of a format that this version does not know.
+    """
+    decoded = (unless_damaged(records.decode, raw) for raw in raws)
+    batches = [record for record in decoded if isinstance(record, records.Batch)]
+    count = sum(map(len, batches))
+    without = sum(int((batch.site == 0).sum()) for batch in batches)
+    if not count:
+        return not_checked("sites", "The last records of the log hold no documents.")
+    if 2 * without <= count:
+        return ok("sites", f"Of the last {count:,} documents {count - without:,} have a web site.")
+    mend = (
+        "Name the field with the site or the address: STREAM_DEDUP_SITE_FIELD; or use addresses as "
+        "ids (STREAM_DEDUP_ID_FIELD)."
+        if settings.value_format != "raw"
+        else "Send the address of a page as the key of its record."
+    )
+    return warning(
+        "sites",
+        f"Of the last {count:,} documents {without:,} have no web site, because their ids are not "
+        f"addresses, so pages of one site cannot be told from copies on others. {mend}",
+    )
