@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_055
+WHOLE = 34_066
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
@@ -30,7 +30,7 @@ CEILINGS = {
     "machine": 273,
     "proof": 1_680,
     "search": 1_246,
-    "service": 1_025,
+    "service": 1_036,
     "settings": 699,
     "worker": 2_104,
     "": 44,

@@ -7,6 +7,7 @@ that has already applied or committed what Kafka removed goes on.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.topics import log_problems, removed_from_log
+from stream_dedup.ground.topics import TopicState, log_problems, removed_from_log
 from stream_dedup.kafka import Admin, group_offsets, sample
 from stream_dedup.service.health import Health
 from stream_dedup.service.metrics import KeptMetrics, KeptSourceMetrics
@@ -130,20 +131,22 @@ class KeptSource(KeptTopics):
     ) -> None:
         super().__init__(settings, health, metrics, logger, make_admin)
         self._oldest_unread = metrics.oldest_unread
+        self._retention = metrics.retention
 
     def _topics(self) -> tuple[str, ...]:
         return (*super()._topics(), self._names.documents)
 
     def _losses_of_source(self, admin: Admin) -> Iterator[Loss]:
         topic, group = self._names.documents, self._settings.group
-        found = admin.topic_ids([topic])
-        if topic not in found:
+        found = admin.describe([topic]).get(topic)
+        if found is None:
             return
-        ends = admin.ends([(topic, part) for part in range(found[topic][1])])
+        self._retention.set(_retention_seconds(found))
+        ends = admin.ends([(topic, part) for part in range(found.partitions)])
         committed = {
             (topic, part): owned.offset
             for part, owned in group_offsets(
-                self._settings, group, topic, found[topic][1], is_stable=False
+                self._settings, group, topic, found.partitions, is_stable=False
             ).items()
             if owned.offset is not None
         }
@@ -180,3 +183,10 @@ class KeptSource(KeptTopics):
                     first.setdefault(key, message.timestamp_ms)
         oldest_ms = min(first.values(), default=None)
         return 0.0 if oldest_ms is None else max(0.0, time.time() - oldest_ms / 1000)
+
+
+def _retention_seconds(found: TopicState) -> float:
+    """Return after how many seconds Kafka deletes a record; NaN if never by its age."""
+    retention_ms = float(found.config.get("retention.ms", "-1"))
+    is_deleted = retention_ms >= 0 and "delete" in found.config.get("cleanup.policy", "delete")
+    return retention_ms / 1000 if is_deleted else math.nan

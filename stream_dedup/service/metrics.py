@@ -7,6 +7,7 @@ the crawl.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -151,6 +152,11 @@ class KeptSourceMetrics(KeptMetrics):
             "Age of the oldest record of documents that the group has not committed, by its "
             "timestamp; 0 if there is none.",
         )
+        self.retention = self._gauge(
+            "stream_dedup_documents_retention_seconds",
+            "Age at which Kafka deletes a record of documents; NaN if it deletes none by age.",
+        )
+        self.retention.set(math.nan)
 
 
 class DecodingMetrics(RoleMetrics):

@@ -3,6 +3,7 @@ ready."""
 
 from __future__ import annotations
 
+import math
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.config = dict(next(one.config for one in read_topics() if one.kind == LOG[0]))
+        self.source_config = {"retention.ms": "604800000", "cleanup.policy": "delete"}
         self.spans: dict[TopicPartitionKey, tuple[int, int]] = {
             LOG: (0, 40),
             ("documents", 0): (3, 7),
@@ -38,10 +40,11 @@ class Cluster:
         self.stamps: dict[TopicPartitionKey, list[int | None]] = {}
 
     def describe(self, names: list[str]) -> dict[str, TopicState]:
-        return {name: TopicState(name, b"", 1, self.config, 1) for name in names}
-
-    def topic_ids(self, names: list[str]) -> dict[str, tuple[bytes, int]]:
-        return dict.fromkeys(names, (b"", 2))
+        both = {
+            "fingerprints": TopicState("fingerprints", b"", 1, self.config, 1),
+            "documents": TopicState("documents", b"", 2, self.source_config, 1),
+        }
+        return {name: both[name] for name in names}
 
     def ends(self, keys: list[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
         return {key: self.spans[key] for key in keys}
@@ -181,3 +184,29 @@ def test_the_age_of_the_oldest_unread_record(
     assert seconds() == 70
     cluster.stamps["documents", 0] = cluster.stamps["documents", 1] = [None]
     assert seconds() == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        ({"retention.ms": "604800000", "cleanup.policy": "delete"}, 604_800.0),
+        ({"retention.ms": "3600000", "cleanup.policy": "compact,delete"}, 3_600.0),
+        ({"retention.ms": "604800000", "cleanup.policy": "compact"}, math.nan),
+        ({"retention.ms": "-1", "cleanup.policy": "delete"}, math.nan),
+    ],
+)
+def test_the_retention_of_documents(
+    cluster: Cluster, config: dict[str, str], seconds: float
+) -> None:
+    """What the age of the oldest unread record is compared with; read at each look, because an
+    operator raises it when it matters."""
+    role, metrics = of_worker(health())
+    for partition in range(2):
+        cluster.stamps["documents", partition] = []
+    retention = metrics.retention
+    assert math.isnan(retention._value.get())
+    cluster.source_config = config
+
+    look(role, cluster)
+
+    assert retention._value.get() == pytest.approx(seconds, nan_ok=True)
