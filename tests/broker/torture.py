@@ -8,7 +8,8 @@ rebuilt; the broker is killed and restarted, stops for a while, or is away for l
 time-out; workers join and leave; two workers have one transactional id; connections are cut, go
 dark or lose one kind of answer (the second worker and the second index are behind a proxy); outputs
 are written slowly, by a quota; the topic `verdicts` is deleted
-and created again; the broker goes ten times in a row, which leaves no threads behind; documents of up to 900 kB
+and created again; retention is set on the log, which roles report and are not ready for until it is
+mended; the broker goes ten times in a row, which leaves no threads behind; documents of up to 900 kB
 come, and records that no output can hold or no client reads as a whole (`strange`); no worker may
 take more memory than it was given; a crowd of idle connections keeps no probe out. With
 `--elsewhere` every third text lies on a web server that is away at times. The seed is printed; the
@@ -16,7 +17,9 @@ order of faults is a function of it, the moments at which they strike are not. A
 table: how often each kind of fault struck, and for how many seconds documents stood still after it,
 by the median and at most; with `--singly` that is how long it took to heal. Below it stands for
 each loss of both volumes when verdicts flowed again, and SLOW where that took a minute longer than
-an index takes to start. The last two lines are a summary, for people and as JSON.
+an index takes to start. When all that is proven, Kafka removes the log's records: roles that have
+applied them report it and go on, an index with its volume starts again, and one without refuses to.
+The last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
@@ -34,12 +37,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from confluent_kafka import TopicPartition
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.ground.document import Headers
@@ -97,6 +103,7 @@ FAULTS = (
     "large documents",
     "idle connections",
     "new verdicts",
+    "retention on log",
     "ten outages",
     "nothing",
 )
@@ -157,6 +164,7 @@ class Nemesis:
         self.unanswered: list[str] = []
         self.left_behind: list[str] = []
         self.beyond: list[str] = []
+        self.unsaid: list[str] = []
         self.flows: list[Flow] = []
         self.broker = broker
         self.proxy = proxy
@@ -413,6 +421,35 @@ class Nemesis:
                     except subprocess.TimeoutExpired:
                         self.unanswered.append(f"{role.name}: {error!r}")
 
+    def _retention_on_log(self, _: int) -> None:
+        """Every role that runs says what is wrong with which command, is not ready, and is again
+        once that command was given."""
+        log = self.crawl.names.fingerprints
+        running = [role for role in (*self.workers, *self.index) if role.process.poll() is None]
+        self.crawl.admin.set_config(log, {"retention.ms": str(7 * 86_400_000)})
+        for role in running:
+            self._says_or_ends(role, f"The topic {log} has retention.ms=604800000")
+        self.crawl.command("topics", "apply")
+
+    def _says_or_ends(self, role: Role, text: str) -> None:
+        """Wait until `/readyz` says it with 503; a role that was about to end may do so."""
+
+        def has_said() -> bool:
+            if role.process.poll() is not None:
+                return True
+            try:
+                role.get("/readyz")
+            except urllib.error.HTTPError as error:
+                return text in error.read().decode()
+            except (OSError, AssertionError):
+                pass
+            return False
+
+        try:
+            wait_until(has_said, f"{role.name} says {text}", 180)
+        except AssertionError as error:
+            self.unsaid.append(str(error))
+
     def _new_verdicts(self, _: int) -> None:
         """The topic of answers is deleted, and after a while created again: what it lost is asked
         anew."""
@@ -563,6 +600,50 @@ def _move(documents: list[tuple[int, bytes, bytes, Headers]], pages: Pages) -> N
             pages.by_path[f"/{at}"] = Reply(gzip.compress(value))
 
 
+def documents_by_reason(worker: Role, reason: str) -> float:
+    """Return how many documents left a worker for a reason, by its metrics."""
+    found = [
+        float(line.rpartition(" ")[2])
+        for line in worker.get("/metrics").splitlines()
+        if line.startswith("stream_dedup_documents_total") and f'reason="{reason}"' in line
+    ]
+    assert found, f"no metric for {reason}"
+    return sum(found)
+
+
+def remove_the_log(crawl: Filter) -> None:
+    """Have Kafka remove all records of the log under an index and a worker, and look whether they
+    keep what is promised: those that run report it, and their verdicts stay right; an index with
+    its volume starts again; one that has neither volume nor log refuses.
+
+    Raises:
+        AssertionError: one of them does not.
+    """
+    log, committed = crawl.names.fingerprints, crawl.committed()
+    index, worker = crawl.start_both()
+    texts = list(synthetic(200, 77, partitions=crawl.partitions))
+    committed += crawl.produce(texts)
+    wait_until(lambda: crawl.committed() >= committed, "documents flow before", 300)
+    known = documents_by_reason(worker, "new")
+    low = crawl.admin.end_offset(log, 0)
+    removed = crawl.admin._client.delete_records([TopicPartition(log, 0, low)])
+    assert [future.result(30).low_watermark for future in removed.values()] == [low]
+    for role in (index, worker):
+        role.says(f"The log {log} begins at offset {low}", 180)
+    committed += crawl.produce(texts)
+    wait_until(lambda: crawl.committed() >= committed, "documents flow behind the gap", 300)
+    assert documents_by_reason(worker, "new") == known, "a page is no longer known"
+    assert index.stop() == 0
+    index = crawl.start("index")
+    committed += crawl.produce(texts)
+    wait_until(lambda: crawl.committed() >= committed, "an index with its volume goes on", 300)
+    assert documents_by_reason(worker, "new") == known, "a page is no longer known after a restart"
+    for role in (index, worker):
+        role.stop(_STOP_SECONDS)
+    new = crawl.start("index", STREAM_DEDUP_STATE_DIR=str(crawl.folder / "removed"))
+    assert new.process.wait(180) == 78, new.log[-2000:]
+
+
 def _run(
     broker: LocalBroker,
     proxy: KafkaProxy,
@@ -619,6 +700,9 @@ def _run(
         f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {one}"
         for one in nemesis.unanswered
     ]
+    problems += [
+        f"did not report that records of the log are removed: {one}" for one in nemesis.unsaid
+    ]
     problems += [f"did not stop at a plan beyond its memory: {one}" for one in nemesis.beyond]
     if nemesis.peak_bytes >= MEMORY_BYTES:
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
@@ -629,6 +713,10 @@ def _run(
         Outcome(crawl).check()
     except AssertionError as error:
         problems.append(str(error))
+    try:
+        remove_the_log(crawl)
+    except AssertionError as error:
+        problems.append(f"after the log's records were removed: {error}")
     found = " ".join(problems)
     print("  times  median s  longest s  documents stood still after")
     for fault, one in stalls.table().items():

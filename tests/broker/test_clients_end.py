@@ -1,0 +1,54 @@
+"""What a killed broker costs a role that goes on: no client stays behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.broker.harness import own_filter, synthetic, wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.thorough, pytest.mark.long]
+
+KILLS = 10
+LOT = 100
+SPARE = 8
+"""Connections to a coordinator that a client has found meanwhile, and threads of pools that begin
+with their first use."""
+
+
+def test_ten_kills_leave_no_client_behind(tmp_path: Path) -> None:
+    """File descriptors and threads of index and worker come back to where they were, once documents
+    flow again."""
+    documents = synthetic((KILLS + 1) * LOT, 41, partitions=1)
+    with own_filter(tmp_path, partitions=1) as (broker, crawl):
+        roles = crawl.start_both()
+        processes = [psutil.Process(role.process.pid) for role in roles]
+        sent = 0
+
+        def flow(lot: int) -> None:
+            nonlocal sent
+            sent += crawl.produce(documents[lot * LOT : (lot + 1) * LOT])
+            crawl.wait_until_committed(sent, 180)
+
+        def used() -> list[tuple[int, int]]:
+            return [(process.num_fds(), process.num_threads()) for process in processes]
+
+        flow(0)
+        before = used()
+        counts = [before]
+        for kill in range(1, KILLS + 1):
+            broker.kill()
+            broker.start()
+            flow(kill)
+            counts.append(used())
+
+        def is_back() -> bool:
+            return all(
+                now <= then + SPARE
+                for found, first in zip(used(), before, strict=True)
+                for now, then in zip(found, first, strict=True)
+            )
+
+        wait_until(is_back, f"what was used before the kills, not {counts}", 120)
