@@ -229,6 +229,7 @@ class PartedOutput:
                 rows = [row for row in chosen if self._as_columns(row) is has_columns]
                 if rows and has_columns:
                     codec = self.format.compression or rows[0].raw.codec or "SNAPPY"
+                    codec = codec.replace("UNCOMPRESSED", "NONE")  # as pyarrow reads and writes it
                     replace_file(
                         self.folder / kind / f"{name}.parquet",
                         partial(_write_table, _table(rows), codec),
