@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_067
+WHOLE = 34_113
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
@@ -22,10 +22,10 @@ CEILINGS = {
     "ground": 1_588,
     "index": 5_975,
     "indexer": 641,
-    "inputs": 2_707,
+    "inputs": 2_744,
     "insights": 846,
     "kafka": 1_893,
-    "local": 1_336,
+    "local": 1_345,
     "log": 1_036,
     "machine": 273,
     "proof": 1_680,

@@ -1,8 +1,9 @@
 """Rows of Parquet and Arrow files, one batch at a time. Needs `crawl-dedup[data]` (pyarrow).
 
 Arrow files are read in both of their formats: with a footer (Feather, `.arrow` of most programs)
-and as a stream (the shards that Hugging Face `datasets` saves). Memory holds one batch of rows and
-the chunks of one row group.
+and as a stream (the shards that Hugging Face `datasets` saves). Memory holds the chunks of one row
+group, and some rows: a value that a file has once may be that of every row, so rows are taken by
+their decoded bytes.
 
 Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read
 again has the same bytes. NaN and infinity become null, times are cut to microseconds. Bytes are
@@ -26,7 +27,11 @@ from stream_dedup.ground.errors import InputError
 
 PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
-_ROWS_AT_ONCE = 4096
+_ROWS_AT_ONCE = 256
+_READ_BYTES: Final = 512 << 20  # of rows read at once, if each has all bytes of its row group
+_BYTES_AT_ONCE: Final = 16 << 20  # of rows that become Python's objects at once
+# Types whose rows may share their bytes.
+_SHARING: Final = ("dictionary", "run_end_encoded", "view")
 _NO_TEXT = object()
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
@@ -128,11 +133,14 @@ def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
     with pq.ParquetFile(path) as file:
         of_file, end, codec = file.metadata.num_rows, 0, _codec(file.metadata)
         for group in range(file.num_row_groups):
-            number, end = end, end + file.metadata.row_group(group).num_rows
+            about = file.metadata.row_group(group)
+            number, end = end, end + about.num_rows
+            count = max(1, min(_ROWS_AT_ONCE, _READ_BYTES // max(1, about.total_byte_size)))
             try:
-                for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group]):
-                    yield ColumnarRows(batch, number, of_file, codec=codec)
-                    number += batch.num_rows
+                for batch in file.iter_batches(count, row_groups=[group]):
+                    for part in decoded_parts(batch):
+                        yield ColumnarRows(part, number, of_file, codec=codec)
+                        number += part.num_rows
             except _damages() as error:
                 yield ColumnarRows(
                     None, number, of_file, _lost(path, f"rows {number:,} to {end - 1:,}", error)
@@ -157,8 +165,21 @@ def _of_arrow(path: Path) -> Iterator[ColumnarRows]:
                 yield ColumnarRows(None, number, None, _lost(path, f"batch {at + 1:,}", damage))
                 continue
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                yield from _sound(path, batch.slice(start, _ROWS_AT_ONCE), number + start)
-            number += batch.num_rows
+                for part in decoded_parts(batch.slice(start, _ROWS_AT_ONCE)):
+                    yield from _sound(path, part, number)
+                    number += part.num_rows
+
+
+def decoded_parts(batch: Any) -> Iterator[Any]:
+    """Yield the rows in parts of at most `_BYTES_AT_ONCE` once they are decoded, or of one row."""
+    is_shared = any(word in str(kind) for kind in batch.schema.types for word in _SHARING)
+    size = batch.num_rows * batch.get_total_buffer_size() if is_shared else batch.nbytes
+    if size <= _BYTES_AT_ONCE or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from decoded_parts(batch.slice(0, half))
+    yield from decoded_parts(batch.slice(half))
 
 
 def _batch_at(opened: Any, at: int) -> Any:

@@ -31,6 +31,7 @@ from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, need_pyarrow, r
 from stream_dedup.inputs.fields import field_at, scalar
 from stream_dedup.inputs.packed import Stretch, need, read_stretches, suffixes_of
 from stream_dedup.inputs.warc import read_pages
+from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 
 Format = Literal["jsonl", "text", "lines", "warc", "columns"]
 _Found: TypeAlias = tuple[Path, str, FileAt | None]
@@ -415,7 +416,9 @@ def _rows(
         found = [rows.lost] if rows.lost else json_of_rows(rows.batch)
         for place, row in enumerate(found):
             name = f"{file.name}:{rows.first + place}"
-            if isinstance(row, str):
+            if not isinstance(row, str) and len(row[0]) > RECORD_BYTES_MAX:
+                yield _too_large(name, "columns")
+            elif isinstance(row, str):
                 yield RawDocument(
                     name,
                     b"",
@@ -499,14 +502,22 @@ def _documents(
 ) -> Iterator[RawDocument]:
     """Yield the documents of `stream`; what `stretch` cuts off, because damage follows, is none."""
     if file.form == "text":
-        raw = stream.read()
+        raw = stream.read(RECORD_BYTES_MAX + 1)
         if not file.is_page:
             _need_text(file, raw)
-        if stretch is None or stretch.is_whole:
+        if len(raw) > RECORD_BYTES_MAX:
+            size = len(raw) + _skip(stream, b"")
+            advance(1, size)
+            yield _too_large(file.name, "text")
+        elif stretch is None or stretch.is_whole:
             advance(1, len(raw))
             yield RawDocument(file.name, raw, "text", is_page=file.is_page)
         return
-    for line in stream:
+    while line := stream.readline(RECORD_BYTES_MAX + 1):
+        if len(line) > RECORD_BYTES_MAX:
+            advance(1, len(line) + _skip(stream, line))
+            yield _too_large(f"{file.name}:{next(numbers)}", file.form)
+            continue
         if (
             stretch is not None
             and stretch.damage
@@ -523,6 +534,19 @@ def _documents(
             document = _line(file, f"{file.name}:{number}", raw)
             yield replace(document, ending=b"\r\n") if line.endswith(b"\r\n") else document
         advance(0 if is_blank else 1, len(line))
+
+
+def _skip(stream: BinaryIO | io.BufferedReader, line: bytes) -> int:
+    """Read the rest of a line, or of a text that has none so far; return how many bytes it has."""
+    size, is_text = 0, not line
+    while (is_text or not line.endswith(b"\n")) and (line := stream.readline(_BUFFER_BYTES)):
+        size += len(line)
+    return size
+
+
+def _too_large(name: str, form: Format) -> RawDocument:
+    why = f"{name} is larger than {RECORD_BYTES_MAX >> 20} MiB."
+    return RawDocument(name, b"", form, lost=DeadLetter("decode", "TooLarge", why))
 
 
 def _need_text(file: SourceFile, raw: bytes) -> None:

@@ -13,7 +13,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -46,6 +45,7 @@ from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.log import answers, records
 
 BATCH_DOCUMENTS = records.DOCUMENTS_MAX
+_BATCH_CHARACTERS = 16 << 20
 LIBRARY_LOG, _TOPIC = "a library's index", "library"
 _NONCE = bytes(NONCE_BYTES)
 
@@ -257,8 +257,7 @@ def fingerprinted(
     """
     fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
     hasher = SiteHasher(recipe)
-    source = iter(documents)
-    while batch := list(islice(source, BATCH_DOCUMENTS)):
+    for batch in _batches(documents):
         yield PrintedBatch(
             [shorten_id(document.id) for document in batch],
             fingerprinter.fingerprint([document.text for document in batch]),
@@ -267,6 +266,18 @@ def fingerprinted(
             hasher.hash_titles([document.title for document in batch]),
             np.fromiter((document.rank for document in batch), np.float64, len(batch)),
         )
+
+
+def _batches(documents: Iterable[OfflineDocument]) -> Iterator[list[OfflineDocument]]:
+    batch, size = list[OfflineDocument](), 0
+    for document in documents:
+        batch.append(document)
+        size += len(document.text)
+        if len(batch) == BATCH_DOCUMENTS or size > _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def judge_documents(

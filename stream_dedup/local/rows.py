@@ -23,7 +23,7 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.hosts import named_site, site_of
 from stream_dedup.inputs.charset import looks_like_markup, lost_letters
-from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.columnar import decoded_parts, need_pyarrow
 from stream_dedup.inputs.fields import scalar
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
@@ -253,7 +253,7 @@ class DocumentRows:
         try:
             reader = pa.RecordBatchReader.from_stream(source)
             names = self._outermost(reader.schema.names)
-            for batch in reader:
+            for batch in itertools.chain.from_iterable(map(decoded_parts, reader)):
                 for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
                     yield dict(zip(names, values, strict=True))
         except pa.ArrowException as error:

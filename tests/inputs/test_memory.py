@@ -1,0 +1,142 @@
+"""What one record of a file may take: a few kilobytes of a file become gigabytes where nothing
+bounds them."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stream_dedup.inputs.sources import find_files, read_documents
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+ROWS = 1500
+VALUE = " ".join(map(str, range(45_000)))[:240_000]
+LINE_BYTES = 400_000_000
+MOST_BYTES = 400 << 20
+READS = """
+import sys
+from stream_dedup.inputs.sources import find_files, read_documents
+count = sum(1 for _ in read_documents(find_files(sys.argv[1], "auto")))
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(count, int(status["VmHWM"].split()[0]) * 1024)
+"""
+JUDGES = """
+import sys
+from stream_dedup import dedup
+count = len(dedup(sys.argv[1])["id"])
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(count, int(status["VmHWM"].split()[0]) * 1024)
+"""
+
+
+def table() -> pa.Table:
+    return pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * ROWS), [VALUE])})
+
+
+def write_parquet(path: Path) -> None:
+    pq.write_table(table().cast(pa.schema([("text", pa.string())])), path, compression="zstd")
+
+
+def write_arrow(path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table().schema) as writer:
+        writer.write_table(table())
+
+
+def write_lines(path: Path) -> None:
+    with gzip.open(path, "wb", 6) as file:
+        for _ in range(LINE_BYTES // 1_000_000):
+            file.write(b"a" * 1_000_000)
+        file.write(b'\n{"id": "b", "text": "some words"}\n')
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("name", "write", "program", "count"),
+    [
+        ("a.parquet", write_parquet, READS, ROWS),
+        ("a.parquet", write_parquet, JUDGES, ROWS),
+        ("a.arrow", write_arrow, READS, ROWS),
+        ("a.jsonl.gz", write_lines, READS, 2),
+        ("a.txt.gz", write_lines, READS, 1),
+    ],
+)
+def test_a_small_file_takes_little_memory(
+    tmp_path: Path, name: str, write: Callable[[Path], None], program: str, count: int
+) -> None:
+    """Rows that share one value, and a line or text of 400 MB; above what the program itself
+    takes."""
+    write(tmp_path / name)
+    (tmp_path / "small.jsonl").write_text('{"text": "some words"}\n')
+
+    def ended(file: str) -> list[int]:
+        command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        return list(map(int, done.stdout.split()))
+
+    found, most = ended(name)
+
+    assert (tmp_path / name).stat().st_size < 1_000_000
+    assert found == count
+    assert most - ended("small.jsonl")[1] < MOST_BYTES
+
+
+@pytest.mark.parametrize("form", ["jsonl", "lines", "text"])
+def test_a_line_too_large_is_lost_alone(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines behind it keep their numbers; a line of just the bound is read; all bytes are
+    told."""
+    monkeypatch.setattr("stream_dedup.inputs.sources.RECORD_BYTES_MAX", 100)
+    lines = [b"1" * 99, b"2" * 100, b"3" * 5_000_000, b"4", b"5" * 101]
+    raw = lines[0] if form == "text" else b"\n".join(lines)
+    (tmp_path / "a").write_bytes(raw)
+    (tmp_path / "b").write_bytes(b"7" * 101 if form == "text" else b"")
+    told = []
+    found = list(read_documents(find_files(str(tmp_path), form), lambda *more: told.append(more)))
+
+    lost = [one.name for one in found if one.lost is not None]
+    assert lost == (["b"] if form == "text" else ["a:2", "a:3", "a:5"])
+    assert [one.raw for one in found if one.lost is None] == (
+        lines[:1] if form == "text" else [lines[0], lines[3]]
+    )
+    assert {one.lost.error_class for one in found if one.lost is not None} == {"TooLarge"}
+    assert sum(size for _, size in told) == sum(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_a_row_too_large_is_lost_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_dedup.inputs.sources.RECORD_BYTES_MAX", 100)
+    pq.write_table(pa.table({"text": ["a", "b" * 100, "c"]}), tmp_path / "a.parquet")
+
+    found = list(read_documents(find_files(str(tmp_path), "auto")))
+
+    assert [one.lost and one.lost.error_class for one in found] == [None, "TooLarge", None]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_rows_in_parts_are_the_rows(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few at once, with their numbers, from any row on."""
+    monkeypatch.setattr("stream_dedup.inputs.columnar._BYTES_AT_ONCE", 1_000)
+    texts = pa.array([f"{number} " * (number % 90) for number in range(700)])
+    table = pa.table({"text": texts.dictionary_encode(), "number": range(700)})
+    if name == "a.parquet":
+        pq.write_table(table, tmp_path / name, row_group_size=300)
+    else:
+        with (
+            pa.OSFile(str(tmp_path / name), "wb") as file,
+            pa.ipc.new_file(file, table.schema) as writer,
+        ):
+            writer.write_table(table)
+
+    for first in (0, 1, 299, 301, 699):
+        found = list(read_documents(find_files(str(tmp_path), "auto"), first=first))
+        assert [one.name for one in found] == [f"{name}:{row}" for row in range(first, 700)]
+        assert [one.fields and one.fields["text"] for one in found] == texts.to_pylist()[first:]
