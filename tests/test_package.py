@@ -244,3 +244,54 @@ def test_types_are_seen_from_outside(tmp_path: Path) -> None:
         in ended.stdout
     )
     assert "Found 1 error" in ended.stdout
+
+
+def metadata_of(wheel: Path) -> email.message.Message:
+    """Return the metadata of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_the_index_of_packages_shows_whole_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a forge builds it, the project's URLs, and links and pictures of the long description,
+    lead to the files of the version's tag."""
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://forge.example")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    found = metadata_of(build(ROOT, tmp_path, "wheel"))
+    tag = f"https://forge.example/o/r/%s/v{__version__}/"
+
+    urls = dict(one.split(", ", 1) for one in found.get_all("Project-URL", []))
+    assert set(urls) == {"Homepage", "Source", "Documentation", "Changelog", "Issues"}
+    assert urls["Changelog"] == tag % "blob" + "CHANGELOG.md"
+    description = str(found.get_payload())
+    addresses = re.findall(r"(!?)\[[^\]]*\]\(([^)#][^)]*)\)", description)
+    assert len(addresses) >= 10
+    assert any(is_picture for is_picture, _ in addresses)
+    for is_picture, address in addresses:
+        assert address.startswith(("https://", "http://")), address
+        if address.startswith("https://forge.example"):
+            assert address.startswith(tag % ("raw" if is_picture else "blob"))
+            file = address.removeprefix(tag % ("raw" if is_picture else "blob"))
+            assert (ROOT / file.partition("#")[0]).exists(), file
+
+
+def test_the_licences_of_tables_come_with_the_package(wheel: Path) -> None:
+    """Each table that is made from data of others is named, with the licence of its source."""
+    assert set(metadata_of(wheel).get_all("License-File", [])) == {"LICENSE", "NOTICE"}
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    tables = (ROOT / "stream_dedup" / "fingerprinting").rglob("*.txt")
+    made = {
+        path.name: path.read_text(encoding="utf-8").splitlines()[0]
+        for path in tables
+        if path.read_text(encoding="utf-8").startswith("#")
+    }
+    assert len(made) >= 5
+    for name, head in made.items():
+        assert name in notice
+        source = re.search(r"Unicode|OpenCC [\d.]+", head)
+        assert source is not None, head
+        assert source[0] in notice
+    assert "UNICODE LICENSE V3" in notice

@@ -62,7 +62,7 @@ def test_the_image_is_built_of_all_that_the_package_is() -> None:
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     named = {
         "pyproject.toml",
-        project["project"]["readme"],
+        "README.md",
         *project["project"]["license-files"],
         *wheel["packages"],
     }
