@@ -185,14 +185,7 @@ class Indexer:
             raise ConfigurationError(of_another_log(folder, topic)) from error
         applied = self._index.applied
         if low > applied or applied > self._catch_up_to:
-            raise ConfigurationError(
-                f"The volume {folder} has applied the log up to offset {applied}, and {topic} "
-                "holds offsets "
-                f"{low} to {self._catch_up_to}: it is another log, or records of it are gone. If "
-                "the topic is right, "
-                "delete the folder and let the index rebuild; if records are gone, restore the "
-                "topic first."
-            )
+            raise ConfigurationError(_gap(folder, applied, topic, low, self._catch_up_to))
         self._sent = self._answers_from(applied)
         # Every index announces itself before it answers: where nothing was said before, no volume
         # can have been lost, however much a worker has asked already.
@@ -285,7 +278,14 @@ class Indexer:
 
     def _turn(self) -> None:
         self._health.beat()
-        messages = self._log_reader.take_messages(_RECORDS_MAX, _IDLE_SECONDS)
+        try:
+            messages = self._log_reader.take_messages(_RECORDS_MAX, _IDLE_SECONDS)
+        except GoneError as error:
+            low, end = self._log_reader.watermarks()
+            if low <= self._index.applied:
+                raise
+            folder, applied = self._settings.index_dir, self._index.applied
+            raise ConfigurationError(_gap(folder, applied, self._log, low, end)) from error
         if messages:
             self._apply(messages)
         self._writer.poll()
@@ -463,3 +463,12 @@ class Indexer:
         if sentence not in self._warned:
             self._warned.add(sentence)
             self._logger.warning(sentence, **figures)
+
+
+def _gap(folder: Path, applied: int, topic: str, low: int, end: int) -> str:
+    """Return what it means that a volume and its log do not meet, and what to do."""
+    return (
+        f"The volume {folder} has applied the log up to offset {applied}, and {topic} holds offsets "
+        f"{low} to {end}: it is another log, or records of it are gone. If the topic is right, "
+        "delete the folder and let the index rebuild; if records are gone, restore the topic first."
+    )

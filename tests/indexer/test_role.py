@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
@@ -20,6 +21,7 @@ from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.indexer import role as indexer_role
 from stream_dedup.indexer.role import Indexer
 from stream_dedup.kafka import LostTopicError, TopicLives
+from stream_dedup.settings.settings import Settings
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare
 from tests.worker.parts import Aside, VirtualClock
 
@@ -219,3 +221,23 @@ def test_an_index_ends_before_its_numbers_run_out(monkeypatch: pytest.MonkeyPatc
     for offset in range(62, 100):  # log time moves by a sixteenth of the window a record
         index.apply([(offset, APPEND_MS + offset * 60_000, late)])
     assert index.statistics()["numbers_used"] < 20
+
+
+@pytest.mark.parametrize(("low", "says"), [(9, "holds offsets 9 to 40"), (3, "does not exist")])
+def test_records_removed_before_an_index_applied_them(low: int, says: str) -> None:
+    """An index that is slower than the log's retention ends with 78 and the remedy of a log, not
+    with that of `documents`."""
+
+    def take(*_: object) -> list[Message]:
+        raise GoneError("The topic fingerprints does not exist.")
+
+    index = role(
+        _health=mock.Mock(),
+        _log_reader=mock.Mock(take_messages=take, watermarks=lambda: (low, 40)),
+        _index=mock.Mock(applied=7),
+        _settings=Settings(),
+        _log="fingerprints",
+    )
+
+    with pytest.raises(ConfigurationError, match=says):
+        index._turn()
