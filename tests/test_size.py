@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_113
+WHOLE = 34_122
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
@@ -21,7 +21,7 @@ CEILINGS = {
     "fingerprinting": 2_794,
     "ground": 1_588,
     "index": 5_975,
-    "indexer": 641,
+    "indexer": 650,
     "inputs": 2_744,
     "insights": 846,
     "kafka": 1_893,
