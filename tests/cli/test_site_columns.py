@@ -16,8 +16,9 @@ from stream_dedup.cli.check import decode_documents
 from stream_dedup.fingerprinting import Recipe, SiteHasher
 from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.sources import find_files, read_documents
-from stream_dedup.local import api, offline
+from stream_dedup.local import offline
 from stream_dedup.local.columns import rows_of
+from stream_dedup.log import records
 from stream_dedup.settings.settings import Settings
 
 HASHER = SiteHasher(Recipe())
@@ -110,15 +111,17 @@ def test_check_decodes_sites_and_titles_of_all_kinds_of_files(tmp_path: Path) ->
 
 
 def test_an_index_takes_sites_and_titles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for all, one for each, or the host of the id; each reaches what is judged."""
+    """One for all, one for each, or the host of the id; each reaches the log record."""
     seen: list[tuple[int, int]] = []
 
-    def noted(*arguments: Any) -> Any:
-        batch = arguments[2]
-        seen.extend(zip(batch.sites.tolist(), batch.titles.tolist(), strict=True))
-        return offline.judge_prints(*arguments)
+    def noted(index: Any, raw: bytes) -> Any:
+        record = records.decode(raw)
+        if isinstance(record, records.Batch):
+            seen.extend(zip(record.site.tolist(), record.title.tolist(), strict=True))
+        return apply_record(index, raw)
 
-    monkeypatch.setattr(api, "judge_prints", noted)
+    apply_record = offline.apply_record
+    monkeypatch.setattr(offline, "apply_record", noted)
     address = "https://a.example/1"
     with Index() as index:
         index.add(address, "one text")
