@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_122
+WHOLE = 34_132
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
@@ -17,7 +17,7 @@ CEILINGS = {
     "cli": 3_719,
     "console": 1_348,
     "control": 838,
-    "demo": 1_050,
+    "demo": 1_060,
     "fingerprinting": 2_794,
     "ground": 1_588,
     "index": 5_975,

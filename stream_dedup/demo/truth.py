@@ -4,8 +4,8 @@ Invariants: nothing here is sampled or hashed into sketches, and nothing is shar
 `stream_dedup.fingerprinting` or `stream_dedup.index`); the measure is symmetric, and 1 for a page with itself.
 
 Definitions
-    shingles    word 3-grams (`\w+` of the NFKC, lower-case text); for Chinese and Japanese character 5-grams over letters
-                and digits
+    word        a run of letters, marks and numbers of the NFKC, lower-case text, as the recipe splits texts; joiners are taken out
+    shingles    word 3-grams; where words are written without spaces, 5-grams of the characters that words are made of
     bare text   the NFKC, lower-case text without punctuation and white space
     resemblance of two pages: 1 if their bare texts are equal, else the Jaccard of their shingles (Broder 1997). A text too
                 short for one shingle thus resembles only a text with an equal bare text.
@@ -15,7 +15,6 @@ Definitions
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -29,9 +28,7 @@ GREY_FROM = 0.5
 LISTED_FROM = 0.3
 WORDS = 3
 CHARACTERS = 5
-BY_CHARACTERS = ("zh", "zh-Hant", "ja")
-
-_WORD = re.compile(r"\w+")
+BY_CHARACTERS = ("zh", "zh-Hant", "ja", "th")
 
 TrueVerdict = Literal["exact", "duplicate", "grey", "different"]
 
@@ -67,6 +64,26 @@ class Pair:
         return 1.0 if self.verdict == "exact" else self.jaccard
 
 
+class _Separated(dict[int, str]):
+    """What each character is to words: itself, nothing, or a space."""
+
+    def __missing__(self, code_point: int) -> str:
+        """Look a character up when it is first seen."""
+        character = chr(code_point)
+        category = unicodedata.category(character)
+        is_word = category[0] in "LMN" and character not in "\u02bb\u02bc"
+        self[code_point] = character if is_word else "" if category == "Cf" else " "
+        return self[code_point]
+
+
+_SEPARATED = _Separated()
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, in its order."""
+    return unicodedata.normalize("NFKC", text).lower().translate(_SEPARATED).split()
+
+
 def bare(text: str) -> str:
     """Return the text without case, punctuation, white space and control characters."""
     folded = unicodedata.normalize("NFKC", text).lower()
@@ -76,18 +93,17 @@ def bare(text: str) -> str:
 
 
 def shingles(text: str, language: str) -> frozenset[str]:
-    """Return the word 3-grams of a text, or the character 5-grams of a Chinese or Japanese one;
-    empty if it is too short.
+    """Return the word 3-grams of a text, or the character 5-grams of one without spaces; empty if
+    it is too short.
     """
-    folded = unicodedata.normalize("NFKC", text).lower()
+    found = words(text)
     if language in BY_CHARACTERS:
-        run = "".join(character for character in folded if character.isalnum())
+        run = "".join(found)
         return frozenset(
             run[start : start + CHARACTERS] for start in range(len(run) - CHARACTERS + 1)
         )
-    words = _WORD.findall(folded)
     return frozenset(
-        " ".join(words[start : start + WORDS]) for start in range(len(words) - WORDS + 1)
+        " ".join(found[start : start + WORDS]) for start in range(len(found) - WORDS + 1)
     )
 
 
