@@ -41,7 +41,7 @@ ONLY = {
     "rocksdict": {"index/volume/store.py"},
     "confluent_kafka": {"kafka/", "inputs/registry.py"},
     "fastavro": {"inputs/avro.py"},
-    "faust": {"insights/stream.py"},
+    "faust": {"insights/app.py"},
     "jieba": {"fingerprinting/jieba_data.py", "fingerprinting/variants/keywords.py"},
     "icu4py": {"fingerprinting/variants/segmenter.py"},
     "msgspec": {"index/snapshot.py", "inputs/decoder.py", "inputs/fields.py", "inputs/columnar.py"},
@@ -69,7 +69,6 @@ ONLY = {
     "starlette": {
         "service/",
         "indexer/",
-        "insights/",
         "console/app.py",
         "console/calls.py",
         "search/api.py",
@@ -120,10 +119,7 @@ APART = {
     "index/": ("fingerprinting", "kafka", "settings"),
     "index/tables/": ("log",),
     "inputs/html.py": ("fingerprinting", "settings", "log"),
-    **{
-        f"insights/{name}.py": ("log", "settings", "service")
-        for name in ("counts", "record", "tally", "row", "ledger")
-    },
+    "insights/signals.py": ("log", "settings", "service", "inputs", "kafka"),
 }
 # The one file of the checker that runs the index itself: it replays a log through it.
 USES_THE_INDEX = "proof/replay.py"

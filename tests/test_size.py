@@ -9,30 +9,30 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 34_132
+WHOLE = 33_613
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
     "checks": 703,
-    "cli": 3_719,
-    "console": 1_348,
+    "cli": 3_714,
+    "console": 1_346,
     "control": 838,
     "demo": 1_060,
     "fingerprinting": 2_794,
-    "ground": 1_588,
+    "ground": 1_586,
     "index": 5_975,
     "indexer": 650,
-    "inputs": 2_744,
-    "insights": 846,
-    "kafka": 1_893,
+    "inputs": 2_749,
+    "insights": 478,
+    "kafka": 1_864,
     "local": 1_345,
     "log": 1_036,
     "machine": 273,
     "proof": 1_680,
     "search": 1_246,
     "service": 1_036,
-    "settings": 699,
-    "worker": 2_104,
+    "settings": 697,
+    "worker": 1_988,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

@@ -70,7 +70,6 @@ SINGLE = (
     "fingerprints",
     "verdicts",
     "begun",
-    "insights",
     "host-signals",
     "insights-changelog",
 )

@@ -114,7 +114,7 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
     yield from found
     extra = [
         name
-        for name in (names.insights, names.host_signals, names.insights_changelog)
+        for name in (names.host_signals, names.insights_changelog)
         if name not in admin.topic_ids([name])
     ]
     if extra:

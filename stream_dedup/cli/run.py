@@ -28,7 +28,7 @@ Role = Literal["worker", "index", "insights", "search", "console"]
 MODULES: Final[dict[Role, str]] = {
     "worker": "stream_dedup.worker.role",
     "index": "stream_dedup.indexer.role",
-    "insights": "stream_dedup.insights.role",
+    "insights": "stream_dedup.insights.app",
     "search": "stream_dedup.search.role",
     "console": "stream_dedup.console.role",
 }

@@ -7,7 +7,7 @@ without our headers (somebody else's) is shown as such, never a crash.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from stream_dedup.cli.options import JsonOption, Outlet, command
 from stream_dedup.ground.document import SAME_TEXT, Message
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
-from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.inputs.decoder import ids_of
 from stream_dedup.kafka import Admin, read_partition, reader
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
@@ -126,15 +126,6 @@ class Tapped:
     of_position: str | None
     position: str | None
     message: str | None
-
-
-def ids_of(settings: Settings) -> Callable[[Message], bytes | None]:
-    """Return what finds a record's id as the worker does: at ID_FIELD, else its key; its key too
-    where that cannot be read.
-    """
-    if settings.id_field is None:
-        return lambda message: message.key
-    return Decoder(settings.model_copy(update={"text_is": "text"}), fetches=False).id_of
 
 
 def describe(message: Message, dead_letters: str, identifier: bytes | None) -> Tapped:

@@ -24,7 +24,7 @@ from stream_dedup.console.nouns import DeadLetters, LetterKind, ListedLetter, Re
 from stream_dedup.console.outputs import all_of, ends_of, waiting
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.insights.record import reading_group
+from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
 from stream_dedup.proof.letters import Letter, RedriveProgress, letter_of, redrive_group
 from stream_dedup.settings.settings import Settings
@@ -139,18 +139,12 @@ class Attention:
         return DeadLetters(len(letters), is_whole, kinds, listed)
 
     def _read_unwatched(self) -> str:
-        topic, group = self._settings.topic_names.insights, reading_group(self._settings.group)
-        ends = self._kafka.ask(
-            lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {}
-        )
-        done = self._kafka.ask(lambda admin: admin.committed_or_last_known(group))
-        # Where it never ran it is not wanted.
-        waiting = [high - done[key][0] for key, (_, high) in ends.items() if key in done]
-        if max(waiting, default=0) < 1 or self._kafka.ask(lambda admin: admin.group_members(group)):
+        group = reading_group(self._settings.group)
+        has_run = self._kafka.ask(lambda admin: admin.committed_or_last_known(group))
+        if not has_run or self._kafka.ask(lambda admin: admin.group_members(group)):
             return ""
         return (
-            f"What goes on at hosts is told no more: nobody reads {topic}, as the group {group} "
-            "has no member. Start one with: "
+            f"Signals of hosts are not updated: the group {group} has no member. Start one with: "
             "stream-dedup run insights"
         )
 

@@ -10,7 +10,7 @@ from typing import Final
 # to what is always installed; they are named all the same, because an installation that was put
 # together by hand may lack them.
 _NEEDED: Final = {
-    "insights": (("faust",), "insights"),
+    "insights": (("cramjam", "faust"), "insights"),
     "search": (("jinja2", "starlette", "tantivy", "uvicorn"), "search"),
     "console": (("jinja2", "starlette", "uvicorn"), "search"),
 }

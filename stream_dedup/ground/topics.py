@@ -36,12 +36,11 @@ DEAD_LETTERS = "dlq.documents"
 FINGERPRINTS = "fingerprints"
 VERDICTS = "verdicts"
 BEGUN = "begun"
-INSIGHTS = "insights"
 HOST_SIGNALS = "host-signals"
 INSIGHTS_CHANGELOG = "insights-changelog"
 ALL = (
     *(DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, BEGUN),
-    *(INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG),
+    *(HOST_SIGNALS, INSIGHTS_CHANGELOG),
 )
 
 # The topics that users meet can be named one by one; by kind, the setting that does.
@@ -59,7 +58,7 @@ _LOGS = (FINGERPRINTS, VERDICTS, BEGUN)
 # These follow `documents`: output partition = source partition.
 _OUTPUTS = (UNIQUE, DUPLICATES, DEAD_LETTERS)
 _SINGLE_PARTITION = (
-    *(FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS),
+    *(FINGERPRINTS, VERDICTS, BEGUN),
     *(HOST_SIGNALS, INSIGHTS_CHANGELOG),
 )
 
@@ -146,7 +145,6 @@ class TopicNames:
     fingerprints = _Name(FINGERPRINTS)  # the log: the one order, the ground truth
     verdicts = _Name(VERDICTS)  # the index's answers
     begun = _Name(BEGUN)  # which partitions of which source topic were begun
-    insights = _Name(INSIGHTS)  # counts per host, one record per worker and second
     host_signals = _Name(HOST_SIGNALS)  # the latest signals of each host
     insights_changelog = _Name(INSIGHTS_CHANGELOG)  # the table behind the signals
 

@@ -619,6 +619,15 @@ class Decoder:
         return (scalar(found) or "").strip()
 
 
+def ids_of(settings: Settings) -> Callable[[Message], bytes | None]:
+    """Return what finds a record's id as the worker does: at ID_FIELD, else its key; its key too
+    where that cannot be read.
+    """
+    if settings.id_field is None:
+        return lambda message: message.key
+    return Decoder(settings.model_copy(update={"text_is": "text"}), fetches=False).id_of
+
+
 def _fetcher_of(settings: Settings) -> TextFetcher:
     seconds, patience = (
         settings.text_timeout.total_seconds(),

@@ -1,6 +1,5 @@
-"""What the documents of each host did: counted by the workers, added up in windows, written as
-signals for the crawler.
+"""What the documents of each host did, counted from the headers of `unique` and `duplicates`.
 
-All of it may lose a count and never holds up a document: no verdict depends on anything here. Pure
-but `stream.py`, which alone knows Faust, and `role.py`.
+`hosts.py` is pure; `app.py` is the Faust application. Nothing here holds up a document, and no
+verdict depends on it.
 """

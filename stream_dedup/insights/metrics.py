@@ -6,7 +6,7 @@ from stream_dedup.service.metrics import RoleMetrics
 
 
 class InsightsMetrics(RoleMetrics):
-    """What the role insights reports; nothing of it is by host."""
+    """What the role reports; nothing of it is by host."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -14,7 +14,7 @@ class InsightsMetrics(RoleMetrics):
         counter, gauge = self._counter, self._gauge
         self.read = counter(
             "stream_dedup_insights_records",
-            "Records of insights: counted, counted before, or not readable.",
+            "Records of the outputs: counted, counted before, or without a host.",
             ["result"],
         )
         self.hosts = gauge("stream_dedup_insights_hosts", "Hosts that are remembered.")
@@ -23,9 +23,9 @@ class InsightsMetrics(RoleMetrics):
             "stream_dedup_host_events", "Times that an event began at a host.", ["event"]
         )
         self.lag = gauge(
-            "stream_dedup_insights_lag_records", "Records of insights that wait to be read."
+            "stream_dedup_insights_lag_records", "Records of the outputs that wait to be read."
         )
-        for result in ("counted", "repeated", "malformed"):
+        for result in ("counted", "repeated", "no-host"):
             self.read.labels(result)
-        for event in ("one-page", "vanishing"):
+        for event in ("one-page", "template", "vanishing"):
             self.events.labels(event)

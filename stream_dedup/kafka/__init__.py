@@ -9,7 +9,6 @@ what, and what to do.
 from stream_dedup.kafka.admin import Admin, KeptAdmin
 from stream_dedup.kafka.append import (
     LINGER_MS,
-    InsightsSender,
     LoadProducer,
     LogAppender,
     LostTopicError,
@@ -50,7 +49,6 @@ __all__ = [
     "Admin",
     "Bounds",
     "GroupStamp",
-    "InsightsSender",
     "KeptAdmin",
     "Lives",
     "LoadProducer",

@@ -1,4 +1,4 @@
-"""Appending without transactions: to the log, to `verdicts`, to `insights`, and what `load` sends.
+"""Appending without transactions: to the log, to `verdicts`, and what `load` sends.
 
 Invariant: the log and the verdicts are written by idempotent producers without transactions. A
 transactional append would make the index wait for the worker and the worker for the index, and
@@ -136,7 +136,6 @@ class LostTopicError(BrokerError):
 _TOPIC_LOST = GONE | {KafkaError._UNKNOWN_PARTITION, KafkaError._DESTROY}
 _FLUSH_SECONDS = 25.0
 _FLUSH_STEP_SECONDS = 1.0
-_INSIGHTS_MAX = 10
 QUIET_SECONDS = 10.0
 
 
@@ -266,57 +265,6 @@ def _keep_fatal(kept: list[KafkaError], error: KafkaError) -> None:
 
 class VerdictWriter(LogAppender):
     """The same of the index, for the answers to the workers."""
-
-
-class InsightsSender:
-    """The worker's way to `insights`: nothing waits for it; a record that fails for half a minute
-    is lost, none is there twice.
-
-    `report` is told `delivered` or `lost` of each record, inside a later `poll`.
-    """
-
-    def __init__(
-        self, settings: Settings, topic: str, client: str, report: Callable[[str], None]
-    ) -> None:
-        fixed = {
-            # The reader is aiokafka, which has no other codec without more libraries.
-            "compression.type": "gzip",
-            "message.timeout.ms": 30_000,
-            "queue.buffering.max.messages": _INSIGHTS_MAX,
-        }
-        self._config = producer_config(settings, client, {"linger.ms": 0}, fixed)
-        self._producer = make_producer(self._config)
-        self._topic = topic
-        self._report = report
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a record would be taken; while Kafka is away, soon none is."""
-        return len(self._producer) < _INSIGHTS_MAX
-
-    def send(self, raw: bytes) -> None:
-        """Send one record, or lose it."""
-        try:
-            self._producer.produce(self._topic, raw, None, 0, self._delivered)
-        except BufferError:
-            self._report("lost")
-        except KafkaException:
-            self._report("lost")
-            self._producer = make_producer(self._config)  # the old one cannot go on
-
-    def poll(self) -> None:
-        """Serve delivery reports, without waiting."""
-        try:
-            self._producer.poll(0)
-        except (KafkaException, SystemError):  # see `told_by`
-            self._producer = make_producer(self._config)
-
-    def close(self, seconds: float) -> None:
-        """Wait at most `seconds` for what was sent."""
-        self._producer.flush(seconds)
-
-    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
-        self._report("lost" if error is not None else "delivered")
 
 
 # How long producers of Kafka gather records unless told otherwise (linger.ms of 4.0, KIP-1030): it

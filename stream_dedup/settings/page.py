@@ -82,7 +82,7 @@ GROUPS = {
     "Snapshots of the index": "snapshots",
     "Search": "search_texts",
     "Console": "console_token_file",
-    "Hosts": "insights",
+    "Hosts": "insights_host_header",
 }
 """The headings of the page, and with which setting each begins; the others follow as they stand in
 `Settings`."""

@@ -572,12 +572,6 @@ class Settings(BaseModel):
         description="Where the index answers, such as `http://index:8080`, for the console's page "
         "about it.",
     )
-    insights: bool = Field(
-        default=True,
-        description="The worker writes what the documents of each host did to the topic "
-        "`insights`, for `run insights`: one "
-        "small record a second, after the commit.",
-    )
     insights_host_header: str | None = Field(
         default=None,
         min_length=1,
@@ -598,13 +592,6 @@ class Settings(BaseModel):
         ge=timedelta(seconds=1),
         le=timedelta(hours=1),
         description="How often `run insights` writes the signals of hosts that sent something.",
-    )
-    insights_keep: Duration = Field(
-        default=timedelta(days=30),
-        ge=timedelta(minutes=1),
-        le=timedelta(days=3660),
-        description="A host that sent nothing for this long is forgotten: its record on "
-        "`host-signals` becomes null.",
     )
     insights_hosts: Annotated[int, Whole] = Field(
         default=20_000,

@@ -26,7 +26,6 @@ from stream_dedup.log import epochs, records
 from stream_dedup.log.records import value_digest
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.dependencies import WorkerContext
-from stream_dedup.worker.insights import HostCounter
 from stream_dedup.worker.outputs import EmittedBatch, OutputWriter
 from stream_dedup.worker.prepare import InFlight
 
@@ -82,7 +81,6 @@ class Delivery:
         thread: SideThread,
         allowance: Allowance,
         abort: Abort,
-        hosts: HostCounter,
         *,
         delivers: bool,
     ) -> None:
@@ -97,7 +95,6 @@ class Delivery:
         self._thread = thread
         self._allowance = allowance
         self._abort = abort
-        self._hosts = hosts
         self._patience = context.patience
         self._delivers = delivers
         self._running: _Transaction | None = None
@@ -203,7 +200,6 @@ class Delivery:
             self._flow.committed(transaction.batches)
             self._metrics.records.inc(sum(batch.live_records for batch in transaction.batches))
             self._metrics.left(leaving.left())
-            self._hosts.committed(transaction.batches)
             self._failpoints.hit("worker.after-commit", self._flow.in_flight + 1)
             return
         self._logger.warning(

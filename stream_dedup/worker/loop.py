@@ -65,7 +65,6 @@ from stream_dedup.worker.awaited import Awaited
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.dependencies import WorkerContext, WorkerDependencies
 from stream_dedup.worker.identity import WorkerIdentity
-from stream_dedup.worker.insights import HostCounter
 from stream_dedup.worker.intake import Intake
 from stream_dedup.worker.prepare import InFlight
 from stream_dedup.worker.questions import Questions
@@ -86,7 +85,6 @@ class WorkerParts:
     questions: Questions
     delivery: Delivery
     allowance: Allowance
-    hosts: HostCounter
     awaited: Awaited
     identity: WorkerIdentity
 
@@ -110,7 +108,6 @@ class Worker:
         self._questions = parts.questions
         self._delivery = parts.delivery
         self._allowance = parts.allowance
-        self._hosts = parts.hosts
         self._awaited = parts.awaited
         self._identity = parts.identity
         self._metrics = context.metrics
@@ -191,7 +188,6 @@ class Worker:
         self._intake.leave()
         self._assignment.source.close()
         self._questions.close()
-        self._hosts.close()
         self._delivery.close()
 
     # -- what more than one part must do
@@ -236,7 +232,6 @@ class Worker:
     # -- now and then
 
     def _do_chores(self) -> None:
-        self._hosts.send()
         now = self._clock.monotonic()
         if now >= self._next_lag:
             self._next_lag = now + _LAG_SECONDS

@@ -111,13 +111,6 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
             "Age of a document, by its record's timestamp, when its verdict was committed.",
             _LATENCY_BUCKETS_SECONDS,
         )
-        self._insights = counter(
-            "stream_dedup_insights_sent",
-            "Records with counts per host, by whether Kafka took them.",
-            ["result"],
-        )
-        for result in ("delivered", "lost"):
-            self._insights.labels(result)
         for reason in Reason:
             if reason.verdict is not None:
                 self._bytes.labels(reason.verdict.value)
@@ -144,10 +137,6 @@ class WorkerMetrics(KeptSourceMetrics, DecodingMetrics):
         self._similarity.observe_many(left.similarities)
         ages_ms = time.time() * 1000 - left.timestamps_ms
         self._latency.observe_many(np.maximum(ages_ms, 0.0) / 1000)
-
-    def insights(self, result: str) -> None:
-        """Count a record of counts per host: `delivered` or `lost`."""
-        self._insights.labels(result).inc()
 
     def rebalanced(self) -> None:
         """Count a rebalance; the lag of partitions that went away is not reported any longer."""

@@ -28,7 +28,6 @@ from stream_dedup.worker.budget import WorkerBudget, budget_of
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.dependencies import WorkerContext, WorkerDependencies
 from stream_dedup.worker.flow import Flow
-from stream_dedup.worker.insights import counter_of
 from stream_dedup.worker.intake import Intake
 from stream_dedup.worker.loop import Worker, WorkerParts
 from stream_dedup.worker.metrics import WorkerMetrics
@@ -104,7 +103,6 @@ def build_worker(
     warm_up()
 
     clients = _open_clients(running, settings, client, around)
-    hosts = counter_of(settings, client, metrics.insights)
     worker: (
         Worker  # what more than one part must do is the worker's, which exists once its parts do
     )
@@ -128,7 +126,6 @@ def build_worker(
         around.make_thread("committing"),
         allowance,
         lambda *, rereads: worker.abort(rereads=rereads),
-        hosts,
         delivers=delivers,
     )
     written = WrittenFormat(cluster.format)
@@ -149,7 +146,7 @@ def build_worker(
         context, clients.appender, clients.hear, clients.verdicts, memory, fail_open, written
     )
     parts = WorkerParts(
-        assignment, intake, questions, delivery, allowance, hosts, Awaited(running.waits), claimed
+        assignment, intake, questions, delivery, allowance, Awaited(running.waits), claimed
     )
     worker = Worker(context, parts, running, around, delivers=delivers)
     what = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 def test_a_killed_consumer_goes_on_where_its_table_is(make_filter: Callable[..., Filter]) -> None:
     """Killed half-way and started again, its table holds each kept document's copies and its best
     one."""
-    crawl = make_filter(partitions=2, batch_documents=250, count_copies=True)
+    crawl = make_filter(partitions=2, batch_documents=250, count_copies=True, better="newest")
     for role in ("index", "worker"):
         crawl.start(role)
     path = crawl.folder / "copies.db"

@@ -28,8 +28,6 @@ from confluent_kafka.admin import (
 from stream_dedup.broker import LocalBroker
 from stream_dedup.broker.process import HOST
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError
-from stream_dedup.insights.counts import ReasonCounts
-from stream_dedup.insights.record import HostCounts, InsightsRecord, encode
 from stream_dedup.kafka import Admin, admin
 from stream_dedup.service import asking
 from stream_dedup.service.ports import free_ports
@@ -222,7 +220,6 @@ def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_
     """Faust gets the same properties, by password and by certificate, and needs no more than its
     file's ACLs."""
     crawl = secured.crawl
-    counts = InsightsRecord("w", {"a.example": HostCounts(ReasonCounts(3, exact=1))})
     by_password = environment(
         secured.scram_port, secured.by_password("stream-dedup-insights"), tmp_path
     )
@@ -230,12 +227,13 @@ def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_
         secured.mutual_port, secured.by_certificate("stream-dedup-insights"), tmp_path
     )
     for number, connection in enumerate((by_password, by_certificate), start=1):
-        crawl.produce([(0, None, encode(counts), [])], topic=crawl.names.insights)
+        page = (0, b"https://a.example/1", b"a page", [("dedup.reason", b"new")])
+        crawl.produce([page] * 3, topic=crawl.names.unique)
         role = crawl.start("insights", STREAM_DEDUP_INSIGHTS_INTERVAL="1s", **connection)
 
         def counted(wanted: int = 3 * number, role: Role = role) -> bool:
             assert role.process.poll() is None, role.log
-            found = crawl.read(crawl.names.host_signals)
+            found = [one for one in crawl.read(crawl.names.host_signals) if one.key == b"a.example"]
             return bool(found) and json.loads(found[-1].value or b"")["documents"] == wanted
 
         wait_until(counted, f"the signals count {3 * number} documents", 60)
@@ -250,7 +248,7 @@ def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: P
     if not any(one.name == "index" and one.process.poll() is None for one in crawl.roles):
         crawl.start("index")
     # Nobody reads what it would count at hosts, and the console says so of what waits.
-    worker = crawl.start("worker", STREAM_DEDUP_COUNT_COPIES="true", STREAM_DEDUP_INSIGHTS="false")
+    worker = crawl.start("worker", STREAM_DEDUP_COUNT_COPIES="true")
     text = " ".join(f"harbour{number}" for number in range(60))
     crawl.produce((0, b"%d" % at, document(text), []) for at in range(2))
     connection = environment(
@@ -314,9 +312,7 @@ NEEDED = [
     (user, acl)
     for user in ("worker", "index")
     for acl in acls_of(user)
-    if acl[3] != "Describe"
-    and acl[1] != "insights"
-    and (user, acl[3]) != ("index", "DescribeConfigs")
+    if acl[3] != "Describe" and (user, acl[3]) != ("index", "DescribeConfigs")
 ]
 
 

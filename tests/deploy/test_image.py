@@ -17,7 +17,7 @@ from tests.deploy.tools import ROOT
 DEPLOY = ROOT / "deploy"
 BIN = Path(sys.executable).parent
 MEGABYTES_MAX = 220
-ROLES = ("cli/run.py", "worker/role.py", "indexer/role.py", "insights/stream.py", "search/role.py")
+ROLES = ("cli/run.py", "worker/role.py", "indexer/role.py", "insights/app.py", "search/role.py")
 
 
 def passes(*command: str | Path) -> bool:

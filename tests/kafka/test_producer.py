@@ -135,17 +135,6 @@ def test_a_fatal_error_that_python_loses_is_known_to_the_client(
     assert len(made) == (1 if is_heard else 2)
 
 
-def test_counts_are_sent_by_a_new_client_after_a_fatal_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Counts per host may be lost; a worker does not end for them."""
-    made = put(monkeypatch, append, lambda _: Scripted(poll=lost()))
-
-    append.InsightsSender(Settings(), "insights", "worker", lambda _: None).poll()
-
-    assert len(made) == 2
-
-
 @pytest.mark.parametrize(
     "step", ["begin_transaction", "flush", "send_offsets_to_transaction", "commit_transaction"]
 )

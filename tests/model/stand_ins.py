@@ -208,7 +208,6 @@ def settings_of(slot: str, batch_documents: int, more: tuple[tuple[str, Any], ..
         value_format="json",
         batch_documents=batch_documents,
         batches_in_flight=3,
-        insights=False,
         **dict(more),
     )
 

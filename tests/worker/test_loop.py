@@ -123,9 +123,7 @@ class Loop:
             ),
             "logger": self.logger,
         }
-        settings = Settings(
-            worker_id="worker", state_dir=folder, value_format="json", insights=False
-        )
+        settings = Settings(worker_id="worker", state_dir=folder, value_format="json")
         health = mock.Mock(beat=self.beats)
         watch = mock.Mock(is_silent=lambda: self.is_away, begin=lambda _, make: make())
         dependencies = WorkerDependencies(**(twins | around))

@@ -1,0 +1,413 @@
+"""The role insights: a Faust application from the headers of the outputs to `host-signals`.
+
+A turn that writes: 1 rows and signals of the hosts that changed, 2 wait until Kafka has them, 3 let
+Faust commit past the records that they count.
+
+What is guarded against, because of what Faust 0.15.3 does: it reads records of aborted transactions
+unless it writes in transactions itself; it deals the partitions of different topics to different
+members, and the table needs them all; it commits past a record whose handler raised; it creates
+topics and opens a port; after a rebalance it throws away what it reads meanwhile and goes back to
+committed offsets, which a new group has not; and aiokafka may hang after a broker's restart
+(aiokafka #1154): where records wait and none comes for `_STUCK_SECONDS`, the process ends.
+
+Invariants: one replica counts, and another waits for its partitions; what was read under an
+assignment that is gone is neither written nor committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import faust
+import structlog
+from faust.assignor.client_assignment import ClientAssignment
+from faust.assignor.partition_assignor import PartitionAssignor
+from faust.auth import GSSAPICredentials, SASLCredentials, SSLCredentials
+from faust.transport.drivers import aiokafka
+from faust.types import TP
+
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError, StreamDedupError
+from stream_dedup.ground.hosts import HostNames, named_host, shown_host
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.inputs.decoder import ids_of
+from stream_dedup.insights.metrics import InsightsMetrics
+from stream_dedup.insights.signals import HostLedger, Observed, reading_group
+from stream_dedup.kafka import Admin, Lives, is_another
+from stream_dedup.kafka.security import Security, security_of, ssl_context
+from stream_dedup.log import headers
+from stream_dedup.service.running import RoleFrame, RunningRole, run_role
+from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import parse_duration
+
+_logger = structlog.get_logger("stream_dedup.insights")
+
+_TURN_SECONDS = 0.1
+_LOOK_SECONDS = 5.0
+_STUCK_SECONDS = 45.0
+_FLUSH_SECONDS = 180.0
+_STOP_SECONDS = 15.0
+_NEVER_SECONDS = 100 * 365 * 86_400.0
+_UNWRITTEN_MAX = 20_000
+_SIBLING_ID = "dedup.sibling.id"
+_SIBLING_POSITION = "dedup.sibling.position"
+_RAW: Any = {
+    "key_type": bytes,
+    "value_type": bytes,
+    "key_serializer": "raw",
+    "value_serializer": "raw",
+}
+
+
+class _OneOwner(PartitionAssignor):
+    """Gives all partitions to one member, and keeps them there."""
+
+    def _perform_assignment(self, cluster: Any, member_metadata: Any) -> Any:
+        clients = {name: self._get_client_metadata(one) for name, one in member_metadata.items()}
+        owner = min([name for name, one in clients.items() if one.assignment.actives] or clients)
+        given = super()._perform_assignment(cluster, {owner: member_metadata[owner]})
+        self._update_member_urls(clients)
+        waiting = {name: ClientAssignment(actives={}, standbys={}) for name in clients}
+        return {**self._protocol_assignments(waiting, {}, {}, {}), **given}
+
+
+class _ConsumerThread(aiokafka.AIOKafkaConsumerThread):
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = "read_committed"
+        return consumer
+
+
+class _Consumer(aiokafka.Consumer):
+    def _new_consumer_thread(self) -> Any:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class _Transport(aiokafka.Transport):
+    Consumer = _Consumer
+
+
+class _Table(faust.Table[Any, Any]):
+    """A table of one partition; Faust would take that of the record in hand, and it is written
+    where there is none.
+    """
+
+    logger = logging.getLogger("faust.tables")
+
+    def partition_for_key(self, key: Any) -> int:
+        del key
+        return 0
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Run insights until `stop` is set.
+
+    Raises:
+        ConfigurationError: something must be changed by an operator (exit 78).
+        StreamDedupError: the role cannot go on; a restart goes on where its table stands.
+    """
+    metrics, names = InsightsMetrics(), settings.topic_names
+    frame = RoleFrame(names.unique, "asking for the topics", metrics.registry, _logger)
+
+    def make(role: RunningRole) -> Callable[[], None]:
+        ids = role.watch.begin(stop, lambda: check_topics(Admin(settings), names))
+        return lambda: asyncio.run(_main(ids, metrics, role))
+
+    run_role(settings, stop, frame, make)
+
+
+async def _main(ids: Lives, metrics: InsightsMetrics, role: RunningRole) -> None:
+    await _Insights(ids, metrics, role).run(role.stop)  # Faust wants the loop that it will run in
+
+
+def check_topics(admin: Admin, names: TopicNames) -> Lives:
+    """Return the ids of the topics that this role reads and writes.
+
+    Raises:
+        GoneError: one is missing.
+        ConfigurationError: one that it writes has more than one partition.
+    """
+    written = (names.host_signals, names.insights_changelog)
+    wanted = (names.unique, names.duplicates, *written)
+    found = admin.topic_ids(wanted)
+    if missing := [name for name in wanted if name not in found]:
+        raise GoneError(
+            f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply"
+        )
+    if many := [name for name in written if found[name][1] != 1]:
+        raise ConfigurationError(
+            f"The topic {many[0]} has {found[many[0]][1]} partitions and must have one. Delete it, "
+            "and create it with: stream-dedup topics apply"
+        )
+    return found
+
+
+class _Insights:
+    def __init__(self, ids: Lives, metrics: InsightsMetrics, role: RunningRole) -> None:
+        self._settings = settings = role.settings
+        self._names, self._ids, self._metrics, self._role = settings.topic_names, ids, metrics, role
+        self._hosts, self._id_of = HostNames(), ids_of(settings)
+        self._ledger = HostLedger(
+            round(settings.insights_window.total_seconds()), settings.insights_hosts
+        )
+        self._unwritten: list[Any] = []
+        self._generation = 0
+        self._owns = False
+        self._folder = tempfile.TemporaryDirectory(prefix="stream-dedup-insights-")
+        self._app = app = _application(settings, self._folder.name)
+        self._signals: Any = app.topic(self._names.host_signals, **_RAW)
+        changelog = app.topic(self._names.insights_changelog, compacting=True, **_RAW)
+        self._table: Any = app.Table(
+            "hosts", key_type=bytes, value_type=bytes, partitions=1, changelog_topic=changelog
+        )
+        source = app.topic(self._names.unique, self._names.duplicates, **_RAW)
+        app.agent(source, name="hosts")(self._read)
+        app.on_partitions_revoked.connect(self._revoked)
+        app.on_rebalance_complete.connect(self._recovered)
+
+    async def run(self, stop: threading.Event) -> None:
+        self._role.health.startup(0.5, "joining the group and reading the table")
+        looking, writing, next_write = asyncio.create_task(self._look_around()), None, 0.0
+        interval = self._settings.insights_interval.total_seconds()
+        try:
+            await self._app.start()
+            _logger.info("insights started", signals=self._names.host_signals)
+            while not stop.is_set():
+                self._role.health.beat()
+                if self._app.crashed:
+                    raise StreamDedupError(
+                        f"Faust ended by itself ({self._app.crash_reason!r}); a restart goes on "
+                        "where the table stands."
+                    )
+                for task in (looking, writing):
+                    if task is not None and task.done():
+                        task.result()
+                is_due = time.monotonic() >= next_write or len(self._unwritten) >= _UNWRITTEN_MAX
+                if self._owns and is_due and (writing is None or writing.done()):
+                    next_write = time.monotonic() + interval
+                    writing = asyncio.create_task(self._write())
+                await asyncio.sleep(_TURN_SECONDS)
+            if writing is not None:
+                await writing
+            if self._owns:
+                await self._write()
+            _logger.info("insights stopped", hosts=self._ledger.hosts)
+        finally:
+            looking.cancel()
+            with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(self._app.stop(), _STOP_SECONDS)
+            self._folder.cleanup()
+
+    async def _read(self, stream: Any) -> None:
+        async for event in stream.noack().events():
+            while len(self._unwritten) >= 2 * _UNWRITTEN_MAX:
+                await asyncio.sleep(_TURN_SECONDS)
+            host, observed = self._observed(event.message)
+            counted = self._ledger.count(host, observed) if host else None
+            result = "no-host" if counted is None else "counted" if counted else "repeated"
+            self._metrics.read.labels(result).inc()
+            event.value = event.message.value = None  # a text may be large
+            self._unwritten.append(event)
+
+    def _observed(self, record: Any) -> tuple[str, Observed]:
+        """Return the host of a record of an output, and what its headers say."""
+        found: dict[str, bytes] = dict(record.headers or ())
+        value, time_ms = record.value or b"", round((record.timestamp or 0.0) * 1000)
+        message = Message(
+            record.topic, record.partition, record.offset, record.key, value, time_ms, []
+        )
+        identifier = self._id_of(message) or b""
+        named = found.get(self._settings.insights_host_header or "", b"")
+        host = shown_host(named_host(named)) or self._hosts.of(identifier)
+        reason, kind, of = _text(found, headers.REASON), "", ("", "")
+        if reason in ("exact", "near"):
+            kind, of = "one-page", (headers.OF_ID, headers.OF_POSITION)
+        elif _SIBLING_POSITION in found:
+            kind, of = "template", (_SIBLING_ID, _SIBLING_POSITION)
+        time_ms = min(time_ms, time.time_ns() // 1_000_000)
+        part, size = f"{record.topic}-{record.partition}", len(value)
+        page, position = (_text(found, name) for name in of)
+        return host, Observed(
+            part, record.offset, time_ms, reason, size, identifier, kind, page, position
+        )
+
+    async def _write(self) -> None:
+        written, self._unwritten = self._unwritten, []
+        generation = self._generation
+        changes, begun = self._ledger.changes()
+        for host, row, _ in changes:  # without waiting in between: no revocation can come into it
+            if row is not None:
+                self._table[host.encode()] = row
+            elif host.encode() in self._table:
+                del self._table[host.encode()]
+        try:
+            with self._metrics.stage("write"):
+                sent = [
+                    await self._signals.send(key=host.encode(), value=value, partition=0)
+                    for host, _, value in changes
+                ]
+                await asyncio.wait_for(self._app.producer.flush(), _FLUSH_SECONDS)
+                await asyncio.wait_for(asyncio.gather(*sent), _FLUSH_SECONDS)
+        except Exception as error:
+            raise BrokerError(
+                f"Kafka did not take the signals of {len(changes)} hosts: {type(error).__name__}: "
+                f"{error}. See the broker's log, and the ACLs in topics/users/insights.yaml; a "
+                "restart goes on where the table stands."
+            ) from error
+        if generation == self._generation:
+            for event in written:
+                event.ack()
+        self._metrics.signals.inc(len(changes))
+        self._metrics.hosts.set(self._ledger.hosts)
+        for host, event in begun:
+            self._metrics.events.labels(event["event"]).inc()
+            _logger.warning("an event began at a host", host=host, **_renamed(event))
+        if self._owns:
+            self._role.health.ready(True, f"counting; {self._ledger.hosts} hosts are known")
+
+    async def _revoked(self, *_: Any, **__: Any) -> None:
+        self._owns = False
+        self._generation += 1
+        self._unwritten = []
+        self._ledger.load(())
+
+    async def _recovered(self, *_: Any, **__: Any) -> None:
+        consumer = self._app.consumer
+        assigned = consumer.assignment()
+        self._generation += 1
+        self._owns = any(str(one.topic) == self._names.insights_changelog for one in assigned)
+        self._unwritten = []
+        rows = [(bytes(key), bytes(row)) for key, row in self._table.data.items() if row]
+        if unreadable := self._ledger.load(rows if self._owns else ()):
+            _logger.error("rows of the table cannot be read and are left out", rows=unreadable)
+        outputs = {self._names.unique, self._names.duplicates}
+        new = [
+            one
+            for one in assigned
+            if str(one.topic) in outputs and consumer._committed_offset.get(one) is None
+        ]
+        if new:  # what was thrown away meanwhile would wait for the next start
+            await consumer.seek_wait(await consumer.earliest_offsets(*new))
+        self._role.health.startup(1.0, "started")
+        if self._owns:
+            _logger.info("the partitions are ours", hosts=self._ledger.hosts)
+        else:
+            why = "waiting for the partitions, which another replica has or gives up"
+            self._role.health.ready(False, why)
+
+    async def _look_around(self) -> None:
+        """Compare with the topics' ends, now and then; a thread asks, because the client waits for
+        brokers that are away.
+        """
+        admin, moved, before = Admin(self._settings), time.monotonic(), -1
+        outputs = (self._names.unique, self._names.duplicates)
+        keys = [(name, part) for name in outputs for part in range(self._ids[name][1])]
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                ends = await asyncio.to_thread(admin.ends, keys)
+                found = await asyncio.to_thread(admin.topic_ids, list(self._ids))
+            except BrokerError as error:
+                # After a broker's restart librdkafka may ask with the old leader epoch for ever; a
+                # new client does not.
+                admin, moved = Admin(self._settings), time.monotonic()
+                _logger.warning("the ends of the topics could not be read", reason=str(error))
+                continue
+            if anew := [name for name, one in self._ids.items() if is_another(found, name, one[0])]:
+                raise StreamDedupError(
+                    f"{' and '.join(anew)} were deleted and created again; this role ends so that "
+                    "a restart begins with them."
+                )
+            if not self._owns or self._role.watch.is_silent():
+                moved = time.monotonic()
+                continue
+            consumer = self._app.consumer
+            reached = {key: await consumer.position(TP(*key)) or 0 for key in keys}
+            behind = sum(max(0, ends[key][1] - max(reached[key], ends[key][0])) for key in keys)
+            self._metrics.lag.set(behind)
+            if not behind or sum(reached.values()) != before:
+                moved, before = time.monotonic(), sum(reached.values())
+            if time.monotonic() - moved > _STUCK_SECONDS:
+                raise StreamDedupError(
+                    f"{behind} records of {' and '.join(outputs)} wait, and none has come for "
+                    f"{_STUCK_SECONDS:.0f} s: the client hangs. This role ends; a restart goes on "
+                    "where its table stands."
+                )
+
+
+def _renamed(event: dict[str, Any]) -> dict[str, Any]:
+    return {("event_kind" if name == "event" else name): value for name, value in event.items()}
+
+
+def _text(found: dict[str, bytes], name: str) -> str:
+    return (found.get(name) or b"").decode("utf-8", "replace")
+
+
+def _application(settings: Settings, folder: str) -> Any:
+    if settings.log_level == "debug":
+        for library in ("faust", "mode", "aiokafka"):
+            logging.getLogger(library).setLevel(logging.INFO)
+    # Faust tells of each topic that it did not create; we know.
+    logging.getLogger("faust.transport.consumer").setLevel(logging.ERROR)
+    brokers = [one.strip() for one in settings.kafka_bootstrap_servers.split(",")]
+    app: Any = faust.App(
+        reading_group(settings.group),
+        broker=";".join(f"aiokafka://{one}" for one in brokers),
+        broker_client_id=f"insights-{os.uname().nodename}",
+        broker_credentials=_credentials(security_of(settings.kafka)),
+        broker_commit_interval=1.0,
+        broker_session_timeout=_seconds(settings, "session.timeout.ms", 15.0),
+        broker_heartbeat_interval=_seconds(settings, "heartbeat.interval.ms", 3.0),
+        broker_request_timeout=30.0,
+        # It calls a partition stuck to which nobody has written for that time (faust-streaming
+        # #166).
+        stream_processing_timeout=_NEVER_SECONDS,
+        broker_commit_livelock_soft_timeout=_NEVER_SECONDS,
+        consumer_auto_offset_reset="earliest",
+        key_serializer="raw",
+        value_serializer="raw",
+        store="memory://",
+        datadir=folder,  # it wants one, and keeps nothing in it
+        table_standby_replicas=0,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        Table=_Table,
+        PartitionAssignor=_OneOwner,
+        web_enabled=False,
+        autodiscover=False,
+        stream_wait_empty=False,
+        loop=asyncio.get_running_loop(),
+    )
+    app.transport = _Transport(app.conf.broker_consumer, app)
+    return app
+
+
+def _credentials(security: Security) -> Any:
+    context = ssl_context(security)
+    if security.mechanism == "GSSAPI":
+        return GSSAPICredentials(
+            kerberos_service_name=security.kerberos_service, ssl_context=context, mechanism="GSSAPI"
+        )
+    if security.mechanism is not None:
+        return SASLCredentials(
+            username=security.username,
+            password=security.password,
+            ssl_context=context,
+            mechanism=security.mechanism,
+        )
+    return SSLCredentials(context) if context is not None else None
+
+
+def _seconds(settings: Settings, prop: str, default: float) -> float:
+    value = settings.kafka.get(prop)
+    if value is None:
+        return default
+    return float(value) / 1000 if value.isdigit() else parse_duration(value).total_seconds()

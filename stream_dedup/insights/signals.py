@@ -1,0 +1,318 @@
+"""One host: what its documents did in a window of time, and what is worth reporting. Pure.
+
+The window has `SLICES` slices of equal length and ends with the host's latest document, so that
+what is known does not fade while the host is not crawled. Pages that many ids fell on are counted
+in two halves of the window.
+
+    one-page   many ids of the host are duplicates of one kept document: a login wall, a soft 404
+    template   many ids were kept only because of their site or title, and resemble one page of it
+    vanishing  nearly all documents were dropped in favour of other ids
+
+An event begins once and ends when its figure is well below what began it. A page that was fetched
+again (`unchanged`, `returned`, `revised`) is no duplicate: it makes none of them, and no waste.
+
+Invariants: a record is counted once however often it is read, because a row knows the offset that
+it has counted up to of each partition; time is that of the records, and never goes back; the size
+of a row is bounded.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from stream_dedup.ground.errors import UPGRADE, FormatError, OtherFormatError
+
+SLICES: Final = 24
+PAGES_MAX: Final = 100
+_ID_CHARACTERS_MAX: Final = 200
+_KEEP_MS: Final = 30 * 86_400_000
+_FORMAT: Final = 1
+_BITS: Final = 256
+_DISTINCT_MAX: Final = 1420  # all bits set: at least so many
+_BEGINS: Final = {"one-page": 20, "template": 50}
+"""From how many ids on an event begins; it ends below half of them."""
+_VANISHING_DOCUMENTS: Final = 50
+_VANISHING_BEGINS, _VANISHING_ENDS = 0.9, 0.8
+_CHANGES: Final = frozenset({"new", "too-short", "fail-open", "released", "revised", "returned"})
+_COUNTED: Final = ("exact", "near", "unchanged", "returned", "revised")
+
+
+def reading_group(group: str) -> str:
+    """Return the consumer group of the role insights, of a filter whose workers have `group`."""
+    return f"{group}-insights"
+
+
+class Observed(NamedTuple):
+    """A record of an output. `kind` is the event that `page`, the id of another document at
+    `position`, can lead to; empty if the headers name none.
+    """
+
+    partition: str
+    offset: int
+    time_ms: int
+    reason: str
+    size: int
+    id: bytes
+    kind: str = ""
+    page: str = ""
+    position: str = ""
+
+
+class RepeatedPage(NamedTuple):
+    """A document that other ids of a host resemble. `now` and `before` are sets of ids in 256 bits:
+    of the half of the window numbered `half`, and of the half before it.
+    """
+
+    kind: str
+    id: str
+    half: int
+    now: int
+    before: int
+
+    def at_half(self, half: int) -> RepeatedPage:
+        """Return it as it is in another half of the window."""
+        if half == self.half:
+            return self
+        return self._replace(half=half, now=0, before=self.now if half == self.half + 1 else 0)
+
+    def ids(self, half: int) -> int:
+        """Return about how many different ids there were."""
+        page = self.at_half(half)
+        return _distinct(page.now | page.before)
+
+
+@dataclass(slots=True)
+class HostRow:
+    """What is known of one host. `reported` has the events that go on, and since when."""
+
+    slice_ms: int
+    latest_ms: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
+    slices: dict[int, Counter[str]] = field(default_factory=dict)
+    last_change_ms: int | None = None
+    pages: dict[str, RepeatedPage] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)
+
+    def count(self, one: Observed) -> bool:
+        """Count a record; return False if it was counted before."""
+        is_known = one.offset <= self.offsets.get(one.partition, -1)
+        if (
+            is_known and one.time_ms <= self.latest_ms
+        ):  # a topic made anew has low offsets, but later
+            return False
+        self.offsets[one.partition] = one.offset
+        self.latest_ms = max(self.latest_ms, one.time_ms)
+        number = self.latest_ms // self.slice_ms
+        figures = self.slices.setdefault(number, Counter())
+        figures["documents"] += 1
+        figures["bytes"] += one.size
+        if one.reason in _COUNTED:
+            figures[one.reason] += 1
+        if one.reason in ("exact", "near"):
+            figures["bytes_wasted"] += one.size
+        if one.kind == "template":
+            figures["siblings"] += 1
+        for old in [at for at in self.slices if at <= number - SLICES]:
+            del self.slices[old]
+        if one.reason in _CHANGES:
+            self.last_change_ms = self.latest_ms
+        if one.kind:
+            self._fell_on(one)
+        return True
+
+    def _fell_on(self, one: Observed) -> None:
+        key, half = f"{one.kind} {one.position}", self._half
+        page = self.pages.get(
+            key, RepeatedPage(one.kind, one.page[:_ID_CHARACTERS_MAX], half, 0, 0)
+        ).at_half(half)
+        self.pages[key] = page._replace(now=page.now | _bit_of(one.id))
+        if len(self.pages) > PAGES_MAX:
+            kept = sorted(self.pages.items(), key=lambda item: -item[1].ids(half))[:PAGES_MAX]
+            self.pages = dict(kept)
+
+    @property
+    def _half(self) -> int:
+        return self.latest_ms // (self.slice_ms * SLICES // 2)
+
+    def signals(self, host: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return the value of `host-signals` (topics/schemas/host-signals.schema.json), and those
+        of its events that have just begun.
+        """
+        total: Counter[str] = sum(self.slices.values(), Counter())
+        documents = total["documents"]
+        duplicates = total["exact"] + total["near"]
+        events = list(self._events(documents, duplicates))
+        begun = [one for one in events if _name(one) not in self.reported]
+        since = {_name(one): self.reported.get(_name(one), self.latest_ms) for one in events}
+        self.reported = since
+        for one in events:
+            one["since"] = rfc3339(since[_name(one)])
+        value = {
+            "host": host,
+            "documents": documents,
+            **{name: total[name] for name in (*_COUNTED, "siblings", "bytes")},
+            "duplicate_ratio": round(duplicates / documents, 4) if documents else 0.0,
+            "unchanged_ratio": round(total["unchanged"] / documents, 4) if documents else 0.0,
+            "bytes_wasted": total["bytes_wasted"],
+            "last_change": None if self.last_change_ms is None else rfc3339(self.last_change_ms),
+            "window_seconds": self.slice_ms * SLICES // 1000,
+            "updated": rfc3339(self.latest_ms),
+            "events": events,
+        }
+        return value, begun
+
+    def _events(self, documents: int, duplicates: int) -> Iterator[dict[str, Any]]:
+        for key, page in self.pages.items():
+            ids, begins = page.ids(self._half), _BEGINS[page.kind]
+            if ids >= (begins // 2 if key in self.reported else begins):
+                position = key.removeprefix(f"{page.kind} ")
+                yield {"event": page.kind, "documents": ids, "of": page.id, "position": position}
+        share = _VANISHING_ENDS if "vanishing" in self.reported else _VANISHING_BEGINS
+        if documents >= _VANISHING_DOCUMENTS and duplicates >= share * documents:
+            yield {"event": "vanishing", "documents": duplicates}
+
+    def encode(self) -> bytes:
+        """Return the row as the table keeps it."""
+        body = {
+            "format": _FORMAT,
+            "slice_ms": self.slice_ms,
+            "latest_ms": self.latest_ms,
+            "offsets": self.offsets,
+            "slices": self.slices,
+            "last_change_ms": self.last_change_ms,
+            "pages": {
+                key: [*page[:3], f"{page.now:x}", f"{page.before:x}"]
+                for key, page in self.pages.items()
+            },
+            "reported": self.reported,
+        }
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(
+            "utf-8", "replace"
+        )
+
+    @classmethod
+    def decode(cls, raw: bytes, slice_ms: int) -> HostRow:
+        """Return the row that `encode` wrote; counts of a window of another length are left out.
+
+        Raises:
+            OtherFormatError: a newer version wrote it, and it must not be written over.
+            FormatError: it is none.
+        """
+        try:
+            body = json.loads(raw)
+            if body["format"] != _FORMAT:
+                raise OtherFormatError(
+                    f"A row of the table of hosts has format {body['format']!r:.20}, and this "
+                    f"program reads {_FORMAT}: {UPGRADE}"
+                )
+            row = cls(slice_ms, int(body["latest_ms"]), last_change_ms=body["last_change_ms"])
+            row.offsets = {str(part): int(offset) for part, offset in body["offsets"].items()}
+            if body["slice_ms"] == slice_ms:
+                row.slices = {int(at): Counter(one) for at, one in body["slices"].items()}
+                row.pages = {key: _page(*one) for key, one in body["pages"].items()}
+                row.reported = {str(what): int(since) for what, since in body["reported"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FormatError(
+                f"A row of the table of hosts cannot be read: {type(error).__name__}."
+            ) from error
+        return row
+
+
+def _page(kind: str, id_: str, half: int, now: str, before: str) -> RepeatedPage:
+    return RepeatedPage(kind, id_, half, int(now, 16), int(before, 16))
+
+
+def _name(event: dict[str, Any]) -> str:
+    return f"{event['event']} {event['position']}" if "position" in event else event["event"]
+
+
+def _bit_of(identifier: bytes) -> int:
+    # A CRC alone would give ids that count upwards neighbouring bits; the product mixes it (Knuth,
+    # TAOCP 3, 6.4).
+    return 1 << (zlib.crc32(identifier) * 0x9E3779B1 >> 24 & 0xFF)
+
+
+def _distinct(bits: int) -> int:
+    """Return about how many different ids set these bits (Whang and others: Linear-Time
+    Probabilistic Counting, TODS 15, 1990).
+    """
+    zeros = _BITS - bits.bit_count()
+    return _DISTINCT_MAX if zeros == 0 else round(-_BITS * math.log(zeros / _BITS))
+
+
+def rfc3339(time_ms: int) -> str:
+    """Return a time as RFC 3339 in UTC, to the second."""
+    seconds = min(max(time_ms, 0) // 1000, 253_402_300_799)  # the calendar ends with the year 9999
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class HostLedger:
+    """The rows of all hosts, at most `hosts_max`: those that were seen longest ago are forgotten
+    first, and all that were not seen for `_KEEP_MS`.
+    """
+
+    def __init__(self, window_seconds: int, hosts_max: int) -> None:
+        self._slice_ms = window_seconds * 1000 // SLICES
+        self._hosts_max = hosts_max
+        self._rows: dict[str, HostRow] = {}  # in the order in which they were last seen
+        self._changed: dict[str, None] = {}
+        self._latest_ms = 0
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts are known."""
+        return len(self._rows)
+
+    def load(self, rows: Iterable[tuple[bytes, bytes]]) -> int:
+        """Replace what is known by the rows of the table; return how many cannot be read."""
+        found, unreadable = {}, 0
+        for key, raw in rows:
+            try:
+                found[key.decode("utf-8", "replace")] = HostRow.decode(raw, self._slice_ms)
+            except FormatError as error:
+                if isinstance(error, OtherFormatError):
+                    raise
+                unreadable += 1
+        self._rows = dict(sorted(found.items(), key=lambda item: item[1].latest_ms))
+        self._changed.clear()
+        self._latest_ms = max((row.latest_ms for row in found.values()), default=0)
+        return unreadable
+
+    def count(self, host: str, one: Observed) -> bool:
+        """Count a record of a host; return False if it was counted before."""
+        row = self._rows.pop(host, None) or HostRow(self._slice_ms)
+        self._rows[host] = row
+        if not row.count(one):
+            return False
+        self._latest_ms = max(self._latest_ms, row.latest_ms)
+        self._changed[host] = None
+        return True
+
+    def changes(
+        self,
+    ) -> tuple[list[tuple[str, bytes | None, bytes | None]], list[tuple[str, dict[str, Any]]]]:
+        """Return (host, row, value of `host-signals`) of the hosts that changed since the last
+        call, None to forget one; and (host, event) of what has begun.
+        """
+        written: list[tuple[str, bytes | None, bytes | None]] = []
+        begun = []
+        for host in self._changed:
+            value, new = self._rows[host].signals(host)
+            begun += [(host, one) for one in new]
+            raw = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+            written.append((host, self._rows[host].encode(), raw))
+        self._changed.clear()
+        while self._rows:
+            host, row = next(iter(self._rows.items()))
+            if self.hosts <= self._hosts_max and row.latest_ms >= self._latest_ms - _KEEP_MS:
+                break
+            del self._rows[host]
+            written.append((host, None, None))
+        return written, begun

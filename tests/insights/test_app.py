@@ -1,0 +1,166 @@
+"""Who gets the partitions, what a record of an output says, and when the client is called hung."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stream_dedup.ground.errors import ConfigurationError, GoneError, StreamDedupError
+from stream_dedup.ground.hosts import HostNames
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.inputs.decoder import ids_of
+from stream_dedup.insights import app
+from stream_dedup.insights.metrics import InsightsMetrics
+from stream_dedup.settings.settings import Settings
+
+TOPICS = {"unique": 4, "duplicates": 4, "insights-changelog": 1}
+
+
+class Cluster:
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return set(range(TOPICS[topic]))
+
+
+def test_all_partitions_have_one_owner_that_keeps_them(tmp_path: Path) -> None:
+    """A second member gets none, also where its name comes first; without the first it has all."""
+    every = sorted((topic, part) for topic, count in TOPICS.items() for part in range(count))
+
+    async def run() -> None:
+        first, second = (app._application(Settings(), str(tmp_path)).assignor for _ in range(2))
+
+        def given(members: dict[str, Any]) -> dict[str, list[tuple[str, int]]]:
+            metadata = {name: one.metadata(set(TOPICS)) for name, one in members.items()}
+            found = first._perform_assignment(Cluster(), metadata)
+            for name, one in members.items():
+                one.on_assignment(found[name])
+            return {
+                name: sorted((topic, part) for topic, parts in one.assignment for part in parts)
+                for name, one in found.items()
+            }
+
+        assert given({"m": first}) == {"m": every}
+        assert given({"m": first, "a": second}) == {"m": every, "a": []}
+        assert given({"a": second}) == {"a": every}
+
+    asyncio.run(run())
+
+
+def role_of(settings: Settings) -> app._Insights:
+    it = app._Insights.__new__(app._Insights)
+    it._settings, it._hosts, it._id_of = settings, HostNames(), ids_of(settings)
+    return it
+
+
+def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes], **more: Any) -> Any:
+    fields = {"topic": "unique", "partition": 3, "offset": 7, "timestamp": 1.5} | more
+    return SimpleNamespace(key=key, value=value, headers=list(headers), **fields)
+
+
+def test_a_record_is_of_the_host_of_its_id() -> None:
+    """The id is read as the worker reads it; a header of that name goes first."""
+    by_key, by_field = role_of(Settings()), role_of(Settings(value_format="json", id_field="url"))
+    by_header = role_of(Settings(insights_host_header="site"))
+    url = b"https://a.example/1"
+
+    assert by_key._observed(record(url, b"text"))[0] == "a.example"
+    assert by_field._observed(record(b"k", b'{"url": "https://b.example/"}'))[0] == "b.example"
+    assert (
+        by_header._observed(record(url, None, ("site", b"https://C.example/x")))[0] == "c.example"
+    )
+    assert by_header._observed(record(url, None))[0] == "a.example"
+    assert by_key._observed(record(None, b"text"))[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "named", "kind"),
+    [
+        ("near", "of", "one-page"),
+        ("exact", "of", "one-page"),
+        ("unchanged", "of", ""),
+        ("revised", "of", ""),
+        ("new", "sibling", "template"),
+        ("new", None, ""),
+    ],
+)
+def test_what_the_headers_say(reason: str, named: str | None, kind: str) -> None:
+    headers = [("dedup.reason", reason.encode())]
+    if named is not None:
+        headers += [(f"dedup.{named}.id", b"page"), (f"dedup.{named}.position", b"documents-0@1")]
+    _, found = role_of(Settings())._observed(record(b"key", b"12345", *headers))
+
+    assert (found.partition, found.offset, found.time_ms, found.size) == ("unique-3", 7, 1500, 5)
+    assert (found.reason, found.kind) == (reason, kind)
+    assert (found.page, found.position) == (("page", "documents-0@1") if kind else ("", ""))
+
+
+def test_a_time_in_the_future_is_now() -> None:
+    """One record must not empty the windows of a host for years."""
+    _, found = role_of(Settings())._observed(record(b"k", b"", timestamp=1e11))
+    assert found.time_ms < 1e13
+
+
+LOOKS = 20
+
+
+@pytest.mark.parametrize(
+    ("owns", "end", "moves", "is_hung"),
+    [
+        (True, 9, False, True),
+        (True, 9, True, False),
+        (True, 7, False, False),
+        (False, 9, False, False),
+    ],
+)
+def test_a_client_that_brings_nothing_is_hung(
+    monkeypatch: pytest.MonkeyPatch, owns: bool, end: int, moves: bool, is_hung: bool
+) -> None:
+    """While records wait for the replica that counts, and its positions do not move."""
+    looks = 0
+
+    async def sleep(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks > LOOKS:
+            raise asyncio.CancelledError
+
+    async def position(_: Any) -> int:
+        return min(end - 1, looks % 5) if moves else 7
+
+    async def at_once(call: Any, *args: Any) -> Any:
+        return call(*args)
+
+    admin = SimpleNamespace(
+        ends=lambda keys: dict.fromkeys(keys, (0, end)),
+        topic_ids=lambda names: dict.fromkeys(names, (b"id", 1)),
+    )
+    monkeypatch.setattr(app.asyncio, "sleep", sleep)
+    monkeypatch.setattr(app.asyncio, "to_thread", at_once)
+    monkeypatch.setattr(app, "Admin", lambda _: admin)
+    monkeypatch.setattr(app, "time", SimpleNamespace(monotonic=lambda: 5.0 * looks))
+    it = role_of(Settings())
+    it._names, it._metrics, it._owns = TopicNames(), InsightsMetrics(), owns
+    it._ids = {"unique": (b"id", 1), "duplicates": (b"id", 1)}
+    it._role = SimpleNamespace(watch=SimpleNamespace(is_silent=bool))  # type: ignore[assignment]
+    it._app = SimpleNamespace(consumer=SimpleNamespace(position=position))
+
+    with pytest.raises(StreamDedupError if is_hung else asyncio.CancelledError, match=r"hangs|^$"):
+        asyncio.run(it._look_around())
+
+
+def test_topics_that_are_missing_or_wrong_are_named() -> None:
+    names = TopicNames()
+    right = {"unique": 4, "duplicates": 4, "host-signals": 1, "insights-changelog": 1}
+
+    def check(**counts: int | None) -> Any:
+        found = {name: (b"id", count) for name, count in (right | counts).items() if count}
+        return app.check_topics(SimpleNamespace(topic_ids=lambda _: found), names)  # type: ignore[arg-type]
+
+    assert len(check()) == 4
+    with pytest.raises(GoneError, match="duplicates do not exist"):
+        check(duplicates=None)
+    with pytest.raises(ConfigurationError, match="host-signals has 2 partitions"):
+        check(**{"host-signals": 2})

@@ -1,0 +1,199 @@
+"""Counts, events and rows of hosts, against plain models; random tests print their seed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from stream_dedup.ground.errors import FormatError, OtherFormatError
+from stream_dedup.ground.topics import topic_folder
+from stream_dedup.insights.signals import SLICES, HostLedger, HostRow, Observed
+
+DAY = 86_400
+NOW_MS = 1_790_000_000_000
+SLICE_MS = DAY * 1000 // SLICES
+REASONS = ("new", "too-short", "exact", "near", "unchanged", "returned", "revised")
+SCHEMA = json.loads((topic_folder() / "schemas" / "host-signals.schema.json").read_text())
+CHECK = Draft202012Validator(SCHEMA, format_checker=FormatChecker())
+
+
+def record(number: int, reason: str = "new", **more: Any) -> Observed:
+    fields = {"partition": "unique-0", "offset": number, "time_ms": NOW_MS, "size": 10}
+    return Observed(**{**fields, "reason": reason, "id": b"id-%d" % number, **more})
+
+
+def dropped(number: int, page: int = 0, reason: str = "near") -> Observed:
+    position = f"documents-0@{page}"
+    return record(number, reason, kind="one-page", page=f"page-{page}", position=position)
+
+
+def sibling(number: int, page: int = 0) -> Observed:
+    position = f"documents-0@{page}"
+    return record(number, kind="template", page=f"page-{page}", position=position)
+
+
+def signals(ledger: HostLedger, host: str = "a.example") -> dict[str, Any]:
+    found = {name: value for name, _, value in ledger.changes()[0]}[host]
+    assert found is not None
+    value: dict[str, Any] = json.loads(found)
+    CHECK.validate(value)
+    return value
+
+
+def events(value: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one["event"], one.get("of", "")) for one in value["events"]]
+
+
+@pytest.mark.parametrize("salt", range(5))
+def test_the_signals_are_what_a_plain_count_says(salt: int) -> None:
+    """Also where records come twice, and the rows are stored and read in between."""
+    seed = int(os.environ.get("SEED", "0")) + salt
+    print("seed", seed)
+    chance = random.Random(seed)
+    ledger, known, ends = HostLedger(DAY, 10), [], {"unique-0": 0, "duplicates-3": 0}
+    for _ in range(300):
+        part = chance.choice(sorted(ends))
+        ends[part] += chance.randint(1, 3)  # a transaction's marker has an offset too
+        reason = chance.choice(REASONS)
+        size, time_ms = chance.randrange(1000), NOW_MS + chance.randrange(3 * SLICE_MS)
+        known.append(record(ends[part], reason, partition=part, size=size, time_ms=time_ms))
+    rows: dict[bytes, bytes] = {}
+    for first in range(0, len(known), 50):
+        for one in known[first : first + 50]:
+            assert ledger.count("a.example", one)
+        rows.update((host.encode(), row) for host, row, _ in ledger.changes()[0] if row)
+        assert ledger.load(rows.items()) == 0
+        assert not any(
+            ledger.count("a.example", one) for one in chance.sample(known[: first + 50], 20)
+        )
+    ledger.count("a.example", record(ends["unique-0"] + 1, "new", size=0))
+    known.append(record(0, "new", size=0))
+
+    value = signals(ledger)
+    of = {reason: sum(one.reason == reason for one in known) for reason in REASONS}
+    wasted = sum(one.size for one in known if one.reason in ("exact", "near"))
+    assert {name: value[name] for name in of if name in value} == {
+        name: count for name, count in of.items() if name not in ("new", "too-short")
+    }
+    assert (value["documents"], value["bytes"]) == (len(known), sum(one.size for one in known))
+    assert value["bytes_wasted"] == wasted
+    assert value["duplicate_ratio"] == round((of["exact"] + of["near"]) / len(known), 4)
+    assert value["unchanged_ratio"] == round(of["unchanged"] / len(known), 4)
+
+
+def test_a_page_that_is_fetched_again_is_no_duplicate() -> None:
+    """The original of a story, fetched a hundred times: no duplicates, no waste, no event."""
+    ledger = HostLedger(DAY, 10)
+    reasons = ["new", *["unchanged", "returned", "revised"] * 33]
+    for number, reason in enumerate(reasons):
+        ledger.count("a.example", record(number, reason, id=b"the story"))
+
+    value = signals(ledger)
+    assert (value["documents"], value["unchanged"], value["revised"]) == (100, 33, 33)
+    assert (value["duplicate_ratio"], value["bytes_wasted"], value["events"]) == (0.0, 0, [])
+
+
+def test_a_calendar_is_a_template_and_articles_are_none() -> None:
+    """Of 2,000 months each resembles the first; of 2,000 articles none has a sibling."""
+    ledger = HostLedger(DAY, 10)
+    for number in range(2_000):
+        ledger.count("calendar.example", sibling(number) if number else record(number))
+        ledger.count("articles.example", record(number, partition="unique-1"))
+    written, begun = ledger.changes()
+
+    values = {host: json.loads(value or b"") for host, _, value in written}
+    calendar = values["calendar.example"]
+    assert (calendar["siblings"], events(calendar)) == (1_999, [("template", "page-0")])
+    assert calendar["events"][0]["position"] == "documents-0@0"
+    assert calendar["events"][0]["documents"] > 1_000
+    assert (values["articles.example"]["siblings"], values["articles.example"]["events"]) == (0, [])
+    assert [(host, one["event"]) for host, one in begun] == [("calendar.example", "template")]
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "begins"), [(dropped, "one-page", 20), (sibling, "template", 50)]
+)
+def test_an_event_begins_once_and_ends_well_below(make: Any, kind: str, begins: int) -> None:
+    """Where half a window passes twice without these pages, it is over."""
+    ledger = HostLedger(DAY, 10)
+    found, offset = [], 0
+    for ids in (begins // 2, 2 * begins, begins):
+        for _ in range(ids):
+            ledger.count("a.example", make(offset))
+            offset += 1
+        _, begun = ledger.changes()
+        assert [one["event"] for _, one in begun if one["event"] == kind] == (
+            [kind] if not found and ids > begins else []
+        )
+        found += begun
+    for windows in (1, 2):
+        time_ms = NOW_MS + windows * DAY * 1000
+        ledger.count("a.example", record(offset + windows, time_ms=time_ms))
+    assert events(signals(ledger)) == []
+
+
+def test_a_host_whose_documents_all_fall_on_others_vanishes() -> None:
+    ledger = HostLedger(DAY, 10)
+    for number in range(45):
+        ledger.count("a.example", dropped(number, page=number))
+    for number in range(45, 50):
+        ledger.count("a.example", record(number))
+
+    assert events(signals(ledger)) == [("vanishing", "")]
+
+
+def test_a_topic_that_was_made_anew_is_counted() -> None:
+    """Its offsets are low again, and its records later."""
+    ledger = HostLedger(DAY, 10)
+    for one in (record(900), record(3, time_ms=NOW_MS + 1), record(4, time_ms=NOW_MS + 1)):
+        assert ledger.count("a.example", one)
+    assert not ledger.count("a.example", record(4, time_ms=NOW_MS + 1))
+
+
+def test_hosts_are_forgotten_by_number_and_by_age() -> None:
+    """Those that were seen longest ago; both topics get a null value."""
+    ledger = HostLedger(DAY, 2)
+    for number, host in enumerate("abac"):
+        ledger.count(host, record(number))
+    written, _ = ledger.changes()
+    assert written[-1] == ("b", None, None)
+    ledger.count("d", record(9, time_ms=NOW_MS + 31 * DAY * 1000))
+    assert {host for host, row, _ in ledger.changes()[0] if row is None} == {"a", "c"}
+    assert ledger.hosts == 1
+
+
+def test_the_window_ends_with_the_latest_document_of_the_host() -> None:
+    """What lies a window before is gone; an older record counts now, because time stands."""
+    row = HostRow(SLICE_MS)
+    for number, time_ms in enumerate((NOW_MS, NOW_MS + DAY * 1000, NOW_MS)):
+        row.count(record(number, time_ms=time_ms))
+    assert row.signals("a")[0]["documents"] == 2
+
+
+def test_a_row_that_cannot_be_read_is_left_out() -> None:
+    """A newer one stops the role, because it must not be written over."""
+    ledger = HostLedger(DAY, 10)
+    ledger.count("a", record(1))
+    ((_, row, _),) = ledger.changes()[0]
+    assert row is not None
+    newer = row.replace(b'"format":1', b'"format":2')
+    for raw in (b"", b"{}", b"[1]", b'{"format":1}', row[:-9]):
+        with pytest.raises(FormatError):
+            HostRow.decode(raw, SLICE_MS)
+        assert ledger.load([(b"a", raw)]) == 1
+    with pytest.raises(OtherFormatError, match="reads 1"):
+        ledger.load([(b"a", newer)])
+
+
+def test_the_size_of_a_row_is_bounded() -> None:
+    """However many pages the ids of a host fall on."""
+    row = HostRow(SLICE_MS)
+    for number in range(2_000):
+        row.count(dropped(number, page=number // 2))
+    assert len(row.pages) == 100
+    assert len(row.encode()) < 30_000
