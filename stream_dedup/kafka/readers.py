@@ -27,6 +27,7 @@ from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError
+from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.asking import ANSWER_SECONDS, ask
 from stream_dedup.kafka.client import (
     GONE,
@@ -212,9 +213,14 @@ class LogReader:
 class PartitionsReader:
     """Partitions of several topics, read by assignment from offsets of the reader's own."""
 
-    def __init__(self, settings: Settings, client: str) -> None:
+    def __init__(
+        self, settings: Settings, client: str, fixed: Mapping[str, Any] | None = None
+    ) -> None:
         config = consumer_config(
-            settings, client, f"{settings.group}-{client}", {"enable.partition.eof": True}
+            settings,
+            client,
+            f"{settings.group}-{client}",
+            {"enable.partition.eof": True} | dict(fixed or {}),
         )
         self._consumer = make_consumer(config)
         self._topics = ""
@@ -276,24 +282,24 @@ def reader(
         ConfigurationError: a topic is missing.
         BrokerError: the consumer cannot go on.
     """
-    with opened(
-        settings, "reader", f"reading {', '.join(topics)}", {"auto.offset.reset": "earliest"}
-    ) as consumer:
-        known = consumer.list_topics(timeout=ANSWER_SECONDS).topics
-        missing = [topic for topic in topics if topic not in known]
-        if missing:
-            raise ConfigurationError(
-                f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
-            )
-        start = OFFSET_BEGINNING if from_beginning else OFFSET_END
-        chosen = {
-            topic: known[topic].partitions if partition is None else [partition] for topic in topics
-        }
-        consumer.assign(
-            [TopicPartition(topic, part, start) for topic in topics for part in chosen[topic]]
+    known = Admin(settings).topic_ids(topics)
+    missing = [topic for topic in topics if topic not in known]
+    if missing:
+        raise ConfigurationError(
+            f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
+        )
+    start = OFFSET_BEGINNING if from_beginning else OFFSET_END
+    partitions_reader = PartitionsReader(settings, "reader", {"auto.offset.reset": "earliest"})
+    with contextlib.closing(partitions_reader):
+        partitions_reader.start(
+            {
+                (topic, part): start
+                for topic in topics
+                for part in (range(known[topic][1]) if partition is None else [partition])
+            }
         )
         while True:
-            raws = take_raw(consumer, 1000, 0.2, ", ".join(topics))
-            if not raws:
+            messages = partitions_reader.take_messages(1000, 0.2)
+            if not messages:
                 yield None
-            yield from messages_of(raws, ", ".join(topics))
+            yield from messages

@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.harness import own_filter, synthetic, wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.thorough, pytest.mark.long]
+pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
 KILLS = 10
 LOT = 100
@@ -43,6 +43,7 @@ def test_ten_kills_leave_no_client_behind(tmp_path: Path) -> None:
             broker.start()
             flow(kill)
             counts.append(used())
+            print(f"descriptors and threads of index and worker: {counts[-1]}", flush=True)
 
         def is_back() -> bool:
             return all(

@@ -4,11 +4,16 @@ is transactional."""
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer
 
-from stream_dedup.kafka import Admin, sample
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.kafka import Admin, reader, readers, sample
 from stream_dedup.settings.settings import Settings
 
 _QUIET = logging.getLogger("tests.mock")
@@ -54,3 +59,38 @@ def test_several_spans_of_a_partition(settings: Settings) -> None:
 
 def test_the_ends_of_partitions(settings: Settings) -> None:
     assert Admin(settings).ends([("t", 0), ("t", 1)]) == {("t", 0): (0, 120), ("t", 1): (0, 10)}
+
+
+def test_a_reader_follows_all_partitions(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the beginning all that is there, and None where nothing comes; then what is written
+    later; of one partition, if asked. A topic that is missing is named."""
+
+    # The mock cluster describes no topics.
+    known = SimpleNamespace(topic_ids=lambda _: {"t": (b"", 2)})
+    monkeypatch.setattr(readers, "Admin", lambda _: known)
+
+    def until_quiet(messages: Iterator[Message | None]) -> list[Message]:
+        found = []
+        for message in messages:
+            if message is not None:
+                found.append(message)
+            elif found:
+                return found
+        raise AssertionError("a reader that follows has no end")
+
+    messages = reader(settings, ["t"], from_beginning=True)
+    found = until_quiet(messages)
+    while len(found) < 130:
+        found += until_quiet(messages)
+    assert Counter(message.partition for message in found) == {0: 120, 1: 10}
+    _KEEP[-1].produce("t", b"late", b"k", 1)
+    assert [message.value for message in until_quiet(messages)] == [b"late"]
+
+    assert {
+        message.partition
+        for message in until_quiet(reader(settings, ["t"], from_beginning=True, partition=1))
+    } == {1}
+    with pytest.raises(ConfigurationError, match="topic missing does not exist; create it"):
+        next(reader(settings, ["missing"], from_beginning=True))
