@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_613
+WHOLE = 33_614
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 511,
@@ -24,7 +24,7 @@ CEILINGS = {
     "indexer": 650,
     "inputs": 2_749,
     "insights": 478,
-    "kafka": 1_864,
+    "kafka": 1_865,
     "local": 1_345,
     "log": 1_036,
     "machine": 273,
