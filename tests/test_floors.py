@@ -29,8 +29,11 @@ BELOW_THE_ROLES = (
     "checks",
     "control",
 )
-BELOW_THE_ROLES += ("proof", "service", "local", "insights", "console")
-FLOORS = (*BELOW_THE_ROLES, "worker", "indexer", "search", "broker", "demo", "cli")
+BELOW_THE_ROLES += ("proof", "service", "local")
+CORE = (*BELOW_THE_ROLES, "worker", "indexer")
+# What is derived from public headers and topics: the core imports none of it.
+DERIVED = ("insights", "console", "search")
+FLOORS = (*CORE, *DERIVED, "broker", "demo", "cli")
 
 # The rooms of a room, likewise.
 ROOMS_OF_THE_INDEX = ("tables", "volume", "rules")
