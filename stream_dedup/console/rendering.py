@@ -22,7 +22,9 @@ from stream_dedup.console.nouns import REASONS, Decision
 from stream_dedup.console.recent import known_reason
 from stream_dedup.ground.printable import printable
 
-_CALCULATED: Final = ("=", "+", "-", "@", "\t", "\r")
+# Where a spreadsheet may begin a cell, at the beginning or behind what its locale cuts at, and what
+# it calculates there, behind blanks and quotes too (OWASP, CSV injection).
+_CALCULATED: Final = re.compile(r"(?:^|(?<=[;,|\t\r\n]))(?=[\s\"']*[=+\-@＝＋－＠])|^(?=[\t\r\n])")
 _WEB: Final = re.compile(
     r"https?://[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,2000}"
 )  # the characters of RFC 3986
@@ -82,17 +84,22 @@ def table(decisions: Iterable[Decision]) -> bytes:
     begins with an apostrophe.
     """
     text = io.StringIO()
-    writer = csv.writer(text)
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     writer.writerow(("time", *_COLUMNS))
     for one in decisions:
         cells = ("" if (value := getattr(one, name)) is None else str(value) for name in _COLUMNS)
         writer.writerow(
             (
                 time_of(one.seen_ms),
-                *(f"'{cell}" if cell.startswith(_CALCULATED) else cell for cell in cells),
+                *map(_neutral, cells),
             )
         )
     return text.getvalue().encode("utf-8", "replace")
+
+
+def _neutral(cell: str) -> str:
+    """Return a cell with an apostrophe before each place where a spreadsheet would calculate."""
+    return _CALCULATED.sub("'", cell)
 
 
 def size(count: float) -> str:

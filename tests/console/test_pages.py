@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.console import app
+from stream_dedup.console import app, rendering
 from stream_dedup.console.app import ConsolePages
 from stream_dedup.console.mount import threshold_in
 from stream_dedup.console.nouns import Decision, FoundDocument, Opened
@@ -383,6 +383,21 @@ def test_decisions_as_a_table_for_a_spreadsheet() -> None:
     assert len(rows) == 101
     assert (rows[0]["id"], rows[0]["of_id"]) == ("'=HYPERLINK(1)", decision(8, "near").of_id)
     assert (refused[0], json.loads(refused[1])["status"]) == (400, 400)
+
+
+@pytest.mark.parametrize("sign", [*"=+-@", *"＝＋－＠"])
+@pytest.mark.parametrize(
+    "before", ["", " ", "\u00a0", "\t", "\r", "\n", '"', "' ", "a;", 'a,"', "a\n", "a; "]
+)
+def test_no_cell_is_calculated(before: str, sign: str) -> None:
+    """OWASP's list: each sign, wherever a spreadsheet may begin a cell, of any separator."""
+    cell = f"{before}{sign}cmd|' /C calc'!A0"
+    table = rendering.table([decision(8, "near", id=cell)]).decode()
+    (row,) = csv.DictReader(io.StringIO(table, newline=""))
+    parts = re.split(r"[;,|\t\r\n]", row["id"])
+    assert not any(part.lstrip("\"' \u00a0")[:1] == sign and part[:1] != "'" for part in parts)
+    assert row["id"].replace("'", "") == cell.replace("'", "")
+    assert rendering.table([decision(8, "near", id="a-b=c@d;e")]).count(b"'") == 0
 
 
 def test_a_clue_that_many_hold_has_further_documents() -> None:
