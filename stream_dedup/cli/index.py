@@ -31,6 +31,7 @@ from stream_dedup.index.snapshot import Snapshot
 from stream_dedup.index.volume.layout import answer_key
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.inputs.addressed import sentences
 from stream_dedup.kafka import Admin, Bounds, topic_bounds
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import parse_duration
@@ -231,7 +232,8 @@ def _place(settings: Settings, given: str | None) -> str:
         raise ConfigurationError(
             "Where are the snapshots? Name a folder or an address, or set STREAM_DEDUP_SNAPSHOTS."
         )
-    return place
+    with sentences(place):
+        return place
 
 
 def _print_snapshot(taken: Snapshot, where: str, seconds: float, *, as_json: bool) -> None:

@@ -115,12 +115,28 @@ def scheme_of(prefix: str) -> str:
     return prefix.partition("://")[0]
 
 
+def has_credentials(address: str) -> bool:
+    """Return whether an address holds a user name or a password, also one with a slash in it."""
+    scheme, separator, rest = address.partition("://")
+    authority, _, path = rest.partition("/")
+    if not separator or "@" not in rest:
+        return False
+    names_account = scheme.lower() in _NAMES_ACCOUNT
+    is_port = scheme.lower() in _WEB and _HOST.fullmatch(authority)
+    has_colon = ":" in authority.rpartition("@")[0] or (
+        ":" in authority and "@" in path and not is_port
+    )
+    return has_colon or ("@" in authority and not names_account)
+
+
 def shown(address: str) -> str:
     """Return an address for a sentence: printable, short, without a password and what stands behind
     `?`.
     """
     scheme, separator, rest = address[: ADDRESS_BYTES_MAX + 1].partition("://")
-    if separator:
+    if separator and "@" not in rest.partition("/")[0] and has_credentials(address):
+        rest = "***@" + rest.rpartition("@")[2]  # a slash in the password
+    elif separator:
         authority, slash, path = rest.partition("/")
         name, at, host = authority.rpartition("@")
         authority = f"{'***' if ':' in name or not path else name}@{host}" if at else authority

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stream_dedup.ground.addresses import shown
+from stream_dedup.ground.addresses import has_credentials, shown
 from stream_dedup.ground.errors import InputError, StreamDedupError
 from stream_dedup.ground.paths import below
 from stream_dedup.ground.printable import printable
@@ -124,8 +124,15 @@ def sentences(
 ) -> Iterator[None]:
     """Turn what fsspec and its libraries raise into sentences that name the address.
 
-    What is not there is one of kind `InputError` only; else `FileNotFoundError` stays.
+    What is not there is one of kind `InputError` only; else `FileNotFoundError` stays. An address
+    with a user name or a password is refused before a library sees it, which might print it.
     """
+    if has_credentials(address):
+        raise kind(
+            f"The address {shown(address)} holds a user name or a password, which others would see "
+            "in the list of processes and in logs; write it without, and give credentials by the "
+            "environment (docs/how-to/object-storage.md)."
+        )
     try:
         yield
     except StreamDedupError:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.ground.addresses import TextAddress, checked, parse_prefixes, shown
+from stream_dedup.ground.addresses import (
+    TextAddress,
+    checked,
+    has_credentials,
+    parse_prefixes,
+    shown,
+)
 
 PREFIXES = parse_prefixes(
     "s3://crawl/pages, https://store.example:8443/a/, gs://crawl, file:///srv/pages, "
@@ -123,3 +129,27 @@ def test_a_sentence_shows_no_secret() -> None:
     )
     assert shown("s3://crawl/pages/\x1b[2J") == "s3://crawl/pages/\\x1b[2J"
     assert len(shown("s3://crawl/" + "a" * 9000)) <= 300
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("s3://KEY:SECRET@bucket/x", "s3://KEY:SEC/RET@bucket/x", "s3://KEY@bucket/x"),
+        *("https://me:SECRET@store.example/a", "https://me:SEC/RET@store.example/a"),
+        *("abfs://container:SECRET@account/x", "hf://me:SECRET@datasets/x", "S3://KEY:SECRET@b"),
+    ],
+)
+def test_credentials_are_seen_and_never_shown(address: str) -> None:
+    assert has_credentials(address)
+    assert "SEC" not in shown(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("s3://bucket/a@b", "s3://bucket/a:b@c", "https://store.example:8080/@me", "abfs://c@a/x"),
+        *("hf://datasets/me/crawl@main/x.parquet", "file:///srv/a@b", "a@b", "memory://x/y"),
+    ],
+)
+def test_an_at_sign_elsewhere_is_no_credential(address: str) -> None:
+    assert not has_credentials(address)

@@ -21,10 +21,11 @@ import pytest
 import zstandard
 
 from stream_dedup.cli.load import record_of
-from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.errors import InputError, StoreError
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import columns_of
 from stream_dedup.inputs.sources import find_files, read_documents
+from stream_dedup.inputs.storage import storage_at
 from stream_dedup.settings.layers import load_settings
 from tests.inputs.warc_files import chunked, gzipped, http, record, warc, zstd
 
@@ -542,3 +543,23 @@ def test_a_value_that_is_no_json_costs_no_row(tmp_path: Path, name: str) -> None
     ]
     write(tmp_path / name, pa.table({"text": odd["text"]}))
     assert rows(tmp_path / name) == [{"text": "one"}, {}, {"text": None}]
+
+
+@pytest.mark.parametrize("address", ["s3://KEY:SECRET@bucket/x.jsonl", "s3://KEY:SEC/RET@bucket/x"])
+def test_an_address_with_credentials_is_refused_before_a_library_sees_it(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of documents and of snapshots; no sentence and no cause of it shows the secret."""
+
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("a library was asked")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", asked)
+    monkeypatch.setattr("fsspec.get_filesystem_class", asked)
+    for read, error in (
+        (lambda: find_files(address, "auto"), InputError),
+        (lambda: storage_at(address), StoreError),
+    ):
+        with pytest.raises(error, match="holds a user name or a password") as caught:
+            read()
+        assert "SEC" not in str(caught.value)
