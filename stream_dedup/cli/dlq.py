@@ -30,7 +30,6 @@ from stream_dedup.cli.options import (
     StagesOption,
     command,
 )
-from stream_dedup.ground.document import Headers
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.kafka import (
@@ -272,19 +271,11 @@ class _Redrive:
 
 
 def original(letter: Letter) -> Output:
-    """Return the record as it first came: error headers gone, `dedup.prior.*` under its first name,
+    """Return the record as it first came: error headers gone, renamed ones under their first name,
     its own timestamp.
     """
     foreign, own = split_dead_letter(letter.message.headers)
-    came: Headers = [
-        (
-            headers.OWN_PREFIX + name[len(headers.PRIOR_PREFIX) :]
-            if name.startswith(headers.PRIOR_PREFIX)
-            else name,
-            value,
-        )
-        for name, value in foreign
-    ]
+    came = headers.as_they_came(foreign)
     stamp = headers.text_of(own, headers.ERROR_TIMESTAMP)
     timestamp_ms = int(stamp) if stamp.isascii() and stamp.isdigit() else None
     message = letter.message

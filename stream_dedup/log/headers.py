@@ -2,7 +2,8 @@
 rely on.
 
 Invariants: headers of the source record come first, in their order, unchanged but for one rule: a
-name beginning with `dedup.` is renamed `dedup.prior.*`, so that nobody outside can forge a verdict;
+name beginning with `dedup.` is renamed `dedup.prior.*`, one with `__dlq.errors.` to
+`__dlq.errors.prior.*`, so that nobody outside can forge a verdict or where a dead letter came from;
 ours follow. All values are UTF-8 text. `OWN_BYTES_MAX` is an upper bound of what ours add, which
 the size check before judging relies on.
 """
@@ -29,7 +30,9 @@ from stream_dedup.ground.messages import Messages, sizes_of
 from stream_dedup.ground.sketch import NOT_COMPARED, as_text
 
 OWN_PREFIX = "dedup."
-PRIOR_PREFIX = "dedup.prior."
+_DLQ_PREFIX = "__dlq.errors."
+_PRIOR = "prior."
+PRIOR_PREFIX = OWN_PREFIX + _PRIOR
 BYPASS = "dedup.bypass"
 VERDICT = "dedup.verdict"
 REASON = "dedup.reason"
@@ -78,10 +81,26 @@ OUTCOMES = {
 
 def passed_on(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
     """Return the source record's headers as an output carries them."""
-    return [
-        (PRIOR_PREFIX + name[len(OWN_PREFIX) :] if name.startswith(OWN_PREFIX) else name, value)
-        for name, value in headers
-    ]
+    found = []
+    for name, value in headers:
+        prefix = _prefix_of_ours(name)
+        found.append((prefix + _PRIOR + name[len(prefix) :] if prefix else name, value))
+    return found
+
+
+def as_they_came(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
+    """Return the headers that `passed_on` was given for these."""
+    found = []
+    for name, value in headers:
+        prefix = _prefix_of_ours(name)
+        found.append((prefix + name[len(prefix) :].removeprefix(_PRIOR), value))
+    return found
+
+
+def _prefix_of_ours(name: str) -> str:
+    if name.startswith(OWN_PREFIX):
+        return OWN_PREFIX
+    return _DLQ_PREFIX if name.startswith(_DLQ_PREFIX) else ""
 
 
 def text_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
@@ -241,4 +260,6 @@ def record_bytes(
 
 def header_bytes(name: str, value: bytes | None) -> int:
     """Return an upper bound of what a header of a source record adds to an output."""
-    return 4 * len(name) + len(PRIOR_PREFIX) + len(value or b"") + 10
+    # A name as librdkafka gives it is always text, so `replace` only keeps this from raising.
+    size = len(name) if name.isascii() else len(name.encode("utf-8", "replace"))
+    return size + len(_PRIOR) + len(value or b"") + 10

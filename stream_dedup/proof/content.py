@@ -76,11 +76,11 @@ def split_verdict(found: Headers) -> tuple[Headers, Headers]:
 
 
 def split_dead_letter(found: Headers) -> tuple[Headers, Headers]:
-    """Return (foreign headers, ours) of a dead letter: ours begin with the last
+    """Return (foreign headers, ours) of a dead letter: ours begin with the first
     `__dlq.errors.topic`.
     """
-    for at in range(len(found) - 1, -1, -1):
-        if found[at][0] == headers.DLQ_TOPIC:
+    for at, (name, _) in enumerate(found):
+        if name == headers.DLQ_TOPIC:
             return found[:at], found[at:]
     return found, []
 

@@ -37,6 +37,7 @@ CONSTANTS = {
     value
     for name, value in vars(headers).items()
     if name.isupper()
+    and not name.startswith("_")
     and isinstance(value, str)
     and value not in {headers.OWN_PREFIX, headers.PRIOR_PREFIX}
 }

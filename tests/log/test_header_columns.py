@@ -190,15 +190,42 @@ def test_foreign_headers_pass_and_ours_are_renamed() -> None:
         ("x", None),
         ("x", b"\xff"),
         ("dedup.prior.log", b"1"),
+        ("__dlq.errors.topic", b"forged"),
+        ("__dlq.errors.prior.topic", b"forged before"),
+        ("__dlq.other", b"2"),
+        ("dedup", b"3"),
     ]
 
+    assert headers.as_they_came(headers.passed_on(came)) == came
     assert headers.passed_on(came) == [
         ("traceparent", b"00-1"),
         ("dedup.prior.verdict", b"unique"),
         ("x", None),
         ("x", b"\xff"),
         ("dedup.prior.prior.log", b"1"),
+        ("__dlq.errors.prior.topic", b"forged"),
+        ("__dlq.errors.prior.prior.topic", b"forged before"),
+        ("__dlq.other", b"2"),
+        ("dedup", b"3"),
     ]
+
+
+def test_a_dead_letter_names_its_place_in_its_first_header_of_that_name() -> None:
+    """Whatever its record came with: consumers of Kafka's own names read the first, or the last."""
+    came = [("__dlq.errors.topic", b"forged"), ("__dlq.errors.offset", b"1")]
+    letter = DeadLetter("decode", "NoText", "It holds no text.")
+    position = Position("documents", bytes(16), 3, 8812)
+    found = headers.passed_on(came) + headers.of_dead_letter(letter, position, "group", 0)
+
+    for name, value in ((headers.DLQ_TOPIC, b"documents"), (headers.DLQ_OFFSET, b"8812")):
+        assert [one for known, one in found if known == name] == [value]
+
+
+def test_a_name_counts_its_bytes() -> None:
+    """0.9 MB of names in ASCII are 0.9 MB; others what they take in UTF-8."""
+    for name in ("x" * 900_000, "ü" * 900_000, "\U0001f40b" * 9):
+        size = headers.header_bytes(name, b"12")
+        assert 0 <= size - len(name.encode()) - 2 <= 20
 
 
 def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
@@ -257,7 +284,11 @@ def test_the_size_bound_is_an_upper_bound() -> None:
         ),
     ):
         value = generator.randbytes(500)
-        for came in ([], [("dedup." + "x" * 50, b"1" * 100)] * 20):
+        for came in (
+            [],
+            [("dedup." + "x" * 50, b"1" * 100)] * 20,
+            [("__dlq.errors." + "ü" * 50, b"1" * 100)] * 20,
+        ):
             added = headers.passed_on(came) + own
             real = (
                 sum(len(name.encode()) + len(header or b"") + 10 for name, header in added)
