@@ -45,6 +45,7 @@ from stream_dedup.broker.configuration import (
 )
 from stream_dedup.broker.process import HOST, BoundChild, Port, Progress
 from stream_dedup.ground.errors import LocalBrokerError
+from stream_dedup.ground.paths import make_folder
 
 NODE_ID = 1
 LOG_LINES_SHOWN = 20
@@ -292,7 +293,7 @@ class LocalBroker:
         try:
             if self._temporary:
                 delete_orphans()
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._owner.acquire(timeout=0)
             shutil.rmtree(self.folder / "tmp", ignore_errors=True)
             (self.folder / "tmp").mkdir()

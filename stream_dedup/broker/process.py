@@ -178,6 +178,7 @@ class BoundChild:
                     stdout=stream,
                     stderr=stream,
                     start_new_session=True,
+                    umask=0o077,
                 )
         except OSError as error:
             self._error = error

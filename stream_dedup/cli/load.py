@@ -36,6 +36,7 @@ from filelock import FileLock, Timeout
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, StrictOption, command
 from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.ground.paths import make_folder
 from stream_dedup.ground.terminal import note, print_counts, progress
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import (
@@ -369,7 +370,7 @@ class Journal:
             InputError: the same command is running.
             OSError: the folder cannot be written.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         name = hashlib.blake2b(
             "\0".join(identity).encode("utf-8", "surrogateescape"), digest_size=12
         ).hexdigest()

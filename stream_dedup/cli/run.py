@@ -130,6 +130,7 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
     logs.configure(settings.log_level, settings.log_format, role=role)
     log = structlog.get_logger("stream_dedup.run")
     allow_many_files()
+    os.umask(0o077)  # RocksDB, the full-text engine and Faust make files with the rights it leaves
     with stop_on_signals() as stop:
         if stop_with_parent:
             threading.Thread(

@@ -60,6 +60,7 @@ from numba.core import caching, cgutils, compiler, registry, serialize
 from numba.extending import intrinsic
 
 from stream_dedup.ground.compiling import COMPILING
+from stream_dedup.ground.paths import make_folder
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 # Its option `_nrt` is for targets without numba's runtime, and not in its types; should it go,
@@ -267,9 +268,7 @@ def cache_directory(source: Path) -> Path | None:
     for base in _candidates():
         directory = base / name
         try:
-            base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            base.mkdir(mode=0o700, exist_ok=True)
-            directory.mkdir(mode=0o700, exist_ok=True)
+            make_folder(directory)
             # A user who may write to the parent may put another directory in this one's place.
             if _is_private(base) and _is_private(directory):
                 with tempfile.TemporaryFile(dir=directory):

@@ -28,6 +28,7 @@ from typing import Any, Final
 import tantivy
 
 from stream_dedup.ground.errors import StoreError, VolumeError
+from stream_dedup.ground.paths import make_folder
 from stream_dedup.search.clue import Clue, WordPair
 from stream_dedup.search.facts import (
     TIME_MS_MAX,
@@ -82,7 +83,7 @@ class TextIndex:
         self._now_ms = now_ms
         self._schema = _schema()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             self._index = tantivy.Index(self._schema, path=str(folder))
             self._index.register_tokenizer(
                 "words", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()

@@ -15,6 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.paths import make_folder
 from stream_dedup.settings.settings import Settings
 
 _SLOTS = 1000
@@ -46,7 +47,7 @@ def claim(settings: Settings) -> WorkerIdentity:
         return WorkerIdentity(socket.gethostname(), None)
     folder = Path(settings.state_dir) / "workers"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         host = _persisted_host(folder)
         for slot in range(_SLOTS):
             lock = FileLock(folder / f"{settings.group}-{slot}.lock")

@@ -1,0 +1,65 @@
+"""What a role, a broker and an index of files leave on the disk is for their user alone, whatever
+the umask."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.broker.process import BoundChild
+from stream_dedup.cli import run
+from stream_dedup.ground.plan import PLANS
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.search.texts import TextIndex
+from stream_dedup.settings.settings import Settings
+from tests.index.logs import RandomLog, number
+
+
+@pytest.fixture(autouse=True)
+def _open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def open_to_others(folder: Path) -> list[Path]:
+    made = [folder, *folder.rglob("*")]
+    assert any(path.is_file() for path in made)
+    return [path for path in made if path.stat().st_mode & 0o077]
+
+
+def test_what_roles_keep_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The volume, the files beside it, and the words of all texts."""
+
+    def keep(_role: str, _settings: Settings, _stop: threading.Event) -> None:
+        index = LogIndex(RocksStore(tmp_path / "a" / "index"), keep_in=tmp_path / "a" / "tables")
+        index.apply(number(RandomLog(1, PLANS["blocks"]).records(20)))
+        index.flush()
+        TextIndex(tmp_path / "a" / "search").close()
+        assert open_to_others(tmp_path / "a") == []
+        index.close()
+
+    monkeypatch.setattr(run, "_run", keep)
+    assert run.run_role("index", Settings()) == 0
+    assert open_to_others(tmp_path / "a") == []
+
+
+def test_an_index_of_files_is_private_without_a_role(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path / "index")
+    store.write({b"a": b"1"}, [])
+    assert (tmp_path / "index").stat().st_mode & 0o777 == 0o700
+    store.close()
+    assert open_to_others(tmp_path / "index") == []
+
+
+def test_what_a_broker_keeps_is_private(tmp_path: Path) -> None:
+    """Files of the child, which Java makes with the rights that the umask leaves."""
+    child = BoundChild([str(shutil.which("touch")), "log"], tmp_path, tmp_path / "output")
+    child.ended.wait(60)
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
