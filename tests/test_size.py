@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_654
+WHOLE = 33_655
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
@@ -22,7 +22,7 @@ CEILINGS = {
     "ground": 1_598,
     "index": 5_975,
     "indexer": 650,
-    "inputs": 2_751,
+    "inputs": 2_752,
     "insights": 478,
     "kafka": 1_865,
     "local": 1_345,

@@ -58,12 +58,14 @@ def read_page(page: str) -> Page:
     return Page(main_text(tree), next(filter(None, lines), ""))
 
 
-def main_text(tree: Any) -> str:
-    """Return the main text of the tree of a page; where that is too short, or little beside what is
-    visible, the visible text; and where that is too short, too, the text of the hidden parts with
-    it.
+def main_text(page: Any) -> str:
+    """Return the main text of an HTML page, given as text or as its tree; where that is too short,
+    or little beside what is visible, the visible text; and where that is too short, too, the text
+    of the hidden parts with it.
     """
     from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415 - only this process needs it
+
+    tree = _parse(page) if isinstance(page, str) else page
 
     def text_of(**options: Any) -> str:
         return str(

@@ -8,16 +8,12 @@ import pytest
 
 from stream_dedup import Index
 from stream_dedup.inputs.html import Extractor
-from stream_dedup.inputs.html_child import WORDS_MIN, read_page
+from stream_dedup.inputs.html_child import WORDS_MIN, main_text, read_page
 
 WORDS = [f"{a}{b}" for a in ("bridge", "ferry", "council") for b in "abcdefghijklmnop"]
 MENU = "<nav><a href=/>Start</a> <a href=/news>News</a></nav>"
 FOOTER = "<footer>Printed by the parish office and paid by its members.</footer>"
 NOTICE = "<p>Lines are kept for a month.</p>"
-
-
-def main_text(markup: str) -> str:
-    return read_page(markup).text
 
 
 def sentences(seed: object, count: int = 24) -> list[str]:
@@ -104,6 +100,7 @@ def test_unlike_pages_of_one_template_are_no_copies(container: str) -> None:
     for seed in range(2):
         lines = sentences((container, seed))
         text = main_text(page(CONTAINERS[container](lines)))
+        assert read_page(page(CONTAINERS[container](lines))).text == text
 
         assert [line for line in lines if line not in text] == []
         assert index.add(f"{seed}", text).reason == "new"
