@@ -9,30 +9,30 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_655
+WHOLE = 33_934
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
     "checks": 703,
-    "cli": 3_717,
+    "cli": 3_723,
     "console": 1_349,
     "control": 838,
     "demo": 1_060,
     "fingerprinting": 2_794,
-    "ground": 1_598,
-    "index": 5_975,
+    "ground": 1_676,
+    "index": 6_063,
     "indexer": 650,
     "inputs": 2_752,
     "insights": 478,
     "kafka": 1_865,
-    "local": 1_345,
-    "log": 1_054,
+    "local": 1_356,
+    "log": 1_090,
     "machine": 272,
-    "proof": 1_680,
+    "proof": 1_732,
     "search": 1_247,
     "service": 1_036,
-    "settings": 697,
-    "worker": 1_989,
+    "settings": 702,
+    "worker": 1_992,
     "": 44,
 }
 """Statements of each package; "" is the modules beside them. Lower a ceiling with each step that

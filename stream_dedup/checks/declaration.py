@@ -87,9 +87,9 @@ def _not_in_force(
             "plan",
             f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}; what the "
             "log says is in force. "
-            "`stream-dedup declare` changes it by `--plan` or `--similarity`; set "
-            "STREAM_DEDUP_PLAN and "
-            "STREAM_DEDUP_SIMILARITY to the log's, so that nobody is misled.",
+            "`stream-dedup declare` changes it by `--plan` or `--similarity` and its like; set "
+            "STREAM_DEDUP_PLAN and the STREAM_DEDUP_SIMILARITY settings to the log's, so that "
+            "nobody is misled.",
         )
     window, own = declared.get("window"), window_of(settings)
     own_fields = None if own is None else own.to_fields()

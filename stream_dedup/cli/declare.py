@@ -51,6 +51,30 @@ def declare_command(
             help="Similarity from which on texts are near from now on, such as 0.7.",
         ),
     ] = None,
+    unsure: Annotated[
+        str | None,
+        typer.Option(
+            "--unsure",
+            metavar="SHARE",
+            help="The same for pages of one site and title, and where a site is unknown.",
+        ),
+    ] = None,
+    same_site: Annotated[
+        str | None,
+        typer.Option(
+            "--same-site",
+            metavar="SHARE",
+            help="The same for pages of one site where a title is unknown.",
+        ),
+    ] = None,
+    other_title: Annotated[
+        str | None,
+        typer.Option(
+            "--other-title",
+            metavar="SHARE",
+            help="The same for pages of one site with different titles.",
+        ),
+    ] = None,
     window: Annotated[
         str | None,
         typer.Option("--window", metavar="TIME|none", help="Window from now on, such as 30d."),
@@ -115,14 +139,20 @@ def declare_command(
     """
     wanted_plan = None if plan is None else parse_plan(plan)
     rule = None if better is None else BetterRule.named(better)
-    asked = None if similarity is None else parse_similarity(similarity)
+    asked = {
+        "similarity": similarity,
+        "unsure": unsure,
+        "same_site": same_site,
+        "other_title": other_title,
+    }
     now = _in_force(settings, wanted_plan)
     if now.plan is None or now.declared is None:
         raise InvariantError(
             "The log was begun, and no plan is in force; the declaration is damaged."
         )
-    plan_then = wanted_plan or now.plan
-    plan_then = plan_then if asked is None else plan_then.with_similarity(asked)
+    plan_then = (wanted_plan or now.plan).with_similarity(
+        **{name: parse_similarity(text) for name, text in asked.items() if text is not None}
+    )
     becomes = RulesInForce(
         plan_then,
         _window(now.window, window, refresh),

@@ -22,7 +22,8 @@ from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import counted, printable
-from stream_dedup.ground.sketch import alike, similarity
+from stream_dedup.ground.related import UNKNOWN, Origin, relation_of
+from stream_dedup.ground.sketch import alike, alike_min, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
 from stream_dedup.index.rules.reasons import reason_of_duplicate
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
@@ -203,23 +204,24 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
     threshold = plan.threshold_of(smaller)
     distance = plan.distance(one.number, other.number)
     share = similarity(one.sketch, other.sketch)
-    if plan.within_reach(
-        one.number, other.number, (one.features, other.features), (one.sketch, other.sketch)
-    ):
+    origins = (Origin(id=1), Origin(id=1)) if same_id else (UNKNOWN, UNKNOWN)
+    asked_for = plan.similarities[relation_of(*origins)]
+    sketches, features = (one.sketch, other.sketch), (one.features, other.features)
+    if plan.within_reach(one.number, other.number, features, sketches, origins):
         reason = reason_of_duplicate(same_text=False, same_id=same_id)
         asked = (
-            f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for; "
-            if plan.similarity
+            f"They are {100 * share:.0f} % alike, and at least {asked_for} % is asked for; "
+            if asked_for
             else ""
         )
         return (
             reason,
             f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may.",
         )
-    if plan.similarity and alike(one.sketch, other.sketch) < plan.alike_min:
+    if asked_for and alike(one.sketch, other.sketch) < alike_min(asked_for):
         return (
             None,
-            f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for.",
+            f"They are {100 * share:.0f} % alike, and at least {asked_for} % is asked for.",
         )
     if distance > threshold:
         return None, f"{distance} of {plan.width} bits differ, and only up to {threshold} may."

@@ -363,6 +363,9 @@ def _print_difference(difference: replay.Difference, plan: str | None) -> None:
 def _judgement(judgement: answers.Judgement) -> str:
     if judgement.of is None:
         return judgement.reason.label
+    if judgement.sibling is not None:
+        position = judgement.sibling.position
+        return f"{judgement.reason.label} beside {position}, {judgement.alike or 0:.2f} alike"
     better = (
         f", better than all before by the rule {BETTER_LABELS[judgement.better]}"
         if judgement.better

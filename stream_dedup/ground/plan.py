@@ -14,9 +14,14 @@ Four more look at the sketches of the two texts, or bound what is looked at:
 
     bands       the first part of the sketch, of `SKETCH_VALUES` values, is cut into this number of equal blocks; two
                 texts are within reach too if some block of their sketches is equal
-    similarity  in per cent: the sketches are at least this much alike
+    similarity  in per cent: the sketches are at least this much alike, and where two documents may be of one site at least
+                `unsure` (one site and equal titles, or the site of one unknown), `same_site` (the title of one unknown) or
+                `other_title` (different titles); a number below `similarity`, such as 0, is as that one
     asked       of each block (of each table's key) at most this number of live representatives are candidates, half of them
                 the first in log order (one more, if the number is odd), and half the last; 0 is all
+
+From `SURE` per cent alike on the sketches decide alone: the bits that differ, which repetition moves
+at will, have no say.
 
 That predicate, `Plan.within_reach`, and with the cap `Plan.scan`, is the specification: an index
 keeps any tables, and its answers equal those of a plain scan with it.
@@ -43,7 +48,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.sketch import SKETCH_VALUES, alike, alike_min
+from stream_dedup.ground.related import UNKNOWN, Origin, Relation, relation_of
+from stream_dedup.ground.sketch import SKETCH_VALUES, SURE, alike, alike_min
 
 WIDTH_MAX: Final = 256
 BLOCKS_MAX: Final = 64
@@ -56,10 +62,13 @@ ASKED_MAX: Final = 65_535
 _FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
 _WRITTEN: Final = re.compile(
     r"(?P<width>N):(?P<blocks>N)(/(?P<key_blocks>N))?:(?P<radius>N):(?P<by_length>(N@N,)*)(?P<threshold>N)(:(?P<ratio>N)%)?"
-    r"(~(?P<bands>N):(?P<similarity>N)%:(?P<asked>N))?".replace("N", r"[0-9]{1,10}")
+    r"(~(?P<bands>N):(?P<similarity>N)(,(?P<unsure>N),(?P<same_site>N),(?P<other_title>N))?%:(?P<asked>N))?".replace(
+        "N", r"[0-9]{1,10}"
+    )
 )
 _NUMBERS: Final = ("width", "blocks", "radius", "threshold")
-_OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked")
+_BY_SITE: Final = ("unsure", "same_site", "other_title")
+_OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", *_BY_SITE, "asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +77,8 @@ class Plan:
     within `threshold`.
 
     A key is `key_blocks` blocks; `by_length` and `ratio` are the parts that look at feature counts,
-    `bands`, `similarity` and `asked` those that look at sketches and bound the cost (see the
-    module).
+    `bands`, `similarity` with the thresholds by site, and `asked` those that look at sketches and
+    bound the cost (see the module).
 
     Raises:
         ConfigurationError: the numbers do not make a plan that can be served.
@@ -85,6 +94,9 @@ class Plan:
     bands: int = 0
     similarity: int = 0
     asked: int = 0
+    unsure: int = 0
+    same_site: int = 0
+    other_title: int = 0
 
     def __post_init__(self) -> None:
         self._check("width", self.width, 1, WIDTH_MAX)
@@ -119,7 +131,9 @@ class Plan:
                 "once."
             )
         self._check("ratio", self.ratio, 0, 100)
-        self._check("similarity", self.similarity, 0, 100)
+        for name in ("similarity", *_BY_SITE):
+            what = "similarity" if name == "similarity" else f"similarity by site ({name})"
+            self._check(what, getattr(self, name), 0, 100)
         self._check("number of representatives asked", self.asked, 0, ASKED_MAX)
         if self.bands and SKETCH_VALUES % self.bands:
             raise ConfigurationError(
@@ -137,14 +151,15 @@ class Plan:
     @property
     def id(self) -> str:
         """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`,
-        `128:4:0:28~16:65%:64`.
+        `128:4:0:28~16:65,70,85,97%:64`.
         """
         key = "" if self.key_blocks == 1 else f"/{self.key_blocks}"
         steps = "".join(f"{threshold}@{below}," for below, threshold in self.by_length)
         ratio = f":{self.ratio}%" if self.ratio else ""
+        by_site = "".join(f",{getattr(self, name)}" for name in _BY_SITE) if self.has_sites else ""
         sketch = (
-            f"~{self.bands}:{self.similarity}%:{self.asked}"
-            if self.bands or self.similarity or self.asked
+            f"~{self.bands}:{self.similarity}{by_site}%:{self.asked}"
+            if self.needs_sketch or self.asked
             else ""
         )
         bits = f"{steps}{self.threshold}{ratio}"
@@ -175,12 +190,23 @@ class Plan:
     @property
     def needs_sketch(self) -> bool:
         """Whether the predicate looks at sketches."""
-        return bool(self.bands or self.similarity)
+        return bool(self.bands or self.similarity or self.has_sites)
 
     @property
-    def alike_min(self) -> int:
-        """How alike two sketches must be, in parts of `ALIKE`."""
-        return alike_min(self.similarity)
+    def has_sites(self) -> bool:
+        """Whether thresholds by site are written down."""
+        return bool(self.unsure or self.same_site or self.other_title)
+
+    @property
+    def similarities(self) -> tuple[int, ...]:
+        """How alike two texts must be, in per cent, by their `Relation`."""
+        by_site = (self.unsure, self.unsure, self.same_site, self.other_title)
+        return (self.similarity, *(max(self.similarity, one) for one in by_site))
+
+    @property
+    def alike_mins(self) -> tuple[int, ...]:
+        """The same in parts of `ALIKE`."""
+        return tuple(map(alike_min, self.similarities))
 
     @property
     def sketch_bounds(self) -> tuple[tuple[int, int], ...]:
@@ -233,19 +259,24 @@ class Plan:
         fullest = -(-(self.radius + 1) // self.key_blocks)
         return min(lowest, self.radius + (self.blocks - self.key_blocks) * fullest)
 
-    def with_similarity(self, similarity: int) -> Plan:
-        """Return the plan that finds as this one does and asks for `similarity` per cent.
+    def with_similarity(self, similarity: int | None = None, **by_site: int | None) -> Plan:
+        """Return the plan that finds as this one does and asks for `similarity` per cent, and for
+        `unsure`, `same_site` and `other_title` of pages of one site; None leaves the plan's own.
 
         Raises:
             ConfigurationError: this plan compares no sketches.
         """
+        asked = {"similarity": similarity, **by_site}
+        chosen: dict[str, Any] = {name: one for name, one in asked.items() if one is not None}
+        if not chosen:
+            return self
         if not self.needs_sketch:
             raise ConfigurationError(
                 f"The plan {self.name} compares no sketches, so a similarity cannot be asked of "
                 "it; take one that does, such "
                 "as bands."
             )
-        return replace(self, similarity=similarity)
+        return replace(self, **chosen)
 
     def distance(self, one: int, other: int) -> int:
         """Return in how many of the low `width` bits two prints differ."""
@@ -263,16 +294,17 @@ class Plan:
         other: int,
         features: tuple[int, int] | None = None,
         sketches: tuple[bytes, bytes] | None = None,
+        origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
     ) -> bool:
-        """Return whether two texts are near, by their prints, their feature counts and their
-        sketches.
+        """Return whether two texts are near, by their prints, their feature counts, their sketches
+        and where they are from.
 
         `features` are needed where the plan judges lengths, `sketches` where it `needs_sketch`.
 
         Raises:
             InvariantError: what the plan needs is not given.
         """
-        if not self.is_alike(one, other, features, sketches):
+        if not self.is_alike(one, other, features, sketches, origins):
             return False
         one_sketch, other_sketch = sketches or (b"", b"")
         if any(
@@ -296,9 +328,26 @@ class Plan:
         other: int,
         features: tuple[int, int] | None = None,
         sketches: tuple[bytes, bytes] | None = None,
+        origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
     ) -> bool:
         """Return whether two texts would be near if they were found: lengths, distance and
         similarity.
+
+        Raises:
+            InvariantError: what the plan needs is not given.
+        """
+        return self.likeness(one, other, features, sketches, origins) is True
+
+    def likeness(
+        self,
+        one: int,
+        other: int,
+        features: tuple[int, int] | None = None,
+        sketches: tuple[bytes, bytes] | None = None,
+        origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
+    ) -> bool | None:
+        """Return whether two texts would be near if they were found; None if only their site or
+        title keeps them apart: they are siblings.
 
         Raises:
             InvariantError: what the plan needs is not given.
@@ -318,31 +367,65 @@ class Plan:
             raise InvariantError(
                 f"The plan {self.id} looks at sketches, and two texts were compared without theirs."
             )
-        if self.distance(one, other) > threshold:
+        is_far = self.distance(one, other) > threshold
+        if not any(self.alike_mins):
+            return not is_far
+        share = alike(*(sketches or (b"", b"")))
+        if share < self.alike_mins[Relation.FREE] or (is_far and share < alike_min(SURE)):
             return False
-        return not self.similarity or alike(*(sketches or (b"", b""))) >= self.alike_min
+        relation = relation_of(*origins)
+        if share >= self.alike_mins[relation]:
+            return True
+        return None if relation.is_one_site else False
 
     def scan(
-        self, wanted: tuple[int, int, bytes], representatives: Iterable[tuple[int, int, bytes]]
+        self,
+        wanted: tuple[int, int, bytes, Origin],
+        representatives: Iterable[tuple[int, int, bytes, Origin]],
     ) -> Iterator[int]:
         """Yield the places of the representatives that are near, in their order: the whole
         predicate, as a plain scan.
 
-        Each text is (print, feature count, sketch); `representatives` are the live ones of its
-        scope in log order.
+        Each text is (print, feature count, sketch, origin); `representatives` are the live ones of
+        its scope in log order.
         """
+        return (place for place, is_near in self.alike_in(wanted, representatives) if is_near)
+
+    def siblings(
+        self,
+        wanted: tuple[int, int, bytes, Origin],
+        representatives: Iterable[tuple[int, int, bytes, Origin]],
+    ) -> Iterator[int]:
+        """Yield the places of those that only site or title keeps from being near, in their
+        order.
+        """
+        return (place for place, is_near in self.alike_in(wanted, representatives) if not is_near)
+
+    def alike_in(
+        self,
+        wanted: tuple[int, int, bytes, Origin],
+        representatives: Iterable[tuple[int, int, bytes, Origin]],
+    ) -> Iterator[tuple[int, bool]]:
+        """Yield (place, whether it is near) of those that are near or siblings, in their order."""
         texts = list(representatives)
-        number, features, sketch = wanted
+        number, features, sketch, origin = wanted
         sharing: list[list[int]] = [[] for _ in range(self.tables)]
-        for place, (its_number, _, its_sketch) in enumerate(texts):
+        for place, (its_number, _, its_sketch, _) in enumerate(texts):
             for table, is_shared in enumerate(
                 self.shared(number ^ its_number, (sketch, its_sketch))
             ):
                 sharing[table] += [place] * is_shared
         for place in sorted({place for places in sharing for place in self.among(places)}):
-            its_number, its_features, its_sketch = texts[place]
-            if self.is_alike(number, its_number, (features, its_features), (sketch, its_sketch)):
-                yield place
+            its_number, its_features, its_sketch, its_origin = texts[place]
+            likeness = self.likeness(
+                number,
+                its_number,
+                (features, its_features),
+                (sketch, its_sketch),
+                (origin, its_origin),
+            )
+            if likeness is not False:
+                yield place, bool(likeness)
 
     def among(self, sharing: Sequence[int]) -> Sequence[int]:
         """Return those who are asked of the places, in log order, of all that share a block: the
@@ -379,7 +462,7 @@ class Plan:
             fields["key_blocks"] = self.key_blocks
         if self.by_length:
             fields["by_length"] = [list(step) for step in self.by_length]
-        for name in ("ratio", "bands", "similarity", "asked"):
+        for name in ("ratio", "bands", "similarity", *_BY_SITE, "asked"):
             if getattr(self, name):
                 fields[name] = getattr(self, name)
         return fields
@@ -425,7 +508,16 @@ class Plan:
 
 PLANS: Final[dict[str, Plan]] = {}
 PLANS["bands"] = Plan(
-    width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64
+    width=128,
+    blocks=4,
+    radius=0,
+    threshold=28,
+    bands=16,
+    similarity=65,
+    asked=64,
+    unsure=70,
+    same_site=85,
+    other_title=97,
 )
 PLANS["blocks"] = Plan(width=128, blocks=8, radius=0, threshold=17, ratio=75, asked=1000)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
@@ -463,8 +555,9 @@ def parse(text: str) -> Plan:
     """Return the plan that an operator wrote: a name, or numbers.
 
     The whole form is
-    `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY%:ASKED`;
-    `/KEY_BLOCKS`, the thresholds by length, the ratio and what follows `~` may be left out.
+    `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY,UNSURE,SAME_SITE,OTHER_TITLE%:ASKED`;
+    `/KEY_BLOCKS`, the thresholds by length, the ratio, what follows `~`, and of that the thresholds
+    by site may be left out.
 
     Raises:
         ConfigurationError: it is neither; the sentence names the nearest name.

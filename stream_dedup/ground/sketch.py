@@ -30,6 +30,8 @@ ALIKE: Final = FIRST_WEIGHT * (SKETCH_VALUES + JUDGING_VALUES)
 """What two equal sketches have of `alike`."""
 NOT_COMPARED: Final = 255
 """Stands for the similarity in per cent where two sketches were not compared."""
+SURE: Final = 85
+"""From this similarity on, in per cent, two sketches decide without the prints."""
 
 
 def alike_each(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -103,7 +103,8 @@ def _row_type(limbs: int, values: int) -> np.dtype[Any]:
     return np.dtype(
         [
             ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
-            ("scope", "<u8"), ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
+            ("site", "<u8"), ("title", "<u8"), ("scope", "<u8"), ("features", "<u4"),
+            ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
             ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u4"), ("append_ms", "<i8"),
             ("id_bytes", "<u2"),
         ]

@@ -299,7 +299,9 @@ class LogIndex:
             number = tables.find_digest(text_digest, scope)
             if not is_short:
                 check_sketch(state.plan, tables, sketch)
-            near = [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_min)
+            near = (
+                [] if is_short else tables.alike(limbs, scope, features, sketch, plan.alike_mins[0])
+            )
             # The same text has the same print, unless the entry is short: then only its digest was
             # kept to be compared.
             found = [(distance, entry) for distance, entry in near if entry != number]

@@ -66,12 +66,23 @@ class OfflineDocument:
     title: str = ""
 
 
+class Sibling(NamedTuple):
+    """A page of the same site that is alike, but not enough to be the original: its `number`, if it
+    is of this run, `id` and similarity, 0 to 1.
+    """
+
+    number: int | None
+    id: bytes
+    similarity: float
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A verdict. `number` counts the documents from 0; of a duplicate, `of_number` and `of_id` name
     the kept one.
 
     `similarity`, 0 to 1: 1 for the same text; of what is near told by a recipe with sketches.
+    `sibling`: of a kept one that only its site or title kept, the earliest page that is alike.
     """
 
     number: int
@@ -82,6 +93,7 @@ class Judged:
     of_number: int | None = None
     of_id: bytes | None = None
     similarity: float | None = None
+    sibling: Sibling | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -347,8 +359,10 @@ def judge_ranked(batches: Iterable[PrintedBatch], recipe: Recipe, index: LogInde
     found: list[Judged | None] = [None] * len(numbers)
     for judged in judge_batches(parts, recipe, index):
         of = None if judged.of_number is None else numbers[judged.of_number]
-        number = numbers[judged.number]
-        found[number] = replace(judged, number=number, of_number=of)
+        number, sibling = numbers[judged.number], judged.sibling
+        if sibling is not None and sibling.number is not None:
+            sibling = sibling._replace(number=numbers[sibling.number])
+        found[number] = replace(judged, number=number, of_number=of, sibling=sibling)
     return [judged for judged in found if judged is not None]
 
 
@@ -393,6 +407,9 @@ def _judged(
         return Judged(number, identifier, judgement.reason, fingerprint)
     place = judgement.of.position
     of_number = place.offset if place.topic_id == run else None
+    if judgement.sibling is not None:
+        sibling = Sibling(of_number, judgement.of.id, judgement.alike or 0.0)
+        return Judged(number, identifier, judgement.reason, fingerprint, sibling=sibling)
     return Judged(
         number,
         identifier,

@@ -4,8 +4,9 @@
     answer   := log_offset(u64) nonce(16) number(u64) documents(u32)
                 reason(u8) distance(u8) similarity(u8: of the two sketches in per cent, or 255 if
                 none were compared) decided_offset(u64) decided_place(u32), each for all documents
-                sources(u16) source* then, for the duplicates only: copies(u32) better(u8: the rule
-                by which it beats the best so far, or 0) source(u16) offset(i64) time_ms(i64)
+                sources(u16) source* then, for those only that name another, the duplicates and the
+                new ones that were compared, which name their sibling: copies(u32) better(u8: the
+                rule by which it beats the best so far, or 0) source(u16) offset(i64) time_ms(i64)
                 id_bytes(u16), as columns; their ids, one after another; at the very end chain(8)
     source   := topic(str8) topic_id(16) partition(u32)
     rejected := log_offset(u64) nonce(16) number(u64) why(str16) chain(8)
@@ -72,9 +73,10 @@ VERDICT_COLUMNS = (
     "better",
 )
 _REASONS = {int(reason): reason for reason in Reason}
-_NAMES_ANOTHER = frozenset(reason for reason in Reason if reason.verdict is Verdict.DUPLICATE)
 _IS_REASON = np.isin(np.arange(256), sorted(_REASONS))
-_IS_DUPLICATE = np.isin(np.arange(256), sorted(_NAMES_ANOTHER))
+_IS_DUPLICATE = np.isin(
+    np.arange(256), [reason for reason in Reason if reason.verdict is Verdict.DUPLICATE]
+)
 _IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is not None])
 
 
@@ -90,9 +92,10 @@ class Judgement(NamedTuple):
     """The verdict on one document: why, which log place decided; of a duplicate, distance and
     representative.
 
-    `similarity` is that of the two sketches of what is near, in per cent; it is `NOT_COMPARED` for
-    all else. Of a duplicate, `copies` counts those of its representative so far, this one included
-    (0: the log counts none), and `better` is the number of the `BetterRule` by which it beats the
+    A new one that only its site or title kept names its sibling in `of`. `similarity` is that of
+    the two sketches of what is near or a sibling, in per cent; it is `NOT_COMPARED` for all else.
+    Of a duplicate, `copies` counts those of its representative so far, this one included (0: the
+    log counts none), and `better` is the number of the `BetterRule` by which it beats the
     representative and every copy before it, or 0.
     """
 
@@ -105,13 +108,26 @@ class Judgement(NamedTuple):
     better: int = 0
 
     @property
+    def sibling(self) -> Representative | None:
+        """The earliest representative of its site that is alike, but for its site or title a copy's
+        original; None for a duplicate.
+        """
+        return self.of if self.reason is Reason.NEW else None
+
+    @property
     def alike(self) -> float | None:
-        """How alike both texts are, 0 to 1: 1 for the same text; None for what is kept, and where
-        no sketches were compared.
+        """How alike both texts are, 0 to 1: 1 for the same text; None for what is kept without a
+        sibling, and where no sketches were compared.
         """
         if self.reason in SAME_TEXT:
             return 1.0
         return None if self.similarity == NOT_COMPARED else self.similarity / 100
+
+
+def _name_another(reasons: NDArray[np.uint8], similarity: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    has_sibling = (reasons == Reason.NEW) & (similarity != NOT_COMPARED)
+    found: NDArray[np.bool_] = _IS_DUPLICATE[reasons] | has_sibling
+    return found
 
 
 _judgement, _log_place = maker_of(Judgement), maker_of(LogPlace)
@@ -220,7 +236,7 @@ class NamedRepresentatives(Lazy[Representative]):
 @dataclass(eq=False, repr=False, slots=True)
 class Verdicts(Sequence[Judgement]):
     """The judgements on one log record as columns, (n,) each; `named`: the representatives of its
-    duplicates, in their order.
+    duplicates and the siblings of its new documents, in their order.
 
     The index judges in columns, and the worker writes from them: a value for each document would
     cost more than judging. One is made, with all the others, when the first is asked for.
@@ -288,16 +304,22 @@ class Verdicts(Sequence[Judgement]):
         return _IS_OUTCOME[self.reasons]
 
     @property
-    def names_another(self) -> NDArray[np.bool_]:
+    def are_duplicates(self) -> NDArray[np.bool_]:
         """Which are on duplicates, (n,)."""
         return _IS_DUPLICATE[self.reasons]
+
+    @property
+    def names_another(self) -> NDArray[np.bool_]:
+        """Which name a representative, (n,): duplicates, and new documents with a sibling."""
+        return _name_another(self.reasons, self.similarity)
 
     def judgements(self) -> list[Judgement]:
         """Return columns as judgements."""
         if self._judgements is None:
             of = iter(self.named)
             reasons = self.reasons.tolist()
-            named_or_none = [next(of) if reason in _NAMES_ANOTHER else None for reason in reasons]
+            names_another = self.names_another.tolist()
+            named_or_none = [next(of) if is_naming else None for is_naming in names_another]
             decided = map(
                 _log_place,
                 zip(self.decided_offsets.tolist(), self.decided_places.tolist(), strict=True),
@@ -460,9 +482,9 @@ def _decode_rejected(reader: Reader, _: str) -> Rejected:
 def _answer_bodies(
     heads: Sequence[Head], verdicts: Verdicts, ends: NDArray[np.int64]
 ) -> list[bytes]:
-    named, duplicates = NamedRepresentatives.of(verdicts.named), verdicts.names_another
+    named, naming = NamedRepresentatives.of(verdicts.named), verdicts.names_another
     records = np.arange(len(ends))
-    named_ends = _behind(duplicates)[ends]
+    named_ends = _behind(naming)[ends]
     of_record = np.repeat(records, sizes_of(named_ends))
     # Each record has its own table of the partitions that it names, and so each partition a place
     # for each record.
@@ -479,9 +501,9 @@ def _answer_bodies(
         verdicts.decided_offsets.astype("<u8"),
         verdicts.decided_places.astype("<u4"),
     )
-    of_duplicates = (
-        verdicts.copies[duplicates].astype("<u4"),
-        verdicts.better[duplicates],
+    of_naming = (
+        verdicts.copies[naming].astype("<u4"),
+        verdicts.better[naming],
         (places - (table_ends - table_sizes)[of_record]).astype("<u2"),
         named.offsets.astype("<i8"),
         named.times_ms.astype("<i8"),
@@ -497,7 +519,7 @@ def _answer_bodies(
             *((column.tobytes(), ends * column.itemsize) for column in each),
             (table_sizes.astype("<u2").tobytes(), (records + 1) * 2),
             (b"".join(tables), _behind(list(map(len, tables)))[table_ends]),
-            *((column.tobytes(), named_ends * column.itemsize) for column in of_duplicates),
+            *((column.tobytes(), named_ends * column.itemsize) for column in of_naming),
             (named.ids, np.concatenate([_NOTHING, named.stops])[named_ends]),
         ]
     )
@@ -528,11 +550,11 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
         topic = reader.text(_U8)
         topic_id = bytes(reader.take(TOPIC_ID_BYTES))
         table.append((topic, topic_id, reader.unpack(_U32)[0]))
-    is_duplicate = _IS_DUPLICATE[reasons]
-    named = int(is_duplicate.sum())
+    is_naming = _name_another(reasons, similarity)
+    named = int(is_naming.sum())
     copies, better = np.zeros(count, np.uint32), np.zeros(count, np.uint8)
-    copies[is_duplicate] = reader.column(np.uint32, named)
-    better[is_duplicate] = reader.column(np.uint8, named)
+    copies[is_naming] = reader.column(np.uint32, named)
+    better[is_naming] = reader.column(np.uint8, named)
     if better.max(initial=0) >= len(BETTER_LABELS):
         raise OtherFormatError(
             f"{what} names a rule of what is better that this program does not know: {UPGRADE}"

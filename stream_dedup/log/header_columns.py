@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.better import BETTER_LABELS
+from stream_dedup.ground.document import Reason
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log import headers
 from stream_dedup.log.answers import NamedRepresentatives, Verdicts
@@ -33,11 +34,16 @@ NAMES = (
     headers.OF_ID,
     headers.OF_POSITION,
     headers.OF_TIME,
+    headers.SIBLING_SIMILARITY,
+    headers.SIBLING_ID,
+    headers.SIBLING_POSITION,
     headers.LOG,
     headers.TRACE,
 )
 _VERDICT, _REASON, _RECIPE, _POSITION, _FINGERPRINT, _DISTANCE = range(6)
-_SIMILARITY, _COPIES, _BETTER, _OF_ID, _OF_POSITION, _OF_TIME, _LOG, _TRACE = range(6, len(NAMES))
+_SIMILARITY, _COPIES, _BETTER, _OF_ID, _OF_POSITION, _OF_TIME = range(6, 12)
+_SIBLING_SIMILARITY, _SIBLING_ID, _SIBLING_POSITION, _LOG, _TRACE = range(12, len(NAMES))
+_NEW = int(Reason.NEW)
 # A position's partition and offset of 10 and 20 digits with a dash and an at sign, a distance of 3,
 # a similarity of 4, copies of 10, a rule of 9, an offset in a position of 20, a time of 24, a log
 # offset and a place of 20 and 10 with a slash.
@@ -301,6 +307,22 @@ def _similarity(values: Any, at: Any, similarity: Any) -> Any:
     return _padded(values, at + 2, similarity % 100, 2)
 
 
+@inlined
+def _id(values: Any, at: Any, named: Any, row: Any) -> Any:
+    """Write the id of a representative; return the place behind it."""
+    start = named.id_stops[row - 1] if row else 0
+    return _copied(values, at, named.ids, start, named.id_stops[row])
+
+
+@inlined
+def _position(values: Any, at: Any, named: Any, row: Any) -> Any:
+    """Write the position of a representative; return the place behind it."""
+    source = named.sources[row]
+    stops = named.prefix_stops
+    at = _copied(values, at, named.prefix, stops[source], stops[source + 1])
+    return _signed(values, at, named.offsets[row])
+
+
 @kernel
 def _write(
     outcomes: Any,
@@ -322,6 +344,8 @@ def _write(
         reason = np.int64(judged.reasons[i])
         # One range of numbers, as `document.Reason` has it: 10 to 19 are duplicates.
         is_duplicate = 10 <= reason < 20
+        is_compared = judged.similarity[i] != _NOT_COMPARED
+        has_sibling = reason == _NEW and is_compared
         if judged.wanted[i]:
             at = _copied(
                 values, at, outcomes, outcome_stops[2 * reason], outcome_stops[2 * reason + 1]
@@ -345,7 +369,7 @@ def _write(
             if is_duplicate:
                 at = _decimal(values, at, np.uint64(judged.distances[i]))
                 of[j], ends[j] = _DISTANCE, at
-                if judged.similarity[i] != _NOT_COMPARED:
+                if is_compared:
                     at = _similarity(values, at, np.int64(judged.similarity[i]))
                     j += 1
                     of[j], ends[j] = _SIMILARITY, at
@@ -358,27 +382,21 @@ def _write(
                     at = _copied(values, at, rules, rule_stops[rule], rule_stops[rule + 1])
                     j += 1
                     of[j], ends[j] = _BETTER, at
-                at = _copied(
-                    values,
-                    at,
-                    named.ids,
-                    named.id_stops[row - 1] if row else 0,
-                    named.id_stops[row],
-                )
+                at = _id(values, at, named, row)
                 of[j + 1], ends[j + 1] = _OF_ID, at
-                source = named.sources[row]
-                at = _copied(
-                    values,
-                    at,
-                    named.prefix,
-                    named.prefix_stops[source],
-                    named.prefix_stops[source + 1],
-                )
-                at = _signed(values, at, named.offsets[row])
+                at = _position(values, at, named, row)
                 of[j + 2], ends[j + 2] = _OF_POSITION, at
                 at = _time(values, at, named.times_ms[row])
                 of[j + 3], ends[j + 3] = _OF_TIME, at
                 j += 4
+            elif has_sibling:
+                at = _similarity(values, at, np.int64(judged.similarity[i]))
+                of[j], ends[j] = _SIBLING_SIMILARITY, at
+                at = _id(values, at, named, row)
+                of[j + 1], ends[j + 1] = _SIBLING_ID, at
+                at = _position(values, at, named, row)
+                of[j + 2], ends[j + 2] = _SIBLING_POSITION, at
+                j += 3
             at = _decimal(values, at, judged.decided_offsets[i])
             values[at] = _SLASH
             at = _decimal(values, at + 1, np.uint64(judged.decided_places[i]))
@@ -388,7 +406,7 @@ def _write(
                 at = _copied(values, at, traces[i], 0, traces.shape[1])
                 of[j], ends[j] = _TRACE, at
                 j += 1
-        if is_duplicate:
+        if is_duplicate or has_sibling:
             row += 1
         written.stops[i] = j
     return j

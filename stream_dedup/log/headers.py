@@ -45,6 +45,9 @@ BETTER = "dedup.better"
 OF_ID = "dedup.of.id"
 OF_POSITION = "dedup.of.position"
 OF_TIME = "dedup.of.time"
+SIBLING_ID = "dedup.sibling.id"
+SIBLING_POSITION = "dedup.sibling.position"
+SIBLING_SIMILARITY = "dedup.sibling.similarity"
 LOG = "dedup.log"
 POSITION = "dedup.position"
 TRACE = "dedup.trace"
@@ -143,7 +146,7 @@ def of_verdict(
     never fingerprinted.
 
     `position`: where it lies in the source topic. `similarity`: of the two sketches in per cent, or
-    `NOT_COMPARED`; `copies` and `better` as in `Judgement`.
+    `NOT_COMPARED`; `copies` and `better` as in `Judgement`. `of` is the sibling of a new document.
     """
     constant = _constants(recipe).get(reason)
     if constant is None:
@@ -156,7 +159,13 @@ def of_verdict(
     own: Headers = [*constant, where]
     if fingerprint is not None:
         own.append((FINGERPRINT, fingerprint))
-    if of is not None:
+    if of is not None and reason is Reason.NEW:
+        own += (
+            (SIBLING_SIMILARITY, as_text(similarity).encode()),
+            (SIBLING_ID, of.id),
+            (SIBLING_POSITION, str(of.position).encode()),
+        )
+    elif of is not None:
         kept, identifier, time_ms = of
         own.append((DISTANCE, b"%d" % distance))
         if similarity != NOT_COMPARED:

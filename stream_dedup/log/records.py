@@ -494,7 +494,7 @@ _ORDERS_1: Final = {
     "reading": "log settings changes",
 }
 _PARTS_1: Final = {
-    "plan": "width blocks radius threshold key_blocks by_length ratio bands similarity asked",
+    "plan": "width blocks radius threshold key_blocks by_length ratio bands similarity asked unsure same_site other_title",
     "window": "length_ms refresh",
 }
 FORMATS: Final[dict[int, RecordFormat]] = {

@@ -12,6 +12,7 @@ one of a newer format, which nobody here can read.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -38,7 +39,7 @@ from stream_dedup.proof.controls import (
     window_of,
 )
 from stream_dedup.proof.copies import FoldedCopies, seen_copy
-from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows, Scan, per_cent
+from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows, Scan, Seal, per_cent
 
 SLICES: Final = 16
 _TIME_MAX: Final = (1 << 62) - 1
@@ -280,11 +281,10 @@ class Fold:
         near: NDArray[np.int64] | None,
         named: dict[FoldedEntry, None],
     ) -> tuple[Judgement, LogPlace]:
-        same, found = self._find(batch, place, near)
+        same, found, sibling = self._find(batch, place, near)
         one = same or found
         if one is None:
-            kept = self._keep(decided, batch, place, here)
-            return Judgement(kept.reason, decided), decided
+            return self._beside(self._keep(decided, batch, place, here), batch, place, sibling)
         named[one] = None
         had_another = self._last_texts.note(
             (int(batch.scope[place]), batch.ids[place]), _text(batch, place)[1]
@@ -303,11 +303,20 @@ class Fold:
             reason, decided, distance, one.as_representative(), equal, copies, better
         ), one.decided
 
+    def _beside(
+        self, kept: FoldedEntry, batch: Batch, place: int, sibling: FoldedEntry | None
+    ) -> tuple[Judgement, LogPlace]:
+        """Return the verdict on who became a representative, with the sibling if there is one."""
+        if sibling is None:
+            return Judgement(kept.reason, kept.decided), kept.decided
+        similarity, of = self._similarity(batch, place, sibling), sibling.as_representative()
+        return Judgement(kept.reason, kept.decided, 0, of, similarity), kept.decided
+
     def _find(
         self, batch: Batch, place: int, near: NDArray[np.int64] | None
-    ) -> tuple[FoldedEntry | None, FoldedEntry | None]:
+    ) -> tuple[FoldedEntry | None, FoldedEntry | None, FoldedEntry | None]:
         """Return the representative of a document's text; if there is none, the earliest one near
-        it.
+        it; if there is none, its earliest sibling.
 
         `near` is what `_near` found among those that stood before the batch; only its own are left
         to look at.
@@ -321,21 +330,23 @@ class Fold:
             or rows is None
             or self._is_short(batch, place)
         ):
-            return same, None
-        row, first = -1, 0
+            return same, None, None
+        row, sibling, first = -1, -1, 0
         if near is not None:
-            row, first = int(near[place]), self._standing
+            (row, sibling), first = near[place].tolist(), self._standing
         if row < 0:
-            row = int(
-                self._scan.find(self.plan, rows, first, rows.count, _asked(batch, [place]))[0]
-            )
-        return None, None if row < 0 else self._by_row[row]
+            asked = _asked(batch, [place])
+            row, later = self._scan.find(self.plan, rows, first, rows.count, asked)[0].tolist()
+            sibling = later if sibling < 0 else sibling
+        if row >= 0:
+            return None, self._by_row[row], None
+        return None, None, None if sibling < 0 else self._by_row[sibling]
 
     def _near(
         self, batch: Batch, partitions: list[Partition] | None, scan: Scan
     ) -> NDArray[np.int64] | None:
         """Return for each document the earliest representative near it that stands before the
-        batch: all asked at once.
+        batch, and the earliest sibling: all asked at once.
 
         With `partitions`, those of the batch, what has a verdict already is passed over.
         """
@@ -345,7 +356,7 @@ class Fold:
         ):  # then those of the batch decide with the others who is asked
             return None
         self._standing = rows.count
-        near = np.full(len(batch), -1, np.int64)
+        near = np.full((len(batch), 2), -1, np.int64)
         asked = [
             place
             for place in range(len(batch))
@@ -389,7 +400,11 @@ class Fold:
         scope, row = int(batch.scope[place]), None
         if not self._is_short(batch, place) and self._rows is not None:
             row = self._rows.add_entry(
-                batch.prints[place], int(batch.features[place]), scope, batch.sketches[place]
+                batch.prints[place],
+                int(batch.features[place]),
+                scope,
+                batch.sketches[place],
+                _seal(batch, place),
             )
             self._by_row.append(None)
         seen = seen_copy(batch, place)
@@ -508,6 +523,7 @@ class Fold:
                     int(rows.features[row]),
                     int(rows.scopes[row]),
                     rows.sketches[row].copy(),
+                    (int(rows.seals[row, 0]), int(rows.seals[row, 1]), int(rows.seals[row, 2])),
                 )
                 self._by_row.append(kept)
 
@@ -533,7 +549,7 @@ class Fold:
                     remembered.judgement, remembered.about = Judgement(reason, decided), decided
                 if _text(batch, place) not in self._by_text:
                     self._keep(decided, batch, place, here)
-            elif self._find(batch, place, near) == (None, None):
+            elif self._find(batch, place, near)[:2] == (None, None):
                 self._keep(decided, batch, place, here)
 
     def _control(self, log_offset: int, control: Control) -> None:
@@ -621,7 +637,14 @@ def _asked(batch: Batch, places: list[int]) -> AskedTexts:
         batch.features[places].astype(np.int64),
         batch.scope[places],
         batch.sketches[places],
+        [_seal(batch, place) for place in places],
     )
+
+
+def _seal(batch: Batch, place: int) -> Seal:
+    """Return where a document is from; a CRC of 0 is written as 1, so that it is that of an id."""
+    name = batch.ids[place]
+    return int(batch.site[place]), int(batch.title[place]), (zlib.crc32(name) or 1) if name else 0
 
 
 def _text(batch: Batch, place: int) -> tuple[int, bytes]:

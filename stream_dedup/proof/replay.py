@@ -36,7 +36,13 @@ _NUMBERS: Final = (
     "bands",
     "asked",
 )
-SETTINGS: Final = ("plan", *_NUMBERS, "similarity", "by_length", "window", "refresh", "better")
+_SIMILARITIES: Final = (
+    "similarity",
+    "similarity_unsure",
+    "similarity_same_site",
+    "similarity_other_title",
+)
+SETTINGS: Final = ("plan", *_NUMBERS, *_SIMILARITIES, "by_length", "window", "refresh", "better")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,8 @@ class Alternative:
                 plan = plans.parse(value)
             elif name in _NUMBERS and value.rstrip("%").isdigit():
                 found[name] = int(value.rstrip("%"))
-            elif name == "similarity":
-                found[name] = plans.parse_similarity(value)
+            elif name in _SIMILARITIES:
+                found[name.removeprefix("similarity_")] = plans.parse_similarity(value)
             elif name == "window":
                 length_ms = _length_ms(value)
             elif name == "refresh" and value in ("true", "false"):
@@ -222,6 +228,8 @@ def _kind(one: Judgement, other: Judgement) -> str:
             if other.reason.verdict is Verdict.DUPLICATE
             else "duplicate to unique"
         )
+    if one.sibling != other.sibling:
+        return "another sibling"
     if one.of is not None and other.of is not None and one.of.position != other.of.position:
         return "another kept document"
     if one.reason is not other.reason:

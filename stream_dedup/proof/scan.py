@@ -10,6 +10,12 @@ share a block, or the key of a choice of blocks, only `asked` living ones are lo
 them the first and half the last. Half a byte is equal by chance once in 16 times, which is taken
 out of what the second part of the sketches says.
 
+The similarity that is asked for depends on where two texts are from. Different known sites, or the
+same id: `similarity`. One site and equal titles, or a site that is not known: `unsure`. One site,
+and a title that is not known: `same_site`; one site and different titles: `other_title`. Each is at
+least `similarity`. A text of the same site that reaches `similarity` alone is no copy but a
+sibling. From 85 per cent on the bits that differ do not count.
+
 Invariants: `Reach.is_near` is the definition; both scans give the lowest row for which it holds,
 for each plan. `KeyedScan` looks only at the rows that share a key, from a dictionary: `PlainScan`,
 which looks at every row, names the same.
@@ -20,7 +26,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TypeAlias
 
@@ -36,6 +42,13 @@ _DEAD_MAX: Final = (
     64  # this number of dead rows of a key is stepped over; with more they are dropped
 )
 _KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
+_BY_SITE: Final = ("unsure", "same_site", "other_title")
+_SURE: Final = 24 * 85
+_APART, _SIBLING, _NEAR = range(3)
+
+Seal: TypeAlias = tuple[int, int, int]
+"""Where a text is from: the hashes of site and title and the CRC-32 of the id, 0 for what is not
+known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,9 @@ class Reach:
     bands: int = 0
     similarity: int = 0
     asked: int = 0
+    unsure: int = 0
+    same_site: int = 0
+    other_title: int = 0
 
     @classmethod
     def from_fields(cls, fields: object) -> Self:
@@ -61,7 +77,7 @@ class Reach:
             FormatError: that is no plan which an index would follow.
         """
         numbers = ("width", "blocks", "radius", "threshold")
-        optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked")
+        optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", *_BY_SITE, "asked")
         if not isinstance(fields, Mapping) or not set(numbers) <= set(fields) <= {
             *numbers,
             *optional,
@@ -78,7 +94,7 @@ class Reach:
 
     def _check(self) -> None:
         flat = [self.width, self.blocks, self.radius, self.threshold, self.key_blocks, self.ratio]
-        flat += [self.bands, self.similarity, self.asked]
+        flat += [self.bands, self.similarity, self.asked, *self.by_site]
         flat += [number for step in self.by_length for number in step]
         if any(isinstance(number, bool) or not isinstance(number, int) for number in flat):
             raise FormatError(
@@ -102,6 +118,7 @@ class Reach:
             and 0 <= self.bands <= SKETCH_VALUES
             and (not self.bands or SKETCH_VALUES % self.bands == 0)
             and 0 <= self.similarity <= 100
+            and all(0 <= one <= 100 for one in self.by_site)
             and 0 <= self.asked < 1 << 16
             and not (self.radius and self.looks_further)
         )
@@ -135,7 +152,17 @@ class Reach:
     @property
     def needs_sketch(self) -> bool:
         """Whether sketches are looked at."""
-        return bool(self.bands or self.similarity)
+        return bool(self.bands or self.compares)
+
+    @property
+    def by_site(self) -> tuple[int, int, int]:
+        """The thresholds of pages that may be of one site."""
+        return self.unsure, self.same_site, self.other_title
+
+    @property
+    def compares(self) -> bool:
+        """Whether a similarity is asked for."""
+        return any((self.similarity, *self.by_site))
 
     @property
     def limbs(self) -> int:
@@ -164,12 +191,14 @@ class Reach:
         other: int,
         features: tuple[int, int],
         sketches: tuple[bytes, bytes] = (b"", b""),
+        seals: tuple[Seal, Seal] = ((0, 0, 0), (0, 0, 0)),
     ) -> bool:
         """Return whether two texts are within reach of each other, no matter which others are asked
         first.
         """
-        return any(self.shared(one, other, sketches)) and self.is_alike(
-            one, other, features, sketches
+        return (
+            any(self.shared(one, other, sketches))
+            and self.judged(one, other, features, sketches, seals) == _NEAR
         )
 
     def shared(self, one: int, other: int, sketches: tuple[bytes, bytes]) -> list[bool]:
@@ -194,23 +223,22 @@ class Reach:
         cuts = [slice(size * block, size * (block + 1)) for block in range(self.bands)]
         return of_print + [sketches[0][cut] == sketches[1][cut] for cut in cuts]
 
-    def is_alike(
-        self, one: int, other: int, features: tuple[int, int], sketches: tuple[bytes, bytes]
-    ) -> bool:
-        """Return whether two texts are near if they are found: in length, distance and
-        similarity.
+    def judged(
+        self,
+        one: int,
+        other: int,
+        features: tuple[int, int],
+        sketches: tuple[bytes, bytes],
+        seals: tuple[Seal, Seal],
+    ) -> int:
+        """Return whether two texts are near if they are found, or siblings: by length, distance,
+        similarity and where they are from.
         """
-        shorter, longer = min(features), max(features)
-        threshold = self.threshold
-        for below, bits in reversed(self.by_length):
-            if shorter < below:
-                threshold = bits
-        if 100 * shorter < self.ratio * longer or self.distance(one, other) > threshold:
-            return False
-        if not self.similarity:
-            return True
-        one_sketch, other_sketch = (np.frombuffer(sketch, np.uint8) for sketch in sketches)
-        return bool(_of_2400(_equal_values(one_sketch, other_sketch)) >= 24 * self.similarity)
+        bits = np.array([[one >> bit & 1 != other >> bit & 1 for bit in range(self.width)]])
+        first, second = (np.frombuffer(sketch, np.uint8) for sketch in sketches)
+        rows = np.array([features[0]]), np.array([seals[0]], np.uint64)
+        equal = _equal_values(first[None], second)
+        return int(_judged(self, rows, features[1], seals[1], bits, equal)[0])
 
 
 class Rows:
@@ -225,13 +253,19 @@ class Rows:
         self.features = np.zeros(1024, np.int64)
         self.scopes = np.zeros(1024, np.uint64)
         self.alive = np.zeros(1024, np.bool_)
+        self.seals = np.zeros((1024, 3), np.uint64)
 
     def add_entry(
-        self, limbs: NDArray[np.uint64], features: int, scope: int, sketch: NDArray[np.uint8]
+        self,
+        limbs: NDArray[np.uint64],
+        features: int,
+        scope: int,
+        sketch: NDArray[np.uint8],
+        seal: Seal,
     ) -> int:
         """Append one; return its row."""
         if self.count == len(self.alive):
-            for name in ("prints", "features", "scopes", "alive", "sketches"):
+            for name in ("prints", "features", "scopes", "alive", "sketches", "seals"):
                 old = getattr(self, name)
                 setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         row = self.count
@@ -241,20 +275,21 @@ class Rows:
             scope,
             True,
         )
-        self.sketches[row] = sketch
+        self.sketches[row], self.seals[row] = sketch, seal
         self.count += 1
         return row
 
 
 class AskedTexts(NamedTuple):
-    """Texts that are asked about: their prints (n, limbs), and features, scopes (n,), and sketches
-    (n, values).
+    """Texts that are asked about: their prints (n, limbs), features, scopes (n,), sketches (n,
+    values) and seals.
     """
 
     prints: NDArray[np.uint64]
     features: NDArray[np.int64]
     scopes: NDArray[np.uint64]
     sketches: NDArray[np.uint8]
+    seals: Sequence[Seal]
 
 
 class PlainScan:
@@ -265,17 +300,17 @@ class PlainScan:
     def find(
         self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts
     ) -> NDArray[np.int64]:
-        """Return for each text the lowest living row of [first, end) within reach and of its scope,
-        or -1.
+        """Return for each text (n, 2) the lowest living rows of [first, end) and of its scope that
+        are near and that are siblings, or -1.
         """
-        prints, features, scopes, sketches = asked
-        found = np.full(len(prints), -1, np.int64)
+        prints, features, scopes, sketches, seals = asked
+        found = np.full((len(prints), 2), -1, np.int64)
         living = first + np.flatnonzero(rows.alive[first:end])
         last = reach.asked // 2
         for at in range(len(prints)):
             peers = living[rows.scopes[living] == scopes[at]]
             if (
-                not reach.looks_further
+                not reach.looks_further and not reach.compares
             ):  # then what differs in too many bits has no say in who else is near
                 different = (
                     rows.prints[peers, : reach.limbs] ^ prints[at, : reach.limbs]
@@ -293,11 +328,15 @@ class PlainScan:
                 order = np.cumsum(shared, axis=0)
                 shared &= (order <= reach.asked - last) | (order > shared.sum(axis=0) - last)
             some = np.flatnonzero(shared.any(axis=1))
-            is_near = _are_alike(
-                reach, rows.features[peers[some]], int(features[at]), bits[some], equal[some]
+            judged = _judged(
+                reach,
+                (rows.features[peers[some]], rows.seals[peers[some]]),
+                int(features[at]),
+                seals[at],
+                bits[some],
+                equal[some],
             )
-            if is_near.any():
-                found[at] = peers[some[np.argmax(is_near)]]
+            found[at] = _first_of(peers[some], judged)
         return found
 
 
@@ -347,8 +386,11 @@ class KeyedRows:
         features: int,
         scope: int,
         sketch: NDArray[np.uint8],
-    ) -> int:
-        """Return the lowest living row of [first, end) within reach of one text, or -1."""
+        seal: Seal,
+    ) -> tuple[int, int]:
+        """Return the lowest living rows of [first, end) that are near one text and a sibling of it,
+        or -1.
+        """
         candidates: set[int] = set()
         for of_key, key in zip(self._of_key, self._keys(limbs, scope, sketch), strict=True):
             found = of_key.get(key)
@@ -357,12 +399,12 @@ class KeyedRows:
                     self._asked([found] if isinstance(found, int) else found, first, end)
                 )
         if not candidates:
-            return -1
+            return -1, -1
         some = np.array(sorted(candidates), np.int64)
         bits = _differing_bits(self.reach, self.rows.prints[some], limbs)
         equal = _equal_values(self.rows.sketches[some], sketch)
-        near = _are_alike(self.reach, self.rows.features[some], features, bits, equal)
-        return int(some[np.argmax(near)]) if near.any() else -1
+        kept = self.rows.features[some], self.rows.seals[some]
+        return _first_of(some, _judged(self.reach, kept, features, seal, bits, equal))
 
     def _asked(self, sharing: list[int], first: int, end: int) -> list[int]:
         """Return the living of [first, end) among the rows of one key who are asked; drop the dead
@@ -407,8 +449,8 @@ class KeyedScan:
     def find(
         self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts
     ) -> NDArray[np.int64]:
-        """Return for each text the lowest living row of [first, end) within reach and of its scope,
-        or -1.
+        """Return for each text (n, 2) the lowest living rows of [first, end) and of its scope that
+        are near and that are siblings, or -1.
         """
         if not reach.looks_further and (
             reach.radius or reach.width * reach.key_blocks < _KEY_BITS_MIN * max(1, reach.blocks)
@@ -422,9 +464,11 @@ class KeyedScan:
             asked.features.tolist(),
             asked.scopes.tolist(),
             asked.sketches,
+            asked.seals,
             strict=True,
         )
-        return np.array([self._keyed.find(first, end, *one) for one in columns], np.int64)
+        found = [self._keyed.find(first, end, *one) for one in columns]
+        return np.array(found, np.int64).reshape(-1, 2)
 
 
 Scan: TypeAlias = PlainScan | KeyedScan
@@ -438,26 +482,58 @@ def _differing_bits(
     return np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
 
 
-def _are_alike(
+def _judged(
     reach: Reach,
-    stored: NDArray[np.int64],
+    kept: tuple[NDArray[np.int64], NDArray[np.uint64]],
     features: int,
+    seal: Seal,
     bits: NDArray[np.uint8],
     equal: NDArray[np.bool_],
-) -> NDArray[np.bool_]:
-    """Return which rows are near a text if they are found, by feature counts, differing bits and
-    equal values of each.
+) -> NDArray[np.int64]:
+    """Return which rows are near a text if they are found, and which are siblings, by feature
+    counts and seals (`kept`), differing bits and equal values of each.
     """
+    stored, seals = kept
     shorter, longer = np.minimum(stored, features), np.maximum(stored, features)
     limit = np.full(len(stored), reach.threshold)
     for below, threshold in reversed(reach.by_length):
         limit[shorter < below] = threshold
-    is_near: NDArray[np.bool_] = (bits.sum(axis=1) <= limit) & (
-        100 * shorter >= reach.ratio * longer
-    )
-    if reach.similarity:
-        is_near &= _of_2400(equal) >= 24 * reach.similarity
-    return is_near
+    fits = 100 * shorter >= reach.ratio * longer
+    is_close = bits.sum(axis=1) <= limit
+    if not reach.compares:
+        return np.where(fits & is_close, _NEAR, _APART)
+    share = _of_2400(equal)
+    fits &= (share >= 24 * reach.similarity) & (is_close | (share >= _SURE))
+    of_site = [_asked_of(reach, tuple(one), seal) for one in seals.tolist()]
+    asked = np.array([per_cent for per_cent, _ in of_site], np.int64)
+    is_site = np.array([is_one for _, is_one in of_site], np.bool_)
+    unlike = np.where(is_site, _SIBLING, _APART)
+    return np.where(fits, np.where(share >= 24 * asked, _NEAR, unlike), _APART)
+
+
+def _asked_of(reach: Reach, one: Seal, other: Seal) -> tuple[int, bool]:
+    """Return how alike two texts must be, in per cent, by where they are from, and whether that is
+    one site.
+    """
+    (site, title, name), (other_site, other_title, other_name) = one, other
+    if name and name == other_name:
+        return reach.similarity, False
+    if not site or not other_site:
+        return max(reach.similarity, reach.unsure), False
+    if site != other_site:
+        return reach.similarity, False
+    if not title or not other_title:
+        return max(reach.similarity, reach.same_site), True
+    asked = reach.unsure if title == other_title else reach.other_title
+    return max(reach.similarity, asked), True
+
+
+def _first_of(rows: NDArray[np.int64], judged: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the first of ascending rows that is near, and the first that is a sibling; -1 for
+    none.
+    """
+    near, siblings = rows[judged == _NEAR], rows[judged == _SIBLING]
+    return int(near[0]) if len(near) else -1, int(siblings[0]) if len(siblings) else -1
 
 
 def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -201,6 +201,7 @@ class AuditedOutputs:
             judgement.of is not None
             and judgement.of.id in self.outline.forgotten
             and not headers.text_of(own, headers.OF_ID)
+            and not headers.text_of(own, headers.SIBLING_ID)
         ):
             # Given again after its id was forgotten: the verdict is the same, and the id is gone
             # from it.

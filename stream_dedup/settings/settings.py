@@ -96,6 +96,13 @@ class ShownSetting:
     origin: Origin
 
 
+_SIMILARITIES = {
+    "similarity_unsure": "unsure",
+    "similarity_same_site": "same_site",
+    "similarity_other_title": "other_title",
+}
+
+
 class Settings(BaseModel):
     """Everything that can be set. Made by `load_settings`; built directly, it takes only what it is
     given.
@@ -356,11 +363,27 @@ class Settings(BaseModel):
     )
     similarity: str | None = Field(
         default=None,
-        description="From which similarity on two texts are near, in hundredths: `0.7` drops less "
-        "than the `0.65` of `bands`; "
-        "`stream-dedup calibrate` proposes one. Only with a plan that compares sketches. Taken and "
-        "changed like "
-        "`plan`.",
+        description="From which similarity on two texts of different sites, or of one id, are near, "
+        "in hundredths: `0.7` drops less than the `0.65` of `bands`; `stream-dedup calibrate` shows "
+        "what. Only with a plan that compares sketches. Taken and changed like `plan`. The next "
+        "three are at least this much.",
+        json_schema_extra={"default_text": "the plan's own"},
+    )
+    similarity_unsure: str | None = Field(
+        default=None,
+        description="The same for pages of one site with one title, and where the site of one is "
+        "unknown: `0.70` of `bands`.",
+        json_schema_extra={"default_text": "the plan's own"},
+    )
+    similarity_same_site: str | None = Field(
+        default=None,
+        description="The same for pages of one site where the title of one is unknown: `0.85` of "
+        "`bands`.",
+        json_schema_extra={"default_text": "the plan's own"},
+    )
+    similarity_other_title: str | None = Field(
+        default=None,
+        description="The same for pages of one site with different titles: `0.97` of `bands`.",
         json_schema_extra={"default_text": "the plan's own"},
     )
     window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(
@@ -642,7 +665,7 @@ class Settings(BaseModel):
             parse_plan(value)
         return value.strip().lower()
 
-    @field_validator("similarity")
+    @field_validator("similarity", *_SIMILARITIES)
     @classmethod
     def _check_similarity(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None:
@@ -710,14 +733,15 @@ class Settings(BaseModel):
 
     @property
     def judging_plan(self) -> Plan:
-        """The plan that the settings name, or else the one for their recipe, with their similarity
+        """The plan that the settings name, or else the one for their recipe, with their similarities
         in place of its own.
         """
         plan = self._usual_plan if self.plan is None else parse_plan(self.plan)
-        return (
-            plan
-            if self.similarity is None
-            else plan.with_similarity(parse_similarity(self.similarity))
+        given = {"similarity": self.similarity} | {
+            field: getattr(self, name) for name, field in _SIMILARITIES.items()
+        }
+        return plan.with_similarity(
+            **{name: parse_similarity(text) for name, text in given.items() if text is not None}
         )
 
     @property

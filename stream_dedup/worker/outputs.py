@@ -146,7 +146,7 @@ class EmittedCounts(NamedTuple):
                 stages[decided.stage] += 1
                 continue
             reason = decided.reason if isinstance(decided, Judgement) else decided
-            if isinstance(decided, Judgement) and decided.of is not None:
+            if isinstance(decided, Judgement) and decided.reason.verdict is Verdict.DUPLICATE:
                 distances.append(decided.distance)
                 similarity.append(decided.similarity)
             documents[reason] += 1
@@ -328,7 +328,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
         )
         return RecordColumns(
             topics=self._topics,
-            topic=verdicts.names_another.astype(np.uint8),
+            topic=verdicts.are_duplicates.astype(np.uint8),
             partitions=messages.partitions,
             keys=messages.keys,
             values=messages.values,
@@ -354,7 +354,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
         rest = EmittedCounts.of(self[place] for place in np.flatnonzero(~columns.packed).tolist())
         packed = verdicts.reasons[columns.packed]
         sizes = self._messages.value_bytes[columns.packed]
-        named = columns.packed & verdicts.names_another
+        named = columns.packed & verdicts.are_duplicates
         times = self._messages.timestamps_ms
         return EmittedCounts(
             rest.documents + np.bincount(packed, minlength=_REASONS),

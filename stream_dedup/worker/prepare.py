@@ -8,6 +8,7 @@ order.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -157,13 +158,13 @@ class InFlight:
         """Yield which records are duplicates, and of what."""
         for part in self.parts:
             if part.verdicts is not None:
-                yield from zip(
-                    np.array(part.places)[part.verdicts.names_another].tolist(),
-                    part.verdicts.named,
-                    strict=True,
+                is_duplicate = part.verdicts.are_duplicates
+                of = itertools.compress(
+                    part.verdicts.named, is_duplicate[part.verdicts.names_another].tolist()
                 )
+                yield from zip(np.array(part.places)[is_duplicate].tolist(), of, strict=True)
         for row, decided in self.decided_here():
-            if isinstance(decided, Judgement) and decided.of is not None:
+            if isinstance(decided, Judgement) and decided.of is not None and not decided.sibling:
                 yield row, decided.of
 
     def decided_here(self) -> Iterable[tuple[int, Decided]]:

@@ -106,7 +106,7 @@ def test_replay_gives_what_was_given(
             crawl.settings, ["threshold=28", "similarity=0.65"], None, 5, as_json=True
         )
     )
-    assert (same["plan"], same["changed"]) == ("128:4:0:28~16:65%:64", 0)
+    assert (same["plan"], same["changed"]) == ("128:4:0:28~16:65,70,85,97%:64", 0)
     near = next(
         one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near"
     )

@@ -76,11 +76,11 @@ class Doc:
     print: int
     features: int = 100
     scope: int = 0
-    site: int = 0
-    title: int = 0
     id: bytes = b""
     time_ms: int = APPEND_MS - 5_000
     sketch: bytes = b""
+    site: int = 0
+    title: int = 0
 
 
 def declare(plan: Plan, **fields: Any) -> bytes:

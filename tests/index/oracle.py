@@ -12,16 +12,24 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
-Text = tuple[int, int, bytes]  # print, features, sketch
+Text = tuple[int, int, bytes, tuple[int, int, int]]
+"""Print, features, sketch; and site, title and id by their hashes, 0 for an unknown one."""
 BYTES = 120
 
 
 def near(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[int]:
     """Yield the places of the peers that are near: found by a key, of which the first and the last
-    are asked, and alike.
+    are asked, and alike."""
+    return (place for place, said in judged(plan, new, peers) if said == "near")
 
-    And each is like the new one where the first 32 of those who are found are not.
-    """
+
+def siblings(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[int]:
+    """Yield the places of those that would be near if they were of another site."""
+    return (place for place, said in judged(plan, new, peers) if said == "sibling")
+
+
+def judged(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[tuple[int, str]]:
+    """Yield the places of the peers that are found, with what they are."""
     texts = list(peers)
     by_key: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for place, one in enumerate(texts):
@@ -34,10 +42,8 @@ def near(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[int
         else places[: (asked + 1) // 2] + places[(asked + 1) // 2 :][::-1][: asked // 2]
         for places in by_key.values()
     ]
-    found = sorted(set(itertools.chain.from_iterable(kept)))
-    for place in found:
-        if are_alike(plan, new, texts[place]):
-            yield place
+    for place in sorted(set(itertools.chain.from_iterable(kept))):
+        yield place, likeness(plan, new, texts[place])
 
 
 def shared(plan: dict[str, Any], one: Text, other: Text) -> set[tuple[str, int]]:
@@ -60,17 +66,34 @@ def shared(plan: dict[str, Any], one: Text, other: Text) -> set[tuple[str, int]]
     return found | {("sketch", block) for block, part in parts if one[2][part] == other[2][part]}
 
 
-def are_alike(plan: dict[str, Any], one: Text, other: Text) -> bool:
-    """Return whether two texts are near if they are found: in length, distance and similarity."""
+def likeness(plan: dict[str, Any], one: Text, other: Text) -> str:
+    """Return what two texts are if they are found: near, sibling or neither."""
     smaller, larger = sorted((one[1], other[1]))
     threshold = next(
         (bound for below, bound in plan.get("by_length", []) if smaller < below), plan["threshold"]
     )
-    return (
-        100 * smaller >= plan.get("ratio", 0) * larger
-        and differing(plan, one, other).count("1") <= threshold
-        and (not plan.get("similarity") or 100 * similarity(one[2], other[2]) >= plan["similarity"])
-    )
+    if 100 * smaller < plan.get("ratio", 0) * larger:
+        return ""
+    is_far = differing(plan, one, other).count("1") > threshold
+    least = plan.get("similarity", 0)
+    by_site = [plan.get(name, 0) for name in ("unsure", "same_site", "other_title")]
+    if not least and not any(by_site):
+        return "" if is_far else "near"
+    share = 100 * similarity(one[2], other[2])
+    if share < least or (is_far and share < 85):
+        return ""
+    (site, title, name), (its_site, its_title, its_name) = one[3], other[3]
+    is_one_site, are_titled = site == its_site != 0, bool(title and its_title)
+    asked = least
+    if is_one_site and are_titled:
+        asked = by_site[0] if title == its_title else by_site[2]
+    elif is_one_site:
+        asked = by_site[1]
+    elif not site or not its_site:
+        asked = by_site[0]
+    if name == its_name != 0 or share >= asked:
+        return "near"
+    return "sibling" if is_one_site else ""
 
 
 def similarity(one: bytes, other: bytes) -> Fraction:

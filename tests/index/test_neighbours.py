@@ -9,7 +9,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import ConfigurationError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.related import Origin
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
 from stream_dedup.index.tables import budget, finder, keyed, near_kernels, neighbours
 from stream_dedup.index.tables.blocks import table_count, tables_of, to_limbs
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import (
     FULL,
+    ORIGIN_BYTES,
     OUTCOME_DIGEST,
     OUTCOME_NEAR,
     OUTCOME_NEW,
@@ -36,6 +38,7 @@ from stream_dedup.index.tables.rows import (
     StoredRows,
     no_columns,
     take_rows,
+    with_origins,
 )
 from stream_dedup.index.tables.tags import crcs_of, digest_tags, id_tags, position_tags
 from tests.index.logs import random_sketch
@@ -58,9 +61,12 @@ PLANS_TRIED = [
     Plan(128, 8, 1, 15, by_length=((5, 22), (40, 18))),
     Plan(64, 4, 1, 9, ratio=60),
     Plan(128, 5, 0, 9, key_blocks=2, by_length=((8, 4),), ratio=90),
-    Plan(128, 4, 0, 28, bands=16, similarity=65, asked=3),
-    Plan(128, 4, 0, 60, bands=16, similarity=30, asked=70),
+    Plan(128, 4, 0, 28, 1, (), 0, 16, 65, 3, 70, 80, 95),
+    Plan(128, 4, 0, 60, 1, (), 0, 16, 30, 70, 40, 50, 80),
+    Plan(128, 4, 0, 60, bands=16, similarity=30, asked=5),
     Plan(128, 4, 0, 60, bands=16, asked=5),
+    Plan(128, 4, 0, 60, 1, (), 0, 16, 0, 4, 30, 60, 60),
+    Plan(64, 0, 0, 12, similarity=40, unsure=50, same_site=60, other_title=90),
     Plan(64, 0, 0, 40, bands=8, similarity=20, asked=1),
     Plan(64, 0, 0, 20, bands=8, asked=2),
     Plan(128, 8, 0, 30, similarity=50, asked=4),
@@ -70,6 +76,7 @@ PLANS_TRIED = [
     Plan(128, 4, 0, 40, bands=16, similarity=40),
 ]
 FLOOR = 3
+ROW_BYTES = SKETCH_BYTES + ORIGIN_BYTES
 
 
 @pytest.mark.parametrize(
@@ -84,12 +91,22 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
         ):
             other ^= 1 << bit
         features = (chance.randint(0, 60), chance.randint(0, 60))
-        pair = no_columns(4, 2, SKETCH_BYTES)
+        pair = no_columns(4, 2, ROW_BYTES)
         sketches = (
             bytes(SKETCH_BYTES),
             bytes(int(chance.random() < 0.4) for _ in range(SKETCH_BYTES)),
         )
-        pair.sketches[:] = [list(one) for one in sketches]
+        origins = [
+            Origin(*(chance.choice([0, one, 2**63]) for one in (5, 8)), chance.choice([0, 7, 9]))
+            for _ in range(2)
+        ]
+        sites, titles, ids = (np.array(column) for column in zip(*origins, strict=True))
+        pair.sketches[:] = with_origins(
+            np.array([list(one) for one in sketches], np.uint8),
+            sites.astype(np.uint64),
+            titles.astype(np.uint64),
+            ids.astype(np.uint32),
+        )
         pair.prints[0], pair.prints[1], pair.features[:] = (
             to_limbs(number, 4),
             to_limbs(other, 4),
@@ -102,9 +119,15 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
             for table in range(table_count(tables))
         ]
         assert (keys[0] == keys[1]).tolist() == shared
-        is_near = plan.within_reach(number, other, features, sketches)
-        found = near_kernels.near_if_found(tables, pair, 0, 1) if any(shared) else -1
-        assert found == (plan.distance(number, other) if is_near else -1)
+        likeness = plan.likeness(number, other, features, sketches, (origins[0], origins[1]))
+        found = near_kernels.near_if_found(tables, pair, 0, pair, 1) if any(shared) else -1
+        is_found = plan.within_reach(number, other, features, sketches, (origins[0], origins[1]))
+        if is_found:
+            assert found == plan.distance(number, other)
+        elif any(shared) and any(plan.shared(number ^ other, sketches)):
+            assert found == (-2 if likeness is None else -1)
+        else:
+            assert found == -1
 
 
 @pytest.mark.parametrize(
@@ -143,6 +166,8 @@ class Modelled:
     position: tuple[int, int, int]
     features: int
     sketch: bytes
+    site: int
+    title: int
     id: bytes = b""
     live: bool = True
 
@@ -151,9 +176,10 @@ class Modelled:
         return self.features >= FLOOR
 
     @property
-    def seen(self) -> tuple[int, int, bytes]:
+    def seen(self) -> tuple[int, int, bytes, Origin]:
         """What a plan looks at."""
-        return self.print, self.features, self.sketch
+        origin = Origin(self.site, self.title, int(crcs_of([self.id])[0]))
+        return self.print, self.features, self.sketch, origin
 
 
 def is_named_as(one: Modelled, other: Modelled) -> bool:
@@ -161,15 +187,19 @@ def is_named_as(one: Modelled, other: Modelled) -> bool:
 
 
 def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
-    columns = no_columns(limbs, len(documents), SKETCH_BYTES)
+    columns = no_columns(limbs, len(documents), ROW_BYTES)
     for row, one in enumerate(documents):
         columns.prints[row] = to_limbs(one.print, limbs)
         columns.scopes[row] = one.scope
         columns.digests[row] = np.frombuffer(one.digest, np.uint64)
         columns.sources[row], columns.offsets[row], columns.values[row] = one.position
         columns.features[row] = one.features
-        columns.sketches[row] = np.frombuffer(one.sketch, np.uint8)
-    return columns._replace(ids=crcs_of([one.id for one in documents]))
+        columns.sketches[row, :SKETCH_BYTES] = np.frombuffer(one.sketch, np.uint8)
+    ids = crcs_of([one.id for one in documents])
+    sites = np.array([one.site for one in documents], np.uint64)
+    titles = np.array([one.title for one in documents], np.uint64)
+    sketches = with_origins(columns.sketches[:, :SKETCH_BYTES], sites, titles, ids)
+    return columns._replace(ids=ids, sketches=sketches)
 
 
 class HoldsNoTable(budget.Budget):
@@ -226,6 +256,8 @@ class AgainstAList(RuleBasedStateMachine):
             number ^= 1 << bit
         return Modelled(
             sketch=random_sketch(chance),
+            site=chance.choice([0, 5, 5, 5, 6, 2**64 - 1]),
+            title=chance.choice([0, 8, 8, 9, 1 << 63]),
             print=number,
             scope=chance.choice([0, 0, 0, 1 << 32, 2**64 - 1]),
             digest=chance.choice([chance.randbytes(16), bytes([chance.randrange(6)] * 16)]),
@@ -247,7 +279,16 @@ class AgainstAList(RuleBasedStateMachine):
             for at in self.plan.scan(document.seen, (self.model[number].seen for number in peers))
         ]
 
-    def judge_by_list(self, document: Modelled) -> tuple[int, int, int]:
+    def sibling(self, document: Modelled) -> int:
+        peers = [
+            number
+            for number, one in enumerate(self.model)
+            if one.live and one.full and one.scope == document.scope
+        ]
+        seen = (self.model[number].seen for number in peers)
+        return next((peers[at] for at in self.plan.siblings(document.seen, seen)), -1)
+
+    def judge_by_list(self, document: Modelled) -> tuple[int, int, int, int]:
         peers = [
             (number, one)
             for number, one in enumerate(self.model)
@@ -255,15 +296,17 @@ class AgainstAList(RuleBasedStateMachine):
         ]
         for number, one in peers:
             if one.digest == document.digest:
-                return OUTCOME_DIGEST, number, 0
+                return OUTCOME_DIGEST, number, 0, -1
         for number in self.near(document) if document.full else []:
             return (
                 OUTCOME_NEAR,
                 number,
                 self.plan.distance(document.print, self.model[number].print),
+                -1,
             )
+        sibling = self.sibling(document) if document.full else -1
         self.model.append(document)
-        return OUTCOME_NEW if document.full else OUTCOME_SHORT, len(self.model) - 1, 0
+        return OUTCOME_NEW if document.full else OUTCOME_SHORT, len(self.model) - 1, 0, sibling
 
     @rule(count=st.integers(1, 60))
     def judge(self, count: int) -> None:
@@ -274,13 +317,20 @@ class AgainstAList(RuleBasedStateMachine):
         expected = [self.judge_by_list(one) for one in documents]
 
         assert expected == list(
-            zip(found.outcome.tolist(), found.entry.tolist(), found.distance.tolist(), strict=True)
+            zip(
+                found.outcome.tolist(),
+                found.entry.tolist(),
+                found.distance.tolist(),
+                found.sibling.tolist(),
+                strict=True,
+            )
         )
+        named = [
+            entry if outcome == OUTCOME_NEAR else sibling for outcome, entry, _, sibling in expected
+        ]
         assert found.similarity.tolist() == [
-            per_cent(one.sketch, self.model[entry].sketch)
-            if outcome == OUTCOME_NEAR
-            else NOT_COMPARED
-            for one, (outcome, entry, _) in zip(documents, expected, strict=True)
+            NOT_COMPARED if entry < 0 else per_cent(one.sketch, self.model[entry].sketch)
+            for one, entry in zip(documents, named, strict=True)
         ]
 
         own = self.tables.find_positions(columns).tolist()
@@ -327,11 +377,13 @@ class AgainstAList(RuleBasedStateMachine):
 
     @rule()
     def look_up(self) -> None:
-        document = self.document()
+        document, plan = self.document(), self.plan
+        self.plan = replace(plan, unsure=0, same_site=0, other_title=0)
         expected = sorted(
             (self.plan.distance(document.print, self.model[number].print), number)
             for number in self.near(document)
         )
+        self.plan = plan
         limbs = to_limbs(document.print, self.limbs)
 
         found = self.tables.alike(limbs, document.scope, document.features, document.sketch)
@@ -414,9 +466,9 @@ def strangers(numbers: NDArray[np.int64]) -> Columns:
 def random_columns(count: int, seed: int | None = None) -> Columns:
     """Return texts of random prints and sketches, each with a digest and a position of its own."""
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]) if seed is None else seed)
-    columns = no_columns(2, count, SKETCH_BYTES)
+    columns = no_columns(2, count, ROW_BYTES)
     columns.prints[:] = chance.integers(0, 1 << 63, (count, 2), np.uint64)
-    columns.sketches[:] = chance.integers(0, 256, (count, SKETCH_BYTES), np.uint8)
+    columns.sketches[:, :SKETCH_BYTES] = chance.integers(0, 256, (count, SKETCH_BYTES), np.uint8)
     columns.digests[:, 0] = columns.offsets[:] = np.arange(count)
     return columns
 
@@ -589,7 +641,7 @@ def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -
         values=SKETCH_BYTES,
         beat=lambda: beats.append(threading.get_ident()),
     )
-    index.judge(no_columns(2, 1, SKETCH_BYTES), np.full(1, FLOOR, np.uint32), FLOOR)
+    index.judge(no_columns(2, 1, ROW_BYTES), np.full(1, FLOOR, np.uint32), FLOOR)
     beats.clear()
 
     index.change_plan(PLANS[plan])

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import PLANS, Plan, parse, parse_similarity
-from tests.index.oracle import near
+from stream_dedup.ground.related import Origin
+from tests.index.oracle import near, siblings
 
 BLOCKS, CLASSIC, WITHIN_A_BIT = PLANS["blocks"], PLANS["classic"], Plan(128, 8, 1, 21, ratio=75)
 STEPS = st.lists(
@@ -36,6 +37,10 @@ def plans(draw: st.DrawFn) -> Plan:
         if draw(st.booleans())
         else {"bands": draw(st.sampled_from([0, 5, 16, 20])), "asked": draw(st.integers(0, 70))}
     )
+    if draw(st.booleans()):
+        sketch |= {
+            name: draw(st.integers(0, 100)) for name in ("unsure", "same_site", "other_title")
+        }
     return Plan(
         width,
         blocks,
@@ -51,7 +56,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 def test_the_named_plans_are_what_they_are_called() -> None:
     """Named plans are frozen: they are written into logs by their numbers."""
-    assert (PLANS["bands"].id, PLANS["bands"].name) == ("128:4:0:28~16:65%:64", "bands")
+    assert (PLANS["bands"].id, PLANS["bands"].name) == ("128:4:0:28~16:65,70,85,97%:64", "bands")
     assert (BLOCKS.id, BLOCKS.name) == ("128:8:0:17:75%~0:0%:1000", "blocks")
     assert (CLASSIC.id, CLASSIC.name) == ("64:4:0:3", "classic")
     assert Plan(64, 4, 1, 7).name == "64:4:1:7"
@@ -177,7 +182,9 @@ def test_within_reach_is_a_block_within_r_and_the_whole_within_t() -> None:
 def test_everything_within_the_guaranteed_distance_is_within_reach(plan: Plan, seed: int) -> None:
     chance, plan = (
         random.Random(seed),
-        dataclasses.replace(plan, bands=0, similarity=0, asked=0),
+        dataclasses.replace(
+            plan, bands=0, similarity=0, asked=0, unsure=0, same_site=0, other_title=0
+        ),
     )
     one = chance.getrandbits(plan.width)
     other = one
@@ -249,7 +256,8 @@ def test_named_plans_find_what_their_page_says(name: str) -> None:
             )
             pair = values, np.where(dice.random(160) < similarity, values, others)
             sketches = tuple(bytes([*one[:80], *(one[80::2] | one[81::2] << 4)]) for one in pair)
-            hits += plan.within_reach(0, difference, (100, 100), sketches)
+            origins = Origin(1), Origin(2)
+            hits += plan.within_reach(0, difference, (100, 100), sketches, origins)
         assert abs(hits - 1000 * share) < 5 * math.sqrt(1000 * share * (1 - share)) + 3
 
 
@@ -270,7 +278,9 @@ def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
 
 def test_a_similarity_takes_the_place_of_a_plan_s_own() -> None:
     """Nothing else of the plan changes; a plan that compares no sketches is refused by name."""
-    assert PLANS["bands"].with_similarity(80) == parse("128:4:0:28~16:80%:64")
+    assert PLANS["bands"].with_similarity(80) == parse("128:4:0:28~16:80,70,85,97%:64")
+    assert PLANS["bands"].with_similarity(80).similarities == (80, 80, 80, 85, 97)
+    assert PLANS["bands"].with_similarity(same_site=90) == parse("128:4:0:28~16:65,70,90,97%:64")
     assert parse("128:8:1:21~0:50%:0").with_similarity(65) == parse("128:8:1:21~0:65%:0")
     with pytest.raises(ConfigurationError, match="The plan blocks compares no sketches"):
         BLOCKS.with_similarity(65)
@@ -290,7 +300,7 @@ def test_what_is_near_is_what_a_list_says(plan: Plan, seed: int) -> None:
         plan.threshold_max,
     )
 
-    def text() -> tuple[int, int, bytes]:
+    def text() -> tuple[int, int, bytes, Origin]:
         number = base
         for bit in chance.sample(
             range(plan.width), chance.choice([0, most // 3, min(plan.width, most // 2 + 1)])
@@ -303,7 +313,9 @@ def test_what_is_near_is_what_a_list_says(plan: Plan, seed: int) -> None:
             number,
             chance.choice([50, 50, 50, 80, chance.randrange(500)]),
             bytes(values[:80] + judging),
+            Origin(chance.choice([0, 5, 5, 6]), chance.choice([0, 8, 9]), chance.choice([0, 3, 4])),
         )
 
     texts, new = [text() for _ in range(chance.randrange(90))], text()
     assert list(plan.scan(new, texts)) == list(near(plan.to_fields(), new, texts))
+    assert list(plan.siblings(new, texts)) == list(siblings(plan.to_fields(), new, texts))

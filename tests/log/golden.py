@@ -22,7 +22,18 @@ from tests.log.test_answers import ANSWER, REJECTED
 from tests.log.test_records import make_batch
 
 FOLDER = Path(__file__).parent.parent / "golden" / "formats"
-SKETCHES = Plan(width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64)
+SKETCHES = Plan(
+    width=128,
+    blocks=4,
+    radius=0,
+    threshold=28,
+    bands=16,
+    similarity=65,
+    asked=64,
+    unsure=70,
+    same_site=85,
+    other_title=97,
+)
 BITS = Plan(128, 8, 1, 21, key_blocks=2, by_length=((5, 24),), ratio=75)
 LOGS = {
     "log": RandomLog(2, SKETCHES, plan_changes=True, windows=True, orders=False),

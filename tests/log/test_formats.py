@@ -183,6 +183,9 @@ PLAN = [
     "bands",
     "similarity",
     "asked",
+    "unsure",
+    "same_site",
+    "other_title",
 ]
 
 

@@ -16,7 +16,7 @@ from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.scan import AskedTexts, KeyedScan, PlainScan, Reach, Rows, as_number
 from tests.index.logs import RandomLog, append_time, random_sketch, read
 from tests.index.machine import KINDS, QUICK_KINDS
-from tests.index.oracle import near
+from tests.index.oracle import Text, near, siblings
 from tests.tiers import few
 
 SEEDS = [random.Random(os.environ["TEST_SEED"]).randrange(2**32) for _ in range(2)]
@@ -43,7 +43,8 @@ def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
 
 
 WHOLE_KEYS = (
-    "128:4:0:28~16:65%:64",
+    "128:4:0:28~16:65,70,85,97%:64",
+    "128:4:0:60~16:40,50,60,80%:5",
     "128:4:0:60~16:50%:5",
     "64:6/3:0:20:50%~0:0%:3",
     "100:0:0:40~8:0%:2",
@@ -64,7 +65,7 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
     rows, plain, keyed, found = Rows(2, 120), PlainScan(), KeyedScan(), 0
     families = [(chance.integers(0, 2**64, 2, np.uint64), random_sketch(values)) for _ in range(5)]
 
-    def text_of_a_family() -> tuple[np.ndarray, int, int, np.ndarray]:
+    def text_of_a_family() -> tuple[np.ndarray, int, int, np.ndarray, tuple[int, int, int]]:
         limbs, sketch = families[chance.integers(5)]
         limbs, changed = limbs.copy(), np.frombuffer(sketch, np.uint8).copy()
         for _ in range(chance.integers(0, 12)):
@@ -76,12 +77,13 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
             int(chance.integers(*chance.choice([(20, 60), (0, 120)]))),
             int(chance.choice([0, 0, 7])),
             changed,
+            (int(chance.choice([0, 5, 6])), int(chance.choice([0, 8, 9])), int(chance.integers(3))),
         )
 
     def as_text(
-        limbs: np.ndarray, features: int, _: int, sketch: np.ndarray
-    ) -> tuple[int, int, bytes]:
-        return as_number(limbs), int(features), sketch.tobytes()
+        limbs: np.ndarray, features: int, _: int, sketch: np.ndarray, seal: tuple[int, int, int]
+    ) -> Text:
+        return as_number(limbs), int(features), sketch.tobytes(), seal
 
     for turn in range(90):  # more rows than there is room for at first
         for _ in range(chance.integers(0, 30)):
@@ -92,23 +94,33 @@ def test_both_scans_find_what_a_list_finds(kind: str) -> None:
                 rows.alive[: rows.count] = False
         first = int(chance.integers(0, rows.count // 2 + 1))
         asked = [text_of_a_family() for _ in range(8)]
-        limbs, features, scopes, sketches = zip(*asked, strict=True)
+        limbs, features, scopes, sketches, seals = zip(*asked, strict=True)
         texts = AskedTexts(
-            np.array(limbs), np.array(features), np.array(scopes, np.uint64), np.array(sketches)
+            np.array(limbs),
+            np.array(features),
+            np.array(scopes, np.uint64),
+            np.array(sketches),
+            seals,
         )
         expected = plain.find(reach, rows, first, rows.count, texts).tolist()
         assert keyed.find(reach, rows, first, rows.count, texts).tolist() == expected
-        found += sum(one >= 0 for one in expected)
-        for new, place in zip(asked, expected, strict=True) if turn % 6 == 5 else ():
+        found += sum(one >= 0 for one, _ in expected)
+        for new, places in zip(asked, expected, strict=True) if turn % 6 == 5 else ():
             peers = [
                 row
                 for row in range(first, rows.count)
                 if rows.alive[row] and rows.scopes[row] == new[2]
             ]
             known = [
-                as_text(rows.prints[row], rows.features[row], 0, rows.sketches[row])
+                as_text(
+                    rows.prints[row],
+                    rows.features[row],
+                    0,
+                    rows.sketches[row],
+                    tuple(rows.seals[row].tolist()),
+                )
                 for row in peers
             ]
-            nearest = next(near(fields, as_text(*new), known), None)
-            assert place == (-1 if nearest is None else peers[nearest])
+            firsts = [next(of(fields, as_text(*new), known), None) for of in (near, siblings)]
+            assert places == [-1 if one is None else peers[one] for one in firsts]
     assert found > 20

@@ -41,6 +41,7 @@ from stream_dedup.index.tables.rows import (
     Columns,
     fresh_columns,
     take_rows,
+    with_origins,
 )
 from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume.entries import columns_of
@@ -135,8 +136,9 @@ def columns_of_batch(batch: Batch, sources: NDArray[np.uint32]) -> Columns:
     (n,).
     """
     digests, ids = np.array(batch.text_digest, np.uint8).view(np.uint64), crcs_of(batch.ids)
-    told = (sources, batch.offset, batch.value_digest, batch.features, batch.sketches)
-    return fresh_columns(batch.prints, batch.scope, digests, *told, ids)
+    told = (sources, batch.offset, batch.value_digest, batch.features)
+    sketches = with_origins(batch.sketches, batch.site, batch.title, ids)
+    return fresh_columns(batch.prints, batch.scope, digests, *told, sketches, ids)
 
 
 def _judge_stretch(
@@ -210,9 +212,11 @@ def _judge_fresh(
     columns = judging.columns if whole else take_rows(judging.columns, places)
     found = neighbours.judge(columns, columns.features, judging.floor)
     outcome = found.outcome
-    duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)
+    is_duplicate = outcome >= OUTCOME_DIGEST
+    duplicates, naming = np.flatnonzero(is_duplicate), is_duplicate | (found.sibling >= 0)
     named = found.entry[duplicates]
-    entries.expect(named)
+    named_by_any = np.where(is_duplicate, found.entry, found.sibling)[naming]
+    entries.expect(named_by_any)
     added = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(added):
         at, short = places[added], outcome[added] == OUTCOME_SHORT
@@ -223,8 +227,9 @@ def _judge_fresh(
     distances = np.zeros(len(places), np.uint8)
     about = handle_of(judging.log_offset, places)
     copies, better = np.zeros(len(places), np.uint32), np.zeros(len(places), np.uint8)
-    of = entries.origins(named)
+    of_any = entries.origins(named_by_any)
     if len(named):
+        of = of_any.taken(is_duplicate[naming])
         judging.named.update(named.tolist())
         own_ids = taken(batch_ids, places[duplicates])
         same_text = outcome[duplicates] != OUTCOME_NEAR
@@ -240,9 +245,9 @@ def _judge_fresh(
         copies[duplicates], better[duplicates] = counted
         ids = batch_ids if whole else taken(batch_ids, places)
         last_texts.follow(state.last_texts, state.rooms(), columns, ids, found.entry, reasons)
-    partitions, sources = state.sources.named(of.sources)
+    partitions, sources = state.sources.named(of_any.sources)
     representatives = NamedRepresentatives(
-        partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined
+        partitions, sources, of_any.offsets, of_any.times_ms, of_any.ids.stops, of_any.ids.joined
     )
     where = np.full(len(places), judging.log_offset, np.uint64), places.astype(np.uint32)
     return Verdicts(
@@ -283,6 +288,8 @@ def append_rows(
     rows["text_digest"] = batch.text_digest[places]
     rows["print"] = batch.prints[places]
     rows["sketch"] = batch.sketches[places]
+    rows["site"] = batch.site[places]
+    rows["title"] = batch.title[places]
     rows["scope"] = batch.scope[places]
     rows["features"] = batch.features[places]
     rows["source"] = columns.sources[places]

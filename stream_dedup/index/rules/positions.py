@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.lazy import sizes_of
+from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index.tables.rows import Columns
 from stream_dedup.index.volume.contract import Writes
 from stream_dedup.index.volume.layout import (
@@ -578,14 +579,14 @@ class Positions:
             verdicts.decided_places,
         )
         if named:
-            duplicates = np.flatnonzero(verdicts.names_another)
+            naming = np.flatnonzero(verdicts.names_another)
             numbers = np.array(
                 [self._sources.find(*partition) for partition in named.partitions], np.uint32
             )
-            rows["of_source"][duplicates] = numbers[named.sources]
-            rows["of_offset"][duplicates] = named.offsets
-            rows["of_time_ms"][duplicates] = named.times_ms
-            rows["id_bytes"][duplicates] = sizes_of(named.stops)
+            rows["of_source"][naming] = numbers[named.sources]
+            rows["of_offset"][naming] = named.offsets
+            rows["of_time_ms"][naming] = named.times_ms
+            rows["id_bytes"][naming] = sizes_of(named.stops)
         return encode_kept(rows, named.ids)
 
     def _load(self, log_offset: int, value: bytes) -> None:
@@ -598,7 +599,8 @@ class Positions:
             if offset < self._watermarks[source][1]:
                 continue
             of = None
-            if Reason(reason).verdict is Verdict.DUPLICATE:
+            is_duplicate = Reason(reason).verdict is Verdict.DUPLICATE
+            if is_duplicate or similarity != NOT_COMPARED:
                 of = Representative(
                     self._sources.position(of_source, of_offset), identifier, of_time
                 )
@@ -619,7 +621,7 @@ def _first_of(source: int) -> Callable[[WholeRecord], int]:
 def _handles_named(record: KeptRecord | WholeRecord) -> list[int]:
     """Return the handles of the representatives that a record's duplicates name, each once."""
     if isinstance(record, WholeRecord):
-        return list(set(record.about[record.verdicts.names_another].tolist()))
+        return list(set(record.about[record.verdicts.are_duplicates].tolist()))
     judged = zip(record.about, record.judgements, strict=True)
     return list(
         {about for about, judgement in judged if judgement.reason.verdict is Verdict.DUPLICATE}

@@ -34,8 +34,9 @@ class Tables(NamedTuple):
     print. `keys` (K, W) uint64: the plan's own keys, of which one is within `radius` bits if two
     texts are near; K is 0 where the tables have these very keys. `whole` (W,) uint64: the bits that
     are judged. `threshold` is the loosest for any length; `below` (L,) uint32 and `thresholds` (L +
-    1,) int64: those by length, the plan's own last; `ratio` in per cent. Two sketches are alike in
-    `alike_min` parts of `ALIKE`; their first part has `bands` blocks of `band_values` values, with
+    1,) int64: those by length, the plan's own last; `ratio` in per cent. Two sketches are near
+    from `alike_mins` (5,) int64 parts of `ALIKE` on, by the relation of the documents, if
+    `compares`; their first part has `bands` blocks of `band_values` values, with
     a table each behind those of the print. Of each key `asked` are asked, `asked_last` of them the
     last and the others the first, or all (0).
     """
@@ -48,7 +49,8 @@ class Tables(NamedTuple):
     below: NDArray[np.uint32]
     thresholds: NDArray[np.int64]
     ratio: int
-    alike_min: int
+    alike_mins: NDArray[np.int64]
+    compares: bool
     band_values: int
     bands: int
     asked: int
@@ -70,7 +72,8 @@ def tables_of(plan: Plan) -> Tables:
             [*(threshold for _, threshold in plan.by_length), plan.threshold], np.int64
         ),
         ratio=plan.ratio,
-        alike_min=plan.alike_min,
+        alike_mins=np.array(plan.alike_mins, np.int64),
+        compares=any(plan.alike_mins),
         band_values=SKETCH_VALUES // max(1, plan.bands),
         bands=plan.bands,
         asked=plan.asked,

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.related import Relation
 from stream_dedup.index.tables import finder_kernels, keyed_kernels, near_kernels
 from stream_dedup.index.tables.blocks import Tables, table_count
 from stream_dedup.index.tables.budget import unreadable
@@ -79,6 +80,7 @@ class Keyed:
         reached = (
             known.best,
             known.best_distance,
+            known.sibling,
             known.is_alone,
         )  # by themselves: out of a tuple the search is slower
         keyed_kernels.search(tables, table, held, batch, keys, docs, *reached, passed, candidates)
@@ -96,18 +98,23 @@ class Keyed:
         check_read(held)
 
     def collect_near(self, held: HeldRows, wanted: Columns, alike_min: int) -> NearRows:
-        """Return all rows near one document that are alike in `alike_min` parts, in log order."""
+        """Return all rows near one document that are alike in `alike_min` parts, in log order,
+        whatever their sites and titles.
+        """
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))
         cursors, table = np.empty((self.count, 4), np.int64), self.finder.table
-        tables, count, near = self._tables._replace(alike_min=alike_min), 256, room_for_near(0)
+        tables = self._tables._replace(
+            alike_mins=np.full(len(Relation), alike_min, np.int64), compares=alike_min > 0
+        )
+        count, near = 256, room_for_near(0)
         while count > len(near.rows):
             near = room_for_near(count)
             count = int(
                 keyed_kernels.walk(tables, table, held, wanted, 0, keys, newer, cursors, near)
             )
         check_read(held)
-        return NearRows(*(column[:count] for column in near))
+        return NearRows(near.rows[:count], near.distances[:count], near.sibling)
 
     def keys_of(self, read: ReadRows) -> KeysOf:
         """Return what gives the keys of rows in some tables."""

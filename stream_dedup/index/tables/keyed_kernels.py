@@ -59,6 +59,7 @@ int64: Any = np.int64
 uint64: Any = np.uint64
 
 _LINE: Final = 64
+_SIBLING: Final = -2  # of `near_if_found`
 _END: Final = 1 << 40  # behind every place in a bucket
 _HELD, _CHAIN, _ROW, _LEFT = range(
     4
@@ -83,21 +84,24 @@ def _ask_in_order(
     """Ask those of one long bucket who are asked, from both its ends, but none from row `end` on.
 
     Returns (the row of the first within reach, or NONE; its distance; how many of those that were
-    looked at have the key).
+    looked at have the key; the row of the first sibling, or NONE).
     """
     found, at, first = int64(0), int64(-1), int64(tables.asked - tables.asked_last)
+    sibling: Any = NONE
     while found < first:
         at = int64(next_passing(table, number, key, at + 1))
         if at < 0:
-            return NONE, int64(0), found
+            return NONE, int64(0), found, sibling
         row = int64(row_at(table, held.taken, number, key, at))
         if row >= end:
-            return NONE, int64(0), found
+            return NONE, int64(0), found, sibling
         if counts(tables, number, held, row, batch, doc):
             found += 1
             distance = int64(near_if_found_held(tables, held, row, batch, doc))
             if distance >= 0:
-                return row, distance, found
+                return row, distance, found, sibling
+            if distance == _SIBLING:
+                sibling = min(sibling, row)
     place, best, best_distance = int64(_END), NONE, int64(0)
     while found < tables.asked:
         place = int64(last_passing(table, number, key, place))
@@ -111,7 +115,9 @@ def _ask_in_order(
             )
             if distance >= 0:
                 best, best_distance = row, distance
-    return best, best_distance, found
+            elif distance == _SIBLING:
+                sibling = min(sibling, row)
+    return best, best_distance, found, sibling
 
 
 @kernel
@@ -124,12 +130,13 @@ def search(
     docs: Any,
     best: Any,
     best_distance: Any,
+    sibling: Any,
     is_alone: Any,
     passed: Any,
     candidates: Any,
 ) -> None:
     """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that
-    any table knows.
+    any table knows, and `sibling` (n,) int64 to the earliest that only site or title keeps apart.
 
     `is_alone` (n,) is set where no table has another row that passes by its tags. `docs` (m,) int64
     are those to search for; `passed` (2, any) int64 is scratch: what passes is gathered, and looked
@@ -187,10 +194,11 @@ def search(
                 and stop - at + active_length > asked
                 and _passes_more(table, number, key, asked)
             ):
-                row, distance, found = _ask_in_order(
+                row, distance, found, apart = _ask_in_order(
                     tables, table, held, batch, doc, number, key, best[doc]
                 )
                 candidates[doc] += found
+                sibling[doc] = min(sibling[doc], apart)
                 is_whole = False
                 if row < best[doc]:
                     best[doc], best_distance[doc] = row, distance
@@ -199,7 +207,9 @@ def search(
                 if tags[at] == first and half_of(more, at) == second:
                     if gathered == room:
                         _resolve(table, held, passed, gathered)
-                        _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
+                        _look_up(
+                            tables, held, batch, doc, passed, gathered, best, best_distance, sibling
+                        )
                         is_over, gathered, is_whole = _ends(passed, number, best[doc]), 0, False
                         if is_over:
                             break
@@ -214,7 +224,9 @@ def search(
                 if active_tags[place] == wanted:
                     if gathered == room:
                         _resolve(table, held, passed, gathered)
-                        _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
+                        _look_up(
+                            tables, held, batch, doc, passed, gathered, best, best_distance, sibling
+                        )
                         gathered, is_whole = 0, False
                         if _ends(passed, number, best[doc]):
                             break
@@ -223,7 +235,7 @@ def search(
                     gathered += 1
                     candidates[doc] += 1
         _resolve(table, held, passed, gathered)
-        _look_up(tables, held, batch, doc, passed, gathered, best, best_distance)
+        _look_up(tables, held, batch, doc, passed, gathered, best, best_distance, sibling)
         for at in range(gathered):
             is_whole = is_whole and passed[0, at] == best[doc]
         is_alone[doc] = is_whole
@@ -252,6 +264,9 @@ def _resolve(table: Any, held: Any, passed: Any, gathered: int) -> None:
         )
         if held.files[0] < 0:
             prefetch(held.prints, passed[0, at] * held.prints.shape[1])
+        if held.files[2] < 0:
+            for line in range(0, held.sketches.shape[1], _LINE):
+                prefetch(held.sketches, passed[0, at] * held.sketches.shape[1] + line)
 
 
 @kernel
@@ -264,22 +279,27 @@ def _look_up(
     gathered: int,
     best: Any,
     best_distance: Any,
+    sibling: Any,
 ) -> None:
     """Lower the document's best by those of the rows `passed[0]`, found in the tables `passed[1]`,
-    that are within reach.
+    that are within reach, and its sibling by those that site or title keeps apart.
     """
-    prints, in_memory, threshold = held.prints, held.files[0] < 0, tables.threshold
+    prints, threshold = held.prints, tables.threshold
+    by_print = held.files[0] < 0 and not tables.compares
     wanted, whole = batch.prints[doc, 0], tables.whole[0]
     for at in range(gathered):
         row = passed[0, at]
-        # Half a print first: it turns nearly all away, by one line of memory and before anything is
-        # copied.
+        # Without sketches half a print turns nearly all away, by one line of memory and before
+        # anything is copied.
         if row < best[doc] and (
-            not in_memory or popcount((prints[row, 0] ^ wanted) & whole) <= threshold
+            not by_print or popcount((prints[row, 0] ^ wanted) & whole) <= threshold
         ):
             distance = int64(near_if_found_held(tables, held, row, batch, doc))
-            if distance >= 0 and counts(tables, passed[1, at], held, row, batch, doc):
-                best[doc], best_distance[doc] = row, distance
+            if distance != -1 and counts(tables, passed[1, at], held, row, batch, doc):
+                if distance >= 0:
+                    best[doc], best_distance[doc] = row, distance
+                else:
+                    sibling[doc] = min(sibling[doc], row)
 
 
 @kernel
@@ -376,6 +396,7 @@ def walk(
     scratch: where the walk is in each table.
     """
     next_row, count, room = newer[0], int64(0), reached.rows.shape[0]
+    reached.sibling[0] = NONE
     for number in range(keys.shape[1]):
         cursors[number, _HELD] = cursors[number, _CHAIN] = 0
         cursors[number, _LEFT] = tables.asked - tables.asked_last
@@ -400,8 +421,11 @@ def walk(
         if row < next_row:
             distance = int64(near_if_found_held(tables, held, row, batch, doc))
         else:
-            distance = int64(near_if_found(tables, batch, newer[2][row - next_row], doc))
-        if distance >= 0:
+            other = newer[2][row - next_row]
+            distance = int64(near_if_found(tables, batch, other, batch, doc))
+        if distance == _SIBLING:
+            reached.sibling[0] = min(reached.sibling[0], row)
+        elif distance >= 0:
             if count < room:
                 reached.rows[count], reached.distances[count] = row, distance
             count += 1
@@ -412,7 +436,8 @@ def walk(
 def _first_in_batch(
     tables: Any, batch: Any, doc: int, number: int, key: Any, keys: Any, chains: Any, made: Any
 ) -> Any:
-    """Return (the first new entry of the batch that is near in one table, or NONE; its distance).
+    """Return (the first new entry of the batch that is near in one table, or NONE; its distance;
+    the first sibling, or NONE).
 
     Of a table with a cap it looks at the first and the last ones, as many as are asked at most.
     """
@@ -421,19 +446,22 @@ def _first_in_batch(
         int64(chains.heads[number, int64(key) & mask]),
         int64(tables.asked - tables.asked_last),
     )
+    sibling: Any = NONE
     while at >= 0:
         other = made[at]
         is_seen = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
         if is_seen and shares(tables, number, batch, other, batch, doc):
-            distance = int64(near_if_found(tables, batch, other, doc))
+            distance = int64(near_if_found(tables, batch, other, batch, doc))
             if distance >= 0:
-                return at, distance
+                return at, distance, sibling
+            if distance == _SIBLING:
+                sibling = min(sibling, at)
             left -= 1
             if left == 0:
                 break
         at = int64(chains.links[at, number])
     if at < 0:
-        return NONE, int64(0)
+        return NONE, int64(0), sibling
     end, left = at, int64(tables.asked_last)
     at = int64(chains.tails[number, int64(key) & mask])
     found, bits = NONE, int64(0)
@@ -442,11 +470,13 @@ def _first_in_batch(
         is_seen = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
         if is_seen and shares(tables, number, batch, other, batch, doc):
             left -= 1
-            distance = int64(near_if_found(tables, batch, other, doc))
+            distance = int64(near_if_found(tables, batch, other, batch, doc))
             if distance >= 0:
                 found, bits = at, distance
+            elif distance == _SIBLING:
+                sibling = min(sibling, at)
         at = int64(chains.backs[at, number])
-    return found, bits
+    return found, bits, sibling
 
 
 @kernel
@@ -483,13 +513,13 @@ def judge_in_order(
     `cursors` and `reached`, which has room for one, are those of `walk`, which a document is spared
     that has no candidate but its best.
     """
-    floor, next_row, same, best, best_distance, is_alone, tags = known
+    floor, next_row, same, best, best_distance, sibling, is_alone, tags = known
     seen, heads, tails, links, backs = chains
-    outcome, found, distance, similarity, made = judged
+    outcome, found, distance, similarity, siblings, made = judged
     mask = int64(seen.shape[0] - 1)
     count = 0
     for doc in range(outcome.shape[0]):
-        distance[doc], similarity[doc] = 0, NOT_COMPARED
+        distance[doc], similarity[doc], siblings[doc] = 0, NOT_COMPARED, -1
         found[doc] = same[doc]
         slot = int64(tags[doc]) & mask
         if found[doc] < 0:
@@ -500,7 +530,7 @@ def judge_in_order(
             continue
         short = batch.features[doc] < floor
         if not short:
-            row, bits = best[doc], best_distance[doc]
+            row, bits, apart = best[doc], best_distance[doc], sibling[doc]
             if row == NONE:
                 first = NONE
                 for number in range(heads.shape[0]):
@@ -511,15 +541,17 @@ def judge_in_order(
                     ):  # nearly all there are; a call costs more
                         at = int64(links[at, number])
                     if 0 <= at < first:
-                        at, apart = _first_in_batch(
+                        at, near_bits, beside = _first_in_batch(
                             tables, batch, doc, number, key, keys, chains, made
                         )
+                        if beside != NONE:
+                            apart = min(apart, next_row + beside)
                         if at < first:
-                            first, bits = at, apart
+                            first, bits = at, near_bits
                 if first != NONE:
                     row = next_row + first
             if (
-                row != NONE
+                min(row, apart) != NONE
                 and tables.asked > 0
                 and not (is_alone[doc] and not _meets_in_batch(doc, keys, chains, made))
             ):
@@ -528,16 +560,20 @@ def judge_in_order(
                 row, bits = (
                     (reached.rows[0], reached.distances[0]) if is_found else (NONE, int64(0))
                 )
+                apart = reached.sibling[0]
+            named = apart if row == NONE else row
+            if named != NONE and named < next_row:
+                take_sketch(held, named)
+                similarity[doc] = per_cent(held.taken, 0, batch, doc)
+            elif named != NONE:
+                similarity[doc] = per_cent(batch, made[named - next_row], batch, doc)
             if row != NONE:
                 outcome[doc] = OUTCOME_NEAR
                 found[doc] = row
                 distance[doc] = bits
-                if row < next_row:
-                    take_sketch(held, row)
-                    similarity[doc] = per_cent(held.taken, 0, batch, doc)
-                else:
-                    similarity[doc] = per_cent(batch, made[row - next_row], batch, doc)
                 continue
+            if apart != NONE:
+                siblings[doc] = apart
         outcome[doc] = OUTCOME_SHORT if short else OUTCOME_NEW
         found[doc] = next_row + count
         seen[slot] = count

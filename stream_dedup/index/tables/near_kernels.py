@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from stream_dedup.ground.related import Relation
 from stream_dedup.ground.sketch import (
     ALIKE,
     FIRST_WEIGHT,
@@ -21,6 +22,8 @@ from stream_dedup.ground.sketch import (
     NOT_COMPARED,
     SKETCH_BYTES,
     SKETCH_VALUES,
+    SURE,
+    alike_min,
 )
 from stream_dedup.index.tables.rows import FULL
 from stream_dedup.index.tables.tags import SPREAD, mixed_limb
@@ -35,6 +38,8 @@ _BYTES: Final = int64(SKETCH_BYTES)
 _JUDGING: Final = int64(JUDGING_VALUES)
 _FIRST_WEIGHT: Final = int64(FIRST_WEIGHT)
 _JUDGING_WEIGHT: Final = int64(JUDGING_WEIGHT)
+_SURE: Final = int64(alike_min(SURE))
+_FREE, _UNKNOWN_SITE, _SAME_TITLE, _UNKNOWN_TITLE, _OTHER_TITLE = map(int, Relation)
 _PRIME: Final = uint64(0x100000001B3)  # of FNV-1a (Fowler, Noll and Vo)
 
 
@@ -56,15 +61,13 @@ def _threshold_of(tables: Any, features: Any, other_features: Any) -> int:
 
 
 @kernel
-def apart(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return the distance of two rows' prints, or -1 if no two texts so far apart are near."""
+def distance_of(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return the distance of two rows' prints."""
     prints, other_prints, whole = one.prints, other.prints, tables.whole
     distance: int = popcount((prints[one_row, 0] ^ other_prints[other_row, 0]) & whole[0])
-    if distance > tables.threshold:  # nearly every candidate ends here
-        return -1
     for limb in range(1, whole.shape[0]):
         distance += popcount((prints[one_row, limb] ^ other_prints[other_row, limb]) & whole[limb])
-    return distance if distance <= tables.threshold else -1
+    return distance
 
 
 @kernel
@@ -82,17 +85,6 @@ def meets(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> An
         if inside <= tables.radius:
             return True
     return keys.shape[0] == 0
-
-
-@kernel
-def near_prints(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return the distance of two rows whose prints and lengths are near enough, or -1."""
-    distance: int = apart(tables, one, one_row, other, other_row)
-    if distance < 0 or distance > _threshold_of(
-        tables, one.features[one_row], other.features[other_row]
-    ):
-        return -1
-    return distance if meets(tables, one, one_row, other, other_row) else -1
 
 
 @kernel
@@ -140,33 +132,6 @@ def take_sketch(held: Any, row: int) -> None:
         != taken.sketches.nbytes
     ):
         taken.failed[0] = 1
-
-
-@kernel
-def near_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
-    """Return the distance of a document to a held row whose print and length are near enough, or
-    -1.
-    """
-    take_print(held, row)
-    distance: int = apart(tables, held.taken, 0, batch, doc)
-    if distance < 0:
-        return -1
-    if tables.ratio > 0 or tables.below.shape[0] > 0:
-        take_features(held, row)
-    if distance > _threshold_of(tables, held.taken.features[0], batch.features[doc]):
-        return -1
-    return distance if meets(tables, held.taken, 0, batch, doc) else -1
-
-
-@kernel
-def alike_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> Any:
-    """Return whether the sketches of a held row and of a document are as much alike as the plan
-    wants.
-    """
-    if tables.alike_min == 0:
-        return True
-    take_sketch(held, row)
-    return alike(held.taken, 0, batch, doc) >= tables.alike_min
 
 
 @kernel
@@ -280,21 +245,65 @@ def shares(tables: Any, table: int, one: Any, one_row: int, other: Any, other_ro
 
 
 @kernel
-def near_if_found(tables: Any, batch: Any, one: int, doc: int) -> int:
-    """Return the distance of two documents of a batch that are near if they are found, or -1:
-    `Plan.is_alike`, compiled.
+def relation(one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return how two rows are related: `ground.related.relation_of`, compiled."""
+    mine, yours, first = one.sketches[one_row], other.sketches[other_row], uint64(_BYTES)
+    equal_id = any_id = False
+    equal_site = equal_title = True
+    any_site = any_other_site = any_title = any_other_title = False
+    for at in range(first, first + uint64(8)):
+        equal_site = equal_site and mine[at] == yours[at]
+        any_site = any_site or mine[at] != 0
+        any_other_site = any_other_site or yours[at] != 0
+        title = at + uint64(8)
+        equal_title = equal_title and mine[title] == yours[title]
+        any_title = any_title or mine[title] != 0
+        any_other_title = any_other_title or yours[title] != 0
+    equal_id = True
+    for at in range(first + uint64(16), first + uint64(20)):
+        equal_id = equal_id and mine[at] == yours[at]
+        any_id = any_id or mine[at] != 0
+    if (equal_id and any_id) or (any_site and any_other_site and not equal_site):
+        return _FREE
+    if not (any_site and any_other_site):
+        return _UNKNOWN_SITE
+    if not (any_title and any_other_title):
+        return _UNKNOWN_TITLE
+    return _SAME_TITLE if equal_title else _OTHER_TITLE
+
+
+@kernel
+def near_if_found(tables: Any, one: Any, one_row: int, batch: Any, doc: int) -> int:
+    """Return the distance of a row and a document that are near if they are found, else -1, or -2
+    if only their site or title keeps them apart: `Plan.likeness`, compiled.
     """
-    distance: int = near_prints(tables, batch, one, batch, doc)
-    if distance >= 0 and tables.alike_min > 0 and alike(batch, one, batch, doc) < tables.alike_min:
+    distance = int64(distance_of(tables, one, one_row, batch, doc))
+    limit = int64(_threshold_of(tables, one.features[one_row], batch.features[doc]))
+    if limit < 0 or not meets(tables, one, one_row, batch, doc):
         return -1
-    return distance
+    if not tables.compares:
+        return int(distance) if distance <= limit else -1
+    share = int64(alike(one, one_row, batch, doc))
+    if share < tables.alike_mins[0] or (distance > limit and share < _SURE):
+        return -1
+    related = relation(one, one_row, batch, doc)
+    if share >= tables.alike_mins[related]:
+        return int(min(distance, int64(255)))
+    return -2 if related >= _SAME_TITLE else -1
 
 
 @kernel
 def near_if_found_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
     """Return the same of a held row and a document."""
-    distance: int = near_held(tables, held, row, batch, doc)
-    return distance if distance >= 0 and alike_held(tables, held, row, batch, doc) else -1
+    take_print(held, row)
+    if tables.compares:
+        take_sketch(held, row)
+    elif distance_of(tables, held.taken, 0, batch, doc) > tables.threshold:
+        return -1  # nearly every candidate ends here
+    if tables.ratio > 0 or tables.below.shape[0] > 0:
+        take_features(held, row)
+    found: int = near_if_found(tables, held.taken, 0, batch, doc)
+    return found
 
 
 @kernel

@@ -38,6 +38,7 @@ from stream_dedup.index.tables.keyed import Keyed
 from stream_dedup.index.tables.rows import (
     FULL,
     NONE,
+    ORIGIN_BYTES,
     OUTCOME_NEW,
     OUTCOME_SHORT,
     REMOVED,
@@ -114,7 +115,9 @@ class Neighbours:
         self._base = 0  # the entry number from which the rows' numbers count
         self._rows = 0
         self._beside = beside
-        self._columns = HeldColumns(limbs, values, budget.folder if budget else None, beside)
+        self._row_bytes = values + ORIGIN_BYTES if values else 0
+        folder = budget.folder if budget else None
+        self._columns = HeldColumns(limbs, self._row_bytes, folder, beside)
         self._known = RowFinder(len(TAGS), beside)
         self._in_files = False
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
@@ -209,6 +212,7 @@ class Neighbours:
             same,
             np.full(count, NONE),
             np.zeros(count, np.int64),
+            np.full(count, NONE),
             np.zeros(count, np.bool_),
             tags,
         )
@@ -216,9 +220,9 @@ class Neighbours:
         judged = new_judged(count)
         self._tables.judge_in_order(self._columns.rows, batch, known, buckets, judged)
         self._add(batch, tags, judged.outcome, buckets)
-        entries = self._entries_at(judged.row)
+        entries, siblings = self._entries_at(judged.row), self._entries_at(judged.sibling)
         self._seal_if_due()
-        return Found(judged.outcome, entries, judged.distance, judged.similarity)
+        return Found(judged.outcome, entries, judged.distance, judged.similarity, siblings)
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry at its own source position and with its value
@@ -265,17 +269,17 @@ class Neighbours:
         InvariantError without a sketch, where the plan compares them. `alike_min`: in parts of
         `ALIKE`, instead of the plan's.
         """
-        wanted = no_columns(self.limbs, 1, self.values)
+        wanted = no_columns(self.limbs, 1, self._row_bytes)
         if sketch or self.plan.needs_sketch:
             if len(sketch) != self.values:
                 raise InvariantError(
                     f"A sketch of {len(sketch)} bytes was looked up among sketches of "
                     f"{self.values}."
                 )
-            wanted.sketches[0] = np.frombuffer(sketch, np.uint8)
+            wanted.sketches[0, : len(sketch)] = np.frombuffer(sketch, np.uint8)
         wanted.prints[0], wanted.scopes[0], wanted.features[0] = print_limbs, scope, features
-        parts = self.plan.alike_min if alike_min is None else alike_min
-        rows, distances = self._tables.collect_near(self._columns.rows, wanted, parts)
+        parts = self.plan.alike_mins[0] if alike_min is None else alike_min
+        rows, distances, _ = self._tables.collect_near(self._columns.rows, wanted, parts)
         entries = self._columns.rows.numbers[rows].astype(np.int64) + self._base
         return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
 

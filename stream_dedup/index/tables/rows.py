@@ -17,6 +17,7 @@ OUTCOME_NEW: Final = 0
 OUTCOME_SHORT: Final = 1
 OUTCOME_DIGEST: Final = 2
 OUTCOME_NEAR: Final = 3
+ORIGIN_BYTES: Final = 20
 REMOVED: Final = 0
 SHORT: Final = 1
 FULL: Final = 2
@@ -26,7 +27,8 @@ class Columns(NamedTuple):
     """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), S maybe
     0, the rest (n,).
 
-    `ids` are their CRC-32, 0 for none (`tags.crcs_of`).
+    `ids` are their CRC-32, 0 for none (`tags.crcs_of`). A row of `sketches` is a sketch and, where
+    there is one, behind it the document's site, title and id (`with_origins`).
     """
 
     prints: NDArray[np.uint64]
@@ -51,6 +53,26 @@ _KINDS: Final = (
     np.uint8,
     np.uint32,
 )
+
+
+def with_origins(
+    sketches: NDArray[np.uint8],
+    sites: NDArray[np.uint64],
+    titles: NDArray[np.uint64],
+    ids: NDArray[np.uint32],
+) -> NDArray[np.uint8]:
+    """Return sketches (n, S) with `ORIGIN_BYTES` behind each: site, title and CRC-32 of the id; as
+    they are where S is 0.
+    """
+    count, size = sketches.shape
+    if not size:
+        return sketches
+    whole = np.empty((count, size + ORIGIN_BYTES), np.uint8)
+    whole[:, :size] = sketches
+    for at, column in ((size, sites), (size + 8, titles), (size + 16, ids)):
+        little = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
+        whole[:, at : at + column.itemsize] = little.view(np.uint8).reshape(count, column.itemsize)
+    return whole
 
 
 def no_columns(limbs: int, count: int, values: int = 0) -> Columns:
@@ -147,8 +169,9 @@ class Known(NamedTuple):
 
     `floor` of features; `next_row`, which the first gets that becomes an entry; `same` (n,) int64,
     the row with its digest or -1; `best` (n,) int64, the earliest row within reach or NONE, and its
-    `best_distance` (n,) int64; `is_alone` (n,) bool: no other row passed by its tags; `tags` (n,)
-    uint32 of the digests.
+    `best_distance` (n,) int64; `sibling` (n,) int64, the earliest row that only site or title keeps
+    from being near, or NONE; `is_alone` (n,) bool: no row but the best passed by its tags; `tags`
+    (n,) uint32 of the digests.
     """
 
     floor: int
@@ -156,6 +179,7 @@ class Known(NamedTuple):
     same: NDArray[np.int64]
     best: NDArray[np.int64]
     best_distance: NDArray[np.int64]
+    sibling: NDArray[np.int64]
     is_alone: NDArray[np.bool_]
     tags: NDArray[np.uint32]
 
@@ -185,44 +209,53 @@ def new_chains(count: int, tables: int) -> Chains:
 
 class JudgedRows(NamedTuple):
     """What became of a batch: `outcome` (n,) uint8, `row` (n,) int64, `distance` (n,) uint8 in
-    bits, `similarity` (n,) uint8 of the sketches of a document and of the row that it is near, in
-    per cent, else `NOT_COMPARED`; and the documents that became entries, `made` (n,) int64, of
-    which only those that were written count.
+    bits, `similarity` (n,) uint8 of the sketches of a document and of the row that it is near, or
+    of its sibling, in per cent, else `NOT_COMPARED`; `sibling` (n,) int64, the row of who is new,
+    or -1; and the documents that became entries, `made` (n,) int64, of which only those that were
+    written count.
     """
 
     outcome: NDArray[np.uint8]
     row: NDArray[np.int64]
     distance: NDArray[np.uint8]
     similarity: NDArray[np.uint8]
+    sibling: NDArray[np.int64]
     made: NDArray[np.int64]
 
 
 def new_judged(count: int) -> JudgedRows:
     """Return room for what becomes of `count` documents."""
     outcome, distance, similarity = np.empty((3, count), np.uint8)
-    row, made = np.empty((2, count), np.int64)
-    return JudgedRows(outcome, row, distance, similarity, made)
+    row, sibling, made = np.empty((3, count), np.int64)
+    return JudgedRows(outcome, row, distance, similarity, sibling, made)
 
 
 class Found(NamedTuple):
-    """What became of a batch, as `JudgedRows` tells it, with the `entry` (n,) int64 of each row."""
+    """What became of a batch, as `JudgedRows` tells it, with the `entry` (n,) int64 of each row, and
+    that of each `sibling` (n,) int64, -1 for none.
+    """
 
     outcome: NDArray[np.uint8]
     entry: NDArray[np.int64]
     distance: NDArray[np.uint8]
     similarity: NDArray[np.uint8]
+    sibling: NDArray[np.int64]
 
 
 class NearRows(NamedTuple):
-    """Rows that are near a document, (n,) each, and how many bits apart."""
+    """Rows that are near a document, (n,) each, and how many bits apart; `sibling` (1,), the first
+    row that only site or title keeps from being near, or NONE.
+    """
 
     rows: NDArray[np.int64]
     distances: NDArray[np.int64]
+    sibling: NDArray[np.int64]
 
 
 def room_for_near(count: int) -> NearRows:
     """Return room for `count` rows."""
-    return NearRows(*np.empty((2, count), np.int64))
+    rows, distances = np.empty((2, count), np.int64)
+    return NearRows(rows, distances, np.empty(1, np.int64))
 
 
 def same_digest(one: Columns, other: Columns) -> NDArray[np.bool_]:

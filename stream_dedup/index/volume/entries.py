@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.ground.lazy import Ids
-from stream_dedup.index.tables.rows import Columns, StoredRows, fresh_columns, no_columns
+from stream_dedup.index.tables.rows import (
+    Columns,
+    StoredRows,
+    fresh_columns,
+    no_columns,
+    with_origins,
+)
 from stream_dedup.index.tables.tags import Tags, crcs_of, digest_tags, id_tags, position_tags
 from stream_dedup.index.volume.contract import Store, Writes
 from stream_dedup.index.volume.layout import (
@@ -43,7 +49,7 @@ from stream_dedup.index.volume.layout import (
     split_rows,
     view_segment,
 )
-from stream_dedup.index.volume.pages import EntryPage, Gathered, gather
+from stream_dedup.index.volume.pages import EntryPage, Gathered, gather, taken
 
 _PAGES_KEPT: Final = 512
 _PAGES_AT_ONCE: Final = 256
@@ -106,6 +112,14 @@ class Origins(NamedTuple):
     features: NDArray[np.uint32]
     ids: Ids
 
+    def taken(self, chosen: NDArray[np.bool_]) -> Origins:
+        """Return those of the chosen entries, (n,)."""
+        if chosen.all():
+            return self
+        some: list[Any] = [column[chosen] for column in self[:-1]]
+        some.append(taken(self.ids, np.flatnonzero(chosen)))
+        return Origins(*some)
+
 
 # What is said of an entry that a duplicate names, but for its id: as it is stored, and as columns.
 _ORIGIN: Final = np.dtype(
@@ -132,8 +146,12 @@ _IDENTITY: Final = np.dtype(
 def columns_of(rows: NDArray[Any], ids: Sequence[bytes]) -> Columns:
     """Return what the tables in memory take of stored rows (n,) and their ids."""
     digests = np.array(rows["text_digest"], np.uint8).view(np.uint64)
-    told = (rows[name] for name in ("source", "offset", "value_digest", "features", "sketch"))
-    return fresh_columns(rows["print"], rows["scope"], digests, *told, crcs_of(ids))
+    told, crcs = (
+        (rows[name] for name in ("source", "offset", "value_digest", "features")),
+        crcs_of(ids),
+    )
+    sketches = with_origins(rows["sketch"], rows["site"], rows["title"], crcs)
+    return fresh_columns(rows["print"], rows["scope"], digests, *told, sketches, crcs)
 
 
 class IdTags:
@@ -603,7 +621,7 @@ class Entries:
     def _segment_rows(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
         made = np.empty(len(rows), segment_type(self._limbs, self._values))
         made["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
-        for name in ("state", "features", "scope", "print", "sketch"):
+        for name in ("state", "features", "scope", "print", "sketch", "site", "title"):
             made[name] = rows[name]
         digest, scope, source, offset, value = (
             np.array(rows[name])
@@ -653,9 +671,11 @@ def _stored(numbers: NDArray[np.int64], columns: Any, crcs: Tags) -> StoredRows:
     """Return entries with such numbers; `columns` are those of a segment, by name, `crcs` (n,) of
     their ids.
     """
-    names = ("print", "scope", "features", "state", "sketch", "digest_tag", "position_tag")
+    before, behind = ("print", "scope", "features", "state"), ("digest_tag", "position_tag")
     tags = id_tags(crcs, np.array(columns["scope"]), np.array(columns["digest_tag"]))
-    stored: list[Any] = [numbers, *(columns[name] for name in names), tags]
+    sketches = with_origins(columns["sketch"], columns["site"], columns["title"], crcs)
+    told = (*(columns[name] for name in before), sketches, *(columns[name] for name in behind))
+    stored: list[Any] = [numbers, *told, tags]
     return StoredRows(*stored)
 
 

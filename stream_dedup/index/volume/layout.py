@@ -15,7 +15,8 @@ first byte tells what.
                             compressed
     h segment(u64)          of the full pages of 4,096 entries, what is read at opening of those that are live:
                             count(u16), and column by column: place(u16) in the segment, state(u8)
-                            features(u32) digest_tag(u32) position_tag(u32) scope(u64) print sketch
+                            features(u32) digest_tag(u32) position_tag(u32) scope(u64) print sketch site(u64)
+                            title(u64)
     i segment(u64)          of the same entries, removed ones too, the CRC-32 of each id(u32 x 4,096), by which take-downs find
                             them; 0 for none and where it was wiped, and an id of which it is 0 has
                             1. Read at opening too
@@ -34,7 +35,8 @@ first byte tells what.
     x segment(u64)          which of the segment's entries were removed since the rows beside the volume were laid out: a bit of
                             each(u8 x 512, the highest first)
 
-    row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_bytes) scope(u64)
+    row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_bytes) site(u64)
+               title(u64) scope(u64)
                features(u32) source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64)
                place(u16) append_ms(i64) ids_end(u16): where the entry's id ends in the
                page's ids; it begins where the one before it ends
@@ -138,7 +140,8 @@ def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
     return np.dtype(
         [
             ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
-            ("scope", "<u8"), ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
+            ("site", "<u8"), ("title", "<u8"), ("scope", "<u8"), ("features", "<u4"),
+            ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
             ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"),
             ("ids_end", "<u2"),
         ]
@@ -147,13 +150,11 @@ def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
 
 @lru_cache
 def segment_type(limbs: int, values: int = 0) -> np.dtype[Any]:
-    """Return the layout of one entry of a segment; print and sketch come last, for their width is
-    the recipe's.
-    """
+    """Return the layout of one entry of a segment."""
     return np.dtype(
         [
             ("place", "<u2"), ("state", "u1"), ("features", "<u4"), ("digest_tag", "<u4"), ("position_tag", "<u4"),
-            ("scope", "<u8"), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
+            ("scope", "<u8"), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)), ("site", "<u8"), ("title", "<u8"),
         ]
     )  # fmt: skip
 

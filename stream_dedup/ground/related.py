@@ -1,0 +1,82 @@
+"""How two documents are related by site, title and id, and how alike they must then be to be
+copies.
+
+Pages of one site share navigation and phrasing, so different ones are often .65 to .9 alike; pages
+of different sites hardly ever are. Within one site equal titles speak for a copy, and different
+ones against it. Sites and titles are compared by their keyed hashes, ids by their CRC-32; 0 is an
+unknown one.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class Relation(enum.IntEnum):
+    """How two documents are related; `Plan.alike_mins` has a threshold for each."""
+
+    FREE = 0
+    """Different sites, or the same id."""
+    UNKNOWN_SITE = 1
+    """The site of one is unknown."""
+    SAME_TITLE = 2
+    """One site and equal titles."""
+    UNKNOWN_TITLE = 3
+    """One site, and the title of one is unknown."""
+    OTHER_TITLE = 4
+    """One site and different titles."""
+
+    @property
+    def is_one_site(self) -> bool:
+        """Whether both documents are known to be of one site."""
+        return self >= Relation.SAME_TITLE
+
+
+class Origin(NamedTuple):
+    """Where a document is from: the keyed hashes of its site and title, the CRC-32 of its id."""
+
+    site: int = 0
+    title: int = 0
+    id: int = 0
+
+
+UNKNOWN = Origin()
+
+
+def relation_of(one: Origin, other: Origin) -> Relation:
+    """Return how two documents are related."""
+    if (one.id and one.id == other.id) or (one.site and other.site and one.site != other.site):
+        return Relation.FREE
+    if not (one.site and other.site):
+        return Relation.UNKNOWN_SITE
+    if not (one.title and other.title):
+        return Relation.UNKNOWN_TITLE
+    return Relation.SAME_TITLE if one.title == other.title else Relation.OTHER_TITLE
+
+
+def in_words(similarity: int, relation: Relation, threshold: int, site: str = "") -> str:
+    """Return in one or two sentences why two documents are copies or not; similarities in per cent.
+
+    `threshold`: the one of their relation, from which on they are copies. `site`: its name, where
+    both are of one.
+    """
+    where = {
+        Relation.FREE: "",
+        Relation.UNKNOWN_SITE: ", and the site of one is unknown",
+        Relation.SAME_TITLE: f", both on {site or 'one site'} under one title",
+        Relation.UNKNOWN_TITLE: f", both on {site or 'one site'}",
+        Relation.OTHER_TITLE: f", both on {site or 'one site'} under different titles",
+    }[relation]
+    who = {
+        Relation.FREE: "Such documents",
+        Relation.UNKNOWN_SITE: "Documents that may be of one site",
+        Relation.SAME_TITLE: "Pages of one site and one title",
+        Relation.UNKNOWN_TITLE: "Pages of one site",
+        Relation.OTHER_TITLE: "Pages of one site with different titles",
+    }[relation]
+    so = "is a copy" if similarity >= threshold else "was kept"
+    return (
+        f"{similarity / 100:.2f} alike{where}. {who} are copies from {threshold / 100:.2f} on, so "
+        f"this one {so}."
+    )
