@@ -22,6 +22,7 @@ import typer
 from stream_dedup.cli.keep import FIRST, Ranks, check_keep
 from stream_dedup.cli.options import (
     DocumentFormat,
+    FloorOption,
     FormatOption,
     Given,
     IdFieldOption,
@@ -125,6 +126,7 @@ def check_command(
     site_field: SiteFieldOption = None,
     title_field: TitleFieldOption = None,
     recipe: RecipeOption = None,
+    floor: FloorOption = None,
     plan: PlanOption = None,
     similarity: SimilarityOption = None,
     rows: RowsOption = 50,
@@ -193,6 +195,7 @@ def check_command(
         site_field=site_field,
         title_field=title_field,
         recipe=recipe,
+        floor=floor,
         plan=plan,
         similarity=similarity,
     )
@@ -433,7 +436,7 @@ def check_files(
         for files in [task.files] if write is None else [[file] for file in task.files]:
             pending: Pending = deque()
             batches = task.batches(files, pending, remarks, advance, task.keep)
-            rows = result.told(task.judged(batches, index, run, first), pending)
+            rows = result.told(remarks.counted(task.judged(batches, index, run, first)), pending)
             if write is not None:
                 write(files[0].name, rows)
                 first = sum(result.verdicts.values())
@@ -507,7 +510,11 @@ def _check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
 
                 judge = ranked
             output.counts["damaged"] += of_old.damaged
-            output.run(lambda raws, pending: decode(raws, pending=pending), judge, advance)
+            output.run(
+                lambda raws, pending: decode(raws, pending=pending),
+                lambda documents, first: remarks.counted(judge(documents, first)),
+                advance,
+            )
     counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
     print_counts(counts, heading="rows", as_json=task.as_json, to=str(folder))
     if replaced := output.replaced():

@@ -28,6 +28,7 @@ from stream_dedup.cli.check import (
 from stream_dedup.cli.keep import FIRST
 from stream_dedup.cli.options import (
     DocumentFormat,
+    FloorOption,
     FormatOption,
     Given,
     IdFieldOption,
@@ -86,6 +87,7 @@ def prints_command(
     site_field: SiteFieldOption = None,
     title_field: TitleFieldOption = None,
     recipe: RecipeOption = None,
+    floor: FloorOption = None,
     rows: RowsOption = 50,
     strict: StrictOption = False,
     as_json: JsonOption = False,
@@ -115,6 +117,7 @@ def prints_command(
         site_field=site_field,
         title_field=title_field,
         recipe=recipe,
+        floor=floor,
     )
     task = CheckTask(
         settings, recipe_of(settings), targets, files, [], None, 0, as_json, is_strict=strict
@@ -158,6 +161,7 @@ def judge_command(
     ] = None,
     index: IndexOption = None,
     recipe: RecipeOption = None,
+    floor: FloorOption = None,
     plan: PlanOption = None,
     similarity: SimilarityOption = None,
     rows: RowsOption = 50,
@@ -182,7 +186,7 @@ def judge_command(
     need_outside(targets, to, index)
     others: list[str] = []
     files, old = files_of_prints(targets, others), files_of_prints(against or [], others)
-    settings = given.settings(recipe=recipe, plan=plan, similarity=similarity)
+    settings = given.settings(recipe=recipe, floor=floor, plan=plan, similarity=similarity)
     if to is not None:
         _need_places(to, [file.name for file in files])
     task = _PrintsTask(

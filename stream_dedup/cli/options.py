@@ -249,6 +249,14 @@ RecipeOption = Annotated[
         help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.",
     ),
 ]
+FloorOption = Annotated[
+    int | None,
+    typer.Option(
+        "--floor",
+        min=0,
+        help="Fewest features of a text that is compared for nearness.  [default: the recipe's]",
+    ),
+]
 PlanOption = Annotated[
     str | None,
     typer.Option("--plan", help="Plan to judge with: bands, blocks, classic, or in numbers."),

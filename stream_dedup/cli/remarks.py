@@ -5,16 +5,17 @@ be done about it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stream_dedup.fingerprinting import Content
-from stream_dedup.ground.document import DeadLetter
+from stream_dedup.ground.document import DeadLetter, Reason
 from stream_dedup.ground.printable import counted
 from stream_dedup.ground.terminal import note
 from stream_dedup.inputs.charset import REPLACED, looks_like_markup
 from stream_dedup.inputs.fields import field_at, scalar
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, not_read
+from stream_dedup.local.offline import Judged, short_texts_note
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -33,6 +34,8 @@ class Remarks:
     _without_site: int = 0
     _no_utf8: int = 0
     _first_no_utf8: str = ""
+    _judged: int = 0
+    _too_short: int = 0
     _sentences: dict[str, str] = field(default_factory=dict)
     _read: str = ""
     _refused: str = ""
@@ -92,6 +95,13 @@ class Remarks:
                 "text is judged."
             )
 
+    def counted(self, verdicts: Iterator[Judged]) -> Iterator[Judged]:
+        """Yield the verdicts, counting texts that are too short to compare."""
+        for judged in verdicts:
+            self._judged += 1
+            self._too_short += judged.reason is Reason.TOO_SHORT
+            yield judged
+
     def add(self, other: Remarks) -> None:
         """Take what another process, or another time, found remarkable."""
         self.passed_over += other.passed_over
@@ -127,6 +137,9 @@ class Remarks:
                 "Name the field with the site or the address: --site-field "
                 "(STREAM_DEDUP_SITE_FIELD)."
             )
+        floor = recipe_of(self.settings).floor
+        if sentence := short_texts_note(self._too_short, self._judged, floor):
+            note(sentence)
         say_passed_over(self.passed_over)
 
 

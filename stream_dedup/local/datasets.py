@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Recipe, as_recipe
 from stream_dedup.ground.arguments import checked, given
-from stream_dedup.ground.document import Verdict
+from stream_dedup.ground.document import Reason, Verdict
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.volume.memory import MemoryStore
@@ -31,6 +31,7 @@ from stream_dedup.local.offline import (
     judge_documents,
     open_index,
     plan_of,
+    short_texts_note,
 )
 from stream_dedup.local.rows import DocumentRows, is_table, rows_in, warn_caller
 
@@ -109,6 +110,9 @@ def dedup(
     judged = judge_documents(rows.documents(), made_by, plan_of(plan, similarity, made_by))
     columns = _columns(judged, rows.ids)
     _say_unreadable(rows, len(columns["id"]))
+    short = sum(reason == Reason.TOO_SHORT.label for reason in columns["reason"])
+    if sentence := short_texts_note(short, len(columns["reason"]), made_by.floor):
+        warn_caller(sentence)
     for number in rows.unreadable:
         columns["reason"][number] = UNREADABLE
     for number in rows.missing:

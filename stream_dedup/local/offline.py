@@ -106,6 +106,17 @@ class Judged:
         return verdict
 
 
+def short_texts_note(short: int, documents: int, floor: int) -> str:
+    """Return a sentence about texts below the floor; empty if they are at most a tenth of all."""
+    if 10 * short <= documents:
+        return ""
+    return (
+        f"{short:,} of {documents:,} texts have fewer than {floor} features (words and pairs of "
+        "words), so they were only compared for equality. A lower floor compares them too "
+        "(STREAM_DEDUP_FLOOR, --floor, Recipe(floor=))."
+    )
+
+
 def plan_of(plan: Plan | str | None, similarity: float | None, recipe: Recipe) -> Plan:
     """Return the plan to judge by: as it is given or written, or that of those who name none.
 

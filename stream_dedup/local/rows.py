@@ -288,7 +288,9 @@ class DocumentRows:
 def warn_caller(sentence: str) -> None:
     """Warn of a thing at the line that called the library."""
     frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("stream_dedup."):
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(
+        "stream_dedup."
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(sentence, stacklevel=level)
 

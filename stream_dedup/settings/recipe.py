@@ -15,4 +15,9 @@ def recipe_of(settings: Settings) -> Recipe:
     languages = load_languages(
         settings.user_dictionary, settings.stop_words, settings.segmenter, settings.han_variants
     )
-    return Recipe(settings.recipe, key=load_key(settings.key_file), languages=languages)
+    return Recipe(
+        settings.recipe,
+        key=load_key(settings.key_file),
+        languages=languages,
+        floor=settings.floor,
+    )

@@ -348,6 +348,15 @@ class Settings(BaseModel):
         "`fingerprints` topic; fewer than 128 bits need a plan of that width, such as `classic` "
         "for 64.",
     )
+    floor: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(
+        default=None,
+        description="Fewest distinct features (words, pairs of words) of a text that is compared "
+        "for nearness; shorter texts are only compared for equality (see `recipes.md`). Part of "
+        "the recipe: a change needs a new `fingerprints` topic.",
+        json_schema_extra={
+            "default_text": "the recipe's own: 14 for `words`, what 8 English words have"
+        },
+    )
     plan: str | None = Field(
         default=None,
         description="Which texts count as near. `bands`: by sketch and print, at a cost that does "

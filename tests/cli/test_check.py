@@ -8,6 +8,7 @@ import json
 import random
 import re
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -369,3 +370,36 @@ def test_an_index_grows_from_run_to_run(run: Callable[..., Any], tmp_path: Path)
     refused = run("check", tmp_path / "a.jsonl", "--index", index, "--plan", "classic")
     assert refused.code == 78
     assert "judges by the plan bands, and classic was asked for" in refused.err
+
+
+def test_short_texts_are_compared_and_what_is_below_the_floor_is_counted(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Texts of 15 words are compared; where more than a tenth is below the floor, a note names the
+    setting."""
+    dice = random.Random(15)
+    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrst"]
+    texts = [" ".join(dice.choices(words, k=15)) for _ in range(200)]
+    copies = [f"{text.rpartition(' ')[0]} other" for text in texts]  # Jaccard 12 / 14
+    path = tmp_path / "short.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts + copies))
+
+    default, strict = run("check", str(path)), run("check", str(path), "--floor", "48")
+
+    found = int(re.search(r"near (\d+)", default.out)[1])
+    assert found >= 198
+    assert "only compared for equality" not in default.err
+    assert "near" not in strict.out
+    assert "400 of 400 texts have fewer than 48 features" in strict.err
+    assert "--floor" in strict.err
+
+
+def test_the_library_warns_of_texts_below_the_floor() -> None:
+    """`dedup` warns once where more than a tenth of the rows is too short to compare."""
+    long = [" ".join(f"word{n}{k}" for k in range(30)) for n in range(9)]
+
+    with pytest.warns(UserWarning, match="1 of 9 texts have fewer than 14 features"):
+        dedup([*long[:8], "two words"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dedup([*long, *long, "two words"])

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, str, str, str | None, str, str]] = {
         "alike, and at least 65 % is asked for.",
         "bands",
     ),
-    "a short one": (PAGE, "a few words", "unique", None, "fewer than 48 features", "bands"),
+    "a short one": (PAGE, "a few words", "unique", None, "fewer than 14 features", "bands"),
     "an empty one": (PAGE, " ", "unique", None, "no text once it is normalised", "bands"),
     "near in bits": (
         PAGE,

@@ -373,7 +373,11 @@ def test_what_is_remarkable_is_said_by_who_reads_it(
     (tmp_path / "c.jsonl").write_text('{"body": "x"}\n')
     options = (tmp_path, "--id-field", "key", "--rows", 2)
 
-    said = run("check", *options).err.splitlines()
+    said = [  # `prints` does not judge, so it says nothing about texts that are too short
+        line
+        for line in run("check", *options).err.splitlines()
+        if "only compared for equality" not in line
+    ]
     made = [
         run("prints", *options, "--to", f"{tmp_path}{jobs}", "--jobs", jobs).err.splitlines()
         for jobs in (1, 2)

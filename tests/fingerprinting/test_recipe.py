@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from stream_dedup import Index
 from stream_dedup.fingerprinting import (
     PUBLIC_DEMO_KEY,
     Fingerprinter,
@@ -166,16 +167,29 @@ SHORT = (
 )
 
 
-def test_short_texts_are_below_the_floor(fingerprinter: Fingerprinter) -> None:
-    """Error pages, cookie banners and bare navigation in any script are told apart by their digest
-    alone."""
-    features = fingerprinter.fingerprint(SHORT).features.tolist()
+def test_error_pages_and_banners_are_not_copies_of_each_other() -> None:
+    """Error pages, cookie banners and bare navigation in any script are kept beside each other; an
+    equal one is a copy."""
+    index = Index()
 
-    assert {
-        text: count
-        for text, count in zip(SHORT, features, strict=True)
-        if not 0 < count < Recipe().floor
-    } == {}
+    first = index.add_many([(f"a{number}", text) for number, text in enumerate(SHORT)])
+    again = index.add_many([(f"b{number}", text) for number, text in enumerate(SHORT)])
+
+    assert not any(answer.is_duplicate for answer in first)
+    assert [answer.reason for answer in again] == ["exact"] * len(SHORT)
+
+
+def test_a_text_below_the_floor_is_compared_for_equality_only() -> None:
+    """With a floor above its features a near copy of a text is kept."""
+    text = "the council of the town agreed on tuesday to build a new bridge over the river"
+    near = f"{text} soon"
+
+    for floor, reason in ((8, "near"), (48, "too-short")):
+        index = Index(recipe=Recipe(floor=floor))
+        index.add("1", text)
+
+        assert index.add("2", near).reason == reason
+        assert index.add("3", text).reason == "exact"
 
 
 def test_features_are_counted_once_each(fingerprinter: Fingerprinter) -> None:
