@@ -9,7 +9,7 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_957
+WHOLE = 33_983
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
@@ -20,7 +20,7 @@ CEILINGS = {
     "demo": 1_060,
     "fingerprinting": 2_795,
     "ground": 1_676,
-    "index": 6_063,
+    "index": 6_089,
     "indexer": 650,
     "inputs": 2_752,
     "insights": 478,

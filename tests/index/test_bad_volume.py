@@ -280,6 +280,36 @@ def outcome_of(volume: Path) -> tuple[int, str] | str:
         return str(error)
 
 
+def test_a_manifest_cut_anywhere_leaves_no_hole(tmp_path: Path) -> None:
+    """Of writes that a table holds which the rest of the MANIFEST does not name, none is missed
+    while a later one of the write-ahead log is read; also where nothing counts what they wrote."""
+    store = RocksStore(tmp_path / "volume")
+    written = [{b"v1": b"a"}, {b"v2": b"b"}, {b"v3": b"c"}]
+    for number, puts in enumerate(written):
+        store.write(puts, [])
+        if number < 2:
+            assert store._database is not None
+            store._database.flush()
+    shutil.copytree(tmp_path / "volume", tmp_path / "killed")
+    store.close()
+    wholes = [dict(pair for puts in written[:n] for pair in puts.items()) for n in range(4)]
+    outcomes = set()
+    for size in range(largest(tmp_path / "killed", "MANIFEST-*").stat().st_size + 1):
+        shutil.rmtree(tmp_path / "volume")
+        shutil.copytree(tmp_path / "killed", tmp_path / "volume")
+        os.truncate(largest(tmp_path / "volume", "MANIFEST-*"), size)
+        try:
+            store = RocksStore(tmp_path / "volume")
+        except StoreError as error:
+            outcomes.add("lacks writes" if "lacks writes" in str(error) else "damaged")
+            continue
+        found = dict(store.scan(b""))
+        store.close()
+        assert found in wholes, size
+        outcomes.add("whole")
+    assert outcomes == {"lacks writes", "damaged", "whole"}
+
+
 def test_a_manifest_of_which_the_beginning_is_left_is_not_an_empty_volume(
     sound: Path, tmp_path: Path
 ) -> None:

@@ -6,7 +6,10 @@ newest steps whole (the log topic has them); a directory that holds the remains 
 opened as an empty one; a scan that ended early because a file is damaged raises instead of looking
 complete (rocksdict's own `items()` just stops there); a write-ahead log that was cut short by a
 machine's end is read up to there, one with a flipped byte is refused (RocksDB's default would pass
-over all that follows the byte, and open a young volume as an empty one).
+over all that follows the byte, and open a young volume as an empty one); a volume that lacks a write
+before the last one is refused. Each write adds a key with its number and removes that of the write
+before it, and that of number 0 stays, so exactly two are there: where writes were lost with the end
+of a MANIFEST, and later ones are still in the write-ahead log, there is one more, or one less.
 
 Beside a running writer a volume can be opened `read_only`: that takes no lock and changes no file
 (rocksdict writes its own `rocksdict-config.json` once more, with the same content).
@@ -42,6 +45,7 @@ _WRITE_BUFFER_BYTES: Final = 32 << 20
 _WAL_BYTES_MAX: Final = 128 << 20
 _FOREIGN: Final = frozenset({"lost+found"})  # what a freshly made file system holds
 _READ_ONLY_TRIES: Final = 5
+_NUMBER: Final = b"\xff#"  # of the last write; behind all keys of an index
 _MARKER: Final = '{"raw_mode":true,"prefix_extractors":{}}'
 _SET: Final = "name one that can be, with STREAM_DEDUP_INDEX_DIR"
 _LOCKED: Final = ("lock hold by current process", "No locks available", "While lock file")
@@ -97,6 +101,7 @@ class RocksStore:
         try:
             if read_only:
                 self._database = _open_beside(self._path)
+                self._last_number()
                 return
             self._make_directory()
             self._database = Rdict(str(self._path), _options())
@@ -105,6 +110,7 @@ class RocksStore:
             raise
         except Exception as error:
             raise self._error("open", error) from error
+        self._number = self._last_number()
         if had_data and next(self.scan(b""), None) is None:
             self.close()
             raise VolumeError(
@@ -135,6 +141,11 @@ class RocksStore:
                 f"The index volume {self._path} was opened to be read only; open it for writing."
             )
         batch = WriteBatch(raw_mode=True)
+        if self._number:
+            batch.delete(_numbered(self._number))
+        else:
+            batch.put(_numbered(0), b"")
+        batch.put(_numbered(self._number + 1), b"")
         for first, end in ranges:  # before the puts: a batch is carried out in its order
             batch.delete_range(first, end)
         for key, value in puts.items():
@@ -145,6 +156,7 @@ class RocksStore:
             database.write(batch)
         except Exception as error:  # noqa: BLE001
             self._fail("write to", error)
+        self._number += 1
 
     def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `contract.Store`."""
@@ -154,13 +166,35 @@ class RocksStore:
             iterator.seek(max(prefix, first))
             while iterator.valid():
                 key = iterator.key()
-                if not key.startswith(prefix):
+                if not key.startswith(prefix) or key.startswith(_NUMBER):
                     break
                 yield key, iterator.value()
                 iterator.next()
             iterator.status()
         except Exception as error:  # noqa: BLE001
             self._fail("read", error)
+
+    def _last_number(self) -> int:
+        """Return the number of the last write, 0 before the first one."""
+        database = self._open()
+        found: list[bytes] = []
+        try:
+            iterator = database.iter()
+            iterator.seek(_NUMBER)
+            while iterator.valid():
+                found.append(iterator.key())
+                iterator.next()
+            iterator.status()
+        except Exception as error:  # noqa: BLE001
+            self._fail("read", error)
+        if found and (len(found) != 2 or found[0] != _numbered(0)):
+            self.close()
+            raise VolumeError(
+                f"The index volume {self._path} lacks writes before its last one: RocksDB's file "
+                "MANIFEST is damaged. Give the index an empty directory, and it is rebuilt, or "
+                "restore a snapshot."
+            )
+        return int.from_bytes(found[1][len(_NUMBER) :], "big") if found else 0
 
     def checkpoint(self, directory: Path) -> None:
         """See `contract.Store`."""
@@ -286,6 +320,10 @@ class RocksStore:
                 "pickled, raw_mode is "
                 f"{raw_mode!r}); name an empty directory."
             )
+
+
+def _numbered(number: int) -> bytes:
+    return _NUMBER + number.to_bytes(8, "big")
 
 
 def _open_beside(path: Path) -> Rdict:
