@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_983
+WHOLE = 33_986
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
     "checks": 703,
-    "cli": 3_736,
+    "cli": 3_725,
     "console": 1_349,
     "control": 838,
     "demo": 1_060,
@@ -25,7 +25,7 @@ CEILINGS = {
     "inputs": 2_752,
     "insights": 478,
     "kafka": 1_865,
-    "local": 1_364,
+    "local": 1_378,
     "log": 1_090,
     "machine": 272,
     "proof": 1_732,

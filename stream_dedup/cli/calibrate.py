@@ -12,8 +12,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
-from rich.console import Console
 
 from stream_dedup.cli.check import decode_documents, settings_for
 from stream_dedup.cli.options import (
@@ -25,7 +23,7 @@ from stream_dedup.cli.options import (
     command,
 )
 from stream_dedup.console.differences import SHOWN, compare
-from stream_dedup.fingerprinting import Fingerprinter, Prints, Recipe
+from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import PLANS, Plan
@@ -34,19 +32,35 @@ from stream_dedup.ground.terminal import console, note, print_json, print_table,
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, not_read, read_documents
 from stream_dedup.kafka import Admin, read_partition, topic_bounds
-from stream_dedup.local.offline import OfflineDocument, check_widths
-from stream_dedup.local.threshold import NearestPairs, distinct_rows, nearest_pairs
+from stream_dedup.local.offline import (
+    OfflineDocument,
+    PrintedBatch,
+    check_widths,
+    fingerprinted,
+)
+from stream_dedup.local.threshold import (
+    THRESHOLDS,
+    NearestPairs,
+    Numbers,
+    distinct_rows,
+    nearest_pairs,
+)
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
 DOCUMENTS_MIN = 50
 _ANSWER_SECONDS = 5.0  # who mistyped the name of a file waits no longer
-_AT_ONCE = 2_000
 _BINS = 20
-_THRESHOLDS = (50, 55, 60, 65, 70, 75, 80, 85, 90)
 _SHOWN = 3
 _EXTRACT = 160
-_BAR = 40
+_BAR = 24
+_SITES = ("two_sites", "one_site")
+_NAMES = {
+    "similarity": "Another site, or the same id",
+    "unsure": "One site and title, or a site unknown",
+    "same_site": "One site, a title unknown",
+    "other_title": "One site, different titles",
+}
 
 
 @command("calibrate", example="stream-dedup calibrate pages.jsonl --documents 50000")
@@ -72,8 +86,8 @@ def calibrate_command(
     ] = 20_000,
     as_json: JsonOption = False,
 ) -> int:
-    """Show how alike the documents of a sample are, what each threshold would drop, and pairs on
-    either side of the one in force to read.
+    """Show how alike the documents of a sample are, what each threshold drops, and pairs on either
+    side of it to read.
     """
     settings, found = _documents(given, target, document_format.value, documents, text_field)
     recipe, plan = recipe_of(settings), settings.judging_plan
@@ -87,7 +101,7 @@ def calibrate_command(
     check_widths(recipe, plan)
     with progress(f"reading {target}", None) as advance:
         sample = _sample(islice(found, documents), recipe, advance)
-    rows = distinct_rows(sample.prints, sample.scopes, recipe.floor)
+    rows = distinct_rows(sample.printed.prints, sample.printed.scopes, recipe.floor)
     if not sample.names:
         raise InputError(
             f"There is no document in {printable(target)}; name a file, a folder or a topic that "
@@ -100,9 +114,7 @@ def calibrate_command(
             f"texts, long enough), and fewer than {DOCUMENTS_MIN} say nothing about a threshold; "
             "give a larger sample."
         )
-    pairs = nearest_pairs(sample.prints, sample.scopes, rows, plan)
-    in_force = plan.similarity or PLANS["bands"].similarity
-    said = _said(sample, len(rows), pairs, plan, in_force)
+    said = _look(sample, rows, plan)
     if as_json:
         print_json(said)
     else:
@@ -112,18 +124,13 @@ def calibrate_command(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The prints of a sample, and what is compared of each text, packed; rows are documents in
-    their order.
+    """The documents of a sample with their prints, their names, and what is compared of each text,
+    packed.
     """
 
-    prints: Prints
-    scopes: NDArray[np.uint64]
+    printed: PrintedBatch
     names: list[str]
     packed: list[bytes]
-
-    def text(self, row: int) -> str:
-        """Return the text of a row, as long as it is compared."""
-        return zlib.decompress(self.packed[row]).decode("utf-8", "replace")
 
 
 def _documents(
@@ -179,135 +186,113 @@ def _of_topic(settings: Settings, topic: str, most: int) -> Iterator[OfflineDocu
             decoded = decoder.decode(message)
             if isinstance(decoded, DecodedDocument):
                 name = f"{topic}-{partition}@{message.offset}".encode()
-                yield OfflineDocument(decoded.id or name, decoded.text, decoded.scope)
+                yield OfflineDocument(
+                    decoded.id or name,
+                    decoded.text,
+                    decoded.scope,
+                    site=decoded.site,
+                    title=decoded.title,
+                )
 
 
 def _sample(documents: Iterator[OfflineDocument], recipe: Recipe, advance: Any) -> _Sample:
+    names, packed = list[str](), list[bytes]()
 
-    fingerprinter = Fingerprinter(recipe)
-    parts, scopes, names, packed = [], list[int](), list[str](), list[bytes]()
-    while batch := list(islice(documents, _AT_ONCE)):
-        texts = [str(one.text) for one in batch]
-        parts.append(fingerprinter.fingerprint(texts))
-        scopes += [one.scope for one in batch]
-        names += [
-            printable(one.id, 80) or f"number {len(names) + at}" for at, one in enumerate(batch)
-        ]
-        packed += [zlib.compress(text[:SHOWN].encode("utf-8", "replace"), 1) for text in texts]
-        advance(len(batch), sum(map(len, texts)))
-    prints = Prints.joined(parts) if parts else fingerprinter.fingerprint([])
-    return _Sample(prints, np.array(scopes, np.uint64), names, packed)
+    def noted() -> Iterator[OfflineDocument]:
+        for one in documents:
+            text = str(one.text)
+            names.append(printable(one.id, 80) or f"number {len(names)}")
+            packed.append(zlib.compress(text[:SHOWN].encode("utf-8", "replace"), 1))
+            advance(1, len(text))
+            yield one
+
+    return _Sample(PrintedBatch.joined(recipe, list(fingerprinted(noted(), recipe))), names, packed)
 
 
-def _said(
-    sample: _Sample, compared: int, pairs: NearestPairs, plan: Plan, in_force: int
-) -> dict[str, Any]:
+def _look(sample: _Sample, rows: Numbers, plan: Plan) -> dict[str, Any]:
     """Return all that the sample shows, as the JSON that the command prints."""
-    bins = [0] * _BINS
-    for per_cent in pairs.similarity.tolist():
-        bins[min(_BINS - 1, per_cent * _BINS // 100)] += 1
-    thresholds = [
-        {
-            "similarity": similarity / 100,
-            "dropped": pairs.dropped(similarity),
-            "share": pairs.dropped(similarity) / compared,
-        }
-        for similarity in sorted({*_THRESHOLDS, in_force})
-    ]
+    found = nearest_pairs(sample.printed, rows, plan)
+    asked = (plan.similarities[0], *plan.similarities[2:])
     return {
         "documents": len(sample.names),
-        "compared": compared,
+        "compared": len(rows),
         "plan": plan.name,
-        "in_force": in_force / 100,
-        "histogram": bins,
-        "thresholds": thresholds,
-        "pairs": _about(sample, pairs, in_force),
+        "two_sites": _histogram(found[:1], len(sample.names)),
+        "one_site": _histogram(found[1:], len(sample.names)),
+        "thresholds": [
+            {
+                "name": name,
+                "similarity": limit / 100,
+                "drops": int((pairs.similarity >= limit).sum()),
+                "of": len(rows),
+                **_about(sample, pairs, limit),
+            }
+            for name, limit, pairs in zip(THRESHOLDS, asked, found, strict=True)
+        ],
     }
+
+
+def _histogram(kinds: list[NearestPairs], count: int) -> list[int]:
+    """Return how many documents have their most similar earlier one in each twentieth."""
+    best = np.full(count, -1)
+    for pairs in kinds:
+        best[pairs.rows] = np.maximum(best[pairs.rows], pairs.similarity)
+    bins = np.minimum(_BINS - 1, best[best >= 0] * _BINS // 100)
+    return [int(one) for one in np.bincount(bins, minlength=_BINS)]
 
 
 def _about(sample: _Sample, pairs: NearestPairs, limit: int) -> dict[str, list[dict[str, Any]]]:
     """Return the pairs that are nearest to a threshold, on either side."""
-    ascending = sorted(range(len(pairs.rows)), key=lambda at: (int(pairs.similarity[at]), at))
-    kept = [at for at in ascending if pairs.similarity[at] < limit][-_SHOWN:]
-    dropped = [at for at in ascending if pairs.similarity[at] >= limit][:_SHOWN]
+    order = np.argsort(pairs.similarity, kind="stable")
+    first = int(np.searchsorted(pairs.similarity[order], limit))
+    sides = {"dropped": order[first : first + _SHOWN], "kept": order[:first][::-1][:_SHOWN]}
     return {
-        "dropped": [_shown(sample, pairs, at) for at in dropped],
-        "kept": [_shown(sample, pairs, at) for at in reversed(kept)],
+        name: [
+            {
+                "similarity": int(pairs.similarity[at]) / 100,
+                "id": sample.names[row := int(pairs.rows[at])],
+                "of": sample.names[of := int(pairs.of[at])],
+                **differing(*(_text(sample, one) for one in (of, row))),
+            }
+            for at in chosen.tolist()
+        ]
+        for name, chosen in sides.items()
     }
 
 
-def _shown(sample: _Sample, pairs: NearestPairs, at: int) -> dict[str, Any]:
-    row, of = int(pairs.rows[at]), int(pairs.of[at])
-    return {
-        "similarity": int(pairs.similarity[at]) / 100,
-        "id": sample.names[row],
-        "of": sample.names[of],
-        **differing(sample.text(of), sample.text(row)),
-    }
+def _text(sample: _Sample, row: int) -> str:
+    return zlib.decompress(sample.packed[row]).decode("utf-8", "replace")
 
 
 def differing(kept: str, other: str) -> dict[str, str]:
-    """Return the words of two texts that the other has not, in their order, and how many characters
-    more there are.
-    """
+    """Return the words of two texts that the other has not, in their order, shortened."""
     changed = [
-        piece for piece in compare(kept, other).pieces if piece.kind in ("changed", "gone", "come")
+        one for one in compare(kept, other).pieces if one.kind in ("changed", "gone", "come")
     ]
-    sides = {
-        "of_words": [piece.left for piece in changed],
-        "words": [piece.right for piece in changed],
-    }
-    return {
-        name: _shortened(" … ".join(filter(None, (" ".join(one.split()) for one in words))))
-        for name, words in sides.items()
-    }
-
-
-def _shortened(words: str) -> str:
-    return printable(words, _EXTRACT) + (
-        f" (and {len(words) - _EXTRACT:,} characters more)" if len(words) > _EXTRACT else ""
-    )
+    sides = {"of_words": [one.left for one in changed], "words": [one.right for one in changed]}
+    found = {name: (" ".join(one.split()) for one in words) for name, words in sides.items()}
+    return {name: printable(" … ".join(filter(None, one)), _EXTRACT) for name, one in found.items()}
 
 
 def _print(said: dict[str, Any]) -> None:
-    out = console()
-    at = said["in_force"]
-    most = max(1, *said["histogram"])
+    out, most = console(), max(1, *said["two_sites"], *said["one_site"])
     rows = [
-        [
-            f"{place / _BINS:.2f} to {(place + 1) / _BINS:.2f}",
-            f"{count:,}",
-            "█" * -(-_BAR * count // most),
-        ]
-        for place, count in enumerate(said["histogram"])
+        [f"{at / _BINS:.2f} to {(at + 1) / _BINS:.2f}"]
+        + [f"{said[name][at]:,} {'█' * -(-_BAR * said[name][at] // most)}" for name in _SITES]
+        for at in range(_BINS)
     ]
-    print_table(["nearest earlier document", "documents", ""], rows)
-    out.print()
-    print_table(
-        ["threshold", "drops at most", "of those compared"],
-        [
-            [
-                f"{one['similarity']:.2f}" + (" <" if one["similarity"] == at else ""),
-                f"{one['dropped']:,}",
-                f"{one['share']:.2%}",
-            ]
-            for one in said["thresholds"]
-        ],
-    )
-    for title, name in (("Just similar enough", "dropped"), ("Just not", "kept")):
-        what = f"{title}: {name} at {at:.2f}"
+    print_table(["nearest earlier document", "of another site", "of one site, or unknown"], rows)
+    for one in said["thresholds"]:
+        share = one["drops"] / one["of"]
         out.print(
-            f"\n{what}; the words that differ:"
-            if said["pairs"][name]
-            else f"\n{what}: no such pair"
+            f"\n{_NAMES[one['name']]}: {one['similarity']:.2f} drops {one['drops']:,} of "
+            f"{one['of']:,} documents ({share:.2%}) at most; the words that differ:"
         )
-        for one in said["pairs"][name]:
-            _print_pair(out, one)
+        for name in ("dropped", "kept"):
+            for pair in one[name]:
+                words = pair["words"] or "-", pair["of_words"] or "-"
+                out.print(f"  {name:7}  {pair['similarity']:.2f}  {pair['id']}: {words[0]}")
+                out.print(f"                 {pair['of']}: {words[1]}")
     out.print(
         f"\nOf {said['documents']:,} documents, {said['compared']:,} of them with texts of their own."
     )
-
-
-def _print_pair(out: Console, one: dict[str, Any]) -> None:
-    out.print(f"  {one['similarity']:.2f}  {one['id']}: {one['words'] or '-'}")
-    out.print(f"        {one['of']}: {one['of_words'] or '-'}")

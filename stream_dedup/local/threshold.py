@@ -1,4 +1,5 @@
-"""How alike the documents of a sample are: of each the most similar earlier one. Pure.
+"""How alike the documents of a sample are: of each the most similar earlier one, for each
+threshold. Pure.
 
 Only pairs whose lengths and prints the plan lets pass are compared, so that the threshold alone
 decides about a pair. Two texts are compared if a block of two values of their sketches is equal: of
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES, per_cents
+from stream_dedup.ground.sketch import SKETCH_VALUES, SURE, per_cents
+from stream_dedup.local.offline import PrintedBatch
 
 SHARING_MAX: Final = 64
+THRESHOLDS: Final = ("similarity", "unsure", "same_site", "other_title")
 _BLOCK: Final = 2
 
 Numbers = NDArray[np.int64]
@@ -32,33 +35,24 @@ class NearestPairs(NamedTuple):
     of: Numbers
     similarity: Numbers
 
-    def dropped(self, similarity: int) -> int:
-        """Return how many documents have a pair of this similarity in per cent or more."""
-        return int((self.similarity >= similarity).sum())
-
 
 def distinct_rows(prints: Prints, scopes: NDArray[np.uint64], floor: int) -> Numbers:
     """Return the rows that a plan compares: texts with `floor` features or more, the first of each
     text in its scope.
     """
     rows = np.flatnonzero(~prints.empty & (prints.features >= floor))
-    _, first = np.unique(
-        np.concatenate([prints.digests[rows], scopes[rows, None].view(np.uint8)], axis=1),
-        axis=0,
-        return_index=True,
-    )
+    texts = np.concatenate([prints.digests[rows], scopes[rows, None].view(np.uint8)], axis=1)
+    _, first = np.unique(texts, axis=0, return_index=True)
     return np.sort(rows[first]).astype(np.int64)
 
 
-def nearest_pairs(
-    prints: Prints, scopes: NDArray[np.uint64], rows: Numbers, plan: Plan
-) -> NearestPairs:
-    """Return of each of `rows`, ascending, that has one, the most similar earlier row of its scope,
-    or the first of them.
+def nearest_pairs(sample: PrintedBatch, rows: Numbers, plan: Plan) -> list[NearestPairs]:
+    """Return for each of `THRESHOLDS`, of each of `rows`, ascending, that has one, the most similar
+    earlier row of its scope that this threshold decides about, or the first of them.
     """
-    best, of = np.full((2, len(rows)), -1, np.int64)
-    sketches = prints.sketches[rows]
-    scope = np.unique(scopes[rows], return_inverse=True)[1].astype(np.int64)
+    best, of = np.full((2, len(THRESHOLDS), len(rows)), -1, np.int64)
+    sketches, prints = sample.prints.sketches[rows], sample.prints
+    scope = np.unique(sample.scopes[rows], return_inverse=True)[1].astype(np.int64)
     for block in range(0, SKETCH_VALUES, _BLOCK):
         keys = scope << 16 | sketches[:, block].astype(np.int64) << 8 | sketches[:, block + 1]
         order = np.argsort(keys, kind="stable")  # those of one key are together, in their order
@@ -68,16 +62,35 @@ def nearest_pairs(
             if not is_shared.any():
                 break
             later, earlier = later[is_shared], earlier[is_shared]
-            passes = _pass(prints, rows[later], rows[earlier], plan)
-            later, earlier = later[passes], earlier[passes]
             alike = per_cents(sketches[later], sketches[earlier]).astype(np.int64)
-            better = (alike > best[later]) | ((alike == best[later]) & (earlier < of[later]))
-            best[later[better]], of[later[better]] = alike[better], earlier[better]
-    found = np.flatnonzero(of >= 0)
-    return NearestPairs(rows[found], rows[of[found]], best[found])
+            kinds = _kinds(sample, rows[later], rows[earlier])
+            passes = _pass(prints, rows[later], rows[earlier], alike, plan)
+            best_now, of_now = best[kinds, later], of[kinds, later]
+            better = (alike > best_now) | ((alike == best_now) & (earlier < of_now))
+            chosen = passes & better
+            kinds, later, earlier = kinds[chosen], later[chosen], earlier[chosen]
+            best[kinds, later], of[kinds, later] = alike[chosen], earlier
+    found = [np.flatnonzero(one >= 0) for one in of]
+    return [
+        NearestPairs(rows[at], rows[of[kind, at]], best[kind, at]) for kind, at in enumerate(found)
+    ]
 
 
-def _pass(prints: Prints, ones: Numbers, others: Numbers, plan: Plan) -> NDArray[np.bool_]:
+def _kinds(sample: PrintedBatch, ones: Numbers, others: Numbers) -> Numbers:
+    """Return which of `THRESHOLDS` decides about pairs of rows, as `ground.related` has it."""
+    ids = np.array(sample.ids, object)
+    sites, titles = sample.sites, sample.titles
+    same_id = (ids[ones] == ids[others]) & (ids[ones] != b"")
+    is_known = (sites[ones] > 0) & (sites[others] > 0)
+    titled = (titles[ones] > 0) & (titles[others] > 0)
+    is_free = same_id | (is_known & (sites[ones] != sites[others]))
+    on_site = np.where(titled, np.where(titles[ones] == titles[others], 1, 3), 2)
+    return np.where(is_free, 0, np.where(is_known, on_site, 1)).astype(np.int64)
+
+
+def _pass(
+    prints: Prints, ones: Numbers, others: Numbers, alike: Numbers, plan: Plan
+) -> NDArray[np.bool_]:
     """Return of which pairs of rows the lengths and the bits that differ are as the plan asks."""
     features = prints.features[ones].astype(np.int64), prints.features[others].astype(np.int64)
     shorter = np.minimum(*features)
@@ -87,7 +100,6 @@ def _pass(prints: Prints, ones: Numbers, others: Numbers, plan: Plan) -> NDArray
     differing = prints.prints[ones, : plan.limbs] ^ prints.prints[others, : plan.limbs]
     if plan.width % 64:
         differing[:, -1] &= np.uint64(2 ** (plan.width % 64) - 1)
-    passes: NDArray[np.bool_] = (np.bitwise_count(differing).sum(axis=1) <= limit) & (
-        100 * shorter >= plan.ratio * np.maximum(*features)
-    )
+    is_close = (np.bitwise_count(differing).sum(axis=1) <= limit) | (alike >= SURE)
+    passes: NDArray[np.bool_] = is_close & (100 * shorter >= plan.ratio * np.maximum(*features))
     return passes

@@ -39,45 +39,76 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_look_shows_what_each_threshold_drops(run: Callable[..., Any], pages: Path) -> None:
-    """Two kinds of copies lie on either side of .9; three pairs of each side show what differs."""
-    given = ("--text-field", "body", "--set", "similarity=0.9", "--json")
+    """Of pages of one site, of which two kinds of copies lie on either side of .9, one threshold
+    decides; three pairs of each side show what differs."""
+    given = ("--text-field", "body", "--set", "similarity_same_site=0.9", "--json")
     said = json.loads(run("calibrate", str(pages), *given).out)
 
-    assert (said["documents"], said["compared"], said["in_force"]) == (500, 500, 0.9)
-    assert said["plan"] == "128:4:0:28~16:90%:64"
-    assert sum(said["histogram"]) >= 150
-    dropped = {one["similarity"]: one["dropped"] for one in said["thresholds"]}
-    assert dropped[0.8] == pytest.approx(100, abs=5)
-    assert dropped[0.5] > dropped[0.9]
+    assert (said["documents"], said["compared"]) == (500, 500)
+    assert said["plan"] == "128:4:0:28~16:65,70,90,97%:64"
+    assert sum(said["two_sites"]) == 0
+    assert sum(said["one_site"]) >= 150
+    by_name = {one["name"]: one for one in said["thresholds"]}
+    assert {name: one["similarity"] for name, one in by_name.items()} == {
+        "similarity": 0.65,
+        "unsure": 0.7,
+        "same_site": 0.9,
+        "other_title": 0.97,
+    }
+    decides = by_name["same_site"]
+    assert 20 < decides["drops"] <= 105
+    assert sum(one["drops"] for one in said["thresholds"]) == decides["drops"]
     for name, lies in (("dropped", float.__ge__), ("kept", float.__lt__)):
-        assert len(said["pairs"][name]) == 3
-        assert all(lies(one["similarity"], 0.9) for one in said["pairs"][name])
+        assert len(decides[name]) == 3
+        assert all(lies(one["similarity"], 0.9) for one in decides[name])
     texts = {
         row["url"]: row["body"].split() for row in map(json.loads, pages.read_text().splitlines())
     }
-    first = said["pairs"]["dropped"][0]
+    first = decides["dropped"][0]
     one, other = (texts[first[name].replace("\\x1b", "\x1b")] for name in ("id", "of"))
-    assert first["words"].split(" … ")[0].split()[0] == next(
-        mine for mine, yours in zip(one, other, strict=True) if mine != yours
-    )
     assert set(first["words"].replace("…", "").split()) <= set(one)
     assert set(first["of_words"].replace("…", "").split()) <= set(other)
 
 
-def test_people_read_a_histogram_and_pairs(run: Callable[..., Any], pages: Path) -> None:
-    """Nothing of a document reaches the terminal as an order."""
-    ended = run(
-        "calibrate",
-        str(pages),
-        "--text-field",
-        "body",
-        "--set",
-        "plan=bands",
-        "--set",
-        "similarity=0.7",
+@pytest.mark.parametrize(
+    ("sites", "titles", "decides"),
+    [
+        ("ab", "xx", "similarity"),
+        ("aa", "xx", "unsure"),
+        ("aa", "xy", "other_title"),
+    ],
+)
+def test_the_threshold_that_decides_is_that_of_the_relation(
+    run: Callable[..., Any], tmp_path: Path, sites: str, titles: str, decides: str
+) -> None:
+    chance, path = random.Random(5), tmp_path / "pages.jsonl"
+    rows = []
+    for number in range(60):
+        text = [chance.choice(WORDS) for _ in range(150)]
+        for site, title in zip(sites, titles, strict=True):
+            host = f"{site}{number}.example"
+            rows.append(
+                {"id": f"http://{host}/{len(rows)}", "text": " ".join(text), "title": title}
+            )
+            text[7] = "another"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    said = json.loads(run("calibrate", str(path), "--json").out)
+
+    assert {one["name"]: one["dropped"] != [] for one in said["thresholds"]} == {
+        name: name == decides for name in ("similarity", "unsure", "same_site", "other_title")
+    }
+    assert (sum(said["two_sites"]), sum(said["one_site"])) == (
+        60 * (decides == "similarity"),
+        60 * (decides != "similarity"),
     )
-    told = "0.95 to 1.00|█|drops at most|Just similar enough|Just not|the words that differ|500 documents|http://a/"
-    assert [part for part in told.split("|") if part not in ended.out] == []
+
+
+def test_people_read_histograms_and_pairs(run: Callable[..., Any], pages: Path) -> None:
+    """Nothing of a document reaches the terminal as an order."""
+    ended = run("calibrate", str(pages), "--text-field", "body", "--set", "plan=bands")
+    told = "0.95 to 1.00|█|of another site|of one site|One site, a title unknown: 0.85 drops|dropped|kept|500 documents|http://a/"
+    assert [part for part in told.split("|") if part not in " ".join(ended.out.split())] == []
     assert "\x1b[31m" not in ended.out
 
 
