@@ -7,7 +7,7 @@ Of every set, recipe and plan two things are measured:
   `dup` pairs; `exact` ones are easy and left out. A *false pair* is one that the truth calls
   `diff`, listed or not.
 - *a stream*: the set's documents and as many pages of template sites (`templates`) in each of its languages, shuffled by a
-  seed, go through the very index (`offline`). A *false drop* is as in `demo.truth`: no document
+  seed, go through the very index (`offline`), each on a site of its own. A *false drop* is as in `demo.truth`: no document
   kept before resembles the dropped one by 0.5, or the one named does not. The rate is per 100,000
   documents that are distinct from all kept before.
 
@@ -52,11 +52,14 @@ from stream_dedup.fingerprinting import PUBLIC_DEMO_KEY, Content, Fingerprinter,
 from stream_dedup.ground.document import Verdict
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.related import Origin
+from stream_dedup.ground.sketch import SURE, alike_each, alike_min
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 
 ALL: Final = "all"
 PRESETS: Final = tuple(name for name, method in ALL_PRESETS.items() if not method.takes_vectors)
 _PAIRS_AT_ONCE: Final = 1 << 22
+_TWO_SITES: Final = (Origin(site=1, id=1), Origin(site=2, id=2))
 
 Say = Callable[[str], None]
 Pairs = set[tuple[int, int]]
@@ -403,7 +406,8 @@ def _measure(
     prints = known.prints
     own = slice(len(corpus.documents))
     sources = [
-        OfflineDocument(str(place).encode(), stream.documents[place].text) for place in stream.order
+        OfflineDocument(str(place).encode(), stream.documents[place].text, site=f"{place}.example")
+        for place in stream.order
     ]
     findings = []
     for plan in plans_for(recipe, plans):
@@ -451,8 +455,8 @@ def near_pairs(
     floor: int,
     plan: Plan,
 ) -> Pairs:
-    """Return all pairs (smaller place first) within a plan's reach, of texts at or above the floor,
-    by a plain scan.
+    """Return all pairs (smaller place first) within a plan's reach, of texts at or above the floor
+    on different sites, by a plain scan.
 
     `prints`: (n, limbs of the recipe), low limb first; `features`: (n,); `sketches`: (n, 120), or
     (n, 0) if the recipe makes none.
@@ -475,14 +479,20 @@ def near_pairs(
             np.bitwise_count(column[first : first + step, None] ^ column[None, :]).astype(np.uint16)
             for column in columns
         )
-        for row, other in zip(
-            *(index.tolist() for index in np.nonzero(distances <= plan.threshold_max)), strict=True
-        ):
+        may_be_near = distances <= plan.threshold_max
+        if plan.needs_sketch:
+            may_be_near |= np.stack(
+                [
+                    alike_each(sketches[place], sketches[places]) >= alike_min(SURE)
+                    for place in places[first : first + step]
+                ]
+            )
+        for row, other in zip(*map(np.ndarray.tolist, np.nonzero(may_be_near)), strict=True):
             one = first + row
             a, b = int(places[one]), int(places[other])
             both = (sketches[a].tobytes(), sketches[b].tobytes())
             if one < other and plan.within_reach(
-                numbers[one], numbers[other], (counts[a], counts[b]), both
+                numbers[one], numbers[other], (counts[a], counts[b]), both, _TWO_SITES
             ):
                 found.add((a, b))
     return found

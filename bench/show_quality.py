@@ -43,6 +43,14 @@ def bench_quality_command(
     sites: Annotated[
         bool, typer.Option("--sites", help="Measure large sites that are made up.")
     ] = False,
+    real: Annotated[
+        Path | None,
+        typer.Option(
+            "--real",
+            metavar="DIR",
+            help="Folder of NAME.jsonl files, each the pages of one real site.",
+        ),
+    ] = None,
     edits: Annotated[
         bool, typer.Option("--edits", help="With --corpus, measure what is missed of edited texts.")
     ] = False,
@@ -97,9 +105,9 @@ def bench_quality_command(
     With --sites, how many different pages of one site are dropped, and how many planted copies are
     found, by the size of the site and of its template.
     """
-    if corpus is None and not sites:
+    if corpus is None and not sites and real is None:
         raise typer.BadParameter(
-            "give a folder to --corpus, or --sites, or both", param_hint="--corpus"
+            "give a folder to --corpus or --real, or --sites, or several", param_hint="--corpus"
         )
     named, chosen = presets_named(presets or []), tuple(map(parse_plan, plans or PLANS))
     out = out_of(target)
@@ -127,8 +135,60 @@ def bench_quality_command(
             *wanted, pages=pages, presets=named, plans=chosen, keys=keys, seed=seed
         )
         figures |= show_sites(options, out)
+    if real is not None:
+        figures |= show_real_sites(real, seed, out)
     write_figures(stamped(figures), target)
     return 0
+
+
+def show_real_sites(folder: Path, seed: int, out: Console) -> dict[str, object]:
+    """Measure real sites and made-up families of pages, and print the tables; return the
+    figures.
+    """
+    from bench.real_sites import BANDS, measure_families, measure_real_sites
+
+    findings = list(measure_real_sites(folder, seed, note))
+    families = list(measure_families(seed))
+    out.print()
+    out.print(f"{datetime.now(UTC):%Y-%m-%d}; seed: {seed}; the public hash key")
+    out.print("Pages dropped as a copy of another page, and copies found, by threshold:")
+    table = table_of(
+        "site",
+        "thresholds",
+        "lost",
+        "",
+        *(f"versions {band}" for band in BANDS),
+        "edited, one site",
+        "edited, two sites",
+    )
+    for finding in findings:
+        versions = zip(finding.versions_found, finding.versions, strict=True)
+        table.add_row(
+            finding.name,
+            ("titles " if finding.with_titles else "") + finding.thresholds,
+            f"{finding.lost:,} of {finding.pages:,}",
+            f"{finding.lost / finding.pages:.2%}",
+            *(f"{found:,} of {count:,}" if count else "" for found, count in versions),
+            f"{finding.edited_within / finding.edited:.3f}",
+            f"{finding.edited_across / finding.edited:.3f}",
+        )
+    table.print_to(out)
+    out.print()
+    out.print("Made-up families of pages of one site beside one big template:")
+    table = table_of("share", "pages", "lost with titles", "without", "copies, two sites")
+    for family in families:
+        table.add_row(
+            f"{family.share} %",
+            f"{family.pages:,}",
+            number(family.lost_with_titles),
+            number(family.lost_without),
+            f"{family.copies_found:,} of {family.copies:,}",
+        )
+    table.print_to(out)
+    return {
+        "real_sites": [finding.as_json() for finding in findings],
+        "families": [asdict(family) for family in families],
+    }
 
 
 def show_corpora(

@@ -12,7 +12,8 @@ Jaccard with the page to the level wanted.
 
 Invariants: everything follows from the seed; Jaccards are exact, by `demo.truth`, with every page
 of the same site that was kept before. Pages of different sites share no template and are not
-compared: their Jaccard is next to nothing.
+compared: their Jaccard is next to nothing. Pages have a site and no title; copies are on another
+site.
 """
 
 from __future__ import annotations
@@ -303,7 +304,12 @@ def judge_site(
 ) -> SiteFinding:
     """Return what the index does to these pages and then to their copies."""
     texts = [*(pages.texts[place] for place in pages.order), *(copy.text for copy in pages.copies)]
-    documents = [OfflineDocument(str(number).encode(), text) for number, text in enumerate(texts)]
+    hosts = [f"site{pages.site_of(place)}.example" for place in pages.order]
+    hosts += ["copies.example"] * len(pages.copies)
+    documents = [
+        OfflineDocument(str(number).encode(), text, site=host)
+        for number, (text, host) in enumerate(zip(texts, hosts, strict=True))
+    ]
     judged = list(judge_documents(documents, known.recipe, plan, known))
     count = len(pages.order)
     dropped = np.zeros(count, bool)
