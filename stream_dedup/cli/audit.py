@@ -8,10 +8,13 @@ from what is read of the log and of the source. What is still open below a noted
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +24,17 @@ from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.ground.topics import TopicState
-from stream_dedup.kafka import Admin, Bounds, OwnedOffset, SpanReader, group_offsets, topic_bounds
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume.store import RocksStore
+from stream_dedup.kafka import (
+    Admin,
+    Bounds,
+    OwnedOffset,
+    SpanReader,
+    group_offsets,
+    read_log,
+    topic_bounds,
+)
 from stream_dedup.log import epochs
 from stream_dedup.log.frame import unless_damaged
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
@@ -39,6 +52,7 @@ from stream_dedup.proof.findings import (
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
+from stream_dedup.proof.replayed import ReplayedAnswers
 from stream_dedup.proof.scan import KeyedScan, PlainScan
 from stream_dedup.proof.verdicts import AuditedOutputs
 from stream_dedup.settings.settings import Settings
@@ -81,6 +95,20 @@ def audit_command(
             "are.",
         ),
     ] = 1_000_000,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Also have an index judge the log once more, of any size: compare the headers of "
+            "the outputs, and the answers still on `verdicts`.",
+        ),
+    ] = False,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            "--work", metavar="FOLDER", help="Where --verify builds its index, and removes it."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Hold all promises against what Kafka holds, also while the filter runs: each record once, in
@@ -90,7 +118,15 @@ def audit_command(
     """
     started = time.monotonic()
     with progress("reading", None) as advance:
-        report = examine(settings, finished=finished, most=most, scan_max=scan_max, advance=advance)
+        report = examine(
+            settings,
+            finished=finished,
+            most=most,
+            scan_max=scan_max,
+            verify=verify,
+            work=work,
+            advance=advance,
+        )
     if as_json:
         print_json(report.to_fields() | {"seconds": round(time.monotonic() - started, 3)})
     else:
@@ -114,6 +150,7 @@ class AuditReport:
     waiting: int = 0
     in_flight: Waiting = field(default_factory=Waiting)
     unemitted: Waiting = field(default_factory=Waiting)
+    replayed: ReplayedAnswers | None = None
     now_ms: int = 0
 
     @property
@@ -137,6 +174,12 @@ class AuditReport:
             "waiting": self.waiting,
             "representatives_in_flight": self._waiting(self.in_flight),
             "unemitted_representatives": self._waiting(self.unemitted),
+            "judged_again": None
+            if self.replayed is None
+            else {
+                "headers_compared": self.replayed.headers_compared,
+                "answers_compared": self.replayed.answers_compared,
+            },
             "said": dict(self.said),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
             "findings": [
@@ -172,28 +215,35 @@ def examine(
     finished: bool = False,
     most: int = 20,
     scan_max: int = SCAN_MAX,
+    verify: bool = False,
+    work: Path | None = None,
     advance: Advance = lambda _documents, _bytes: None,
 ) -> AuditReport:
     """Hold a filter's topics against its promises.
 
     `finished`: the group should have read all that there is. `most`: how many violations of each
-    kind are told. `scan_max`: verdicts of a log of more documents are not computed anew.
+    kind are told. `scan_max`: verdicts of a log of more documents are not computed anew. `verify`:
+    have an index judge the log too, in a folder below `work`.
 
     Raises:
         ConfigurationError: a topic is missing, or the log is not whole.
         BrokerError: Kafka failed.
         OtherFormatError: the log was written by a newer version.
     """
-    if not settings.judging_mode.delivers:
+    delivers = settings.judging_mode.delivers
+    if not delivers and not verify:
         raise ConfigurationError(
             "In shadow mode nothing leaves, so there are no outputs to audit; compare the answers "
-            "with: stream-dedup replay "
-            "--verify"
+            "with: stream-dedup audit --verify"
         )
     names = settings.topic_names
     findings = Findings(most)
     report = AuditReport(findings, now_ms=int(time.time() * 1000))
-    noted = _note(settings)
+    noted = _note(settings, names.outputs if delivers else (), (names.verdicts,) if verify else ())
+    if verify:
+        report.replayed = _judge_again(settings, noted, report, work, advance)
+    if not delivers:
+        return report
     outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, advance)
     source = noted.topics[names.documents]
     committed = {part: one.offset or 0 for part, one in noted.committed.items()}
@@ -246,10 +296,12 @@ def examine(
     return report
 
 
-def _note(settings: Settings) -> _Noted:
-    """Note the ends of all topics, in the order that makes a live system comparable."""
+def _note(settings: Settings, outputs: Sequence[str], answered: Sequence[str]) -> _Noted:
+    """Note the ends of all topics, in the order that makes a live system comparable: `outputs`,
+    the topics `answered`, the log and the source.
+    """
     names = settings.topic_names
-    wanted = (*names.outputs, names.fingerprints, names.documents)
+    wanted = (*outputs, *answered, names.fingerprints, names.documents)
     admin = Admin(settings)
     topics = admin.describe(wanted)
     missing = [name for name in wanted if name not in topics]
@@ -271,6 +323,30 @@ def _note(settings: Settings) -> _Noted:
             "backup."
         )
     return _Noted(topics, committed, bounds)
+
+
+def _judge_again(
+    settings: Settings, noted: _Noted, report: AuditReport, work: Path | None, advance: Advance
+) -> ReplayedAnswers:
+    """Have an index judge the log, and compare what it gives with what was given."""
+    names = settings.topic_names
+    bounds = noted.bounds[names.fingerprints][0]
+    replayed = ReplayedAnswers(report.findings, bounds.end)
+    for name in names.outputs if settings.judging_mode.delivers else ():
+        for messages in SpanReader(settings, name, noted.bounds[name]).read_messages():
+            for message in messages:
+                replayed.take_output(message)
+    for message in _read(settings, names.verdicts, noted.bounds[names.verdicts], report, advance):
+        replayed.take_answer(message)
+    with (
+        tempfile.TemporaryDirectory(prefix="stream-dedup-audit-", dir=work) as folder,
+        closing(LogIndex(RocksStore(Path(folder) / "index"))) as index,
+    ):
+        for group in read_log(settings, bounds, advance):
+            replayed.judge(group, index.apply(group))
+            index.answered(index.applied)
+    replayed.close()
+    return replayed
 
 
 def _read_log(
@@ -356,7 +432,7 @@ def _print(report: AuditReport, seconds: float) -> None:
         if count > told:
             out.print(f"{kind}: and {count - told:,} more.")
     scans = {"plain": "a plain scan", "keys": "a scan of whole keys"}
-    how = scans.get(report.scan, "nothing: too many for a scan; use stream-dedup replay --verify")
+    how = scans.get(report.scan, "nothing: too many for a scan; use stream-dedup audit --verify")
     rows = [[name, f"{count:,} records"] for name, count in report.records.items()]
     rows += [
         [
@@ -371,6 +447,9 @@ def _print(report: AuditReport, seconds: float) -> None:
         ["in flight", _waiting(report, report.in_flight)],
         ["unemitted", _waiting(report, report.unemitted)],
     ]
+    if (again := report.replayed) is not None:
+        compared = f"{again.headers_compared:,} records, {again.answers_compared:,} answers"
+        rows.append(["judged again", f"{compared} compared with what an index gives"])
     print_table(["", "audit"], rows)
     for name, count in sorted(report.said.items()):
         note(f"{count:,} {_SAID[name]}.")

@@ -14,25 +14,20 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.options import JsonOption, VolumeArgument, VolumeOption, command
-from stream_dedup.cli.replay import read_answers, read_log
 from stream_dedup.ground.errors import (
     ConfigurationError,
-    FormatError,
     InputError,
-    OtherFormatError,
-    VolumeError,
 )
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-from stream_dedup.index import contents, report, snapshot, verify
-from stream_dedup.index.digest import state_digest
+from stream_dedup.index import contents, report, snapshot
+from stream_dedup.index.digest import StateDigest, digest_of, state_digest
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.snapshot import Snapshot
-from stream_dedup.index.volume.layout import answer_key
 from stream_dedup.index.volume.place import volume_in
 from stream_dedup.index.volume.store import RocksStore
 from stream_dedup.inputs.addressed import sentences
-from stream_dedup.kafka import Admin, Bounds, topic_bounds
+from stream_dedup.kafka import Admin, Bounds, read_log, topic_bounds
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import parse_duration
 
@@ -177,14 +172,6 @@ def index_verify_command(
             help="Begin with the newest snapshot instead of the log's first record.",
         ),
     ] = None,
-    first: Annotated[
-        int | None,
-        typer.Option("--from", metavar="N", min=0, help="Compare answers from this log offset on."),
-    ] = None,
-    end: Annotated[
-        int | None,
-        typer.Option("--to", metavar="N", min=0, help="Fold only the records below this offset."),
-    ] = None,
     work: Annotated[
         Path | None,
         typer.Option(
@@ -193,37 +180,47 @@ def index_verify_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends
-    with 1 if they differ.
+    """Judge the log again up to where the volume is, and compare the state digests. Ends with 1 if
+    they differ.
     """
     directory = volume_in(volume or settings.index_dir)
-    with closing(RocksStore(directory, read_only=True)) as store:
-        state = _read(store)
-        applied = state.meta.applied
-        end = applied if end is None else end
-        first = 0 if first is None else first
-        if not 0 <= first <= end <= applied:
-            raise InputError(
-                f"The volume {directory} has applied the log up to offset {applied}, and --from "
-                f"{first} --to {end} is no part "
-                "of that; name offsets in their order, up to there."
-            )
-        name = _log_name(settings)
-        if state.log is not None and state.log != name:
-            raise ConfigurationError(
-                f"The volume {directory} follows the log {state.log!r}, and this cluster's is "
-                f"{name!r}; verify it where it "
-                "belongs."
-            )
-        with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
-            result = _fold_and_compare(
-                settings, store, state, Path(folder) / "fold", snapshots, first, end, name
-            )
+    name = _log_name(settings)
+    with (
+        closing(RocksStore(directory, read_only=True)) as store,
+        contents.damage_refuses_the_volume(),
+    ):
+        state = contents.read(store)
+        stored = digest_of(state)
+    if state.log is not None and state.log != name:
+        raise ConfigurationError(
+            f"The volume {directory} follows the log {state.log!r}, and this cluster's is "
+            f"{name!r}; verify it where it belongs."
+        )
+    with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
+        given = _fold(settings, Path(folder) / "fold", snapshots, state.meta.applied, name)
+    same = stored == given
     if as_json:
-        print_json({"volume": str(directory), "from": first, "to": end, **asdict(result)})
+        print_json(
+            {
+                "volume": str(directory),
+                "log_offset": stored.log_offset,
+                "same": same,
+                "state_digest": stored.digest,
+                "log_gives": given.digest,
+            }
+        )
+    elif same:
+        console().print(
+            f"{directory} is what the log gives up to offset {stored.log_offset:,}: state "
+            f"{stored.digest}."
+        )
     else:
-        _print_comparison(directory, first, end, result)
-    return 1 if result.differences else 0
+        note(
+            f"{directory} is not what the log gives up to offset {stored.log_offset:,}: its state "
+            f"is {stored.digest}, the log gives {given.digest}. Keep a copy for a report; then "
+            "give the index an empty directory, or restore a snapshot that verifies."
+        )
+    return 0 if same else 1
 
 
 def _place(settings: Settings, given: str | None) -> str:
@@ -342,84 +339,28 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
         )
 
 
-def _read(store: RocksStore) -> contents.Contents:
-    with contents.damage_refuses_the_volume():
-        return contents.read(store)
-
-
-def _fold_and_compare(
-    settings: Settings,
-    store: RocksStore,
-    state: contents.Contents,
-    folder: Path,
-    base: str | None,
-    first: int,
-    end: int,
-    name: str,
-) -> verify.Comparison:
+def _fold(settings: Settings, folder: Path, base: str | None, end: int, name: str) -> StateDigest:
+    """Return the state digest that the log gives below offset `end`."""
     if base is not None:
         manifest = snapshot.restore(base, folder, log=name).manifest
         if manifest.applied > end:
             raise InputError(
-                f"The snapshot {base} stands at log offset {manifest.applied}, after {end}, where "
-                "the fold is to end."
+                f"The snapshot {base} is of log offset {manifest.applied}, after {end}, up to "
+                "where the volume has applied the log."
             )
-    names = settings.topic_names
-    result = verify.Comparison()
-    given = verify.GivenAnswers()
-    for offset in state.unanswered:
-        (raw,) = store.get_many([answer_key(offset)])
-        if raw is not None:
-            given.add(offset, raw, "stored in the volume", of_volume=True)
+    fingerprints = settings.topic_names.fingerprints
     with closing(LogIndex(RocksStore(folder))) as index:
         index.bind(name)
-        with progress("folding the log", None) as advance:
-            held = topic_bounds(settings, names.fingerprints, 1)[0]
-            if held.low > index.applied or held.end < end:
-                raise ConfigurationError(
-                    f"The log {names.fingerprints} holds offsets {held.low} to {held.end}, and "
-                    f"{index.applied} to {end} are "
-                    "needed: records of it are gone. Restore the topic; to verify from later on, "
-                    "name where snapshots are with "
-                    "--snapshots."
-                )
-            read_answers(
-                settings,
-                topic_bounds(settings, names.verdicts, 1),
-                given,
-                max(first, index.applied),
-                end,
+        kept = topic_bounds(settings, fingerprints, 1)[0]
+        if kept.low > index.applied or kept.end < end:
+            raise ConfigurationError(
+                f"The log {fingerprints} holds offsets {kept.low} to {kept.end}, and "
+                f"{index.applied} to {end} are needed: records of it are gone. Restore the topic; "
+                "to verify from later on, name where snapshots are with --snapshots."
             )
-            verify.fold(
-                index, read_log(settings, Bounds(index.applied, end), advance), given, first, result
-            )
-    with closing(RocksStore(folder, read_only=True)) as again:
-        try:
-            verify.compare(store, again, result)
-        except OtherFormatError:
-            raise
-        except FormatError as error:
-            raise VolumeError(f"The volume cannot be compared to its end: {error}") from error
-    return result
-
-
-def _print_comparison(volume: Path, first: int, end: int, result: verify.Comparison) -> None:
-    for line in result.lines:
-        console().print(line, soft_wrap=True)
-    for line in result.notes:
-        note(line)
-    answers_from = f" from offset {first}" if first else ""
-    compared = f"{result.answers_compared:,} answers{answers_from}"
-    if result.differences:
-        note(
-            f"{volume}: {result.differences:,} differences from what the log gives up to offset "
-            f"{end:,}. Keep a copy for a "
-            "report; then give the index an empty directory, or restore a snapshot that verifies."
-        )
-    elif result.volume is not None:
-        console().print(
-            f"{volume} is what the log gives up to offset {end:,}: state {result.volume.digest}, "
-            f"{compared}."
-        )
-    else:
-        console().print(f"{volume} agrees with the log up to offset {end:,}: {compared}.")
+        with progress("judging the log again", None) as advance:
+            for group in read_log(settings, Bounds(index.applied, end), advance):
+                index.apply(group)
+                index.answered(index.applied)
+        index.flush()
+        return index.state_digest()

@@ -29,6 +29,7 @@ from stream_dedup.settings.settings import Settings
 # A worker's transactions are ended by Kafka after 30 s; after this time it is not one of them that
 # is waited for.
 _PATIENCE_SECONDS = 60.0
+_GROUP_RECORDS = 64
 _SAMPLE_SECONDS = 30.0
 _CALL_SECONDS = 0.2
 _RECORDS_AT_ONCE = 2000
@@ -230,6 +231,30 @@ class SpanReader(SpansReader):
 
     def __init__(self, settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> None:
         super().__init__(settings, {(topic, part): [span] for part, span in bounds.items()})
+
+
+def read_log(
+    settings: Settings, bounds: Bounds, advance: Callable[[int, int], None]
+) -> Iterator[list[tuple[int, int, bytes | None]]]:
+    """Yield the log records within the bounds, as (log offset, LogAppendTime, bytes), in groups
+    that are judged at once.
+
+    Raises:
+        BrokerError: one cannot be read, or they do not come.
+    """
+    for messages in SpanReader(
+        settings, settings.topic_names.fingerprints, {0: bounds}
+    ).read_messages():
+        for one in messages:
+            if isinstance(one, Unreadable):
+                raise BrokerError(
+                    f"The record {one.at} of the log cannot be read: {one.why}. Restore the topic "
+                    "from a backup."
+                )
+        for first in range(0, len(messages), _GROUP_RECORDS):
+            part = messages[first : first + _GROUP_RECORDS]
+            yield [(one.offset, one.timestamp_ms or 0, one.value) for one in part]
+            advance(0, sum(len(one.value or b"") for one in part))
 
 
 def sample(

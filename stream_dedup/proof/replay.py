@@ -23,7 +23,7 @@ from stream_dedup.index.rules.window import Window
 from stream_dedup.log import answers, records
 from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.frame import unless_damaged
-from stream_dedup.log.records import Batch, Control, Release
+from stream_dedup.log.records import Batch, Control
 from stream_dedup.settings.units import parse_duration
 
 _NUMBERS: Final = (
@@ -274,12 +274,6 @@ def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple
     """Yield (log offset, batch) of those records that are one."""
     records_of = ((offset, unless_damaged(records.decode, raw)) for offset, _, raw in group)
     return ((offset, record) for offset, record in records_of if isinstance(record, Batch))
-
-
-def releases_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
-    """Yield (log offset, the released document as a batch) of those records that are releases."""
-    records_of = ((offset, unless_damaged(records.decode, raw)) for offset, _, raw in group)
-    return ((offset, record.batch) for offset, record in records_of if isinstance(record, Release))
 
 
 def _answers(

@@ -90,9 +90,10 @@ def test_replay_gives_what_was_given(
         code = call()
         return code, json.loads(capsys.readouterr().out)
 
-    code, verified = result(lambda: replay.run_verify(crawl.settings, None, 5, as_json=True))
-    assert (code, verified["differences"], verified["headers_compared"]) == (0, 0, 1500)
-    assert verified["answers_compared"] > 0
+    verified = audit.examine(crawl.settings, verify=True)
+    assert verified.replayed is not None
+    assert (verified.findings.shown, verified.replayed.headers_compared) == ([], 1500)
+    assert verified.replayed.answers_compared > 0
     code, classic = result(
         lambda: replay.show_diff(crawl.settings, ["plan=classic"], None, 5, as_json=True)
     )
@@ -111,9 +112,9 @@ def test_replay_gives_what_was_given(
         one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near"
     )
     write(crawl, again(near, dedup_distance=b"3,5"))
-    code, damaged = result(lambda: replay.run_verify(crawl.settings, None, 5, as_json=True))
-    assert (code, damaged["differences"]) == (1, 1)
-    assert "dedup.distance is '3,5', not" in damaged["lines"][0]
+    damaged = audit.examine(crawl.settings, verify=True, scan_max=0)
+    said = "has not the headers that the index gives for"
+    assert sum(said in one.sentence for one in damaged.findings.shown) == 1
 
 
 def test_dead_letters_go_back_once(

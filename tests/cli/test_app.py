@@ -124,7 +124,6 @@ def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
         ["config", "show", "--set", "group"],
         ["config", "show", "--set", "=x"],
         ["replay"],
-        ["replay", "--verify", "--diff", "plan=classic"],
     ],
 )
 def test_wrong_usage_ends_with_2(run: Callable[..., Any], arguments: list[str]) -> None:

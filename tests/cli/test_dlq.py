@@ -113,4 +113,4 @@ def test_a_shadow_has_nothing_to_audit(run: Callable[..., Any]) -> None:
     ended = run("audit", "--set", "mode=shadow", "-b", "localhost:1")
 
     assert ended.code == 78
-    assert "replay --verify" in ended.words
+    assert "audit --verify" in ended.words
