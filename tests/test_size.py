@@ -9,12 +9,12 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_786
+WHOLE = 33_746
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
     "checks": 703,
-    "cli": 3_584,
+    "cli": 3_581,
     "console": 1_349,
     "control": 838,
     "demo": 1_060,
@@ -28,7 +28,7 @@ CEILINGS = {
     "local": 1_378,
     "log": 1_090,
     "machine": 272,
-    "proof": 1_837,
+    "proof": 1_800,
     "search": 1_247,
     "service": 1_036,
     "settings": 703,

@@ -1,22 +1,22 @@
-"""`dlq show` and `dlq redrive`: dead letters listed, and sent back to where they came from, each
-once.
+"""`dlq show` and `dlq redrive`: dead letters listed, and sent back to where they came from.
 
 A letter that is sent back becomes a new record at the end of its source partition, as it first
-came. What was sent back is recorded as committed offsets of the group `GROUP-redrive`, in the
-transaction that sends: below a partition's offset every letter is settled, but those that its
-metadata names as left behind (a filter passed them over, or they lack a part of their record).
+came. The group `GROUP-redrive` commits, in the transaction that sends, the offset of the first
+letter that a filter left; the next run begins there. So no letter is skipped, and those sent from
+behind that offset may be sent again: the filter then judges them `unchanged`. A letter that lacks a
+part of its record holds nobody up.
 
 The order: take the transactional id, which ends what a killed run left open and fences one beside
 this; read the committed offsets; read the letters; for each transaction outputs, then offsets.
 After an unclear end both are read again.
 
-Invariants: a letter is sent back at most once, also where programs are killed; nothing is sent
-without `--yes`.
+Invariants: below the committed offset every letter was sent back, or cannot be; without a filter
+each is sent back once, also where programs are killed; nothing is sent without `--yes`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -30,7 +30,7 @@ from stream_dedup.cli.options import (
     StagesOption,
     command,
 )
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.kafka import (
     Admin,
@@ -45,13 +45,11 @@ from stream_dedup.kafka import (
 )
 from stream_dedup.log import headers
 from stream_dedup.proof.content import split_dead_letter
-from stream_dedup.proof.letters import Letter, RedriveProgress, letter_of, redrive_group
+from stream_dedup.proof.letters import Letter, letter_of, redrive_group
 from stream_dedup.settings.settings import Settings
 
 _AT_ONCE = 1000
 _ATTEMPTS = 5
-# Kafka keeps 4096 bytes of metadata unless the broker says otherwise.
-_METADATA_MAX = 4000
 
 
 @command("dlq show", example="stream-dedup dlq show --stage decode --limit 20")
@@ -69,7 +67,7 @@ def dlq_show_command(
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)
     bounds = topic_bounds(settings, topic, partitions)
-    settled = _progress(settings, topic, partitions)
+    begins = _begins(settings, topic, partitions)
     shown: list[Letter] = []
     counts: Counter[tuple[str, str]] = Counter()
     for letter in _letters(settings, topic, bounds):
@@ -83,9 +81,7 @@ def dlq_show_command(
     if as_json:
         for one in shown:
             print_json(
-                _fields(
-                    one, is_settled=settled[one.message.partition].is_settled(one.message.offset)
-                )
+                _fields(one, is_settled=one.message.offset < begins.get(one.message.partition, 0))
             )
         return 0
     rows = [
@@ -95,7 +91,7 @@ def dlq_show_command(
             one.stage or "-",
             one.error_class or "-",
             f"{one.size:,}",
-            "yes" if settled[one.message.partition].is_settled(one.message.offset) else "-",
+            "yes" if one.message.offset < begins.get(one.message.partition, 0) else "-",
             one.why,
         ]
         for one in shown
@@ -126,8 +122,8 @@ def dlq_redrive_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Send dead letters back to `documents` as they first came, each at most once, also where
-    programs are killed meanwhile.
+    """Send dead letters back to `documents` as they first came, from the first that was not sent
+    back.
 
     Correct first what made them dead letters: each is judged as a new document.
     """
@@ -191,27 +187,20 @@ class _Redrive:
         """Send what is meant, in transactions; return the letters that were, or would be, sent."""
         sent: list[Letter] = []
         for attempt in range(_ATTEMPTS):
-            progress = _progress(self.settings, self.topic, self.partition + 1)[self.partition]
-            chosen, passed = self._choose(progress, Counter() if attempt else totals, len(sent))
+            begin = _begins(self.settings, self.topic, self.partition + 1).get(self.partition, 0)
+            chosen, left = self._choose(begin, Counter() if attempt else totals, len(sent))
             is_clear = True
             for first in range(0, len(chosen), _AT_ONCE):
                 part = chosen[first : first + _AT_ONCE]
-                after = progress.after([one.message.offset for one in part], passed)
-                if len(after.metadata) > _METADATA_MAX:
-                    raise InputError(
-                        f"The letters of {self.topic}-{self.partition} that this filter passes "
-                        "over stand in too many places "
-                        f"to be recorded. Sent back before: {totals['letters']:,}. Widen the "
-                        "filter, or go in "
-                        "steps with --limit."
-                    )
+                after = max(begin, min(left, part[-1].message.offset + 1))
                 if transactions is not None:
                     is_clear = self._write(transactions, stamp, part, after)
                     if not is_clear:
+                        totals["twice"] += sum(one.message.offset >= after for one in part)
                         break
-                progress = after
                 sent += part
                 totals["letters"] += len(part)
+                totals["again"] += sum(one.message.offset >= after for one in part)
             if is_clear:
                 return sent
         raise BrokerError(
@@ -220,26 +209,24 @@ class _Redrive:
             "command again; it goes on where this ended."
         )
 
-    def _choose(
-        self, progress: RedriveProgress, totals: Counter[str], sent: int
-    ) -> tuple[list[Letter], list[int]]:
-        """Return the letters to send, and the offsets of all others that are not settled."""
+    def _choose(self, begin: int, totals: Counter[str], sent: int) -> tuple[list[Letter], int]:
+        """Return the letters to send from offset `begin` on, and the offset of the first that is
+        left.
+        """
         chosen: list[Letter] = []
-        passed: list[int] = []
-        for letter in _letters(self.settings, self.topic, {self.partition: self.bounds}):
-            offset = letter.message.offset
-            if progress.is_settled(offset):
-                totals["before"] += 1
-                continue
+        low, end = self.bounds
+        left = end
+        bounds = Bounds(min(max(low, begin), end), end)
+        for letter in _letters(self.settings, self.topic, {self.partition: bounds}):
             why = self._unfit(letter)
             is_full = self.limit is not None and len(chosen) + sent >= self.limit
-            if why or is_full or not self.wanted.takes(letter):
-                passed.append(offset)
-                if why:
-                    totals[why] += 1
+            if why:
+                totals[why] += 1
+            elif is_full or not self.wanted.takes(letter):
+                left = min(left, letter.message.offset)
             else:
                 chosen.append(letter)
-        return chosen, passed
+        return chosen, left
 
     def _unfit(self, letter: Letter) -> str:
         if letter.is_cut:
@@ -253,11 +240,11 @@ class _Redrive:
         transactions: TransactionalOutput,
         stamp: GroupStamp,
         part: Sequence[Letter],
-        after: RedriveProgress,
+        after: int,
     ) -> bool:
         result = transactions.run(
             [original(one) for one in part],
-            [(self.topic, self.partition, after.offset, after.metadata)],
+            [(self.topic, self.partition, after, "")],
             stamp.read_metadata(),
         )
         if result.refused:
@@ -309,13 +296,10 @@ def _existing(settings: Settings, topic: str) -> tuple[bytes, int]:
     return found[topic]
 
 
-def _progress(settings: Settings, topic: str, partitions: int) -> dict[int, RedriveProgress]:
+def _begins(settings: Settings, topic: str, partitions: int) -> dict[int, int]:
+    """Return the offset at which a run begins, of each partition that has had one."""
     found = group_offsets(settings, redrive_group(settings.group), topic, partitions)
-    progress: dict[int, RedriveProgress] = defaultdict(RedriveProgress)
-    progress.update(
-        {part: RedriveProgress.parse(one.offset, one.metadata) for part, one in found.items()}
-    )
-    return progress
+    return {part: one.offset for part, one in found.items() if one.offset is not None}
 
 
 def _fields(letter: Letter, *, is_settled: bool) -> dict[str, Any]:
@@ -353,7 +337,8 @@ def _print(
             {
                 "letters": totals["letters"],
                 "sent": is_sent,
-                "sent_before": totals["before"],
+                "may_be_sent_again": totals["again"],
+                "sent_twice_at_most": totals["twice"],
                 "unfit": {name.replace(" ", "_"): count for name, count in unfit.items()},
                 "sources": [one.source for one in rows],
             }
@@ -375,8 +360,13 @@ def _print(
     }
     for name, count in unfit.items():
         note(f"{count:,} stay: they {reasons[name]}.")
-    if totals["before"]:
-        note(f"{totals['before']:,} were sent back before.")
+    if totals["again"]:
+        note(
+            f"{totals['again']:,} of them are behind a letter that is left: a run that takes both "
+            "sends them again, and they are judged unchanged."
+        )
+    if totals["twice"]:
+        note(f"A transaction ended unclear: at most {totals['twice']:,} were sent twice.")
     if is_sent:
         note(
             f"{totals['letters']:,} dead letters were sent back to {names.documents}; each is "

@@ -26,7 +26,7 @@ from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.insights.signals import reading_group
 from stream_dedup.kafka import KeptAdmin, sample
-from stream_dedup.proof.letters import Letter, RedriveProgress, letter_of, redrive_group
+from stream_dedup.proof.letters import Letter, letter_of, redrive_group
 from stream_dedup.settings.settings import Settings
 
 LETTERS: Final = 2_000
@@ -121,13 +121,13 @@ class Attention:
         topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
         ends = self._kafka.ask(partial(ends_of, (topic,)))
         committed = self._kafka.ask(lambda admin: admin.committed_or_last_known(group))
-        progress = {key: RedriveProgress.parse(*committed.get(key, (None, None))) for key in ends}
         spans, is_whole = _newest(ends, LETTERS)
         letters = [letter_of(one) for one in all_of(sample(self._settings, spans))]
         letters.sort(key=lambda one: one.message.timestamp_ms or 0, reverse=True)
 
         def is_sent(one: Letter) -> bool:
-            return progress[topic, one.message.partition].is_settled(one.message.offset)
+            begin, _ = committed.get((topic, one.message.partition), (None, None))
+            return one.message.offset < (begin or 0)
 
         counts = Counter((one.stage, one.error_class) for one in letters)
         left = Counter((one.stage, one.error_class) for one in letters if not is_sent(one))

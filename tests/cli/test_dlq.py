@@ -3,8 +3,6 @@ gap."""
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +10,8 @@ import pytest
 
 from stream_dedup.cli.dlq import Filter, original
 from stream_dedup.ground.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
-from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.log import headers
-from stream_dedup.proof.letters import RedriveProgress, letter_of
+from stream_dedup.proof.letters import letter_of
 
 
 def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234) -> Message:
@@ -82,30 +79,6 @@ def test_filters_look_at_stage_class_and_reason() -> None:
     assert not Filter(("size",)).takes(letter)
     assert not Filter((), ("ValueError",)).takes(letter)
     assert not Filter((), (), "timestamp").takes(letter)
-
-
-def test_progress_settles_each_letter_once() -> None:
-    """Runs with random filters send each letter once, over any order of runs, and the text to
-    commit says it all."""
-    chance = random.Random(os.environ["TEST_SEED"])
-    for _ in range(50):
-        letters = sorted(chance.sample(range(300), 60))
-        progress, sent = RedriveProgress(), []
-        for _ in range(8):
-            progress = (
-                RedriveProgress.parse(progress.offset, progress.metadata)
-                if progress.offset
-                else progress
-            )
-            waiting = [one for one in letters if not progress.is_settled(one)]
-            chosen = [one for one in waiting if chance.random() < 0.4]
-            sent += chosen
-            progress = progress.after(chosen, [one for one in waiting if one not in chosen])
-        assert len(sent) == len(set(sent))
-        assert [one for one in letters if progress.is_settled(one)] == sorted(sent)
-    assert RedriveProgress.parse(None, None) == RedriveProgress(), "nothing was sent"
-    with pytest.raises(ConfigurationError, match="metadata that this program does not write"):
-        RedriveProgress.parse(3, "")
 
 
 def test_a_shadow_has_nothing_to_audit(run: Callable[..., Any]) -> None:

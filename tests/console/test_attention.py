@@ -151,7 +151,7 @@ def test_dead_letters_count_until_they_are_sent_back(
     for kind in ("decode", "decode", "fetch"):
         cluster.add_letter(kind, "Bad class")
     assert said(looking) == ["Dead letters that were not sent back: 3 (stage decode, fetch)."]
-    cluster.redriven = {("dlq.documents", 0): (2, "stream-dedup left=1")}
+    cluster.redriven = {("dlq.documents", 0): (1, "")}
 
     found = looking().letters()
 
@@ -165,7 +165,7 @@ def test_dead_letters_count_until_they_are_sent_back(
         ("dlq.documents-0@1", "documents-0@7", False),
         ("dlq.documents-0@0", "documents-0@7", True),
     ]
-    cluster.redriven = {("dlq.documents", 0): (3, "stream-dedup left=")}
+    cluster.redriven = {("dlq.documents", 0): (3, "")}
     assert said(looking) == []
 
 
