@@ -105,7 +105,7 @@ def dedup(
             }
         source = list(source) if isinstance(source, Iterator) else source
     made_by = _recipe(recipe, vector)
-    named = _Names(text, id, vector, site, title)
+    named = _ColumnNames(text, id, vector, site, title)
     rows = _rows(source, named, made_by, allows_nulls=nulls != "error")
     judged = judge_documents(rows.documents(), made_by, plan_of(plan, similarity, made_by))
     columns = _columns(judged, rows.ids)
@@ -153,7 +153,7 @@ def prints(
     from stream_dedup.local.columns import table_of  # noqa: PLC0415 - which needs pyarrow
 
     made_by = _recipe(recipe, vector)
-    rows = _rows(source, _Names(text, id, vector, site, title), made_by)
+    rows = _rows(source, _ColumnNames(text, id, vector, site, title), made_by)
     batch = PrintedBatch.joined(made_by, list(fingerprinted(rows.documents(), made_by)))
     if rows.others:
         warn_caller(not_read(rows.others))
@@ -223,7 +223,7 @@ def _recipe(recipe: Recipe | str | None, vector: str | None) -> Recipe:
     return made_by
 
 
-class _Names(NamedTuple):
+class _ColumnNames(NamedTuple):
     """What a caller names the columns."""
 
     text: str
@@ -235,7 +235,7 @@ class _Names(NamedTuple):
 
 def _rows(
     source: object,
-    named: _Names,
+    named: _ColumnNames,
     recipe: Recipe,
     *,
     allows_nulls: bool = False,
