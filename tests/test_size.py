@@ -9,14 +9,14 @@ from pathlib import Path
 import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
-WHOLE = 33_746
+WHOLE = 33_773
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 CEILINGS = {
     "broker": 512,
     "checks": 703,
-    "cli": 3_581,
+    "cli": 3_477,
     "console": 1_349,
-    "control": 838,
+    "control": 969,
     "demo": 1_060,
     "fingerprinting": 2_795,
     "ground": 1_676,

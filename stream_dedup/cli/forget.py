@@ -1,31 +1,15 @@
-"""`forget`: the representatives of an id taken down, by a control record that every index carries
-out.
-"""
+"""`forget`: what is kept of an id taken down. The work: `control.forgetting`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated
 
 import typer
 
 from stream_dedup.cli.options import DryRunOption, JsonOption, command
-from stream_dedup.control import declaration
-from stream_dedup.control.forget import KnownId, log_form
-from stream_dedup.control.orders import append, log_names
-from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.printable import printable
-from stream_dedup.ground.terminal import note, print_json, print_table, progress
-from stream_dedup.ground.topics import TopicNames
-from stream_dedup.kafka import Admin, read_whole
-from stream_dedup.log.records import Control, encode_control
-from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.control.forgetting import forget
+from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.settings.settings import Settings
-from stream_dedup.settings.units import format_duration
-
-# RocksDB rewrites each file that is older (its option `ttl`).
-_ROCKSDB_DAYS: Final = 30
 
 
 @command("forget", example="stream-dedup forget https://example.org/page --dry-run")
@@ -43,60 +27,33 @@ def forget_command(
 
     What stays, where and until when, is printed.
     """
-    if not identifier:
-        raise InputError("An empty id is nobody's, so there is nothing to forget.")
-    recipe = recipe_of(settings)
-    names = log_names(settings)
-    declaration.follow(settings, names, recipe, begins=False)
-    known = KnownId(
-        log_form(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key)
-    )
-    with progress("looking for it in the log", None) as advance:
-        for log_offset, record in read_whole(settings, names.fingerprints, advance):
-            known.fold(log_offset, record)
-    if not known.documents:
-        raise InputError(
-            f"The log {names.fingerprints} has no document with the id {printable(identifier)!r}; "
-            "nothing was written. An "
-            "id is the record's key, or what stands at STREAM_DEDUP_ID_FIELD, written exactly so."
-        )
-    written = None
-    if known.since and not dry_run:
-        written = append(
-            settings, names, encode_control(Control("forget", {"ids": [known.id.hex()]}))
-        )
-    kept = {
-        name: topic.config
-        for name, topic in Admin(settings)
-        .describe([names.documents, *names.outputs, names.fingerprints, names.verdicts])
-        .items()
-    }
-    stays = remains(names, kept, settings.log_ids)
-    last = known.forgotten_at[-1] if known.forgotten_at else None
+    found = forget(settings, identifier, dry_run=dry_run)
     if as_json:
         print_json(
             {
                 "id": identifier,
-                "documents": known.documents,
-                "since_forgotten": known.since,
-                "forgotten_at": last,
-                "log_offset": written,
-                "stays": [one._asdict() for one in stays],
+                "documents": found.documents,
+                "since_forgotten": found.since,
+                "forgotten_at": found.forgotten_at,
+                "log_offset": found.log_offset,
+                "stays": [one._asdict() for one in found.stays],
             }
         )
     else:
         print_table(
             ["id", "documents in the log", "since it was last forgotten"],
-            [[identifier, str(known.documents), str(known.since)]],
+            [[identifier, str(found.documents), str(found.since)]],
         )
-        print_table(["what stays", "of it", "until"], [list(one) for one in stays])
-    if written is not None:
+        print_table(["what stays", "of it", "until"], [list(one) for one in found.stays])
+    if found.log_offset is not None:
         note(
-            f"Written at log offset {written}; each index, and the search, forgets it when it "
+            f"Written at log offset {found.log_offset}; each index, and the search, forgets it when it "
             "comes there."
         )
-    elif not known.since:
-        note(f"Nothing was written: it was forgotten at log offset {last}, and has not come again.")
+    elif not found.since:
+        note(
+            f"Nothing was written: it was forgotten at log offset {found.forgotten_at}, and has not come again."
+        )
     else:
         note("Nothing was written (--dry-run).")
     if settings.log_ids == "plain":
@@ -105,65 +62,3 @@ def forget_command(
             "and keeps them."
         )
     return 0
-
-
-class Remains(NamedTuple):
-    """What stays of a forgotten id: where, what of it, until when."""
-
-    where: str
-    what: str
-    until: str
-
-
-def remains(
-    names: TopicNames, config: Mapping[str, Mapping[str, str]], log_ids: str
-) -> list[Remains]:
-    """Return what `forget` does not take; `config` holds the settings of the topics that exist, by
-    name.
-    """
-    whole = "its records, whole"
-    id_there = "the id" if log_ids == "plain" else "a keyed digest of the id"
-    topics = [
-        (names.documents, whole),
-        *((name, whole) for name in names.outputs),
-        (names.fingerprints, f"{id_there}, and fingerprints that tell no word"),
-        (names.verdicts, f"{id_there}, where it was the kept document's"),
-    ]
-    found = [
-        Remains(name, what, _kept_until(config[name])) for name, what in topics if name in config
-    ]
-    return [
-        *found,
-        Remains(
-            "the index's volume",
-            "old bytes that nobody reads",
-            f"RocksDB drops them within {_ROCKSDB_DAYS} days",
-        ),
-        Remains(
-            "snapshots of the index",
-            f"{id_there}, with its fingerprint",
-            "they are deleted; one that is taken later has nothing of it",
-        ),
-        Remains(
-            "the search's volume",
-            "old bytes that nobody reads",
-            "the engine merges the files in which they lie; at once: delete the volume, it is "
-            "filled anew without them",
-        ),
-    ]
-
-
-def _kept_until(config: Mapping[str, str]) -> str:
-    if "compact" in config.get("cleanup.policy", ""):
-        return "another record of its key replaces it"
-    kept_ms, most_bytes = (
-        int(config.get("retention.ms", "-1")),
-        int(config.get("retention.bytes", "-1")),
-    )
-    times = (
-        [f"{format_duration(timedelta(milliseconds=kept_ms))} after its time"]
-        if kept_ms >= 0
-        else []
-    )
-    sizes = [f"{most_bytes / 1e9:.1f} GB came after it in its partition"] if most_bytes >= 0 else []
-    return ", or ".join([*times, *sizes]) or "for ever"

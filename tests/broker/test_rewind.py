@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.cli.rewind import rewind_group
 from stream_dedup.console.outputs import waiting
 from stream_dedup.control.orders import OrderDependencies
+from stream_dedup.control.rewinding import rewind_group
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka import Admin

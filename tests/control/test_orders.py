@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.cli.forget import remains
 from stream_dedup.control.forget import KnownId, log_form
+from stream_dedup.control.forgetting import remains
 from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.control.release import Trace, Traces
 from stream_dedup.control.seed import SeedProgress, file_source

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from stream_dedup.checks.declaration import reading_of
-from stream_dedup.cli.rewind import rewind_group
 from stream_dedup.control.releasing import release
+from stream_dedup.control.rewinding import rewind_group
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, InputError
