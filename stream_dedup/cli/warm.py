@@ -27,7 +27,14 @@ from stream_dedup.ground.plan import PLANS
 from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.rules.copies import Copies, CopyCounts
 from stream_dedup.index.tables.neighbours import Neighbours
-from stream_dedup.index.tables.rows import FULL, Columns, StoredRows, no_columns, take_rows
+from stream_dedup.index.tables.rows import (
+    FULL,
+    ORIGIN_BYTES,
+    Columns,
+    StoredRows,
+    no_columns,
+    take_rows,
+)
 from stream_dedup.index.tables.tags import crcs_of
 from stream_dedup.index.volume.layout import row_type
 from stream_dedup.index.volume.memory import MemoryStore
@@ -68,7 +75,7 @@ def use_index() -> None:
     """Judge, find, remove, load and lay out anew, for every plan."""
     for plan in PLANS.values():
         limbs = -(-plan.width // 64)
-        batch = no_columns(limbs, _DOCUMENTS, SKETCH_BYTES)
+        batch = no_columns(limbs, _DOCUMENTS, SKETCH_BYTES + ORIGIN_BYTES)
         for row in range(_DOCUMENTS):
             batch.prints[row] = row * 0x0123456789ABCDEF
             batch.digests[row] = row
