@@ -1,5 +1,5 @@
 """Which copy of a representative is best, a second time and plainly
-(docs/decisions/023-which-copy-is-best.md).
+(docs/decisions/index.md, 023).
 """
 
 from __future__ import annotations
