@@ -32,6 +32,7 @@ from stream_dedup import (
 )
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.ground.errors import ConfigurationError, InputError, StoreError
+from stream_dedup.ground.hosts import site_of
 from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.volume.store import RocksStore
@@ -90,7 +91,10 @@ def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None
     pages = mini_crawl(3, 200)
     expected = list(
         judge_documents(
-            [OfflineDocument(page.id.encode(), page.text) for page in pages],
+            [
+                OfflineDocument(page.id.encode(), page.text, site=site_of(page.id.encode()))
+                for page in pages
+            ],
             Recipe(),
             parse("bands"),
         )
@@ -152,12 +156,12 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             Index(tmp_path / "a")
     with pytest.raises(ConfigurationError, match="open it with the recipe"):
         Index(tmp_path / "a", recipe=other)
-    with pytest.raises(ConfigurationError, match="plan"):
-        Index(tmp_path / "a", plan="classic")
     with pytest.raises(ConfigurationError, match="cannot be compared"):
         fingerprint("a").distance(fingerprint("a", other))
-    with pytest.raises(ConfigurationError, match="bits"):
-        Index(plan=Plan(width=256, blocks=16, radius=1, threshold=20))
+    wide = Plan(width=256, blocks=16, radius=1, threshold=20)
+    for path in (None, tmp_path / "a"):
+        with pytest.raises(ConfigurationError, match="bits"):
+            Index(path, plan=wide)
     with Index(tmp_path / "a") as index:
         assert len(index) == 0
     store = RocksStore(tmp_path / "b")
@@ -215,16 +219,91 @@ def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
     with Index(tmp_path / "a", similarity=0.95), Index() as usual:
         usual.add("1", one)
         assert [(match.id, match.similarity) for match in usual.query(other)] == [("1", alike)]
-    with pytest.raises(ConfigurationError, match="open it without a plan and a similarity"):
-        Index(tmp_path / "a", similarity=0.7)
-    for refused in (1.5, 0.123, "much", 0):
+    for refused in (1.5, "much", 0, 0.001):
         with pytest.raises(ConfigurationError, match=r"a share from 0.01 to 1, in hundredths"):
             Index(similarity=refused)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"such as 0.65 or 0.66, not '0.655'"):
+        Index(similarity=0.655)
     with pytest.raises(ConfigurationError, match="compares no sketches"):
         dedup([one], plan="classic", similarity=0.7)
     with Index(recipe=Recipe("chars")) as index:
         index.add("1", one)
         assert [(match.id, match.similarity) for match in index.query(one)] == [("1", None)]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"similarity": 0.95},
+        {"similarity": 0.5},
+        {"plan": "classic"},
+        {"plan": "128:4:0:28~16:75%:64"},
+        {"plan": "bands"},
+    ],
+    ids=str,
+)
+def test_an_index_on_a_path_judges_by_what_is_asked_later(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    """Another similarity or plan holds from then on, over what is kept: by its predicate, the
+    earliest one that is near is named."""
+    words = [f"word{number}" for number in range(200)]
+    texts = [
+        " ".join(
+            [
+                *words[:100],
+                *(f"other{number}" for number in range(changed)),
+                *words[100 + changed :],
+            ]
+        )
+        for changed in (0, 2, 6, 12, 20, 30, 45)
+    ]
+    with Index(tmp_path / "a", similarity=1) as index:
+        assert {answer.reason for answer in index.add_many(enumerate(texts[::2]))} == {"new"}
+    with Index(tmp_path / "a", **asked) as index:
+        plan = index.plan
+    with Index(tmp_path / "a") as index:
+        assert index.plan == plan
+        probes = [(100 + number, f"{text} more") for number, text in enumerate(texts)]
+        found = [(answer.reason, answer.of) for answer in index.add_many(probes)]
+
+    kept = {str(number): fingerprint(text) for number, text in enumerate(texts[::2])}
+    expected: list[tuple[str, str | None]] = []
+    for number, text in probes:
+        added = fingerprint(text)
+        near = [
+            name
+            for name, one in kept.items()
+            if plan.within_reach(
+                int(added.hex, 16),
+                int(one.hex, 16),
+                (added.features, one.features),
+                (added.sketch, one.sketch),
+            )
+        ]
+        expected.append(("near", near[0]) if near else ("new", None))
+        kept |= {} if near else {str(number): added}
+    assert found == expected
+    assert ("near", "0") in found
+
+
+def test_a_whole_number_is_an_id() -> None:
+    """It is kept as its digits, and found by either; a truth value is none."""
+    with Index() as index:
+        answers = index.add_many([(7, LONG), (np.int64(8), LONG)])
+
+        assert [(answer.id, answer.of) for answer in answers] == [("7", None), ("8", "7")]
+        assert index.add("7", LONG).reason == "unchanged"
+        assert (7 in index, "7" in index, True in index, 7.0 in index) == (True, True, False, False)
+        with pytest.raises(InputError, match="a text or a whole number, and a bool"):
+            index.add(True, LONG)
+        assert index.remove(7) == 1
+
+
+def test_a_plan_is_made_of_its_name_as_a_recipe_is() -> None:
+    assert Plan("bands") is PLANS["bands"]  # type: ignore[call-arg, arg-type]
+    with pytest.raises(ConfigurationError, match="did you mean 'bands'"):
+        Plan("bandz")  # type: ignore[call-arg, arg-type]
 
 
 def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
@@ -303,10 +382,19 @@ def test_a_print_keeps_its_value() -> None:
 @pytest.mark.parametrize(
     ("use", "sentence"),
     [
-        (lambda index: index.add(5, "a text"), "^An id must be a text, and an int was given"),
+        (
+            lambda index: index.add(5.0, "a text"),
+            "^An id must be a text or a whole number, and a float was given",
+        ),
         (lambda index: index.add("", "a text"), "^An id is needed; an empty one is nobody's"),
-        (lambda index: index.add(None, "a text"), "^An id must be a text, and None was given"),
-        (lambda index: index.add(b"id", "a text"), "^An id must be a text, and a bytes was given"),
+        (
+            lambda index: index.add(None, "a text"),
+            "^An id must be a text or a whole number, and None was given",
+        ),
+        (
+            lambda index: index.add(b"id", "a text"),
+            "^An id must be a text or a whole number, and a bytes was given",
+        ),
         (lambda index: index.add("id", None), "^A text or a Print is needed, and None was given"),
         (
             lambda index: index.add("id", b"a text"),
@@ -325,7 +413,10 @@ def test_a_print_keeps_its_value() -> None:
             lambda index: index.query_many("a text"),
             "^The contents must be a column or a list, and a str was given",
         ),
-        (lambda index: index.remove(5), "^An id must be a text, and an int was given"),
+        (
+            lambda index: index.remove([5]),
+            "^An id must be a text or a whole number, and a list was given",
+        ),
         (
             lambda _: fingerprint("a", recipe=5),
             "^A recipe must be a Recipe, or written as one, such as 'words', and an int was",
@@ -359,8 +450,8 @@ def test_a_print_keeps_its_value() -> None:
             "^Row 0: A pair of an id and a text or Print is needed, and an int was given",
         ),
         (
-            lambda index: index.add_many([(5, "b")]),
-            "^Row 0: An id must be a text, and an int was given",
+            lambda index: index.add_many([(5.0, "b")]),
+            "^Row 0: An id must be a text or a whole number, and a float was given",
         ),
     ],
 )

@@ -61,6 +61,7 @@ from stream_dedup.ground.terminal import (
     progress,
 )
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume.contract import Store
 from stream_dedup.index.volume.memory import MemoryStore
 from stream_dedup.inputs.columnar import columns_of, need_pyarrow
 from stream_dedup.inputs.decoder import PLAIN_TEXT, DecodedDocument, Decoder
@@ -258,6 +259,11 @@ class CheckTask:
             sum(file.size_bytes for file in (*self.files, *self.old)),
         )
 
+    def open_index(self, store: Store) -> LogIndex:
+        """Return the index on a store, which judges as the settings ask."""
+        settings = self.settings
+        return open_index(store, self.recipe, settings.plan, **settings.similarities)
+
     def batches(
         self,
         files: Sequence[SourceFile],
@@ -326,7 +332,7 @@ class CheckTask:
         """Return the verdicts on all documents, which are read once for that; what is said is said
         of the old files only.
         """
-        index = open_index(MemoryStore(), self.recipe, self.settings.judging_plan)
+        index = self.open_index(MemoryStore())
         self.take_old(index, remarks, lost, advance)
         batches = self.batches(self.files, deque(), Remarks(self.settings), advance, self.keep)
         return judge_ranked(batches, self.recipe, index)
@@ -431,7 +437,7 @@ def check_files(
                 )
         store = stack.enter_context(closing(store_at(folder)))
         advance = stack.enter_context(task.progress())
-        index = open_index(store, task.recipe, task.settings.judging_plan)
+        index = task.open_index(store)
         task.take_old(index, remarks, lost, advance)
         for files in [task.files] if write is None else [[file] for file in task.files]:
             pending: Pending = deque()
@@ -493,7 +499,7 @@ def _check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
             )
             judge: Judge
             if task.keep == FIRST:
-                index = stack.enter_context(output.opened_index(recipe, plan))
+                index = stack.enter_context(output.opened_index(task.open_index))
                 if not output.judged:
                     task.take_old(index, remarks, of_old, advance)
                 in_order = partial(

@@ -71,8 +71,18 @@ _BY_SITE: Final = ("unsure", "same_site", "other_title")
 _OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", *_BY_SITE, "asked")
 
 
+class _ParsesText(type):
+    """Let `Plan("bands")` parse what is written, as `Recipe("words")` does."""
+
+    def __call__(cls, *numbers: Any, **named: Any) -> Any:
+        """Return the plan that one text names, or that of the numbers."""
+        if len(numbers) == 1 and not named and isinstance(numbers[0], str):
+            return parse(numbers[0])
+        return super().__call__(*numbers, **named)
+
+
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(metaclass=_ParsesText):
     """The low `width` bits in `blocks` blocks; near is: a key within `radius` bits, the whole
     within `threshold`.
 
@@ -543,7 +553,13 @@ def parse_similarity(text: str) -> int:
         share = Fraction(wanted[:-1]) if wanted.endswith("%") else 100 * Fraction(wanted)
     except (ValueError, ZeroDivisionError):
         share = Fraction(-1)
-    if share.denominator != 1 or not 1 <= share <= 100:
+    if share.denominator != 1 and 1 < share < 100:
+        below = int(share)
+        raise ConfigurationError(
+            f"A similarity is written in hundredths, such as {below / 100:.2f} or "
+            f"{(below + 1) / 100:.2f}, not {text!r:.40}, because an estimate has a standard error of 0.045."
+        )
+    if not 1 <= share <= 100:
         raise ConfigurationError(
             "A similarity is written as a share from 0.01 to 1, in hundredths, as in 0.65, not "
             f"{text!r:.40}."

@@ -5,7 +5,7 @@ Behind these names are the very same recipe, log records and index as behind the
 `add` is a record of a log that is not kept, so verdicts are those of a filter that saw the same
 documents in the same order.
 
-Invariants: an index has one recipe and one plan for as long as it lives; an `Answer` given out is
+Invariants: an index has one recipe for as long as it lives; an `Answer` given out is
 durable if the index is on a path; a `Print` names its recipe, and prints of two recipes are never
 compared.
 """
@@ -224,12 +224,12 @@ class Index:
         `recipe` None is `words` with the public demonstration key; `plan` None is what the index
         has; for a new one `bands`, or of recipes without sketches `blocks`, at 64 bits `classic`.
         `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the
-        plan's own.
+        plan's own. An index that is there judges by another plan or similarity from now on; what
+        it keeps stays.
 
         Raises:
-            ConfigurationError: the index there has another recipe, plan or similarity, or belongs
-            to a filter on Kafka; or the
-                plan compares no sketches, and a similarity is given.
+            ConfigurationError: the index there has another recipe, or belongs to a filter on Kafka;
+            or the plan compares no sketches, and a similarity is given.
             StoreError: it is damaged, or another process has it open.
         """
         self.path = None if path is None else _folder(path)
@@ -238,7 +238,9 @@ class Index:
         self._lock = threading.Lock()
         self._store = store_at(path)
         try:
-            self._opened: LogIndex | None = open_index(self._store, self.recipe, plan, similarity)
+            self._opened: LogIndex | None = open_index(
+                self._store, self.recipe, plan, similarity=similarity
+            )
         except BaseException:
             self._store.close()
             raise
@@ -259,7 +261,7 @@ class Index:
 
     def add(
         self,
-        identifier: str,
+        identifier: str | int,
         content: Given,
         *,
         scope: str | None = None,
@@ -274,7 +276,8 @@ class Index:
         with different titles.
 
         Raises:
-            InputError: the id is no text or empty, or the content neither a text nor a `Print`.
+            InputError: the id is empty, or no text and no whole number; or the content neither a
+            text nor a `Print`.
             ConfigurationError: the print is of another recipe.
         """
         number = _scope(scope)
@@ -286,7 +289,7 @@ class Index:
 
     def add_many(
         self,
-        documents: Iterable[tuple[str, Given]],
+        documents: Iterable[tuple[str | int, Given]],
         *,
         scope: str | None = None,
         site: object = None,
@@ -378,13 +381,13 @@ class Index:
             for distance, entry in similar.found
         ]
 
-    def remove(self, identifier: str) -> int:
+    def remove(self, identifier: str | int) -> int:
         """Take the kept documents with an id out, and return how many there were; later documents
         do not find them.
 
         An `Answer` that was given stays what it was.
         """
-        wanted = _stored(checked(identifier, str, "An id", "a text"))
+        wanted = _stored(_id_text(identifier))
         with self._lock:
             count = len(self._index.kept_ids([wanted]))
             if count:
@@ -396,7 +399,11 @@ class Index:
 
     def __contains__(self, identifier: object) -> bool:
         """Whether a document with that id is kept; one that was a duplicate is not."""
-        return isinstance(identifier, str) and bool(self._index.kept_ids([_stored(identifier)]))
+        try:
+            wanted = _stored(_id_text(identifier))
+        except InputError:
+            return False
+        return bool(self._index.kept_ids([wanted]))
 
     def __iter__(self) -> Iterator[str]:
         """Return the ids of the kept documents, in the order in which they were added, as they are
@@ -554,15 +561,27 @@ def _limbs(one: Print) -> list[int]:
 
 
 def _pair(document: object, where: str = "") -> tuple[str, Any]:
-    """Return a document's id and content if there are two, and the id is a text."""
+    """Return a document's id, as text, and its content."""
     if not isinstance(document, tuple | list) or len(document) != 2:
         raise InputError(
             f"{where}A pair of an id and a text or Print is needed, and {given(document)}."
         )
     identifier, content = document
-    if not checked(identifier, str, "An id", "a text", where):
+    return _id_text(identifier, where), content
+
+
+def _id_text(identifier: object, where: str = "") -> str:
+    """Return an id, a text or a whole number, as text.
+
+    Raises:
+        InputError: it is neither, or empty; the sentence begins with `where`.
+    """
+    if isinstance(identifier, Integral) and not isinstance(identifier, bool):
+        return str(int(identifier))
+    text = checked(identifier, str, "An id", "a text or a whole number", where)
+    if not text:
         raise InputError(f"{where}An id is needed; an empty one is nobody's.")
-    return identifier, content
+    return text
 
 
 def _folder(path: object) -> str:

@@ -107,7 +107,9 @@ def dedup(
     made_by = _recipe(recipe, vector)
     named = _ColumnNames(text, id, vector, site, title)
     rows = _rows(source, named, made_by, allows_nulls=nulls != "error")
-    judged = judge_documents(rows.documents(), made_by, plan_of(plan, similarity, made_by))
+    judged = judge_documents(
+        rows.documents(), made_by, plan_of(plan, made_by, similarity=similarity)
+    )
     columns = _columns(judged, rows.ids)
     _say_unreadable(rows, len(columns["id"]))
     short = sum(reason == Reason.TOO_SHORT.label for reason in columns["reason"])
@@ -197,7 +199,7 @@ def judge(
                 ids.extend(rows.ids)
                 yield rows.whole(made_by)
 
-    index = open_index(MemoryStore(), made_by, plan, similarity)
+    index = open_index(MemoryStore(), made_by, plan, similarity=similarity)
     columns = _columns(judge_batches(batches(), made_by, index), ids)
     for number in unreadable:
         columns["reason"][number] = UNREADABLE

@@ -117,10 +117,11 @@ def short_texts_note(short: int, documents: int, floor: int) -> str:
     )
 
 
-def plan_of(plan: Plan | str | None, similarity: float | None, recipe: Recipe) -> Plan:
+def plan_of(plan: Plan | str | None, recipe: Recipe, **similarities: float | str | None) -> Plan:
     """Return the plan to judge by: as it is given or written, or that of those who name none.
 
-    `similarity`: a share from 0 to 1, in hundredths, that takes the place of the plan's own.
+    `similarities`: `similarity`, `unsure`, `same_site` and `other_title`, shares from 0 to 1 in
+    hundredths that take the place of the plan's own.
 
     Raises:
         ConfigurationError: there is no such plan or similarity, or the plan compares no sketches.
@@ -132,8 +133,12 @@ def plan_of(plan: Plan | str | None, similarity: float | None, recipe: Recipe) -
         chosen = parse_plan(plan)
     else:
         chosen = checked(plan, Plan, "A plan", "a Plan, or written as one, such as 'bands'")
-    return (
-        chosen if similarity is None else chosen.with_similarity(parse_similarity(str(similarity)))
+    return chosen.with_similarity(
+        **{
+            name: parse_similarity(str(share))
+            for name, share in similarities.items()
+            if share is not None
+        }
     )
 
 
@@ -169,18 +174,20 @@ def store_at(path: str | os.PathLike[str] | None) -> Store:
 
 
 def open_index(
-    store: Store, recipe: Recipe, plan: Plan | str | None = None, similarity: float | None = None
+    store: Store,
+    recipe: Recipe,
+    plan: Plan | str | None = None,
+    **similarities: float | str | None,
 ) -> LogIndex:
     """Return the index on a store: begun there with this recipe and plan, or the one that is there,
-    if it has both.
+    if it has that recipe; it judges by another plan from now on if one is asked for.
 
-    `plan` None: what the index has; for a new one the plan of those who name none. `similarity`: as
-    `plan_of` takes it.
+    `plan` None: what the index has; for a new one the plan of those who name none. `similarities`:
+    as `plan_of` takes them.
 
     Raises:
-        ConfigurationError: the index there has another recipe or plan, or belongs to a filter on
-        Kafka; or the plan judges more
-            than the recipe makes: more bits, or sketches.
+        ConfigurationError: the index there has another recipe, or belongs to a filter on Kafka; or
+        the plan judges more than the recipe makes: more bits, or sketches.
         StoreError: it is damaged.
     """
     index = LogIndex(store)
@@ -192,15 +199,14 @@ def open_index(
                 "was asked for; open it with "
                 "the recipe and the key that began it."
             )
-        asked = plan_of(index.plan if plan is None else plan, similarity, recipe)
+        asked = plan_of(index.plan if plan is None else plan, recipe, **similarities)
         if asked != index.plan:
-            raise ConfigurationError(
-                f"The index judges by the plan {index.plan.name}, and {asked.name} was asked for; "
-                "open it without a plan and a "
-                "similarity, or begin another index."
+            check_widths(recipe, asked)
+            apply_record(
+                index, records.encode_control(records.Control("plan", {"plan": asked.to_fields()}))
             )
         return index
-    chosen = plan_of(plan, similarity, recipe)
+    chosen = plan_of(plan, recipe, **similarities)
     check_widths(recipe, chosen)
     fields = {
         "recipe": recipe.id,

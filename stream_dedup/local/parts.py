@@ -27,17 +27,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stream_dedup.fingerprinting import Content, Recipe
+from stream_dedup.fingerprinting import Content
 from stream_dedup.ground.disk import sync
 from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES, DeadLetter, Verdict
 from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import counted
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.volume.contract import Store
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import json_of
 from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, read_documents
-from stream_dedup.local.offline import Judged, OfflineDocument, open_index, store_at
+from stream_dedup.local.offline import Judged, OfflineDocument, store_at
 
 PART_ROWS, PART_BYTES = 20_000, 64 << 20
 KINDS = ("kept", "duplicates", "unreadable")
@@ -147,16 +147,16 @@ class PartedOutput:
             ) from error
 
     @contextlib.contextmanager
-    def opened_index(self, recipe: Recipe, plan: Plan) -> Iterator[LogIndex]:
+    def opened_index(self, open_index: Callable[[Store], LogIndex]) -> Iterator[LogIndex]:
         """Yield the index that the fingerprints are in.
 
         Raises:
-            ConfigurationError: the index that is kept has another recipe or plan.
+            ConfigurationError: the index that is kept has another recipe.
             StoreError: it is damaged, or another process has it open.
         """
         self._save()  # before anything else is in the folder
         with contextlib.closing(store_at(self.index or self.folder / "index")) as store:
-            yield open_index(store, recipe, plan)
+            yield open_index(store)
         self._drop_index()
 
     def _drop_index(self) -> None:

@@ -746,12 +746,17 @@ class Settings(BaseModel):
         in place of its own.
         """
         plan = self._usual_plan if self.plan is None else parse_plan(self.plan)
-        given = {"similarity": self.similarity} | {
+        given = self.similarities.items()
+        return plan.with_similarity(
+            **{name: parse_similarity(text) for name, text in given if text is not None}
+        )
+
+    @property
+    def similarities(self) -> dict[str, str | None]:
+        """The similarities that are set, by what a plan calls them."""
+        return {"similarity": self.similarity} | {
             field: getattr(self, name) for name, field in _SIMILARITIES.items()
         }
-        return plan.with_similarity(
-            **{name: parse_similarity(text) for name, text in given.items() if text is not None}
-        )
 
     @property
     def topic_names(self) -> TopicNames:

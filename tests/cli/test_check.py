@@ -367,9 +367,16 @@ def test_an_index_grows_from_run_to_run(run: Callable[..., Any], tmp_path: Path)
     with Index(index) as opened:
         assert list(opened) == ["a", "b"]
         assert opened.add("e", edited(PAGE)).of == "a"
-    refused = run("check", tmp_path / "a.jsonl", "--index", index, "--plan", "classic")
-    assert refused.code == 78
-    assert "judges by the plan bands, and classic was asked for" in refused.err
+    for similarities in (["--similarity", "1"], ["--set", "similarity_unsure=1"]):
+        asked = tmp_path / similarities[-1]
+        shutil.copytree(index, asked)
+        (tmp_path / "f.jsonl").write_text(jsonl([{"id": "f", "text": PAGE.rpartition(" ")[0]}]))
+        assert verdicts(run("check", tmp_path / "f.jsonl", "--index", asked, "--json").out) == [
+            ("f", "duplicate", "near", "a")
+        ]
+        (tmp_path / "f.jsonl").write_text(jsonl([{"id": "g", "text": PAGE.partition(" ")[2]}]))
+        near = run("check", tmp_path / "f.jsonl", "--index", asked, "--json", *similarities)
+        assert verdicts(near.out) == [("g", "unique", "new", None)]
 
 
 def test_short_texts_are_compared_and_what_is_below_the_floor_is_counted(
