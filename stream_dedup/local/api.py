@@ -628,8 +628,8 @@ def _similarity(one: bytes, other: bytes) -> float | None:
 def _answer(name: str, of_text: Print, judgement: answers.Judgement | None) -> Answer:
     if judgement is None:
         return Answer(name, Reason.EMPTY.label, False, None, None, of_text)
-    of = None if judgement.of is None else _name(judgement.of.id)
     is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
+    of = _name(judgement.of.id) if is_duplicate and judgement.of is not None else None
     distance = judgement.distance if is_duplicate else None
     return Answer(
         name, judgement.reason.label, is_duplicate, distance, of, of_text, judgement.alike
